@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from inferometer.verbs.explanations import explain
     from inferometer.verbs.measurements import profile, verify
     from inferometer.verbs.questions import fit, predict
+    from inferometer.verbs.services import load, plan, simulate
 
 _HOMES = {
     "inferometer.atlas": ("atlas",),
@@ -43,6 +44,7 @@ _HOMES = {
     "inferometer.verbs.comparing": ("compare",),
     "inferometer.verbs.measurements": ("profile", "verify"),
     "inferometer.verbs.questions": ("fit", "predict"),
+    "inferometer.verbs.services": ("load", "plan", "simulate"),
     "inferometer.sweep": ("sweep",),
     "inferometer.units": ("format_quantity", "parse_quantity"),
 }
@@ -71,12 +73,15 @@ __all__ = [
     "export",
     "fit",
     "format_quantity",
+    "load",
     "model",
     "models",
     "parse_quantity",
+    "plan",
     "predict",
     "profile",
     "read",
+    "simulate",
     "sweep",
     "verify",
 ]

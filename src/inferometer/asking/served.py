@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.engine_tables.calibrating import kernels_alone
 from inferometer.catalog.engines import costs_of, engine
-from inferometer.core.engine import ServingRules
+from inferometer.core.device import Sourced
+from inferometer.core.engine import ServingRules, StepCosts
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.cost.memory.fit import capacity_of
@@ -17,14 +18,27 @@ from inferometer.cost.ready import make_ready
 from inferometer.cost.request import completed, window_notes
 from inferometer.cost.serving.memory import ServingMemory, StepLimits, limits_on, serving_memory
 from inferometer.cost.serving.steady import Steady, Traffic, batch_seconds, saturated_tokens_per_s, steady_state
-from inferometer.cost.serving.step import EngineStep, engine_step
+from inferometer.cost.serving.step import EngineStep, Grid, engine_step, expert_seconds
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from inferometer.asking.question import Question
+    from inferometer.asking.question import Basis, Question
+    from inferometer.core.workload import Workload
+    from inferometer.cost.ready import ReadyGraph
 
 _UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by priors alone
 _steps = Kept(512)
+
+
+def _none(value: float) -> Sourced:
+    return Sourced(value=value, origin="prior", source="nothing is known beside the kernels", date="2026")
+
+
+_NO_COSTS = StepCosts(
+    since="0", devices=(), step_s=_none(0.0), sequence_s=_none(0.0), prompt_s=_none(0.0), kernels=_none(1.0),
+    kernels_prompt=_none(1.0), together=_none(0.0), ttft_spread=_none(_UNMEASURED), tpot_spread=_none(_UNMEASURED),
+    batch_spread=_none(_UNMEASURED),
+)  # fmt: skip
 
 
 @frozen
@@ -68,12 +82,7 @@ def served(question: Question) -> Served:
             remedy="Ask for --runtime vllm, sglang or trtllm.",
         )
     basis = question.basis()
-    workload = replace(question.workload, precision=basis.precision, batch=question.workload.parallel.dp)
-    workload = completed(question.graph, workload, question.options, beyond=True)
-    ready = make_ready(
-        question.graph, basis.device, effects=descriptor.effects, workload=workload, options=question.options,
-        calibration=None if basis.calibration is None else kernels_alone(basis.calibration),
-    )  # fmt: skip
+    workload, ready = _made_ready(question, basis)
     if not ready.generative:
         raise DomainError(
             f"{question.graph.name} makes no tokens, and serving engines are for models that do.",
@@ -96,6 +105,38 @@ def served(question: Question) -> Served:
         replicas=parallel.dp,
         notes=(*ready.notes, *basis.notes),
     )
+
+
+def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
+    """The step of an engine without serving rules of its own, as llama.cpp: its kernels, and no costs beside them."""
+    basis = question.basis()
+    workload = completed(
+        question.graph, replace(question.workload, precision=basis.precision), question.options, beyond=True
+    )
+    ready = make_ready(
+        question.graph, basis.device, effects=engine(question.runtime_name).effects, workload=workload,
+        options=question.options, calibration=basis.calibration,
+    )  # fmt: skip
+    if not ready.generative:
+        raise DomainError(f"{question.graph.name} makes no tokens: there is nothing to simulate.")
+    spread = _spread_of(measured=basis.calibration is not None, own=basis.calibration is not None)
+    return engine_step(ready, _NO_COSTS, spread), (*ready.notes, *basis.notes)
+
+
+def _made_ready(question: Question, basis: Basis) -> tuple[Workload, ReadyGraph]:
+    workload = replace(question.workload, precision=basis.precision, batch=question.workload.parallel.dp)
+    workload = completed(question.graph, workload, question.options, beyond=True)
+    ready = make_ready(
+        question.graph, basis.device, effects=engine(question.runtime_name).effects, workload=workload,
+        options=question.options,
+        calibration=None if basis.calibration is None else kernels_alone(basis.calibration),
+    )  # fmt: skip
+    return workload, ready
+
+
+def experts_of(question: Question) -> tuple[Grid, Grid]:
+    """Seconds of a step's experts and of the messages between its devices, over its tokens."""
+    return expert_seconds(_made_ready(question, question.basis())[1])
 
 
 def _spread_of(*, measured: bool, own: bool) -> float:

@@ -107,6 +107,7 @@ def _text(file: Path) -> str:
 
 _FILES = {
     "links": "links.toml",
+    "schedulers": "schedulers.toml",
     "instances": "instances.toml",
     "grids": "grids.toml",
     "pue": "grids.toml",

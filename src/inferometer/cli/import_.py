@@ -37,9 +37,12 @@ _EVERY_PHASE = columns("model", "phase", *_PHASES[1:])
 @click.option("--as", "source", metavar="NAME", help="The tool that wrote the file.  [default: detected]")
 @click.option("--model", metavar="NAME", help="Name of the model.  [default: from the file, or the file's name]")
 @click.option("--device", metavar="NAME", help="The device it ran on.  [default: from the file, or unknown]")
+@click.option("--sweep", is_flag=True, help="Join load tests of one service into one profile with a level for each.")
 @click.option("-o", "--out", metavar="FILE", type=OutputFile(), help="Also save the profile as a file.")
 @format_option
-def command(file: Path, source: str | None, model: str | None, device: str | None, out: Path | None, form: str) -> None:
+def command(
+    file: Path, source: str | None, model: str | None, device: str | None, sweep: bool, out: Path | None, form: str
+) -> None:
     """Turn another tool's results into profiles that can be compared and explained.
 
     \b
@@ -62,6 +65,10 @@ def command(file: Path, source: str | None, model: str | None, device: str | Non
             f"--out {out} is the file being imported, which would be overwritten.", remedy="Choose another name."
         )
     profiles = import_file(file, source=source, model=model, device=device)
+    if sweep:
+        from inferometer.importers.serving import as_sweep
+
+        profiles = (as_sweep(profiles),)
     _print_imported(profiles, form)
     if out is not None:
         _save(profiles, out)
@@ -80,6 +87,11 @@ def _print_imported(profiles: "Sequence[Profile]", form: str) -> None:
 
 
 def _print_one(profile: "Profile", form: str) -> None:
+    if profile.served is not None and len(profile.served.levels) > 1:
+        from inferometer.cli.load import print_load
+
+        print_load(profile, form)
+        return
     print_card(_card(profile), form)
     print_text("")
     print_table(ReportTable(columns=_PHASES, rows=tuple(_phase_row(phase) for phase in profile.phases)), form)

@@ -124,7 +124,7 @@ def command(url: str, out: Path | None, form: str, **options: Unpack[CommandOpti
     inferometer load http://localhost:8000 --rate 4 --duration 60s --slo "ttft_p95<=500ms"
     inferometer load http://localhost:8000 --concurrency 1,2,4,8,16 --requests 200
     inferometer load http://localhost:8000 --rate 1 --saturate --prompt lognormal:1024,800
-    inferometer load http://localhost:8000 --trace mooncake.jsonl --speed 2 --duration 5m
+    inferometer load http://localhost:8000 --trace mooncake.jsonl --speed 2 --duration 5min
     inferometer load http://host/infer --api template --template body.json --concurrency 4
 
     URL is an OpenAI-compatible server (vLLM, SGLang, llama.cpp, TensorRT-LLM and others), or any endpoint with --api
@@ -135,21 +135,21 @@ def command(url: str, out: Path | None, form: str, **options: Unpack[CommandOpti
     """
     from inferometer.serving.load.run import load
 
-    _require_suffix(out)
-    plan = plan_from(url, options, command=_command_line())
-    recorder = recording_from(_storing(options), kind="load", endpoint=_endpoint_name(plan))
+    require_suffix(out)
+    plan = plan_from(url, options, command=command_line())
+    recorder = recording_from(storing_from(options), kind="load", endpoint=_endpoint_name(plan))
     with recorder:
         with progress_line(_progress_text) as progress:
             profile = load(plan, progress=progress, keep=recorder.keep)
         recorder.keep(profile)
         if out is not None:
-            _save(profile, out)
+            save_load(profile, out)
         print_load(profile, form)
         _end(profile, lambda: print_run_link(recorder))
     print_run_link(recorder)
 
 
-def _storing(options: CommandOptions) -> StoringOptions:
+def storing_from(options: CommandOptions) -> StoringOptions:
     return {
         "project": options["project"], "tags": options["tags"], "name": options["name"],
         "no_store": options["no_store"], "store": options["store"], "hub": options["hub"],
@@ -193,14 +193,14 @@ def print_load(profile: "Profile", form: str) -> None:
             print_table(level_table(result), form)
 
 
-def _require_suffix(out: Path | None) -> None:
+def require_suffix(out: Path | None) -> None:
     if out is not None and out.suffix.lower() not in {".json", ".csv"}:
         raise DomainError(
             f"{out.name!r} does not say what to save.", remedy="Use .json for the profile or .csv for requests."
         )
 
 
-def _save(profile: "Profile", out: Path) -> None:
+def save_load(profile: "Profile", out: Path) -> None:
     if out.suffix.lower() == ".json":
         from inferometer.bench.files import save_profile
 
@@ -219,7 +219,7 @@ def _progress_text(progress: "LoadProgress") -> str:
     return f"{progress.level}{turn} {bar(share)}  {progress.done:,} answered"
 
 
-def _command_line() -> str:
+def command_line() -> str:
     """The command as it was given, without secrets: values of headers, and a password in the address."""
     import re
 
@@ -255,14 +255,14 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
         stream=not options["no_stream"],
         steps=steps_from(options),
         saturate=options["saturate"],
-        trace=_trace(options, duration),
+        trace=trace_from(options, duration),
         requests=options["requests"],
         duration_s=duration,
         warmup=options["warmup"],
         rounds=options["rounds"],
         prompt=parse_lengths(options["prompt"], column="input_tokens"),
         generate=parse_lengths(options["generate"], column="output_tokens"),
-        sharing=_sharing(options),
+        sharing=sharing_from(options),
         objectives=tuple(parse_objective(text) for text in options["objectives"]),
         processes=options["processes"],
         timeout_s=parse_quantity(options["timeout"], "s"),
@@ -330,7 +330,7 @@ def _places(number: float) -> int:
     return int(number)
 
 
-def _trace(options: LoadOptions, duration: float | None) -> "RequestTrace | None":
+def trace_from(options: LoadOptions, duration: float | None) -> "RequestTrace | None":
     from inferometer.traffic.traces import part_of, read_trace
     from inferometer.units import parse_quantity
 
@@ -343,7 +343,7 @@ def _trace(options: LoadOptions, duration: float | None) -> "RequestTrace | None
     )  # fmt: skip
 
 
-def _sharing(options: LoadOptions) -> Any:
+def sharing_from(options: LoadOptions) -> Any:
     from inferometer.traffic.demand import Sharing
     from inferometer.units import parse_quantity
 

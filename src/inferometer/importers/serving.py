@@ -6,13 +6,15 @@ request.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from inferometer.core.profile import Phase
+from inferometer.core.profile import Phase, Profile
 from inferometer.core.served import Distribution, Level, LevelFigures, Served
 from inferometer.core.workload import Workload
 from inferometer.errors import FormatError
 from inferometer.importers.assemble import Draft, tokens
+from inferometer.traffic.figures import figures_of
+from inferometer.traffic.knee import headline_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,3 +99,22 @@ def distribution(values: Mapping[str, float | None], *, count: int | None = None
 def per_step(gaps: Sequence[float]) -> float | None:
     """The mean time between a request's tokens, from the gaps between them."""
     return sum(gaps) / len(gaps) if gaps else None
+
+
+def as_sweep(profiles: Sequence[Profile]) -> Profile:
+    """Several results of one service, each at its own load, as one profile with a level for each: the knee is seen."""
+    levels = [(level, profile) for profile in profiles if profile.served is not None for level in profile.served.levels]
+    if not levels or len(levels) < len(profiles):
+        raise FormatError(
+            "Not every result in the file is of a service under load.", remedy="Import them apart: leave --sweep out."
+        )
+    different = {(profile.model.name, profile.device.name, profile.runtime) for profile in profiles}
+    if len(different) > 1:
+        names = "; ".join(" on ".join(filter(None, each[:2])) for each in sorted(different, key=str))
+        raise FormatError(f"The results are of several services: {names}.", remedy="Leave --sweep out.")
+    levels.sort(key=lambda pair: pair[0].rate_per_s or pair[0].concurrency or 0)
+    ordered = tuple(level for level, _ in levels)
+    headline = headline_of([figures_of(level) for level in ordered])
+    first = levels[headline][1]
+    assert first.served is not None  # noqa: S101 - asked above
+    return replace(first, served=replace(first.served, levels=ordered, headline=headline))

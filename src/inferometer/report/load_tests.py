@@ -130,8 +130,12 @@ def load_card(profile: Profile, result: LoadResult) -> Card:
         title=profile_title(profile),
         subtitle=" · ".join(filter(None, (profile.runtime, served.api, served.lengths))),
         facts=tuple(facts),
-        sources=tuple(remarks_of(result)),
+        sources=(*remarks_of(result), *(_basis(profile) if profile.kind == "predicted" else ())),
     )
+
+
+def _basis(profile: Profile) -> tuple[str, ...]:
+    return profile.provenance.notes if profile.provenance is not None else ()
 
 
 def level_facts(result: LoadResult) -> list[tuple[str, str, str]]:
@@ -210,7 +214,7 @@ def _side_facts(level: Level) -> Iterator[tuple[str, str, str]]:
             usage = f"{server.usage_input_tokens or 0:,} tokens in, {server.usage_output_tokens or 0:,} out"
             parts.append(f"usage of {counted(server.usage_requests, 'request')}: {usage}")
         if parts:
-            yield "server says", parts[-1], "; ".join(parts[:-1])
+            yield "engine" if client is None else "server says", parts[-1], "; ".join(parts[:-1])
 
 
 def remarks_of(result: LoadResult) -> Iterator[str]:
@@ -244,7 +248,9 @@ def remarks_of(result: LoadResult) -> Iterator[str]:
         held = [level.tokens_per_chunk for level in served.levels if level.tokens_per_chunk]
         per = f"; {max(held):.3g} tokens an arrival" if held and max(held) > 1.005 else ""
         yield f"Tokens in an event: {', '.join(sorted(counting))}{per}."
-    if served.loop != "closed" and any(level.requests is not None for level in served.levels):
+    if served.loop != "closed" and any(
+        level.requests is not None and level.client is not None for level in served.levels
+    ):
         yield "Latencies count from when a request was due: waiting in the client is in them (no coordinated omission)."
 
 

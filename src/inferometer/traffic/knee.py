@@ -45,3 +45,11 @@ def knee_of(levels: Sequence[LevelFigures]) -> Knee:
         within=met[-1] if met else None,
         beyond=several and best == last,
     )
+
+
+def headline_of(figures: Sequence[LevelFigures]) -> int:
+    """The highest load within the objectives; without any, the knee; of one or two levels, the last that answered."""
+    found = knee_of(figures)
+    answered = [index for index, each in enumerate(figures) if each.completed]
+    last = answered[-1] if answered else 0
+    return found.within if found.within is not None else found.knee if found.knee is not None else last

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,22 @@ def spread_of(times: NDArray[np.float64]) -> Spread | None:
         bins=tuple(bins.tolist()),
         counts=tuple(counts.tolist()),
     )
+
+
+def weighted_spread(times: NDArray[np.float64], counts: NDArray[np.int64]) -> Spread | None:
+    """The spread of times that came so many times each; None of none."""
+    known = counts > 0
+    times, counts = times[known], counts[known].astype(np.int64)
+    once = spread_of(times)
+    if once is None:
+        return None
+    places = np.floor(np.log(times[times > 0]) / math.log(_RATIO)).astype(int)
+    bins = np.array(once.bins)
+    totals = np.bincount(np.searchsorted(bins, places), weights=counts[times > 0], minlength=len(bins))
+    return replace(
+        once, count=int(counts.sum()), total_s=float((times * counts).sum()), zeros=int(counts[times <= 0].sum()),
+        counts=tuple(totals.astype(int).tolist()),
+    )  # fmt: skip
 
 
 def merged(spreads: Iterable[Spread]) -> Spread | None:

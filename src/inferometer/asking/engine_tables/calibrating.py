@@ -16,6 +16,7 @@ from importlib.metadata import version as package_version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 
@@ -145,13 +146,18 @@ def _calibration(system: str, engine: str, version: str | None, folder: Path) ->
     measured = device_named(_systems()["systems"][system])
     with suppress(PackageNotFoundError):
         release = package_version(PACKAGE)
-    file = cache_folder() / "engine-tables" / f"{system}-{engine}-{version or 'newest'}-{release}-{_FORM}.npz"
+    rates = peak_rates(measured)
+    shares_of = crc32(
+        repr((sorted(rates.peaks.items()), rates.memory, rates.link)).encode()
+    )  # other peaks, other shares
+    name = f"{system}-{engine}-{version or 'newest'}-{release}-{_FORM}-{shares_of:08x}.npz"
+    file = cache_folder() / "engine-tables" / name
     tables = _kept(file)
     if tables is None:
         if not (folder / system).is_dir():
             return None
         tell(f"reading the measured kernels of {engine} on {measured.name} once; they are kept for later")
-        tables = read_tables(folder / system, engine, version, peak_rates(measured))
+        tables = read_tables(folder / system, engine, version, rates)
         _keep(file, tables)
     if "gemm" not in tables.kernels:
         return None

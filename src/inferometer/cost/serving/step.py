@@ -193,6 +193,16 @@ def engine_step(ready: ReadyGraph, costs: StepCosts, spread: float) -> EngineSte
     )
 
 
+def expert_seconds(ready: ReadyGraph) -> tuple[Grid, Grid]:
+    """Seconds of the experts of a step, and of all messages between its devices, over its tokens."""
+    rows = ready.plan.prepared.rows
+    tokens = _seconds(ready, {"batch": _TOKENS, "query": 1, "context": 1, "logits": 1}, "decode")
+    experts = np.array([row.op.kind == "moe_experts" for row in rows])
+    messages = np.array([row.op_class == "collective" for row in rows])
+    parts = [Grid(sizes=_TOKENS, seconds=tokens[chosen].sum(axis=0)) for chosen in (experts, messages)]
+    return parts[0], parts[1]
+
+
 def _kernels(row: OpRow) -> int:
     return 0 if row.op_class == "free" else 1 if row.op_class == "collective" else row.fused.launches
 

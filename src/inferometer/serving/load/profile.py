@@ -23,7 +23,7 @@ from inferometer.serving.load.apis import Endpoint
 from inferometer.serving.load.prompts import PromptMaker
 from inferometer.serving.load.server import ServerFacts
 from inferometer.traffic.figures import figures_of, median_of, times_of
-from inferometer.traffic.knee import knee_of
+from inferometer.traffic.knee import headline_of
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def profile_of(plan: LoadPlan, facts: Facts, levels: tuple[Level, ...], *, notes
         model=ModelFacts(name=_model_name(facts.endpoint.model)),
         device=DeviceFacts(name=plan.device or f"{address.host}:{address.port}"),
         runtime=facts.server.engine,
-        workload=_workload(plan, shown),
-        phases=tuple(_phases(levels[headline])) if levels else (),
-        summary=_headline(shown),
+        workload=workload_of(plan, shown),
+        phases=tuple(phases_of(levels[headline])) if levels else (),
+        summary=summary_of(shown),
         environment=_environment(facts, levels),
         provenance=Provenance(
             tool="inferometer load",
@@ -84,15 +84,7 @@ def _model_name(served: str) -> str:
     return PurePath(served).stem if served.endswith(".gguf") else served
 
 
-def headline_of(figures: list[LevelFigures]) -> int:
-    """The highest load within the objectives; without any, the knee; of one or two levels, the last that answered."""
-    found = knee_of(figures)
-    answered = [index for index, each in enumerate(figures) if each.completed]
-    last = answered[-1] if answered else 0
-    return found.within if found.within is not None else found.knee if found.knee is not None else last
-
-
-def _workload(plan: LoadPlan, figures: LevelFigures) -> Workload:
+def workload_of(plan: LoadPlan, figures: LevelFigures) -> Workload:
     prompt, generate = figures.input_tokens, figures.output_tokens
     rate = next((step.arrivals.rate_per_s for step in plan.steps if step.arrivals is not None), None)
     return Workload(
@@ -102,7 +94,7 @@ def _workload(plan: LoadPlan, figures: LevelFigures) -> Workload:
     )
 
 
-def _phases(level: Level) -> Iterator[Phase]:
+def phases_of(level: Level) -> Iterator[Phase]:
     """TTFT as prefill and TPOT as decode, as a client sees them; without either, the whole request."""
     named = [(name, times_of(level, metric)) for name, metric in (("prefill", "ttft"), ("decode", "tpot"))]
     if not any(times for _, times in named):
@@ -112,7 +104,7 @@ def _phases(level: Level) -> Iterator[Phase]:
             yield Phase(name=name, time_s=median(times), statistic="median", samples_s=times)
 
 
-def _headline(figures: LevelFigures) -> Headline:
+def summary_of(figures: LevelFigures) -> Headline:
     streamed = figures.ttft_s is not None
     return Headline(
         latency_s=None if streamed else median_of(figures.e2e_s),

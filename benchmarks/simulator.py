@@ -1,0 +1,114 @@
+"""The simulator against real vLLM, request by request, and how quick it is.
+
+`recorded/vllm_serving_requests.csv.gz`: 600 requests with their arrivals, TTFT and TPOT, vLLM 0.19, Llama-3.1-8B on an
+RTX 4090 and an RTX PRO 6000 (LLMServingSim, bench/examples, MIT). Each is replayed with its own arrivals and limits.
+The step costs of those two devices are fitted to these very rows (`catalog/data/engines/vllm.toml`, source
+`requests`), so they say how well rules and kernels explain them and not how well others are predicted.
+
+The speed is per second of CPU time of one core. A plan is timed with the operator tables read before.
+"""
+
+import csv
+import gzip
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+from figure import Figure
+
+from inferometer.asking.ask import ask
+from inferometer.cost.options import Options
+from inferometer.serving.load.plan import LoadPlan, LoadStep
+from inferometer.serving.plans.asked import PlanSearch
+from inferometer.serving.plans.search import plan
+from inferometer.serving.simulate.plan import SimulationPlan
+from inferometer.serving.simulate.run import simulate
+from inferometer.traffic.arrivals import Arrivals
+from inferometer.traffic.lengths import Lengths
+from inferometer.traffic.objectives import parse_objective
+from inferometer.traffic.traces import RequestTrace
+
+RECORDED = Path(__file__).parent / "recorded" / "vllm_serving_requests.csv.gz"
+DEVICES = {"NVIDIA GeForce RTX 4090": "nvidia-rtx-4090", "RTXPRO6000": "nvidia-rtx-pro-6000-blackwell"}
+REQUESTS = 300_000
+
+
+def _column(rows, name):
+    return np.array([float(row[name]) for row in rows])
+
+
+def replayed(rows, device):
+    """Measured and simulated TTFT and TPOT of one setting, request by request."""
+    trace = RequestTrace(
+        name="requests",
+        form="requests",
+        arrival_s=_column(rows, "arrival_s"),
+        input_tokens=_column(rows, "input_tokens").astype(int),
+        output_tokens=_column(rows, "output_tokens").astype(int),
+    )
+    first = rows[0]
+    question = ask("llama-3.1-8b", on=device, runtime="vllm", options=Options(engine_version=first["vllm"]))
+    profile = simulate(
+        SimulationPlan(
+            question=question, traffic=LoadPlan(url="simulated", steps=(LoadStep(),), trace=trace),
+            sequences=int(first["max_num_seqs"]), tokens=int(first["max_num_batched_tokens"]),
+            blocks=int(first["num_gpu_blocks"]) if first["num_gpu_blocks"] else None, whole=True,
+        )
+    )  # fmt: skip
+    columns = profile.served.levels[0].requests
+    due, begun, ended = (np.array(values) for values in (columns.due_s, columns.first_s, columns.last_s))
+    simulated = {"TTFT": begun - due, "TPOT": (ended - begun) / (np.array(columns.output_tokens) - 1)}
+    measured = {"TTFT": _column(rows, "ttft_ms") / 1e3, "TPOT": _column(rows, "tpot_ms") / 1e3}
+    return measured, simulated
+
+
+def accuracy():
+    with gzip.open(RECORDED, "rt", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for named, device in DEVICES.items():
+        measured, simulated = replayed([row for row in rows if row["device"] == named], device)
+        for metric, aim in (("TTFT", 0.08), ("TPOT", 0.03)):
+            for statistic, of in (("mean", np.mean), ("p95", lambda times: np.quantile(times, 0.95))):
+                error = of(simulated[metric]) / of(measured[metric]) - 1
+                yield Figure(
+                    name=f"vLLM requests, {device}: {statistic} {metric}", value=100 * error, unit="% off",
+                    target=f"within {aim:.0%}", met=bool(abs(error) <= aim),
+                )  # fmt: skip
+
+
+def speed():
+    question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm")
+    traffic = LoadPlan(
+        url="simulated", steps=(LoadStep(arrivals=Arrivals(rate_per_s=40)),), requests=REQUESTS,
+        prompt=Lengths(kind="lognormal", mean=512, deviation=256),
+        generate=Lengths(kind="lognormal", mean=128, deviation=64),
+    )  # fmt: skip
+    asked = SimulationPlan(question=question, traffic=traffic)
+    simulate(SimulationPlan(question=question, traffic=LoadPlan(url="simulated", steps=traffic.steps, requests=50)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.process_time()
+    simulate(asked)
+    rate = REQUESTS / (time.process_time() - start)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    yield Figure(name="simulated requests", value=rate, unit="/s of CPU", target=">= 100,000", met=rate >= 1e5)
+    yield Figure(name=f"memory of {REQUESTS:,} requests", value=grown, unit="MiB more", target="flat", met=grown < 64)
+
+
+def planning():
+    search = PlanSearch(
+        model="llama-3.3-70b", rate_per_s=50, prompt=Lengths(kind="fixed", mean=1024),
+        generate=Lengths(kind="fixed", mean=256), devices=("nvidia-h100-sxm", "nvidia-h200", "nvidia-b200"),
+        objectives=(parse_objective("ttft_p95<=1s"), parse_objective("tpot_p95<=50ms")), weights=(None, "f8e4m3"),
+    )  # fmt: skip
+    start = time.process_time()
+    answer = plan(search)
+    seconds = time.process_time() - start
+    per = seconds * 10_000 / answer.candidates
+    yield Figure(name="10,000 candidates of a plan", value=per, unit="s of CPU", target="<= 10", met=per <= 10)
+
+
+def figures():
+    yield from accuracy()
+    yield from speed()
+    yield from planning()

@@ -1,0 +1,1 @@
+"""Plans: which devices, engine, format, parallelism and replicas serve a demand within objectives, best first."""

@@ -1,0 +1,152 @@
+"""What a plan is asked for, and what a candidate and a plan are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+from inferometer.core.frozen import frozen
+from inferometer.core.served import Objective
+from inferometer.cost.options import Options
+from inferometer.errors import DomainError
+from inferometer.traffic.lengths import Lengths
+
+Goal = Literal["cheapest", "greenest", "smallest"]
+GOALS: tuple[Goal, ...] = ("cheapest", "greenest", "smallest")
+MONTH_H = 730.0  # hours
+
+
+@frozen
+class PlanSearch:
+    """A model, a traffic and objectives; and what may be chosen from. Empty is: whatever the catalog prices.
+
+    `sequences` are limits of a step to try (max_num_seqs), 0 for the engine's own. `discount` is what a reservation
+    takes off the price on demand. `availability` is the share of time in which enough replicas are up, each of which
+    is up for `replica_up` of it. `headroom` is a share of the rate that must be left.
+    """
+
+    model: Any
+    rate_per_s: float
+    prompt: Lengths
+    generate: Lengths
+    objectives: tuple[Objective, ...] = ()
+    goal: Goal = "cheapest"
+    devices: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
+    weights: tuple[str | None, ...] = ()
+    tp: tuple[int, ...] = ()
+    sequences: tuple[int, ...] = (0, 64, 256)
+    most_devices: int = 256
+    discount: float = 0.0
+    availability: float | None = None
+    replica_up: float = 0.99
+    headroom: float = 0.0
+    fallback: float | None = None
+    options: Options = Options()
+    keep: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.rate_per_s > 0:
+            raise DomainError(f"The rate must be greater than 0, and is {self.rate_per_s:g} requests/s.")
+        for name, share in (("--discount", self.discount), ("--headroom", self.headroom)):
+            if not 0 <= share < 1:
+                raise DomainError(f"{name} is a share below 1, and not {share:g}.")
+        for name, chance in (("--availability", self.availability), ("--replica-up", self.replica_up)):
+            if chance is not None and not 0 < chance < 1:
+                raise DomainError(f"{name} lies between 0 and 1, and is {chance:g}.")
+        if self.fallback is not None and not 0 < self.fallback <= 1:
+            raise DomainError(f"The share that falls back is more than 0 and at most 1, and not {self.fallback:g}.")
+
+    @property
+    def cloud_rate_per_s(self) -> float:
+        """What the servers get: all of it, or the share that devices at the edge hand on."""
+        return self.rate_per_s * (1.0 if self.fallback is None else self.fallback)
+
+
+@frozen
+class Candidate:
+    """One way to serve it, by the closed form. Times are those of an average request at this load."""
+
+    device: str
+    runtime: str
+    weights: str | None
+    tp: int
+    sequences: int
+    replicas: int
+    spare: int
+    ttft_s: float
+    tpot_s: float
+    running: float  # sequences under way in a replica
+    capacity_per_s: float  # requests a second that a replica could take within the objectives
+    usd_per_hour: float | None
+    watts: float | None
+
+    @property
+    def count(self) -> int:
+        return self.tp * (self.replicas + self.spare)
+
+    def score(self, goal: Goal) -> float:
+        by = {"cheapest": self.usd_per_hour, "greenest": self.watts, "smallest": float(self.count)}[goal]
+        return float("inf") if by is None else by
+
+    @property
+    def words(self) -> str:
+        form = f" {self.weights}" if self.weights else ""
+        parallel = f", TP {self.tp}" if self.tp > 1 else ""
+        return f"{self.count} × {self.device}{form} with {self.runtime}{parallel}"
+
+
+@frozen
+class ServingPlan:
+    """A candidate that the simulation has confirmed, with its evidence."""
+
+    device: str
+    count: int
+    runtime: str
+    weights: str | None
+    tp: int
+    replicas: int
+    spare: int
+    max_num_seqs: int
+    usd_per_hour: float | None
+    usd_per_month: float | None
+    usd_per_million_tokens: float | None
+    watts: float | None
+    co2e_g_per_hour: float | None
+    utilisation: float
+    headroom: float
+    ttft_p95_s: float | None
+    tpot_p95_s: float | None
+    ttft_s: float | None
+    tpot_s: float | None
+    kv_share: float
+    requests: int
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@frozen
+class PlanAnswer:
+    """Plans, the best first. Without one, `why_not` says what binds and by how much."""
+
+    plans: tuple[ServingPlan, ...]
+    why_not: str | None
+    candidates: int
+    simulated: int
+    rejected: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "schema": "inferometer.plan/1",
+            "plans": [plan.document() for plan in self.plans],
+            "why_not": self.why_not,
+            "candidates": self.candidates,
+            "simulated": self.simulated,
+            "rejected": list(self.rejected),
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,158 @@
+"""Plans at the edge: which device keeps up with streams of frames, for how long on a battery, within what cooling."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from math import ceil, floor
+from typing import Any
+
+from inferometer.asking.ask import ask
+from inferometer.catalog import device as device_named
+from inferometer.catalog import devices as all_devices
+from inferometer.core.frozen import frozen
+from inferometer.cost.energy import power_model
+from inferometer.cost.options import Options
+from inferometer.errors import DomainError, InferometerError
+from inferometer.serving.plans.asked import Goal
+
+
+@frozen
+class EdgeSearch:
+    """Streams of frames, and devices to choose from; without any, the small ones of the catalog that have a price."""
+
+    model: Any
+    frames_per_s: float
+    streams: int = 1
+    devices: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
+    weights: tuple[str | None, ...] = ()
+    image: int | None = None
+    max_watts: float | None = None
+    goal: Goal = "cheapest"
+    options: Options = Options()
+
+    def __post_init__(self) -> None:
+        if not self.frames_per_s > 0 or self.streams < 1:
+            raise DomainError("A stream has more than 0 frames a second, and there is 1 stream or more.")
+
+
+@frozen
+class EdgePlan:
+    """One device's part. `streams` is what it keeps up with; `count` is how many of it serve them all."""
+
+    device: str
+    count: int
+    runtime: str
+    weights: str | None
+    latency_s: float
+    frames_per_s: float  # that one device can do
+    streams: int
+    busy: float
+    watts: float | None
+    battery_s: float | None
+    usd: float | None
+    meets: bool
+    why: str
+
+    def score(self, goal: Goal) -> tuple[bool, float]:
+        by = {"cheapest": self.usd, "greenest": self.watts, "smallest": 1.0}[goal]
+        return (not self.meets, float("inf") if by is None else by * self.count)
+
+
+@frozen
+class EdgeAnswer:
+    plans: tuple[EdgePlan, ...]
+    why_not: str | None
+
+    def document(self) -> dict[str, Any]:
+        plans = [asdict(each) for each in self.plans]
+        return {"schema": "inferometer.plan/1", "plans": plans, "why_not": self.why_not}
+
+
+def edge_plans(search: EdgeSearch) -> EdgeAnswer:
+    """Every device by the time of one inference, those that keep up first."""
+    found: list[EdgePlan] = []
+    refused: list[str] = []
+    for name in search.devices or _small():
+        for runtime in search.runtimes or (None,):
+            for weights in search.weights or (None,):
+                try:
+                    found.append(_one(search, name, runtime, weights))
+                except InferometerError as error:
+                    refused.append(f"{name}: {error.message}")
+    found.sort(key=lambda each: each.score(search.goal))
+    return EdgeAnswer(plans=tuple(found), why_not=_why_not(search, found, refused))
+
+
+def _small() -> tuple[str, ...]:
+    return tuple(
+        name for name, device in all_devices().items() if device.kind in {"embedded", "board"} and device.price_usd
+    )
+
+
+def _one(search: EdgeSearch, name: str, runtime: str | None, weights: str | None) -> EdgePlan:
+    question = ask(
+        search.model, on=name, runtime=runtime, weights=weights, image=search.image, options=Options(),
+    )  # fmt: skip
+    profile = question.answer()
+    latency = profile.summary.latency_s
+    if latency is None:
+        raise DomainError(
+            f"{question.graph.name} makes tokens, and frames are for models of images.", remedy="Use --rate."
+        )
+    rate = 1 / latency
+    streams = floor(rate / search.frames_per_s)
+    count = ceil(search.streams / streams) if streams else 0
+    carried = min(search.streams, streams) * search.frames_per_s
+    busy = min(1.0, carried * latency) if streams else 1.0
+    device = device_named(name)
+    watts = _watts(device, busy)
+    hot = search.max_watts is not None and watts is not None and watts > search.max_watts
+    battery = search.options.battery
+    life = None
+    if battery is not None and battery.capacity_j and watts:
+        life = battery.capacity_j * (battery.efficiency or 1.0) / watts
+    return EdgePlan(
+        device=name,
+        count=count,
+        runtime=question.runtime_name,
+        weights=weights,
+        latency_s=latency,
+        frames_per_s=rate,
+        streams=streams,
+        busy=busy,
+        watts=watts,
+        battery_s=life,
+        usd=None if device.price_usd is None else float(device.price_usd),
+        meets=streams >= 1 and not hot,
+        why=_why(search, rate, watts, streams, hot=hot),
+    )
+
+
+def _watts(device: Any, busy: float) -> float | None:
+    power = power_model(device)
+    if power is None:
+        return None
+    return busy * (power.moving_w + power.computing_w) / 2 + (1 - busy) * power.idle_w
+
+
+def _why(search: EdgeSearch, rate: float, watts: float | None, streams: int, *, hot: bool) -> str:
+    if not streams:
+        return f"{search.frames_per_s / rate:.2g} times too slow"
+    if hot and watts is not None and search.max_watts is not None:
+        return f"draws {watts / search.max_watts:.2g} times what may be taken away"
+    return f"keeps up with {streams} stream{'s' if streams > 1 else ''}"
+
+
+def _why_not(search: EdgeSearch, found: list[EdgePlan], refused: list[str]) -> str | None:
+    if any(each.meets for each in found):
+        return None
+    if not found:
+        return f"Nothing could be predicted. {refused[0]}" if refused else "There is no device to choose from."
+    fastest = max(found, key=lambda each: each.frames_per_s)
+    if fastest.streams:
+        return f"Cooling binds: {fastest.device} keeps up and {fastest.why}."
+    return (
+        f"Speed binds: the fastest, {fastest.device}, does {fastest.frames_per_s:.3g} frames/s of "
+        f"{search.frames_per_s:g}. Try fewer bits (--weights i8) or a smaller image."
+    )

@@ -1,0 +1,371 @@
+"""The search: every candidate by the closed form, then the best ones by simulation until enough are confirmed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from itertools import product
+from math import ceil, comb
+from typing import TYPE_CHECKING
+
+from inferometer.asking.ask import ask, model_graph
+from inferometer.asking.engine_tables.calibrating import system_of
+from inferometer.asking.served import Served, served
+from inferometer.catalog import device as device_named
+from inferometer.catalog import devices as all_devices
+from inferometer.catalog.places import instances_with
+from inferometer.core.dtype import dtype
+from inferometer.core.frozen import frozen
+from inferometer.cost.energy import power_model
+from inferometer.cost.money import carbon_grams, hourly_price
+from inferometer.cost.serving.steady import Traffic
+from inferometer.errors import DomainError, InferometerError
+from inferometer.serving.load.plan import LoadPlan, LoadStep
+from inferometer.serving.plans.asked import MONTH_H, Candidate, PlanAnswer, PlanSearch, ServingPlan
+from inferometer.serving.plans.closed import LoadCurve, load_curve
+from inferometer.serving.simulate.plan import SimulationPlan
+from inferometer.serving.simulate.run import simulate
+from inferometer.traffic.arrivals import Arrivals
+from inferometer.traffic.figures import figures_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inferometer.asking.question import Question
+    from inferometer.core.served import Distribution, Level, LevelFigures
+
+_TP = (1, 2, 4, 8)
+_WEIGHTS = (None, "f8e4m3", "i4")
+_SIMULATED_REPLICAS = 2
+_LEAST_REQUESTS, _MOST_REQUESTS = 600, 4000
+_KEPT_UP = 0.97  # of the offered rate
+_MOST_SIMULATIONS = 24
+_SAME = 5e-4
+_GROWTH = 0.08  # more replicas after a simulation that missed an objective
+_IDLE = "A device that waits draws its idle power, one that works a share of its limit (docs/predicting.md)."
+
+
+@frozen
+class Configuration:
+    """What a replica is: its served model, and the curve from load to latency."""
+
+    device: str
+    runtime: str
+    weights: str | None
+    tp: int
+    sequences: int
+    what: Served
+    curve: LoadCurve
+
+
+def plan(search: PlanSearch, *, progress: Callable[[str], None] | None = None) -> PlanAnswer:
+    """Plans within the objectives, the best first; or why there is none."""
+    model_graph(search.model)  # an unknown name is told before anything is searched
+    found, refused = all_configurations(search)
+    candidates = list(_candidates(search, found))
+    count = sum(_tried(search, configuration) for configuration in found) + len(refused)
+    fitting = [each for each in candidates if each.count <= search.most_devices]
+    queue = [(each.score(search.goal), order, each) for order, each in enumerate(fitting)]
+    heapify(queue)
+    plans: list[ServingPlan] = []
+    rejected: list[str] = []
+    simulated, order = 0, len(queue)
+    by_key = {_key(configuration): configuration for configuration in found}
+    confirmed: set[tuple[object, ...]] = set()
+    while queue and len(plans) < search.keep and simulated < _MOST_SIMULATIONS:
+        _, _, candidate = heappop(queue)
+        if (candidate.device, candidate.runtime, candidate.weights, candidate.tp) in confirmed:
+            continue  # the same with another limit of a step
+        if progress is not None:
+            progress(candidate.words)
+        configuration = by_key[_key(candidate)]
+        simulated += 1
+        level, figures = _simulated(search, candidate, configuration)
+        missed = _missed(search, figures)
+        if missed is None:
+            plans.append(_plan(search, candidate, configuration, level, figures))
+            confirmed.add((candidate.device, candidate.runtime, candidate.weights, candidate.tp))
+            continue
+        rejected.append(f"{candidate.words}: {missed} in the simulation.")
+        more = candidate.replicas + max(1, round(_GROWTH * candidate.replicas))
+        if more * candidate.tp <= search.most_devices:
+            grown = _candidate(search, configuration, more)
+            order += 1
+            heappush(queue, (grown.score(search.goal), order, grown))
+    explained = tuple(_explained(search, plans))
+    why_not = None if plans else _why_not(search, found, candidates, refused, rejected)
+    notes = (_IDLE,) if any(each.watts is not None for each in plans) else ()
+    return PlanAnswer(
+        plans=explained, why_not=why_not, candidates=count, simulated=simulated, rejected=tuple(rejected), notes=notes
+    )
+
+
+def all_configurations(search: PlanSearch) -> tuple[list[Configuration], list[str]]:
+    found: list[Configuration] = []
+    refused: list[str] = []
+    traffic = Traffic(prompt=max(1, round(search.prompt.mean)), generate=max(1, round(search.generate.mean)))
+    axes = product(
+        search.devices or _priced(), search.runtimes or ("vllm",), search.weights or _WEIGHTS, search.tp or _TP
+    )
+    for device, runtime, weights, tp in axes:
+        try:
+            found += _configurations(search, traffic, device, runtime, weights, tp)
+        except InferometerError as error:
+            refused.append(f"{device}, {runtime}, {weights or 'own format'}, TP {tp}: {error.message}")
+    return found, refused
+
+
+def _priced() -> tuple[str, ...]:
+    """GPUs of data centres whose kernels are known, or a near one's, and that some instance of the catalog has."""
+    return tuple(
+        name
+        for name, device in all_devices().items()
+        if device.kind == "server" and device.unit == "gpu" and system_of(name) and instances_with(name)
+    )
+
+
+def _configurations(  # noqa: PLR0913, PLR0917 - the axes
+    search: PlanSearch, traffic: Traffic, device: str, runtime: str, weights: str | None, tp: int
+) -> Iterator[Configuration]:
+    question = ask(
+        search.model, on=device, runtime=runtime, weights=weights, prompt=traffic.prompt, generate=traffic.generate,
+        tp=tp, options=search.options,
+    )  # fmt: skip
+    _require_room(question, tp)
+    what = served(question)
+    if what.memory is not None and what.memory.sequences_of(traffic.prompt + traffic.generate) < 1:
+        raise DomainError(f"{question.graph.name} does not fit beside a cache on {device}.")
+    for most in search.sequences:
+        limit = min(most or what.limits.sequences, what.limits.sequences)
+        if most and most >= what.limits.sequences:
+            continue
+        curve = load_curve(what, traffic, limit)
+        yield Configuration(
+            device=question.device.name, runtime=runtime, weights=weights, tp=tp, sequences=limit, what=what,
+            curve=curve,
+        )  # fmt: skip
+
+
+def _require_room(question: Question, tp: int) -> None:
+    """Weights that alone are more than the memory need no pricing."""
+    graph, memory = question.graph, question.device.memory
+    stored = question.workload.precision.weights or graph.precision
+    if memory is None or memory.room is None or not stored:
+        return
+    needed = graph.parameters * dtype(stored).bits / 8 / tp
+    if needed > float(memory.room):
+        raise DomainError(f"{graph.name} does not fit: {needed / 1e9:.0f} GB of weights on {question.device.name}.")
+
+
+def _key(of: Configuration | Candidate) -> tuple[object, ...]:
+    return (of.device, of.runtime, of.weights, of.tp, of.sequences)
+
+
+def _tried(search: PlanSearch, configuration: Configuration) -> int:
+    """Numbers of replicas that were compared."""
+    return max(1, search.most_devices // configuration.tp)
+
+
+def _candidates(search: PlanSearch, found: list[Configuration]) -> Iterator[Candidate]:
+    rate = search.cloud_rate_per_s / (1 - search.headroom)
+    for configuration in found:
+        capacity = configuration.curve.capacity(search.objectives)
+        if capacity > 0:
+            yield _candidate(search, configuration, ceil(rate / capacity))
+
+
+def _candidate(search: PlanSearch, configuration: Configuration, replicas: int) -> Candidate:
+    spare = spare_replicas(replicas, search.replica_up, search.availability)
+    ttft_s, tpot_s, running = configuration.curve.at(search.cloud_rate_per_s / replicas)
+    capacity = configuration.curve.capacity(search.objectives)
+    count = configuration.tp * (replicas + spare)
+    return Candidate(
+        device=configuration.device,
+        runtime=configuration.runtime,
+        weights=configuration.weights,
+        tp=configuration.tp,
+        sequences=configuration.sequences,
+        replicas=replicas,
+        spare=spare,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        running=running,
+        capacity_per_s=capacity,
+        usd_per_hour=_usd_per_hour(search, configuration.device, count),
+        watts=_watts(configuration.device, count, search.cloud_rate_per_s / (capacity * replicas) if capacity else 1.0),
+    )
+
+
+def spare_replicas(replicas: int, up: float, availability: float | None) -> int:
+    """The fewest more with which so many are up for the asked share of time, each by itself up for `up` of it."""
+    if availability is None:
+        return 0
+    for spare in range(replicas + 64):
+        whole = replicas + spare
+        enough = sum(comb(whole, down) * (1 - up) ** down * up ** (whole - down) for down in range(spare + 1))
+        if enough >= availability:
+            return spare
+    raise DomainError(
+        f"{availability:.4%} of the time cannot be reached with replicas that are up for {up:.2%} of it.",
+        remedy="Ask for less, or say that replicas are up for longer: --replica-up 0.999.",
+    )
+
+
+def _usd_per_hour(search: PlanSearch, name: str, count: int) -> float | None:
+    try:
+        price = hourly_price(device_named(name), count, search.options.place)
+    except DomainError:
+        return None  # no spot price: another device may have one
+    return None if price is None else price.usd_per_hour * (1 - search.discount)
+
+
+def _watts(name: str, count: int, busy: float) -> float | None:
+    power = power_model(device_named(name))
+    if power is None:
+        return None
+    share = min(1.0, busy)
+    return count * (share * (power.moving_w + power.computing_w) / 2 + (1 - share) * power.idle_w)
+
+
+def _simulated(search: PlanSearch, candidate: Candidate, configuration: Configuration) -> tuple[Level, LevelFigures]:
+    """A few of the replicas with their share of the load: all are alike."""
+    replicas = min(candidate.replicas, _SIMULATED_REPLICAS)
+    rate = search.cloud_rate_per_s * replicas / candidate.replicas
+    stay_s = candidate.ttft_s + search.generate.mean * candidate.tpot_s
+    count = int(min(_MOST_REQUESTS, max(_LEAST_REQUESTS, 10 * rate * stay_s)))
+    question = ask(
+        search.model, on=candidate.device, runtime=candidate.runtime, weights=candidate.weights, tp=candidate.tp,
+        options=search.options,
+    )  # fmt: skip
+    traffic = LoadPlan(
+        url="simulated", steps=(LoadStep(arrivals=Arrivals(rate_per_s=rate)),), requests=count, prompt=search.prompt,
+        generate=search.generate, objectives=search.objectives, seed=search.seed,
+    )  # fmt: skip
+    asked = SimulationPlan(
+        question=question, traffic=traffic, replicas=replicas, sequences=configuration.sequences,
+    )  # fmt: skip
+    profile = simulate(asked)
+    assert profile.served is not None  # noqa: S101 - of a simulation
+    level = profile.served.levels[0]
+    return level, figures_of(level, search.objectives)
+
+
+def _missed(search: PlanSearch, figures: LevelFigures) -> str | None:
+    """Which objective the simulation missed, in words; None where all hold."""
+    offered, answered = figures.offered_per_s or 0.0, figures.requests_per_s or 0.0
+    if figures.growing and answered < _KEPT_UP * offered:
+        return "requests pile up"
+    for goal in search.objectives:
+        value = _value(figures, goal.metric, goal.share)
+        if value is not None and value > goal.limit_s:
+            return f"{goal} is {value:.3g} s"
+    return None
+
+
+def _value(figures: LevelFigures, metric: str, share: float | None) -> float | None:
+    of: Distribution | None = getattr(figures, f"{metric}_s")
+    if of is None:
+        return None
+    if share is None:
+        return of.max
+    return getattr(of, f"p{100 * share:g}", None) or of.p99 or of.p95
+
+
+def _plan(
+    search: PlanSearch, candidate: Candidate, configuration: Configuration, level: Level, figures: LevelFigures
+) -> ServingPlan:
+    server = level.server
+    counters, gauges = (server.counters, server.gauges) if server is not None else ({}, {})
+    usd, busy = candidate.usd_per_hour, counters.get("busy_share", 0.0)
+    load = search.cloud_rate_per_s / (candidate.capacity_per_s * candidate.replicas)
+    watts = _watts(candidate.device, candidate.count, load)
+    tokens_per_h = search.cloud_rate_per_s * search.generate.mean * 3600
+    return ServingPlan(
+        device=candidate.device,
+        count=candidate.count,
+        runtime=candidate.runtime,
+        weights=candidate.weights,
+        tp=candidate.tp,
+        replicas=candidate.replicas + candidate.spare,
+        spare=candidate.spare,
+        max_num_seqs=configuration.sequences,
+        usd_per_hour=usd,
+        usd_per_month=None if usd is None else usd * MONTH_H,
+        usd_per_million_tokens=None if usd is None else usd / tokens_per_h * 1e6,
+        watts=watts,
+        co2e_g_per_hour=None if watts is None else carbon_grams(watts * 3600, search.options.place),
+        utilisation=min(1.0, load),
+        headroom=max(0.0, 1 / load - 1),
+        ttft_p95_s=figures.ttft_s.p95 if figures.ttft_s is not None else None,
+        tpot_p95_s=figures.tpot_s.p95 if figures.tpot_s is not None else None,
+        ttft_s=figures.ttft_s.mean if figures.ttft_s is not None else None,
+        tpot_s=figures.tpot_s.mean if figures.tpot_s is not None else None,
+        kv_share=gauges.get("kv_share", (0.0, 0.0))[1],
+        requests=figures.requests,
+        notes=(
+            f"busy {busy:.0%} of the time in the simulation of {min(candidate.replicas, _SIMULATED_REPLICAS)} replicas",
+        ),
+    )
+
+
+def _explained(search: PlanSearch, plans: list[ServingPlan]) -> Iterator[ServingPlan]:
+    """Why each plan after the first lost to it."""
+    unit = {"cheapest": "usd_per_hour", "greenest": "watts", "smallest": "count"}[search.goal]
+    words = {"cheapest": "costs", "greenest": "draws", "smallest": "takes"}[search.goal]
+    for place, each in enumerate(plans):
+        mine, best = getattr(each, unit), getattr(plans[0], unit)
+        if not place:
+            yield replace(each, why=f"the {search.goal} that meets every objective")
+        elif mine is None or best is None:
+            yield replace(each, why="its price is not known")
+        else:
+            more = mine / best - 1
+            devices = f"{each.count} devices instead of {plans[0].count}"
+            gain = _better_at(each, plans[0])
+            lost = f"{words} {more:.1%} more: {devices}" if more > _SAME else f"{words} the same and came second"
+            yield replace(each, why=f"{lost}{gain}")
+
+
+def _better_at(each: ServingPlan, best: ServingPlan) -> str:
+    """What the loser would be better at."""
+    better = [
+        name
+        for name, field in (("TTFT", "ttft_p95_s"), ("TPOT", "tpot_p95_s"), ("power", "watts"))
+        if getattr(each, field) is not None
+        and getattr(best, field) is not None
+        and getattr(each, field) < 0.95 * getattr(best, field)
+    ]
+    return f", with better {' and '.join(better)}" if better else ""
+
+
+def _why_not(
+    search: PlanSearch,
+    found: list[Configuration],
+    candidates: list[Candidate],
+    refused: list[str],
+    rejected: list[str],
+) -> str:
+    """Which constraint binds, and by how much."""
+    if not found:
+        return f"The model fits on none of the {len(refused)} ways to serve it. {refused[0] if refused else ''}"
+    worst = []
+    for goal in search.objectives:
+        least, where = min(
+            ((float(each.curve.figure(goal.metric).min()), each) for each in found), key=lambda pair: pair[0]
+        )
+        if least > goal.limit_s:
+            worst.append(
+                f"{goal} binds: the least that any of them reaches is {least:.3g} s, {least / goal.limit_s:.2g} times "
+                f"as much, on {where.tp} × {where.device} with nobody else there."
+            )
+    if worst:
+        return " ".join(worst)
+    if not candidates:
+        return "No configuration meets all objectives at once, though each of them is met by some."
+    fewest = min(each.count for each in candidates)
+    if fewest > search.most_devices:
+        return (
+            f"The number of devices binds: {fewest} are needed and {search.most_devices} may be used, "
+            f"{fewest / search.most_devices:.2g} times as many."
+        )
+    return f"No simulation met the objectives. The last: {rejected[-1] if rejected else 'none was tried'}"

@@ -1,0 +1,1 @@
+"""A service simulated: requests put into steps by an engine's rules, and every step's time from the cost model."""

@@ -1,0 +1,166 @@
+"""From a question to what the simulator runs: an engine's times, rules and limits on its devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.asking.served import Served, experts_of, plain_step, served
+from inferometer.catalog.schedulers import scheduler_of
+from inferometer.cost.price.collectives import message_seconds
+from inferometer.errors import DomainError
+from inferometer.serving.simulate.replica import EngineLimits
+from inferometer.serving.simulate.service import Pool, Service
+from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes
+
+if TYPE_CHECKING:
+    from inferometer.asking.question import Question
+    from inferometer.core.scheduler import SchedulerRules
+    from inferometer.serving.simulate.plan import SimulationPlan
+
+ENDLESS = 1 << 40  # blocks where the memory is not known
+
+
+def alone(question: Question) -> Question:
+    """The same about one replica."""
+    workload = question.workload
+    if workload.parallel.dp == 1:
+        return question
+    parallel = replace(workload.parallel, dp=1)
+    return replace(question, workload=replace(workload, parallel=parallel, batch=1))
+
+
+def service_of(plan: SimulationPlan) -> tuple[Service, tuple[str, ...]]:
+    """The service, and notes on what it is based on."""
+    pool, notes = _pool(plan, alone(plan.question), plan.replicas)
+    if plan.ranks > 1:
+        pool, more = _with_ranks(plan, pool, alone(plan.question))
+        notes = (*notes, *more)
+    service = Service(pool=pool, routing=plan.routing, scaling=plan.scaling)
+    if plan.readers is None:
+        return service, notes
+    reading, more = _pool(plan, alone(plan.readers), plan.reader_replicas)
+    handover_s = _handover_s(plan, alone(plan.question))
+    both = tuple(dict.fromkeys((*notes, *more)))
+    return replace(service, reading=reading, handover_s=handover_s), both
+
+
+def _pool(plan: SimulationPlan, question: Question, replicas: int) -> tuple[Pool, tuple[str, ...]]:
+    rules = scheduler_of(question.runtime_name, question.options.engine_version)
+    if rules.slots is not None:
+        return _slots(plan, question, rules, replicas)
+    what = served(question)
+    limits = _limits(plan, what, question)
+    speculation = _speculation(plan, what)
+    times = StepTimes(what.step, limits.tokens, limits.sequences, speculation)
+    if not rules.prefix_cache or not plan.prefix_cache:
+        limits = replace(limits, prefix_cache=False)
+    words = f"Steps are made as by {rules.title} ({rules.engine} {rules.since} and newer): {rules.url}."
+    return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, words)
+
+
+def _slots(
+    plan: SimulationPlan, question: Question, rules: SchedulerRules, replicas: int
+) -> tuple[Pool, tuple[str, ...]]:
+    """An engine with a fixed number of slots, each with its own part of the cache."""
+    step, notes = plain_step(question)
+    limits = EngineLimits(
+        tokens=plan.tokens or rules.step_tokens or 2048,
+        sequences=plan.sequences or rules.slots or 1,
+        blocks=plan.blocks or ENDLESS,
+        block_tokens=plan.block_tokens or 1,
+        prefix_cache=False,
+        by_priority=bool(plan.priorities),
+    )
+    words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
+    times = StepTimes(step, limits.tokens, limits.sequences)
+    return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)
+
+
+def _with_ranks(plan: SimulationPlan, pool: Pool, question: Question) -> tuple[Pool, tuple[str, ...]]:
+    """Data-parallel ranks: replicas of their own, unless they share experts and step together."""
+    graph, parallel = question.graph, question.workload.parallel
+    if graph.active_parameters == graph.parameters or not pool.rules.gang or parallel.ep > 1:
+        return replace(pool, replicas=pool.replicas * plan.ranks), ()
+    ranks, limits = plan.ranks, pool.limits
+    split = replace(question, workload=replace(question.workload, parallel=replace(parallel, tp=parallel.tp * ranks)))
+    own, _ = experts_of(question)
+    shared, messages = experts_of(split)
+    rank = StepTimes(served(question).step, ranks * limits.tokens, limits.sequences)
+    times = GangTimes(rank, ranks, own, shared, messages, limits.tokens + limits.sequences)
+    spread = replace(question.workload, parallel=replace(parallel, dp=ranks, ep=ranks), batch=ranks)
+    memory = served(replace(question, workload=spread)).memory
+    blocks = plan.blocks or (limits.blocks if memory is None else memory.kv_tokens // limits.block_tokens)
+    together = replace(
+        limits, tokens=ranks * limits.tokens, sequences=ranks * limits.sequences, blocks=ranks * blocks,
+        chunk=limits.tokens,
+    )  # fmt: skip
+    words = (
+        f"The {ranks} data-parallel ranks share the experts and step together, as one with {ranks} times the limits."
+    )
+    return replace(pool, times=times, limits=together), (words,)
+
+
+def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLimits:
+    memory = what.memory
+    block_tokens = plan.block_tokens or (what.rules.block_tokens if memory is None else memory.block_tokens)
+    blocks = plan.blocks
+    if blocks is None and memory is not None:
+        blocks = memory.kv_tokens // block_tokens
+        if not blocks:
+            raise DomainError(
+                f"{question.graph.name} does not fit on {question.device.name} with room for a cache.",
+                remedy="Use more devices (--tp), fewer bits a weight (--weights), or a larger device.",
+            )
+    drafted = 0 if plan.speculation is None else plan.speculation[0]
+    swap_s = _swap_s(what, question, block_tokens) if plan.swap else None
+    return EngineLimits(
+        tokens=plan.tokens or what.limits.tokens,
+        sequences=plan.sequences or what.limits.sequences,
+        blocks=blocks or ENDLESS,
+        block_tokens=block_tokens,
+        kept=1.0 if plan.speculation is None else kept_tokens(*plan.speculation),
+        per_sequence=1 + drafted,
+        swap_s_per_block=swap_s,
+        by_priority=bool(plan.priorities),
+    )
+
+
+def kept_tokens(length: int, acceptance: float) -> float:
+    """Tokens that a step with a draft makes on average: 1 + a + a² + … + aⁿ, of n drafted with acceptance a each."""
+    return sum(acceptance**place for place in range(length + 1))
+
+
+def _speculation(plan: SimulationPlan, what: Served) -> Speculation | None:
+    if plan.speculation is None:
+        return None
+    length, acceptance = plan.speculation
+    draft = plan.question.options.speculative
+    step = None
+    if draft is not None:
+        step = served(replace(alone(plan.question), graph=draft.draft)).step
+        step = replace(step, costs=what.step.costs)
+    return Speculation(length=length, kept=kept_tokens(length, acceptance), draft=step)
+
+
+def _swap_s(what: Served, question: Question, block_tokens: int) -> float:
+    link = question.device.host_link
+    if what.memory is None or link is None or link.bandwidth_bytes_per_s is None:
+        raise DomainError(
+            f"The link between {question.device.name} and its host is not known, so blocks cannot be swapped.",
+            remedy="Leave --preemption swap out: preempted requests are then computed anew.",
+        )
+    return what.memory.kv_bytes_per_token * block_tokens / float(link.bandwidth_bytes_per_s)
+
+
+def _handover_s(plan: SimulationPlan, question: Question) -> float:
+    """Seconds a token of the prompt, to send its cache from one pool to the other. The devices send their shares."""
+    device, memory = question.device, served(question).memory
+    link = plan.link or plan.question.options.link or device.network_link or device.peer_link or device.host_link
+    if link is None or memory is None:
+        raise DomainError(
+            f"The link between the pools of {device.name} is not known.", remedy="Name one: --link infiniband-ndr."
+        )
+    tokens = 1024
+    sent = memory.kv_bytes_per_token * tokens
+    return float(message_seconds("send", 2, sent, link)) / tokens

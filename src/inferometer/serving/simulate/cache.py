@@ -1,0 +1,118 @@
+"""The blocks of a paged cache that are free, and what they still hold of prompts that were there before.
+
+As engines do it: a block that is given back keeps its content until somebody else needs it. The one that was given back
+first is taken first, and of one request's blocks the last ones, so that what survives is the begin of a prompt. Blocks
+come in pieces that are equal for several requests (a shared prefix, a block of a trace, the talk of a session).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    Piece = tuple[Hashable, int]  # its name, and its tokens
+
+
+class BlockPool:
+    """`free` counts the blocks that nobody uses, with content or without."""
+
+    __slots__ = ("_nameless", "_used", "block_tokens", "blocks", "free", "kept")
+
+    def __init__(self, blocks: int, block_tokens: int) -> None:
+        self.blocks, self.block_tokens, self.free = blocks, block_tokens, blocks
+        self.kept: OrderedDict[Hashable, int] = OrderedDict({("free", 0): blocks})  # the oldest first
+        self._nameless = ("free", 0)  # the last that was given back without a name
+        self._used: dict[Hashable, list[int]] = {}  # pieces in use: by how many requests, and their blocks
+
+    def take(self, count: int) -> None:
+        """Take blocks, the contents that were given back first being lost first."""
+        self.free -= count
+        kept = self.kept
+        while count > 0:
+            name, held = next(iter(kept.items()))
+            if held > count:
+                kept[name] = held - count
+                return
+            del kept[name]
+            count -= held
+
+    def give(self, count: int, name: Hashable = None) -> None:
+        """Give blocks back; with a name, their content can be found again."""
+        if count <= 0:
+            return
+        self.free += count
+        if name is None:
+            if self._nameless in self.kept and next(reversed(self.kept)) == self._nameless:
+                self.kept[self._nameless] += count
+                return
+            name = self._nameless = ("free", self._nameless[1] + 1)
+        self.kept[name] = self.kept.pop(name, 0) + count
+
+    def found(self, pieces: Sequence[Piece]) -> int:
+        """How many blocks of these pieces are there, from the first one on."""
+        blocks, tokens = 0, 0
+        for name, size in pieces:
+            whole = self._whole(tokens, size)
+            tokens += size
+            held = self._used[name][1] if name in self._used else self.kept.get(name, 0)
+            blocks += min(held, whole)
+            if held < whole:
+                break
+        return blocks
+
+    def needed(self, pieces: Sequence[Piece]) -> int:
+        """Free blocks that using these pieces takes: those that no request uses yet, with content or without."""
+        need, tokens = 0, 0
+        for name, size in pieces:
+            need += 0 if name in self._used else self._whole(tokens, size)
+            tokens += size
+        return need
+
+    def use(self, pieces: Sequence[Piece]) -> int:
+        """Use pieces, those that are there and new ones; returns how many blocks had their content already."""
+        hit = self.found(pieces)
+        tokens = 0
+        for name, size in pieces:
+            whole = self._whole(tokens, size)
+            tokens += size
+            if name in self._used:
+                self._used[name][0] += 1
+                continue
+            held = self.kept.pop(name, 0)
+            self.free -= held
+            self._used[name] = [1, whole]
+            if whole > held:
+                self.take(whole - held)
+        return hit
+
+    def leave(self, pieces: Sequence[Piece]) -> None:
+        """Stop using pieces: the last first, so that it is the begin that stays."""
+        for name, _ in reversed(pieces):
+            users = self._used[name]
+            users[0] -= 1
+            if not users[0]:
+                del self._used[name]
+                self.give(users[1], name)
+
+    def blocks_of(self, pieces: Sequence[Piece]) -> int:
+        return sum(size for _, size in pieces) // self.block_tokens
+
+    def _whole(self, before: int, size: int) -> int:
+        """Whole blocks that end within a piece, which begins after `before` tokens."""
+        return (before + size) // self.block_tokens - before // self.block_tokens
+
+    @property
+    def used(self) -> int:
+        return self.blocks - self.free
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the books balance: every free block is listed once and nothing is negative."""
+        return (
+            self.free == sum(self.kept.values())
+            and 0 <= self.free <= self.blocks
+            and min(self.kept.values(), default=1) > 0
+        )

@@ -1,0 +1,482 @@
+"""One simulated engine: which requests are in a step, by its scheduler's rules, and how long the step takes.
+
+Time moves from one step's end to the next. What is coalesced: steps that only decode, between two events (a request
+comes, one ends, the cache is full). Such a run is counted at once, with every step as long as the one in its middle:
+a step's time grows evenly with what is cached. Steps that read prompts are taken one by one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from math import ceil, inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from inferometer.core.frozen import frozen
+from inferometer.serving.simulate.cache import BlockPool
+from inferometer.traffic.spreads import merged, weighted_spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.core.scheduler import SchedulerRules
+    from inferometer.core.served import Spread
+    from inferometer.serving.simulate.request import Request
+    from inferometer.serving.simulate.times import Times
+
+_MOST_STEPS = 4096  # of a run
+_WATCHED = 32  # steps of a run while an estimate that falls from step to step keeps a request waiting
+_GAPS = 65_536  # of which are kept before they are folded
+_CLIP = 4096  # tokens of an answer that an estimate counts at most, as SGLang does
+
+
+@frozen
+class EngineLimits:
+    """What one replica has: tokens and sequences a step, blocks of the cache, and how preempted requests come back."""
+
+    tokens: int
+    sequences: int
+    blocks: int
+    block_tokens: int
+    kept: float = 1.0  # tokens that a sequence makes in a step: more than 1 with speculation
+    per_sequence: int = 1  # tokens that it takes of a step's
+    prefix_cache: bool = True
+    swap_s_per_block: float | None = None  # preemption moves blocks to the host and back; None: they are computed anew
+    by_priority: bool = False
+    chunk: int | None = None  # tokens of one prompt in a step at most; None: all of the step's
+
+
+class Replica:
+    """`submit` hands a request over, `advance` lets it work; `on_end` is called with every request that ends."""
+
+    def __init__(
+        self, times: Times, rules: SchedulerRules, limits: EngineLimits, on_end: Callable[[Request], None]
+    ) -> None:
+        self.rules, self.limits, self.times, self.on_end = rules, limits, times, on_end
+        self.pool = BlockPool(limits.blocks, limits.block_tokens)
+        self.now = 0.0
+        self.waiting: deque[Request] = deque()
+        self.running: dict[Request, None] = {}  # in the order in which they were admitted
+        self.reading: dict[Request, None] = {}  # those whose prompt is not read yet
+        self.preempted = self.hit_tokens = self.read_tokens = self.steps = 0
+        self.busy_s = self.sequence_s = self.block_s = 0.0
+        self.most_blocks = self.most_running = self.most_waiting = 0
+        self.gaps: list[tuple[float, int]] = []  # seconds between tokens, and of how many tokens
+        self.folded: Spread | None = None
+        self.pause = False  # whether `advance` comes back after every end
+        self.from_s, self.until_s = 0.0, inf  # when it can be given requests
+        self._ends: list[tuple[int, int, Request]] = []
+        self._tick, self._base, self._end_sum, self._decoding = 0, 0.0, 0, 0
+        # Ticks in which a sequence needs one more block come every so many: how many sequences at each turn.
+        self._period = max(1, round(limits.block_tokens / limits.kept))
+        self._turns = [0] * self._period
+        self._is_blocked = False
+        # Where steps are planned one ahead, a plan knows what came, and who ended, before the last step began.
+        self._seen_s, self._is_late = inf, False
+        self._reserves = rules.admission in {"whole", "slot"}
+        self._chunk, self._kept = limits.chunk or limits.tokens, limits.kept
+        self._taken: int | None = None  # blocks that the step being planned has taken for those that decode
+        self._extra_s = self._delay_s = 0.0  # of moving blocks, for the next step; of prompts read while others waited
+        self._ratio = rules.estimate_start
+        self._fall = (
+            (rules.estimate_start - rules.estimate_least) / rules.estimate_steps if rules.estimate_steps else 0.0
+        )
+
+    @property
+    def load(self) -> int:
+        """As vLLM's balancer counts it: a request that waits counts as much as four that run."""
+        return 4 * len(self.waiting) + len(self.running)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.running and not self.waiting
+
+    def submit(self, request: Request) -> None:
+        if self.now < request.sent and not self.running and not self.waiting:
+            self.now = self._seen_s = request.sent
+        if not self.limits.prefix_cache:
+            request.pieces = ()
+        if self.limits.by_priority:
+            self._insert(request)
+        else:
+            self.waiting.append(request)
+        if self.limits.by_priority or len(self.waiting) == 1:
+            self._is_blocked = False
+        self.most_waiting = max(self.most_waiting, len(self.waiting))
+
+    def _insert(self, request: Request) -> None:
+        place = len(self.waiting)
+        while place and self.waiting[place - 1].priority > request.priority:
+            place -= 1
+        self.waiting.insert(place, request)
+
+    def advance(self, until: float = inf) -> None:
+        """Take every step that begins before `until`. With `pause`, come back when a request has ended."""
+        running, waiting, reading, most = self.running, self.waiting, self.reading, self.limits.sequences
+        while self.now < until and (running or waiting):
+            if not self._decoding or reading:
+                ended = self._step(until)
+            elif len(running) >= most or (waiting and self._is_blocked and not self.limits.by_priority):
+                ended = self._run(inf)  # whoever comes meanwhile waits behind others until one ends
+            elif waiting and not self._is_blocked:
+                ended = self._step(until)
+            else:
+                ended = self._run(until)
+            if ended and self.pause:
+                return
+
+    # steps that only decode
+
+    def _run(self, until: float, most: int = _MOST_STEPS) -> bool:
+        """As many steps of decoding as there are before something else happens."""
+        ends, tick, count, kept = self._ends, self._tick, self._decoding, self._kept
+        while ends[0][2].end != ends[0][0]:  # it was preempted meanwhile
+            heappop(ends)
+        steps = ends[0][0] - tick
+        steps = min(steps, most)
+        if self._fall and self.waiting and steps > _WATCHED:
+            steps = _WATCHED
+        context = self._base / count + kept * tick
+        seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
+        if steps * seconds > until - self.now:
+            steps, seconds = self._steps_until(until - self.now, steps, seconds, context)
+        need = 0 if self._reserves else self._need(steps)
+        if need:
+            if need > self.pool.free:
+                steps, need = self._held_steps(steps)
+                if not steps:
+                    self._preempt()
+                    return False
+                seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
+            self.pool.take(need)
+        self._pass(steps, seconds)
+        return self._finish() if ends[0][0] <= self._tick else False
+
+    def _steps_until(self, left_s: float, steps: int, seconds: float, context: float) -> tuple[int, float]:
+        """The steps that begin within a time. They grow longer on the way, so look again from the middle of them."""
+        for _ in range(2):
+            steps = min(steps, max(1, ceil(left_s / seconds)) + self.rules.ahead)  # planned before anybody came
+            seconds = self.times.decode(self._decoding, context + self._kept * (steps - 1) / 2)
+        return steps, seconds
+
+    def _need(self, steps: int) -> int:
+        """Blocks that the sequences take in so many steps."""
+        period, turns, tick = self._period, self._turns, self._tick
+        whole, rest = divmod(steps, period)
+        first = -(tick + rest - 1) % period  # the turns of the rest stand side by side, but for where they wrap round
+        some = sum(turns[first : first + rest])
+        return whole * self._decoding + some + (sum(turns[: first + rest - period]) if first + rest > period else 0)
+
+    def _held_steps(self, steps: int) -> tuple[int, int]:
+        """How many steps the free blocks last, and how many they take."""
+        need = 0
+        for step in range(steps):
+            more = self._turns[-(self._tick + step) % self._period]
+            if need + more > self.pool.free:
+                return step, need
+            need += more
+        return steps, need
+
+    def _pass(self, steps: int, seconds: float) -> None:
+        """Time passes: so many steps, each so long."""
+        whole, pool, running = steps * seconds, self.pool, len(self.running)
+        self._seen_s, self._is_late = self.now + whole - seconds, False
+        self.now += whole
+        self.steps += steps
+        self._tick += steps
+        self.busy_s += whole
+        used = pool.blocks - pool.free
+        self.sequence_s += running * whole
+        self.block_s += used * whole
+        self.most_blocks = max(self.most_blocks, used)
+        self.most_running = max(self.most_running, running)
+        count = self._decoding
+        if count:
+            if self._delay_s:
+                self.gaps.append((seconds + self._delay_s, count))
+                self._delay_s, steps = 0.0, steps - 1
+            self.gaps.append((seconds, count * steps))
+            if self._fall:
+                self._ratio = max(self.rules.estimate_least, self._ratio - steps * self._fall)
+            if len(self.gaps) > _GAPS:
+                self.fold_gaps()
+
+    def fold_gaps(self) -> None:
+        """Waits between tokens as a spread, so that they take the same memory however many there are."""
+        seconds, counts = (np.array(column) for column in zip(*self.gaps, strict=True))
+        self.gaps.clear()
+        part = weighted_spread(seconds, counts)
+        self.folded = merged(spread for spread in (self.folded, part) if spread is not None)
+
+    def _finish(self) -> bool:
+        """End the requests whose last token this tick has made."""
+        ends, tick, is_any = self._ends, self._tick, False
+        while ends and ends[0][0] <= tick:
+            end, _, request = heappop(ends)
+            if request.end == end:
+                self._stop_decoding(request)
+                self._end(request)
+                is_any = True
+        return is_any
+
+    def _end(self, request: Request) -> None:
+        if self.rules.ahead and (self._is_blocked or len(self.running) >= self.limits.sequences):
+            self._is_late = True  # the next step is planned already, without what becomes free now
+        del self.running[request]
+        self._release(request, None)
+        request.last = self.now
+        self._is_blocked = False
+        self.on_end(request)
+
+    def _start_decoding(self, request: Request) -> None:
+        """Its prompt is read: from the next step on it makes tokens."""
+        kept, tick = self.limits.kept, self._tick
+        request.end = tick + ceil((request.output_tokens - request.made) / kept - 1e-9)
+        request.base = request.done - kept * tick
+        self._base += request.base
+        self._end_sum += request.end
+        self._decoding += 1
+        if not self._reserves:
+            room = request.blocks * self.limits.block_tokens - request.done  # tokens until its last block is full
+            request.turn = -(tick + round(room / kept)) % self._period
+            self._turns[request.turn] += 1
+            request.blocks += (-tick - request.turn) // self._period
+        heappush(self._ends, (request.end, request.number, request))
+
+    def _stop_decoding(self, request: Request) -> None:
+        self._base -= request.base
+        self._end_sum -= request.end
+        self._decoding -= 1
+        if not self._reserves:
+            self._turns[request.turn] -= 1
+            request.blocks -= (-self._tick - request.turn) // self._period
+        request.end = 0
+
+    def _release(self, request: Request, name: object) -> None:
+        """Give its blocks back; with a name, what it computed can be found again."""
+        self.pool.give(request.blocks - request.shared, name)
+        if request.pieces:
+            self.pool.leave(request.pieces)
+        request.blocks = request.shared = 0
+
+    def _preempt(self) -> Request:
+        """Make room: one request goes back to the front of those that wait."""
+        victim = self._victim()
+        del self.running[victim]
+        self.reading.pop(victim, None)
+        self.preempted += 1
+        blocks = victim.blocks
+        if victim.end:
+            before = victim.end
+            if self._taken is not None and self._is_full(victim):
+                self.pool.give(1)
+                self._taken -= 1
+            self._stop_decoding(victim)
+            made = (before - self._tick) * self.limits.kept
+            victim.made = max(1, min(victim.output_tokens - 1, victim.output_tokens - ceil(made)))
+            victim.done = victim.input_tokens + victim.made - 1
+            victim.left_at = self.now
+            blocks = victim.blocks
+        victim.target = victim.input_tokens + victim.made
+        swap_s = self.limits.swap_s_per_block
+        if swap_s is not None and victim.made:
+            victim.ready = True  # with all of its blocks, those that others had too
+            self._extra_s += blocks * swap_s
+        else:
+            victim.done = 0
+        can_find = self.limits.prefix_cache and not victim.ready
+        self._release(victim, ("own", victim.number) if can_find else None)
+        if victim.ready:
+            victim.pieces = ()
+        self.waiting.appendleft(victim)
+        return victim
+
+    def _is_full(self, request: Request) -> bool:
+        """Whether one that decodes needs another block in this tick."""
+        return not self._reserves and (self._tick + request.turn) % self._period == 0
+
+    def _victim(self) -> Request:
+        if self.rules.victim == "shortest":
+            return min(self.running, key=lambda request: self._tick - request.end + request.output_tokens)
+        if self.limits.by_priority:
+            return max(reversed(self.running), key=lambda request: request.priority)
+        return next(reversed(self.running))
+
+    # steps that read prompts
+
+    def _step(self, until: float) -> bool:
+        """One step with the prompts that its tokens and the cache have room for; without any, a run of decoding."""
+        decodes = self.rules.order == "decode" and self._decoding > 0
+        preempted = self.preempted
+        if decodes:
+            while (need := self._turns[-self._tick % self._period]) > self.pool.free:
+                self._preempt()
+            if need:
+                self.pool.take(need)
+            self._taken = need
+        chunks = self._chunks(
+            self.limits.tokens - (self._decoding * self.limits.per_sequence if decodes else 0),
+            can_admit=not ((self.rules.waits_after_preemption and self.preempted > preempted) or self._is_late),
+        )
+        taken, self._taken = self._taken, None
+        is_late, self._is_late = self._is_late or self._is_unseen(), False
+        if not chunks:
+            if taken:
+                self.pool.give(taken)  # the run below counts it itself
+            self._is_blocked = bool(self.waiting) and not is_late
+            return self._run(until, 1 if is_late else _MOST_STEPS) if self._decoding else False
+        sizes = [(size, request.done) for request, size in chunks]
+        if decodes and self._decoding:
+            count = self._decoding
+            context = self._base / count + self.limits.kept * self._tick
+            self._pass(1, self.times.mixed(sizes, count, context) + self._spent())
+        else:
+            self._read_alone(self.times.mixed(sizes, 0, 0.0) + self._spent())
+        ended = self._finish()
+        return self._read(chunks) or ended
+
+    def _is_unseen(self) -> bool:
+        """Whether the next request came too late for this step's plan; an engine without work takes it at once."""
+        return self.rules.ahead and bool(self.waiting) and bool(self._decoding) and self.waiting[0].sent > self._seen_s
+
+    def _spent(self) -> float:
+        extra, self._extra_s = self._extra_s, 0.0
+        return extra
+
+    def _read_alone(self, seconds: float) -> None:
+        """A step in which nobody decodes: those that could wait for it."""
+        decoding, self._decoding = self._decoding, 0
+        tick = self._tick
+        self._pass(1, seconds)
+        self._decoding, self._tick = decoding, tick
+        if decoding:
+            self._delay_s += seconds
+
+    def _chunks(self, budget: int, *, can_admit: bool) -> list[tuple[Request, int]]:
+        """What the step reads: prompts that were begun before, then new ones while tokens and blocks are left."""
+        chunks: list[tuple[Request, int]] = []
+        for request in list(self.reading):
+            if budget <= 0:
+                return chunks
+            size = min(budget, request.target - request.done, self._chunk)
+            if request in self.running and self._has_room(request, size):
+                chunks.append((request, size))
+                budget -= size
+        chunks = [chunk for chunk in chunks if chunk[0] in self.running]
+        running, waiting, most = self.running, self.waiting, self.limits.sequences
+        while can_admit and budget > 0 and waiting and len(running) < most:
+            request = waiting[0]
+            if self.rules.ahead and self._decoding and request.sent > self._seen_s:
+                break
+            if request.ready:
+                if not self._admit_ready(request):
+                    break
+                continue
+            size = self._admit(request, budget)
+            if not size:
+                break
+            waiting.popleft()
+            running[request] = None
+            self.reading[request] = None
+            chunks.append((request, size))
+            budget -= size
+        return chunks
+
+    def _has_room(self, request: Request, size: int) -> bool:
+        """Blocks for the next chunk of a prompt that was begun; others give way for it, or it gives way itself."""
+        need = -(-(request.done + size) // self.limits.block_tokens) - request.blocks
+        while need > self.pool.free:
+            if self.rules.victim == "none" or self._preempt() is request:
+                return False
+        if need > 0:
+            self.pool.take(need)
+            request.blocks += need
+        return True
+
+    def _admit(self, request: Request, budget: int) -> int:
+        """How many tokens of its prompt the step reads; 0: the cache has no room for it yet."""
+        pool, block = self.pool, self.limits.block_tokens
+        own = ("own", request.number)
+        held = pool.kept.get(own, 0) if request.made else 0
+        finds = self.limits.prefix_cache and bool(request.pieces)
+        hit = pool.found(request.pieces) if finds else 0
+        shared = pool.blocks_of(request.pieces) if finds else 0
+        done = min((hit + (held if hit == shared else 0)) * block, request.target - 1)
+        size = min(budget, request.target - done, self._chunk)
+        need = max(-(-self._asked(request, done + size) // block) - shared, 0) + (
+            pool.needed(request.pieces) if finds else 0
+        )
+        if need > pool.free - self._promised():
+            return 0
+        if finds:
+            pool.use(request.pieces)
+        if held:
+            pool.free -= pool.kept.pop(own)
+        reached = request.input_tokens + request.output_tokens if self._reserves else done + size
+        blocks = max(-(-reached // block), shared + held)
+        if blocks > shared + held:
+            pool.take(blocks - shared - held)
+        request.blocks, request.shared, request.done = blocks, shared, done
+        self.hit_tokens += done
+        return size
+
+    def _asked(self, request: Request, reached: int) -> int:
+        """Tokens that must have room in the cache before a request is admitted, by the engine's rule."""
+        match self.rules.admission:
+            case "prompt":
+                return request.target
+            case "whole" | "slot":
+                return request.input_tokens + request.output_tokens
+            case "estimate":
+                return request.target + min(_CLIP, request.output_tokens - request.made)
+        return reached
+
+    def _promised(self) -> int:
+        """Blocks that an estimate keeps for the answers under way."""
+        if not self._fall or not self._decoding:
+            return 0
+        left = min(self._end_sum - self._decoding * self._tick, _CLIP * self._decoding) * self.limits.kept
+        return ceil(self._ratio * left / self.limits.block_tokens)
+
+    def _admit_ready(self, request: Request) -> bool:
+        """One that brings its cache along: it needs the room, and decodes from this step on."""
+        block = self.limits.block_tokens
+        reached = request.input_tokens + request.output_tokens if self._reserves else request.done
+        need = -(-reached // block)
+        if need + 1 > self.pool.free:
+            return False
+        self.waiting.popleft()
+        self.pool.take(need)
+        request.blocks = need
+        if self.limits.swap_s_per_block is not None and request.left_at == request.left_at:
+            self._extra_s += need * self.limits.swap_s_per_block
+        request.ready = False
+        self.running[request] = None
+        self._start_decoding(request)
+        if self._taken is not None and self._is_full(request):
+            self.pool.take(1)
+            self._taken += 1
+        return True
+
+    def _read(self, chunks: list[tuple[Request, int]]) -> bool:
+        """The step is over: chunks are read, and whose prompt is whole has made a token."""
+        is_any = False
+        for request, size in chunks:
+            request.done += size
+            self.read_tokens += size
+            if request.done < request.target:
+                continue
+            del self.reading[request]
+            request.made += 1
+            if request.made == 1:
+                request.first = self.now
+            else:
+                self.gaps.append((self.now - request.left_at, 1))
+            if request.made >= request.output_tokens:
+                self._end(request)
+                is_any = True
+            else:
+                self._start_decoding(request)
+        return is_any

@@ -1,0 +1,39 @@
+"""A request on its way through a simulated service."""
+
+from __future__ import annotations
+
+from math import nan
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from inferometer.serving.simulate.cache import Piece
+
+
+class Request:
+    """Made by the million, so a plain class with slots. Times are seconds; NaN is what has not come yet.
+
+    `target` is how many tokens must be read before its next token: the prompt, and after a preemption also what it had
+    made. `done` counts those that are read. A request that is `ready` brings them along (from another pool, or from
+    the host's memory) and only needs the room. While it decodes, `base` is its context less
+    the engine's tick, `end` the tick of its last token (0: it does not decode), and `turn` tells in which ticks it
+    takes one more block, beside the `blocks` it had before.
+    """
+
+    __slots__ = (
+        "base", "blocks", "done", "due", "end", "first", "input_tokens", "last", "left_at", "made", "number",
+        "output_tokens", "pieces", "priority", "ready", "sent", "shared", "target", "turn",
+    )  # fmt: skip
+
+    def __init__(self, number: int, due: float, input_tokens: int, output_tokens: int) -> None:
+        self.number, self.due, self.sent = number, due, due
+        self.input_tokens, self.output_tokens = input_tokens, output_tokens
+        self.target, self.done, self.made = input_tokens, 0, 0
+        self.blocks = self.shared = self.end = 0
+        self.base = 0.0
+        self.first = self.last = self.left_at = nan
+        self.pieces: tuple[Piece, ...] = ()
+        self.priority = self.turn = 0
+        self.ready = False
+
+    def __lt__(self, other: Request) -> bool:
+        return self.number < other.number

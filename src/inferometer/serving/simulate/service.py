@@ -1,0 +1,201 @@
+"""A simulated service: replicas behind a router, alone or scaled by load, with one pool or two."""
+
+from __future__ import annotations
+
+from math import ceil, inf
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from inferometer.core.frozen import frozen
+from inferometer.core.scheduler import SchedulerRules
+from inferometer.errors import DomainError
+from inferometer.serving.simulate.replica import EngineLimits, Replica
+from inferometer.serving.simulate.times import Times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from inferometer.serving.simulate.request import Request
+
+Routing = Literal["round-robin", "least-loaded", "prefix-aware"]
+ROUTINGS: tuple[Routing, ...] = ("round-robin", "least-loaded", "prefix-aware")
+_UNEVEN = 32  # a router that follows prefixes evens out loads that differ by more, as SGLang's does
+_WORTH = 0.5  # of a prompt: what must be cached to be worth following
+
+
+@frozen
+class Scaling:
+    """Replicas that come and go: as many as have `target` requests each, looked at every `interval_s`.
+
+    A new one takes `cold_start_s` before it takes requests; one too many is stopped after `idle_s` with too little
+    load, and ends what it has.
+    """
+
+    least: int
+    most: int
+    target: float
+    cold_start_s: float = 60.0
+    interval_s: float = 10.0
+    idle_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most or not self.target > 0:
+            raise DomainError(
+                f"Scaling from {self.least} to {self.most} replicas with {self.target:g} requests each cannot be.",
+                remedy="Write --autoscale 1:8:32 for 1 to 8 replicas with 32 requests each.",
+            )
+
+
+@frozen
+class Pool:
+    """Equal replicas: their steps' times, their scheduler, their limits."""
+
+    times: Times
+    rules: SchedulerRules
+    limits: EngineLimits
+    replicas: int = 1
+
+
+@frozen
+class Service:
+    """With `reading`, a pool of its own reads prompts and hands the cache over: `handover_s` a token of the prompt."""
+
+    pool: Pool
+    routing: Routing = "round-robin"
+    scaling: Scaling | None = None
+    reading: Pool | None = None
+    handover_s: float = 0.0
+
+
+class Coming(Protocol):
+    """Where requests come from: when the next one does, and the request itself."""
+
+    @property
+    def follows(self) -> bool: ...
+    @property
+    def next_s(self) -> float: ...
+    def take(self) -> Request: ...
+
+
+class Cluster:
+    """The replicas of a pool while they work. `on_end` gets every request that ends, `on_refused` what never fits."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        on_end: Callable[[Request], None],
+        on_refused: Callable[[Request], None],
+        *,
+        routing: Routing = "round-robin",
+        scaling: Scaling | None = None,
+    ) -> None:
+        self._pool, self._on_end, self._on_refused = pool, on_end, on_refused
+        self._routing, self._scaling = routing, scaling
+        self.replicas = [self._new(0.0) for _ in range(scaling.least if scaling else pool.replicas)]
+        self._turn, self._looked_s, self._low_since = 0, 0.0, inf
+        self._most_tokens = pool.limits.blocks * pool.limits.block_tokens
+        self.under_way = 0
+
+    def _new(self, from_s: float) -> Replica:
+        replica = Replica(self._pool.times, self._pool.rules, self._pool.limits, self._ended)
+        replica.from_s = replica.now = from_s
+        return replica
+
+    def _ended(self, request: Request) -> None:
+        self.under_way -= 1
+        self._on_end(request)
+
+    def run(self, source: Coming) -> None:
+        """Until nothing comes any more and everything has ended."""
+        if len(self.replicas) == 1 and self._scaling is None and not source.follows:
+            self._run_alone(source)
+        elif source.follows:
+            self._run_following(source)
+        else:
+            self._run_timed(source)
+
+    def _run_alone(self, source: Coming) -> None:
+        replica, most = self.replicas[0], self._most_tokens
+        while (due := source.next_s) != inf:
+            if replica.now < due:
+                replica.advance(due)
+            request = source.take()
+            if request.input_tokens + request.output_tokens > most:
+                self._on_refused(request)
+            else:
+                self.under_way += 1
+                replica.submit(request)
+        replica.advance()
+
+    def _run_timed(self, source: Coming) -> None:
+        """Arrivals by the clock: every replica works until the next one, and then it is known where it goes."""
+        while (due := source.next_s) != inf:
+            for replica in self.replicas:
+                if replica.now < due:
+                    replica.advance(due)
+            if self._scaling is not None:
+                self._scale(due, self._scaling)
+            self._submit(source.take())
+        for replica in self.replicas:
+            replica.advance()
+
+    def _run_following(self, source: Coming) -> None:
+        """Requests that come because others end: the replica that is furthest behind works, until one of its ends."""
+        for replica in self.replicas:
+            replica.pause = True
+        while True:
+            due = source.next_s
+            busy = [replica for replica in self.replicas if not replica.is_idle]
+            behind = min(busy, key=lambda replica: replica.now, default=None)
+            if behind is not None and behind.now < due:
+                behind.advance(due)
+            elif due != inf:
+                if self._scaling is not None:
+                    self._scale(due, self._scaling)
+                self._submit(source.take())
+            else:
+                return
+
+    def _submit(self, request: Request) -> None:
+        if request.input_tokens + request.output_tokens > self._most_tokens:
+            self._on_refused(request)
+            return
+        self.under_way += 1
+        taking = [replica for replica in self.replicas if replica.from_s <= request.sent < replica.until_s]
+        self._chosen(taking or self.replicas[:1], request).submit(request)
+
+    def _chosen(self, replicas: Sequence[Replica], request: Request) -> Replica:
+        if len(replicas) == 1:
+            return replicas[0]
+        if self._routing == "round-robin":
+            self._turn += 1
+            return replicas[(self._turn - 1) % len(replicas)]
+        least = min(replicas, key=lambda replica: replica.load)
+        if self._routing == "least-loaded" or not request.pieces:
+            return least
+        if max(replica.load for replica in replicas) - least.load > _UNEVEN:
+            return least
+        knowing = max(replicas, key=lambda replica: replica.pool.found(request.pieces))
+        held = knowing.pool.found(request.pieces) * knowing.limits.block_tokens
+        return knowing if held > _WORTH * request.input_tokens else least
+
+    def _scale(self, now: float, scaling: Scaling) -> None:
+        if now < self._looked_s:
+            return
+        self._looked_s = now + scaling.interval_s
+        there = [replica for replica in self.replicas if replica.until_s > now]
+        wanted = min(scaling.most, max(scaling.least, ceil(self.under_way / scaling.target)))
+        if wanted >= len(there):
+            self._low_since = inf
+            self.replicas += [self._new(now + scaling.cold_start_s) for _ in range(wanted - len(there))]
+            return
+        self._low_since = min(self._low_since, now)
+        if now - self._low_since >= scaling.idle_s:
+            there[-1].until_s = now
+            self._low_since = now
+
+    def replica_seconds(self, end_s: float) -> float:
+        """Time that replicas were paid for, from their cold start on."""
+        cold = self._scaling.cold_start_s if self._scaling is not None else 0.0
+        return sum(
+            min(end_s, max(replica.until_s, replica.now)) - max(0.0, replica.from_s - cold) for replica in self.replicas
+        )

@@ -1,0 +1,131 @@
+"""What is kept of simulated requests: every one of them up to a number, and beyond it only their distributions."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from inferometer.core.served import OK, LevelFigures, RequestColumns, Spread
+from inferometer.traffic.spreads import distribution_of_spread, merged, spread_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.core.served import Objective
+    from inferometer.serving.simulate.request import Request
+
+TOO_LONG = "too_long"  # the outcome of a request that the cache could not hold even alone
+_PIECE = 65_536
+
+
+class Columns:
+    """Every request, as a load test keeps it."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[float, float, float, int, int, int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def ended(self, request: Request) -> None:
+        self._rows.append((
+            request.due, request.first, request.last, request.input_tokens, request.output_tokens, request.number, OK,
+        ))  # fmt: skip
+
+    def refused(self, request: Request) -> None:
+        self._rows.append(
+            (request.due, -1.0, -1.0, request.input_tokens, request.output_tokens, request.number, TOO_LONG)
+        )
+
+    def columns(self) -> RequestColumns:
+        rows = sorted(self._rows, key=lambda row: (row[0], row[5]))
+        due, first, last, inputs, outputs, number, outcome = zip(*rows, strict=True) if rows else ((),) * 7
+        return RequestColumns(
+            due_s=due,
+            sent_s=due,
+            first_s=tuple(None if moment < 0 else moment for moment in first),
+            last_s=tuple(None if moment < 0 else moment for moment in last),
+            input_tokens=inputs,
+            output_tokens=outputs,
+            outcome=outcome,
+            session=number,
+        )
+
+
+class Streamed:
+    """Distributions of any number of requests, in the same memory: those due from `start_s` on are counted.
+
+    Objectives are judged request by request, so that goodput is exact; percentiles are known to half a percent.
+    """
+
+    def __init__(self, objectives: Sequence[Objective], *, start_s: float) -> None:
+        self._objectives, self._start_s = tuple(objectives), start_s
+        self._waiting = {name: array("d") for name in ("due", "first", "last", "input", "output")}
+        self._spreads: dict[str, list[Spread]] = {"ttft": [], "tpot": [], "e2e": []}
+        self._requests = self._refused = self._met = self._counted = 0
+        self._tokens_in = self._tokens_out = 0
+        self._last_due = start_s
+
+    def ended(self, request: Request) -> None:
+        waiting = self._waiting
+        waiting["due"].append(request.due)
+        waiting["first"].append(request.first)
+        waiting["last"].append(request.last)
+        waiting["input"].append(request.input_tokens)
+        waiting["output"].append(request.output_tokens)
+        if len(waiting["due"]) >= _PIECE:
+            self._flush()
+
+    def refused(self, _request: Request) -> None:
+        self._requests += 1
+        self._refused += 1
+
+    def _flush(self) -> None:
+        due, first, last, inputs, outputs = (np.array(column) for column in self._waiting.values())
+        self._waiting = {name: array("d") for name in self._waiting}
+        self._requests += len(due)
+        kept = due >= self._start_s
+        if not kept.any():
+            return
+        due, first, last, inputs, outputs = (column[kept] for column in (due, first, last, inputs, outputs))
+        several = outputs > 1
+        tpot = np.where(several, (last - first) / np.maximum(outputs - 1, 1), 0.0)
+        times = {"ttft": first - due, "e2e": last - due, "tpot": tpot}
+        for name, values in times.items():
+            part = spread_of(values[several] if name == "tpot" else values)
+            if part is not None:
+                self._spreads[name] = [merged([*self._spreads[name], part])]  # type: ignore[list-item] # never of none
+        met = np.ones(len(due), bool)
+        for goal in self._objectives:
+            met &= times.get(goal.metric, np.zeros(len(due))) <= goal.limit_s
+        self._met += int(met.sum())
+        self._counted += len(due)
+        self._tokens_in += int(inputs.sum())
+        self._tokens_out += int(outputs.sum())
+        self._last_due = max(self._last_due, float(due.max()))
+
+    def figures(self) -> LevelFigures:
+        self._flush()
+        found = {name: distribution_of_spread(parts[0]) if parts else None for name, parts in self._spreads.items()}
+        seconds = max(1e-9, self._last_due - self._start_s)
+        count = self._counted
+        return LevelFigures(
+            requests=self._requests,
+            completed=self._requests - self._refused,
+            errors={TOO_LONG: self._refused} if self._refused else {},
+            counted=count,
+            window_s=seconds,
+            ttft_s=found["ttft"],
+            tpot_s=found["tpot"],
+            e2e_s=found["e2e"],
+            requests_per_s=count / seconds,
+            offered_per_s=count / seconds,
+            input_tokens_per_s=self._tokens_in / seconds,
+            output_tokens_per_s=self._tokens_out / seconds,
+            goodput_per_s=self._met / seconds if self._objectives else None,
+            attained=self._met / count if self._objectives and count else None,
+            input_tokens=self._tokens_in / count if count else None,
+            output_tokens=self._tokens_out / count if count else None,
+        )

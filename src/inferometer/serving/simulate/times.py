@@ -1,0 +1,154 @@
+"""The time of a step, for the simulator: an `EngineStep` unrolled into lists, so that one lookup costs little.
+
+Everything that can be tabulated is: products by the tokens of a step, logits by its sequences, and whole steps of
+decoding by their sequences over a row of contexts. Reading a chunk in the middle of a prompt is looked up in the grid.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from inferometer.core.frozen import frozen
+from inferometer.cost.serving.step import EngineStep
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.cost.serving.step import Grid
+
+_EVERY = 64  # tokens of context between two entries of a row
+_ENTRIES = 513  # beyond the last one the grids themselves are asked
+
+
+@frozen
+class Speculation:
+    """A draft of `length` tokens a step, of which the engine keeps `kept` on average, its own next token included."""
+
+    length: int
+    kept: float
+    draft: EngineStep | None = None  # none: what drafts costs nothing, as tokens looked up in the prompt
+
+
+class Times(Protocol):
+    """What a simulated engine asks of the cost model."""
+
+    def decode(self, sequences: int, context: float) -> float:
+        """Seconds of one step that decodes so many sequences with so much cached on average."""
+        ...
+
+    def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
+        """Seconds of one step that reads chunks (tokens, tokens read before) and decodes beside them."""
+        ...
+
+
+class StepTimes:
+    """`Times` of an engine's step on its device."""
+
+    def __init__(self, step: EngineStep, tokens: int, sequences: int, speculation: Speculation | None = None) -> None:
+        self._step, self._speculation = step, speculation
+        per = 1 if speculation is None else speculation.length + 1
+        self._per = per  # tokens of a sequence in a step of decoding
+        self._dense: list[float] = np.append(0.0, step.dense(np.arange(1, tokens + per * sequences + 2))).tolist()
+        self._logits: list[float] = np.append(
+            0.0, step.logits(np.arange(1, (per + 1) * sequences + tokens // 8 + 2))
+        ).tolist()
+        self._first: list[float] = np.append(0.0, step.prompt(np.arange(1.0, tokens + 2), 1.0)).tolist()
+        self._rows: dict[int, list[float]] = {}
+        self._beside: dict[int, list[float]] = {}
+        costs = step.costs
+        self.kernels: float = costs.kernels.value
+        self.kernels_prompt: float = costs.kernels_prompt.value
+        self._step_s, self._sequence_s = costs.step_s.value, costs.sequence_s.value
+
+    def decode(self, sequences: int, context: float) -> float:
+        row = self._rows.get(sequences) or self._row(sequences)
+        place = context / _EVERY
+        index = int(place)
+        if index >= _ENTRIES - 1:
+            return self._whole(sequences, context)
+        low = row[index]
+        return low + (place - index) * (row[index + 1] - low)
+
+    def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
+        first, reading, tokens = self._first, 0.0, sequences * self._per
+        for size, before in chunks:
+            reading += first[size] if not before else self._step.prompt.at(float(size), before + 1.0)
+            tokens += size
+        count = len(chunks)
+        reading -= (count - 1) * first[1]  # what one call costs at least is paid once: engines batch the chunks
+        kernels = self._dense[tokens] + self._logits[sequences * self._per + count] + reading
+        if sequences:
+            kernels += self._attention(sequences, context)
+        drafting = self._drafting(sequences, context) if sequences and self._speculation is not None else 0.0
+        return self.kernels_prompt * kernels + self._step_s + (sequences + count) * self._sequence_s + drafting
+
+    def _row(self, sequences: int) -> list[float]:
+        """Whole steps of decoding, and their attention alone, over the contexts of a row."""
+        contexts = np.maximum(1.0, np.arange(_ENTRIES) * float(_EVERY))
+        attention = self._step.decode(float(sequences), contexts)
+        products = self._dense[sequences * self._per] + self._logits[sequences * self._per]
+        row = self.kernels * (products + attention) + self._step_s + sequences * self._sequence_s
+        if self._speculation is not None:
+            row = row + self._drafting(sequences, contexts)
+        self._rows[sequences] = row.tolist()
+        self._beside[sequences] = attention.tolist()
+        return self._rows[sequences]
+
+    def _attention(self, sequences: int, context: float) -> float:
+        if sequences not in self._beside:
+            self._row(sequences)
+        place = context / _EVERY
+        index = int(place)
+        if index >= _ENTRIES - 1:
+            return float(self._step.decode.at(float(sequences), context))
+        row = self._beside[sequences]
+        return row[index] + (place - index) * (row[index + 1] - row[index])
+
+    def _whole(self, sequences: int, context: float) -> float:
+        products = self._dense[sequences * self._per] + self._logits[sequences * self._per]
+        kernels = products + self._step.decode.at(float(sequences), context)
+        seconds = self.kernels * kernels + self._step_s + sequences * self._sequence_s
+        return seconds + (float(self._drafting(sequences, context)) if self._speculation is not None else 0.0)
+
+    def _drafting(self, sequences: int, context: object) -> float:
+        speculation = self._speculation
+        if speculation is None or speculation.draft is None:
+            return 0.0
+        return speculation.length * speculation.draft.decode_seconds(sequences, context)  # type: ignore[no-any-return] # one number or an array
+
+
+class GangTimes:
+    """Ranks that step together, as vLLM's data-parallel ranks of a mixture of experts.
+
+    Each attends to its own sequences, and all of them share the experts of every layer, whose weights are split over
+    the ranks. `own` are a rank's times with all experts by itself; instead of those, each rank computes its part of the
+    experts for the tokens of all ranks (`shared`, after they were gathered: `messages`). The rank with the most tokens
+    sets the time.
+    """
+
+    def __init__(self, own: StepTimes, ranks: int, alone: Grid, shared: Grid, messages: Grid, most: int) -> None:  # noqa: PLR0913, PLR0917 - its parts
+        self._own, self._ranks = own, ranks
+        sizes = np.arange(1, ranks * most + 2)
+        self._alone: list[float] = np.append(0.0, alone(sizes)).tolist()
+        # Two exchanges a layer of tensor parallelism; here one: gathering tokens and scattering sums is one all-reduce.
+        self._together: list[float] = np.append(0.0, shared(sizes) + messages(sizes) / 2).tolist()
+
+    def decode(self, sequences: int, context: float) -> float:
+        own = -(-sequences // self._ranks)
+        return self._own.decode(own, context) + self._own.kernels * (self._together[sequences] - self._alone[own])
+
+    def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
+        loads: list[list[tuple[int, int]]] = [[] for _ in range(self._ranks)]
+        for chunk in sorted(chunks, reverse=True):
+            min(loads, key=_tokens).append(chunk)
+        heaviest = max(loads, key=_tokens)
+        own = -(-sequences // self._ranks)
+        tokens, whole = _tokens(heaviest) + own, _tokens(chunks) + sequences
+        seconds = self._own.mixed(heaviest, own, context)
+        return seconds + self._own.kernels_prompt * (self._together[whole] - self._alone[tokens])
+
+
+def _tokens(chunks: Sequence[tuple[int, int]]) -> int:
+    return sum(size for size, _ in chunks)

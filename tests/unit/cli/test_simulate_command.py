@@ -1,0 +1,148 @@
+"""`inferometer simulate` and `inferometer plan` as they are used, on priors: no table of kernels is needed."""
+
+import csv
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import inferometer as im
+from inferometer.cli.run import cli
+from inferometer.errors import DomainError, GateError
+
+_MODEL = ("llama-3.2-1b", "--on", "nvidia-l4")
+
+
+@pytest.fixture
+def run(tmp_path):
+    def invoke(*words):
+        store = ["--store", str(tmp_path / "runs.db")] if words[0] == "simulate" else []
+        result = CliRunner().invoke(cli, [*words, *store], catch_exceptions=True)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return invoke
+
+
+def requests_file(tmp_path, count=80):
+    path = tmp_path / "requests.csv"
+    rows = [f"{index * 0.2},{200 + index},{20 + index % 7}" for index in range(count)]
+    path.write_text("arrival_s,input_tokens,output_tokens\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_file_of_requests_comes_back_with_a_time_for_each(run, tmp_path):
+    out = tmp_path / "result.csv"
+    limits = ("--max-num-seqs", "16", "--max-num-batched-tokens", "2048", "--kv-blocks", "400", "--block-size", "16")
+    result = run(
+        "simulate", *_MODEL, "--requests", str(requests_file(tmp_path)), *limits, "--out", str(out), "--format", "json"
+    )
+    document = json.loads(result.stdout)
+    rows = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == 80
+    assert all(float(row["e2e_s"]) >= float(row["ttft_s"]) > 0 and float(row["tpot_s"]) > 0 for row in rows)
+    mean = sum(float(row["ttft_s"]) for row in rows) / 80
+    assert document["summary"]["ttft_s"]["mean"] == pytest.approx(mean)
+    assert document["summary"]["tpot_s"]["p95"] > 0
+    assert document["kind"] == "predicted"
+
+
+def test_more_load_takes_longer_and_more_replicas_take_less(run):
+    def p95(*words):
+        asked = ("--requests", "300", "--prompt", "256", "--generate", "64", "--no-store", "--format", "json")
+        return json.loads(run("simulate", *_MODEL, *words, *asked).stdout)["summary"]["ttft_s"]["p95"]
+
+    assert p95("--rate", "2") < p95("--rate", "60")
+    assert p95("--rate", "60", "--replicas", "4") < p95("--rate", "60")
+
+
+def test_two_pools_speculation_scaling_and_swapping_answer_every_request(run):
+    base = (
+        "--rate",
+        "10",
+        "--requests",
+        "120",
+        "--prompt",
+        "256",
+        "--generate",
+        "48",
+        "--no-store",
+        "--format",
+        "json",
+    )
+    for words in (
+        ("--prefill-on", "nvidia-l4", "--prefill-replicas", "2", "--link", "infiniband-ndr"),
+        ("--draft-length", "3", "--acceptance", "0.6"),
+        ("--autoscale", "1:4:8", "--cold-start", "5s"),
+        ("--kv-blocks", "60", "--preemption", "swap"),
+        ("--priorities", "0.2,0.8", "--replicas", "2", "--routing", "prefix-aware"),
+        ("--turns", "3", "--think", "1s", "--shared-prefix", "128:2"),
+    ):
+        level = json.loads(run("simulate", *_MODEL, *base, *words).stdout)["levels"][0]
+        assert level["completed"] == 120, words
+
+
+def test_many_requests_are_streamed_and_say_the_same(monkeypatch):
+    """Beyond a number of requests only distributions are kept; they agree with the requests themselves."""
+    import inferometer.serving.simulate.run as simulating
+
+    asked = {"on": "nvidia-l4", "rate": 10.0, "requests": 1500, "prompt": 256, "generate": 32}
+    kept = im.simulate("llama-3.2-1b", **asked).served.levels[0]
+    monkeypatch.setattr(simulating, "MOST_KEPT", 1000)
+    streamed = im.simulate("llama-3.2-1b", **asked).served.levels[0].stated
+    assert kept.requests is not None
+    assert streamed.requests == 1500
+    from inferometer.traffic.figures import figures_of
+
+    assert streamed.tpot_s.p50 == pytest.approx(figures_of(kept).tpot_s.p50, rel=0.05)
+
+
+def test_a_load_must_be_named_and_only_one(run):
+    assert run("simulate", *_MODEL).exit_code == 2
+    assert run("simulate", *_MODEL, "--rate", "1", "--concurrency", "2").exit_code == 2
+    with pytest.raises(DomainError, match="sum to"):
+        run("simulate", *_MODEL, "--rate", "1", "--priorities", "0.5,0.9")
+
+
+def test_a_plan_meets_its_objectives_and_says_why_the_next_lost(run):
+    result = run(
+        "plan", "llama-3.2-1b", "--rate", "40", "--prompt", "256", "--generate", "64", "--slo",
+        "ttft_p95<=1s,tpot_p95<=60ms", "--on", "nvidia-l4,nvidia-h100-sxm", "--weights", "own", "--tp", "1,2",
+        "--format", "json",
+    )  # fmt: skip
+    document = json.loads(result.stdout)
+    plans = document["plans"]
+    assert len(plans) >= 2
+    assert all(plan["ttft_p95_s"] <= 1 and plan["tpot_p95_s"] <= 0.06 for plan in plans)
+    prices = [plan["usd_per_hour"] for plan in plans]
+    assert prices == sorted(prices)
+    assert "more" in plans[1]["why"] or "same" in plans[1]["why"]
+    assert document["why_not"] is None
+
+
+def test_without_a_plan_it_says_what_binds():
+    asked = {"rate": 10.0, "devices": ("nvidia-l4",), "weights": (None,), "tp": (1,)}
+    answer = im.plan("llama-3.2-1b", slo="tpot_p95<=10us", **asked)
+    assert not answer.plans
+    assert "tpot_p95<=10µs binds" in answer.why_not
+    crowded = im.plan("llama-3.2-1b", slo="tpot_p95<=60ms", **{**asked, "rate": 5000.0}, most_devices=2)
+    assert "number of devices binds" in crowded.why_not
+
+
+def test_cameras_get_devices_that_keep_up(run):
+    words = ("--on", "hailo-8l,raspberry-pi-2", "--streams", "8", "--battery", "50Wh", "--format", "json")
+    plans = json.loads(run("plan", "yolo11n", "--frames", "30", *words).stdout)["plans"]
+    assert [plan["meets"] for plan in plans] == [True, False]
+    assert plans[0]["count"] * plans[0]["streams"] >= 8
+    assert plans[0]["battery_s"] > 0
+    with pytest.raises(GateError):
+        run("plan", "yolo11n", "--frames", "5000", "--on", "raspberry-pi-2")
+
+
+def test_spare_replicas_follow_from_availability():
+    from inferometer.serving.plans.search import spare_replicas
+
+    assert spare_replicas(4, 0.99, None) == 0
+    assert spare_replicas(1, 0.99, 0.9999) == 1  # two that are both down: 0.01 × 0.01
+    assert spare_replicas(4, 0.99, 0.9999) == 2

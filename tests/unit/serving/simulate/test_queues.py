@@ -1,0 +1,234 @@
+"""The simulator against queues whose waiting time is known: the same scheduler, with steps of one fixed length."""
+
+import numpy as np
+import pytest
+
+from inferometer.catalog.schedulers import scheduler_of, schedulers
+from inferometer.core.scheduler import SchedulerRules
+from inferometer.serving.simulate.replica import EngineLimits, Replica
+from inferometer.serving.simulate.request import Request
+from inferometer.serving.simulate.service import Cluster, Pool
+from inferometer.serving.simulate.sinks import Columns
+from inferometer.serving.simulate.source import Source
+from inferometer.traffic.demand import Demand, Sharing
+from inferometer.traffic.requests import Requests
+
+PLAIN = SchedulerRules(
+    engine="none", since="0", title="a queue", order="decode", admission="chunk", victim="last", prefix_cache=False
+)
+STEP_S = 0.001
+
+
+class EvenSteps:
+    """Every step takes as long, however many sequences it has: each is a server of its own."""
+
+    def decode(self, _sequences, _context):
+        return STEP_S
+
+    def mixed(self, _chunks, _sequences, _context):
+        return STEP_S
+
+
+def demand(due, outputs, inputs=None, **more):
+    count = len(due)
+    return Demand(
+        input_tokens=np.ones(count, int) if inputs is None else np.asarray(inputs),
+        output_tokens=np.asarray(outputs),
+        due_s=np.asarray(due, float),
+        session=np.arange(count),
+        turn=np.zeros(count, int),
+        group=np.zeros(count, int),
+        **more,
+    )
+
+
+def run(given, *, servers=1, rules=PLAIN, replicas=1, routing="round-robin", times=None, **limits):
+    sink = Columns()
+    of = EngineLimits(**{"tokens": 4096, "sequences": servers, "blocks": 1 << 30, "block_tokens": 16, **limits})
+    pool = Pool(times=times or EvenSteps(), rules=rules, limits=of, replicas=replicas)
+    cluster = Cluster(pool, sink.ended, sink.refused, routing=routing)
+    cluster.run(Source([given]))
+    return Requests.of(sink.columns()), cluster
+
+
+def waiting_of(requests):
+    """Until service begins: the first token comes one step later."""
+    return (requests.first_s - requests.due_s - STEP_S).mean()
+
+
+def poisson(rate, count, seed=1):
+    return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
+
+
+def test_one_server_with_exponential_services_waits_as_m_m_1_does():
+    count, service_s, share = 60_000, 0.1, 0.7
+    outputs = np.maximum(1, np.random.default_rng(2).exponential(service_s / STEP_S, count).round().astype(int))
+    requests, _ = run(demand(poisson(share / service_s, count), outputs))
+    assert waiting_of(requests) == pytest.approx(share / (1 - share) * service_s, rel=0.1)
+
+
+def test_one_server_with_equal_services_waits_half_as_long_as_m_d_1_does():
+    count, steps, share = 20_000, 100, 0.8
+    service_s = steps * STEP_S
+    requests, _ = run(demand(poisson(share / service_s, count), np.full(count, steps)))
+    assert waiting_of(requests) == pytest.approx(share / (2 * (1 - share)) * service_s, rel=0.06)
+
+
+def test_several_servers_wait_as_m_m_c_does():
+    """Erlang's C: the sequences of one engine are servers with one queue."""
+    count, service_s, servers, share = 25_000, 0.1, 4, 0.8
+    outputs = np.maximum(1, np.random.default_rng(3).exponential(service_s / STEP_S, count).round().astype(int))
+    given = demand(poisson(servers * share / service_s, count, seed=5), outputs)
+    requests, _ = run(given, servers=servers)
+    load = servers * share
+    terms = [load**k / np.prod(np.arange(1.0, k + 1)) for k in range(servers)]
+    tail = load**servers / np.prod(np.arange(1.0, servers + 1)) / (1 - share)
+    waits = tail / (sum(terms) + tail)
+    assert waiting_of(requests) == pytest.approx(waits * service_s / (servers * (1 - share)), rel=0.1)
+
+
+class GrowingSteps:
+    """Steps that cost by what they hold, roughly as an engine's do."""
+
+    def decode(self, sequences, context):
+        return 0.005 + 1e-5 * sequences + 1e-8 * sequences * context
+
+    def mixed(self, chunks, sequences, context):
+        return self.decode(max(sequences, 1), context) + 1e-5 * sum(size for size, _ in chunks)
+
+
+def heavy(seed=0, count=400):
+    rng = np.random.default_rng(seed)
+    return demand(poisson(20, count, seed), rng.integers(1, 300, count), rng.integers(1, 900, count))
+
+
+@pytest.mark.parametrize("name", sorted(schedulers()))
+@pytest.mark.parametrize("swap", [None, 1e-4])
+def test_every_request_ends_once_and_every_block_comes_back(name, swap):
+    """A cache so small that requests are preempted, under the rules of every engine."""
+    given = heavy()
+    requests, cluster = run(
+        given, servers=32, rules=schedulers()[name], times=GrowingSteps(), blocks=150, tokens=512,
+        swap_s_per_block=swap,
+    )  # fmt: skip
+    replica = cluster.replicas[0]
+    assert len(requests) == len(given)
+    assert requests.ok.all()
+    assert np.all(requests.first_s >= requests.due_s)
+    assert np.all(requests.last_s >= requests.first_s)
+    assert replica.pool.is_whole
+    assert replica.pool.free == 150
+    assert cluster.under_way == 0
+    if schedulers()[name].victim == "none":
+        assert replica.preempted == 0
+    elif schedulers()[name].admission != "estimate":
+        assert replica.preempted > 0
+
+
+def test_an_engine_with_work_never_rests():
+    """Work conserving: it is busy from the first arrival on whenever somebody is in the system."""
+    given = heavy(seed=4)
+    requests, cluster = run(given, servers=64, times=GrowingSteps())
+    events = np.sort(np.concatenate([requests.due_s, requests.last_s]))
+    middles = (events[1:] + events[:-1]) / 2
+    present = requests.in_flight(middles) > 0
+    assert cluster.replicas[0].busy_s == pytest.approx(float((events[1:] - events[:-1])[present].sum()), rel=1e-9)
+
+
+def test_a_run_of_steps_counts_as_the_steps_one_by_one():
+    """What is coalesced is exact where steps grow evenly with what is cached."""
+    together, _ = run(demand([0.0], [500], [64]), times=GrowingSteps())
+    times, context, seconds = GrowingSteps(), 64, 0.0
+    seconds += times.mixed([(64, 0)], 0, 0.0)
+    for _ in range(499):
+        seconds += times.decode(1, context)
+        context += 1
+    assert together.last_s[0] == pytest.approx(seconds, rel=1e-9)
+
+
+def test_a_request_that_never_fits_is_refused_and_the_others_are_not():
+    requests, _ = run(demand([0.0, 0.1], [10, 10], [10_000, 10]), blocks=100)
+    assert requests.ok.tolist() == [False, True]
+
+
+def test_a_step_planned_ahead_takes_a_request_one_step_later():
+    """vLLM from 0.14 on plans a step while the one before it runs."""
+    given = demand([0.0, 0.0105], [100, 5])
+    early, _ = run(given, servers=8, rules=scheduler_of("vllm", "0.10"))
+    late, _ = run(given, servers=8, rules=scheduler_of("vllm", "0.14"))
+    assert late.first_s[1] - early.first_s[1] == pytest.approx(STEP_S)
+
+
+def test_prompts_that_begin_alike_are_read_once():
+    blocks = ((0, 1, 2), (0, 1, 3), (0, 1, 2))
+    given = demand([0.0, 5.0, 10.0], [5, 5, 5], [1536, 1536, 1536], blocks=blocks)
+    rules = scheduler_of("vllm")
+    _, cluster = run(given, servers=8, rules=rules, prefix_cache=True)
+    assert cluster.replicas[0].hit_tokens == 1024 + 1535  # two blocks; three but for the token that is always read
+    _, cluster = run(given, servers=8, rules=rules, prefix_cache=False)
+    assert cluster.replicas[0].hit_tokens == 0
+
+
+def test_a_router_that_follows_prefixes_reads_less_than_one_that_takes_turns():
+    rng = np.random.default_rng(7)
+    groups = rng.integers(0, 8, 200)
+    blocks = tuple((int(group), 100 + index) for index, group in enumerate(groups))
+    given = demand(np.arange(200) * 0.2, np.full(200, 5), np.full(200, 1024), blocks=blocks)
+    hits = {}
+    for routing in ("round-robin", "prefix-aware"):
+        _, cluster = run(given, servers=8, rules=scheduler_of("vllm"), replicas=4, routing=routing, prefix_cache=True)
+        hits[routing] = sum(replica.hit_tokens for replica in cluster.replicas)
+    assert hits["prefix-aware"] > hits["round-robin"]
+
+
+def test_turns_of_a_session_wait_for_each_other_and_find_the_talk_cached():
+    given = Demand(
+        input_tokens=np.array([100, 50, 50]), output_tokens=np.array([20, 20, 20]), due_s=np.zeros(3),
+        session=np.zeros(3, int), turn=np.arange(3), group=np.zeros(3, int), sharing=Sharing(turns=3, think_s=1.0),
+    )  # fmt: skip
+    sink = Columns()
+    pool = Pool(
+        times=EvenSteps(), rules=scheduler_of("vllm"),
+        limits=EngineLimits(tokens=4096, sequences=8, blocks=1000, block_tokens=16),
+    )  # fmt: skip
+    source = Source([given])
+
+    def ended(request):
+        sink.ended(request)
+        source.ended(request)
+
+    cluster = Cluster(pool, ended, sink.refused)
+    cluster.run(source)
+    requests = Requests.of(sink.columns())
+    assert requests.input_tokens.tolist() == [100, 170, 240]
+    assert np.allclose(requests.due_s[1:] - requests.last_s[:-1], 1.0)
+    assert cluster.replicas[0].hit_tokens > 100
+
+
+def test_urgent_requests_go_first():
+    given = demand(np.zeros(100), np.full(100, 10))
+    sink = Columns()
+    pool = Pool(
+        times=EvenSteps(), rules=PLAIN,
+        limits=EngineLimits(tokens=4096, sequences=1, blocks=1 << 20, block_tokens=16, by_priority=True),
+    )  # fmt: skip
+    seen: list[Request] = []
+    Cluster(pool, seen.append, sink.refused).run(Source([given], priorities=(0.3, 0.7)))
+    order = [request.priority for request in seen[1:]]
+    assert order == sorted(order)
+
+
+def test_a_replica_without_memory_pressure_is_the_same_with_and_without_a_cache_of_prompts():
+    given = heavy(seed=9)
+    one, _ = run(given, servers=64, times=GrowingSteps(), prefix_cache=True)
+    two, _ = run(given, servers=64, times=GrowingSteps(), prefix_cache=False)
+    assert np.array_equal(one.last_s, two.last_s)
+
+
+def test_a_replica_can_be_driven_by_hand():
+    ended: list[Request] = []
+    limits = EngineLimits(tokens=64, sequences=2, blocks=10, block_tokens=16)
+    replica = Replica(EvenSteps(), PLAIN, limits, ended.append)
+    replica.submit(Request(0, 1.0, 10, 3))
+    replica.advance()
+    assert [request.last for request in ended] == [pytest.approx(1.0 + 3 * STEP_S)]
