@@ -124,10 +124,11 @@ class StepCosts:
     """Seconds of an engine step that no kernel takes, from one version of the engine on, on some devices or on all.
 
     `step_s` is the scheduler's, the sampler's and the launch's own time in a step of decoding, `sequence_s` comes on
-    top for each sequence in it, `prompt_s` for each prompt that is read (tokenising, the first answer's way out).
-    `kernels` is what the kernels of a step take over what they took alone, `kernels_prompt` the same of a step that
-    reads a prompt. `together` is the share of the requests that find all other users' prompts before theirs, as at the
-    start of a load test. The spreads are standard deviations of logarithms: what published figures are off by.
+    top for each sequence in it, `launch_s` for each kernel of a step that reads prompts, which is launched from the
+    host, `prompt_s` for each request (tokenising, the first answer's way out). `kernels` is what the kernels of a step
+    take over what they took alone, `kernels_prompt` the same of what prompts add to it. `together` is the share of the
+    requests that find all other users' prompts before theirs, as at the start of a load test. The spreads
+    are standard deviations of logarithms: what published figures that no fit had seen are off by.
     """
 
     since: str
@@ -135,6 +136,7 @@ class StepCosts:
     step_s: Sourced
     sequence_s: Sourced
     prompt_s: Sourced
+    launch_s: Sourced
     kernels: Sourced
     kernels_prompt: Sourced
     together: Sourced

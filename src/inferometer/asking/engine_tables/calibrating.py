@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PACKAGE, MODULE = "aiconfigurator-core", "aiconfigurator_core"
 REMEDY = "pip install 'inferometer[engines]'"
 WIDER_DEVICE = 2.0  # by how much intervals grow with tables of another device
-_FORM = 5  # of what is kept; another number makes it again
+_FORM = 6  # of what is kept; another number makes it again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,8 @@
 """NVIDIA's aiconfigurator, silicon samples: TTFT and TPOT of servers by parallel plan and concurrency.
 
-`agg` has one pool of workers, `disagg` one that reads prompts and one that makes tokens.
+`agg` has one pool of workers, `disagg` one that reads prompts and one that makes tokens. Rows that say when they were
+measured are InferenceMAX's, by its client (github.com/InferenceMAX/InferenceMAX): prompts and answers of 80 to 100 % of
+the stated lengths, ten requests for each user, all users at once at the start.
 """
 
 import re
@@ -14,6 +16,10 @@ from inferometer.atlas.measurement import PublishedMeasurement
 
 _ENGINES = {"trtllm": "trtllm", "vllm": "vllm", "sglang": "sglang"}
 _FORMATS = {"fp4": "nvfp4", "nvfp4": "nvfp4", "fp8": "f8e4m3", "fp8_block": "f8e4m3", "int4_wo": "i4", "int4": "i4"}
+_DEVICES_IN_ID = re.compile(r"_tp(\d+)(?:_0)?_ep(\d+)(?:_0)?_")
+# Images that InferenceMAX ran DeepSeek-R1 in with drafts of the model's own prediction head, and no others without:
+# its TensorRT-LLM configurations "used different .postN variants" for the two until 2026-02 (SemiAnalysisAI/InferenceX).
+_DRAFTED = (("1.2.0rc6.post3", "2026-02"), ("1.1.0rc2.post2", "2026-01"))
 _PLAN = {"tp_size": "tp", "pp_size": "pp", "attention_dp_size": "dp", "moe_tp_size": "moe_tp", "moe_ep_size": "ep"}
 
 
@@ -39,6 +45,9 @@ def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
         "concurrency": int(concurrency[1]) if concurrency else None,
         **_plan(line),
     }
+    if measured:
+        drafts = {"drafts": "mtp"} if _is_drafted(line, measured[1]) else {}
+        facts["settings"] = {**facts["settings"], "client": "inferencemax", **drafts}
     for quantity in ("ttft", "tpot"):
         value = line.value(f"silicon_{quantity}_ms")
         if value:
@@ -49,8 +58,7 @@ def _plan(line: CsvLine) -> dict[str, Any]:
     """How many devices, and how they share the model; each rank's batch where one pool serves."""
     mode = line.required("mode")
     if mode == "agg":
-        sizes = _sizes(line, "")
-        batch = line.whole("batch_size")
+        sizes, batch = _as_named(line, _sizes(line, ""), line.whole("batch_size"))
         return {"count": _devices(sizes), "batch": batch, "settings": settings(mode=mode, **sizes)}
     pools = {pool: _sizes(line, f"{pool}_") for pool in ("prefill", "decode")}
     workers = {pool: line.whole(f"{pool}_num_workers") or 1 for pool in pools}
@@ -59,6 +67,31 @@ def _plan(line: CsvLine) -> dict[str, Any]:
     told |= {f"{pool}_batch": line.whole(f"{pool}_batch_size") for pool in pools}
     count = sum(workers[pool] * _devices(sizes) for pool, sizes in pools.items())
     return {"count": count, "settings": settings(mode=mode, **told)}
+
+
+def _is_drafted(line: CsvLine, measured: str) -> bool:
+    image = line.text("backend_version") or ""
+    return "DeepSeek-R1" in line.required("model_path") and any(
+        image == version and measured >= since for version, since in _DRAFTED
+    )
+
+
+def _as_named(line: CsvLine, sizes: dict[str, int], batch: int | None) -> tuple[dict[str, int], int | None]:
+    """The plan by the row's id, `…_tp8_ep8_…`, where it has one.
+
+    Rows of one file state tensor (or data) parallelism as its product with expert parallelism, 64 devices where 8 were
+    measured: the same figures stand in another file with 8.
+    """
+    named = _DEVICES_IN_ID.search(line.text("id") or "")
+    if named is None:
+        return sizes, batch
+    tp, ep = int(named[1]), int(named[2])
+    stated = max(sizes.get("tp", 1), sizes.get("dp", 1))
+    if stated != tp * ep or ep == 1:
+        return sizes, batch
+    copied = sizes.get("dp", 1) > 1
+    plan = {"dp": tp, "ep": ep} if copied else {"tp": tp, "ep": ep}
+    return plan, batch * ep if copied and batch else batch
 
 
 def _sizes(line: CsvLine, prefix: str) -> dict[str, int]:
