@@ -32,8 +32,8 @@ from inferometer.cost.serving.steady import EIGHT_IN_TEN, KernelParts, request_s
 from inferometer.errors import InferometerError
 
 DATASETS = ("aiconfigurator", "trtllm", "argonne", "rocm-vllm", "mlperf")
-NAMES = ("kernels", "kernels_prompt", "step_s", "sequence_s", "prompt_s", "launch_s", "together")
-START = (1.05, 1.1, 1e-3, 10e-6, 30e-3, 3e-6, 0.12)
+NAMES = ("kernels", "kernels_prompt", "step_s", "sequence_s", "prompt_s", "launch_s", "later", "together")
+START = (1.05, 1.1, 1e-3, 10e-6, 30e-3, 20e-6, 1.0, 0.1)
 KEPT = 0.6  # of drafts, before the fit
 # Engine, since which version, before which, devices; a class of devices comes after the era that it belongs to.
 GROUPS = (
@@ -48,9 +48,10 @@ GROUPS = (
 )
 WEIGHTS = {"ttft": 0.5, "tpot": 1.0, "tokens": 1.0, "request": 1.0}
 DRAWN = 2.0  # how much a logarithm's distance from what a group belongs to counts, in residuals
-SCALE = 0.1  # residuals beyond which a row counts by its size and not by its square: drafts and caches nobody states
+SCALE = 0.05  # residuals beyond which a row counts by its size and not by its square: drafts and caches nobody states
 SPREADS = {"ttft": "ttft_spread", "tpot": "tpot_spread", "tokens": "batch_spread", "request": "batch_spread"}
 LEAST = 1e-9
+COMMON: dict[str, Any] = {}  # the numbers of all engines together in the latest fit
 
 
 def gather() -> list[dict[str, Any]]:
@@ -107,8 +108,13 @@ def residuals(values: Any, data: dict[str, Any], kept: float) -> Any:
     return np.log(np.maximum(predicted(values, data, kept), LEAST) / data["seconds"])
 
 
-def fitted(rows: list[dict[str, Any]], parent: Any, kept: float | None = None) -> tuple[Any, float]:
-    """The numbers of some rows, drawn towards their parent's; with `kept` None that is fitted as well."""
+def fitted(
+    rows: list[dict[str, Any]], parent: Any, kept: float | None = None, near: Any = None
+) -> tuple[Any, float]:
+    """The numbers of some rows, drawn towards their parent's; with `kept` None that is fitted as well.
+
+    `near` are numbers to begin with that few steps lead away from: those of a fit to nearly the same rows.
+    """
     data = columns(rows)
     weight = np.array([WEIGHTS[quantity] for quantity in data["quantity"]])
     centre = np.log(np.asarray(parent, float))
@@ -118,8 +124,10 @@ def fitted(rows: list[dict[str, Any]], parent: Any, kept: float | None = None) -
         own = weight * residuals(np.exp(logs[: len(NAMES)]), data, share)
         return np.concatenate([own, DRAWN * (logs[: len(NAMES)] - centre)])
 
-    start = np.append(centre, np.log(KEPT / (1 - KEPT))) if kept is None else centre
-    found = least_squares(loss, start, loss="soft_l1", f_scale=SCALE, max_nfev=60).x
+    start = centre if near is None else np.log(np.asarray(near, float))
+    start = np.append(start, np.log(KEPT / (1 - KEPT))) if kept is None else start
+    steps = 60 if near is None else 15
+    found = least_squares(loss, start, loss="soft_l1", f_scale=SCALE, max_nfev=steps).x
     return np.exp(found[: len(NAMES)]), float(1 / (1 + np.exp(-found[-1]))) if kept is None else kept
 
 
@@ -134,10 +142,11 @@ def members(rows: list[dict[str, Any]], group: tuple[Any, ...]) -> list[dict[str
     ]
 
 
-def all_fitted(rows: list[dict[str, Any]]) -> tuple[dict[Any, Any], float]:
+def all_fitted(rows: list[dict[str, Any]], near: dict[Any, Any] | None = None) -> tuple[dict[Any, Any], float]:
     """Every group's numbers: engines' eras towards all of them, classes of devices towards their engine's."""
     everything = [row for group in GROUPS[:5] for row in members(rows, group)]
-    common, kept = fitted(everything, START)
+    known = near or {}
+    common, kept = fitted(everything, START, near=known.get("common"))
     found: dict[Any, Any] = {}
     for group in GROUPS:
         own = members(rows, group)
@@ -147,7 +156,8 @@ def all_fitted(rows: list[dict[str, Any]]) -> tuple[dict[Any, Any], float]:
         if group[3] != ("nvidia-*",) and elders:
             older = [each for each in elders if version_numbers(each[1]) <= since]
             parent = found[older[-1] if older else elders[0]]
-        found[group] = fitted(own, parent, kept)[0] if own else parent
+        found[group] = fitted(own, parent, kept, near=known.get(group))[0] if own else parent
+    COMMON["common"] = common
     return found, kept
 
 
@@ -160,11 +170,11 @@ def errors_of(fit: dict[Any, Any], kept: float, rows: list[dict[str, Any]]) -> N
                 row["log"] = float(value)
 
 
-def leave_out(rows: list[dict[str, Any]], key: str) -> None:
+def leave_out(rows: list[dict[str, Any]], key: str, near: dict[Any, Any]) -> None:
     """Each row's residual under a fit that had no row of its model (or device), as `log_without_KEY`."""
     for name in sorted({row[key] for row in rows}):
         mine = [row for row in rows if row[key] == name]
-        fit, kept = all_fitted([row for row in rows if row[key] != name])
+        fit, kept = all_fitted([row for row in rows if row[key] != name], near)
         before = [row["log"] for row in mine]
         errors_of(fit, kept, mine)
         for row, value in zip(mine, before, strict=True):
@@ -240,12 +250,13 @@ def main() -> None:
     rows = [row for group in GROUPS for row in members(rows, group)]
     fit, kept = all_fitted(rows)
     errors_of(fit, kept, rows)
+    near = {**fit, **COMMON}
     for key in ("model", "device"):
         if asked.quick:
             for row in rows:
                 row[f"log_without_{key}"] = row["log"]
         else:
-            leave_out(rows, key)
+            leave_out(rows, key, near)
     widths = {group: spreads(members(rows, group)) for group in fit}
     for group, values in fit.items():
         print(*group[:3], group[3][0], len(members(rows, group)), "rows:", end=" ")

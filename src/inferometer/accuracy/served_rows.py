@@ -7,7 +7,7 @@ the rules below, each with its reason, and never by the figure itself.
 from __future__ import annotations
 
 from math import exp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.ask import ask
 from inferometer.asking.question import Question
@@ -49,6 +49,8 @@ _DRAWN = 0.9
 # Its servers with drafts propose three tokens a step (one where attention is copied), of random text; how many of them
 # are kept it does not state: this is what benchmarks/serving_fit.py finds.
 _DRAFTED, _DRAFTED_COPIES = 3, 1
+# Its vLLM servers of MiniMax and Kimi: --gpu-memory-utilization 0.95 --max-num-seqs 256.
+_ROOM: dict[str, Any] = {"memory_share": 0.95, "sequences": 256}
 _PREFIXES = ("deepseek", "qwen3-235", "qwen3-30", "mixtral", "gpt-oss", "kimi", "minimax", "olmoe")
 
 
@@ -60,10 +62,13 @@ class ServedCase:
     traffic: Traffic
     users: int | None
     quantity: str
-    step_tokens: int | None = None  # a limit that the server was started with
+    step_tokens: int | None = None  # limits that the server was started with
+    sequences: int | None = None
+    memory_share: float | None = None
 
     def served(self) -> Served:
-        return served(self.question).limited(tokens=self.step_tokens)
+        limited = served(self.question).limited(tokens=self.step_tokens, sequences=self.sequences)
+        return limited if self.memory_share is None else limited.with_memory_share(self.memory_share)
 
 
 @frozen
@@ -106,6 +111,7 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
         users=users,
         quantity=row.quantity,
         step_tokens=_step_tokens(row, runtime, users),
+        **(_ROOM if _is_vllm_of_inferencemax(row, runtime) else {}),
     )
 
 
@@ -113,6 +119,11 @@ def accepted_tokens(length: int) -> float:
     """Tokens of a step with drafts: each is kept with the same chance, and none after one that is not."""
     kept = fitted_number("drafts_kept")
     return float(sum(kept**place for place in range(length + 1)))
+
+
+def _is_vllm_of_inferencemax(row: PublishedMeasurement, runtime: str) -> bool:
+    stated = row.settings.get("client") == "inferencemax"
+    return stated and runtime == "vllm" and (row.model or "").startswith(("minimax", "kimi"))
 
 
 def _step_tokens(row: PublishedMeasurement, runtime: str, users: int | None) -> int | None:

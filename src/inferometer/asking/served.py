@@ -61,6 +61,12 @@ class Served:
         limits = StepLimits(tokens=tokens or self.limits.tokens, sequences=sequences or self.limits.sequences)
         return replace(self, limits=limits)
 
+    def with_memory_share(self, share: float) -> Served:
+        """The same with another gpu_memory_utilization."""
+        if self.memory is None:
+            return self
+        return replace(self, memory=replace(self.memory, usable_bytes=share * self.memory.visible_bytes))
+
 
 def served(question: Question) -> Served:
     """What serves the question's model: the same value for the same question, without the work."""

@@ -211,6 +211,12 @@ class _Split:
         if op.kind == "embedding":
             scale = Scale(flops=1 / tp, weights=1 / tp)
             return Placed(op=op, scale=scale, messages=(self._sum(op),)), False
+        if inputs_split and op.kind == "norm" and op.get("features") == op.inputs[0].shape[-1]:
+            # A norm over all heads: each device has some of them, and the sums of their squares are added up.
+            message = Message(function="all_reduce", tensor=op.inputs[0], devices=tp, share=1 / op["features"])
+            share = 1 / tp
+            scale = Scale(flops=share, weights=share, reads=share, writes=share)
+            return Placed(op=op, scale=scale, messages=(message,)), True
         if inputs_split:
             kv = 1.0 if op.get("kv_latent") else 1 / min(tp, op.get("kv_heads", op.get("heads", tp)))
             share = 1 / tp
@@ -230,14 +236,21 @@ class _Split:
         return Placed(op=op, scale=Scale(flops=share, weights=share, writes=share)), True
 
     def _experts(self, op: Op) -> Placed:
+        """Experts spread over `ep` devices, each of them shared by those that are left of tp · dp.
+
+        Where attention is shared by all devices (dp = 1) each has every token: it computes its own experts, and the
+        results are summed. Where attention is copied, tokens travel to their experts and back.
+        """
         tp, ep, dp = self.parallel.tp, self.parallel.ep, self.parallel.dp
         if ep == 1:
             share = 1 / tp
             messages = (self._sum(op),) if tp > 1 else ()
             return Placed(op=op, scale=Scale(flops=share, weights=share), messages=messages)
-        share = 1 / ep
-        busy = self.imbalance * share
-        scale = Scale(flops=busy, weights=share, reads=busy, writes=busy, batch=dp)
+        each = max(1, tp * dp // ep)  # devices that share an expert
+        busy = self.imbalance / ep
+        scale = Scale(flops=busy / each, weights=1 / ep / each, reads=busy, writes=busy, batch=dp)
+        if dp == 1:
+            return Placed(op=op, scale=scale, messages=(self._sum(op),))
         way = Message(function="all_to_all", tensor=op.inputs[0], devices=ep, share=dp * op["top_k"] * self.imbalance)
         return Placed(op=op, scale=scale, messages=(way, replace(way, tensor=op.outputs[0])))
 
@@ -246,14 +259,20 @@ class _Split:
 
 
 def _normed_names(block: Block) -> frozenset[str]:
-    """Outputs that a norm over their whole width reads, as they are or through views: they are kept whole."""
+    """Outputs that a norm over their whole width reads, as they are or through views: they are kept whole.
+
+    Not so where no product reads the norm: queries and keys of all heads go to attention, which is split.
+    """
     source: dict[str, str] = {}
     names: set[str] = set()
+    multiplied = {tensor.name for op in block.ops if op.kind in {"linear", "matmul"} for tensor in op.inputs}
     for op in block.ops:
         if op.kind == "view" and op.inputs:
             root = source.get(op.inputs[0].name, op.inputs[0].name)
             source |= {tensor.name: root for tensor in op.outputs}
         if op.kind == "norm" and op.inputs and op.get("features") == op.inputs[0].shape[-1]:
+            if not any(tensor.name in multiplied for tensor in op.outputs):
+                continue
             names.add(source.get(op.inputs[0].name, op.inputs[0].name))
     return frozenset(names)
 

@@ -11,8 +11,6 @@ import tomllib
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as package_version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 PACKAGE, MODULE = "aiconfigurator-core", "aiconfigurator_core"
 REMEDY = "pip install 'inferometer[engines]'"
 WIDER_DEVICE = 2.0  # by how much intervals grow with tables of another device
-_FORM = 6  # of what is kept; another number makes it again
+_FORM = 7  # of what is kept; another number makes it again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +141,7 @@ def kernels_alone(calibration: Calibration) -> Calibration:
 @cache
 def _calibration(system: str, engine: str, version: str | None, folder: Path) -> Calibration | None:
     measured = device_named(_systems()["systems"][system])
-    with suppress(PackageNotFoundError):
-        release = package_version(PACKAGE)
+    release = _release(folder)
     file = cache_folder() / "engine-tables" / f"{system}-{engine}-{version or 'newest'}-{release}-{_FORM}.npz"
     tables = _kept(file)
     if tables is None:
@@ -165,6 +162,12 @@ def _calibration(system: str, engine: str, version: str | None, folder: Path) ->
         versions={engine: tables.versions["gemm"]},
         notes=(f"{tables.points:,} kernels of {engine} {tables.versions['gemm']} from {PACKAGE} {release}.",),
     )
+
+
+def _release(folder: Path) -> str:
+    """The package's version by the folder that installers leave beside it: asking for metadata imports far more."""
+    found = sorted(folder.parents[2].glob(f"{MODULE}-*.dist-info"))
+    return found[-1].name.removeprefix(f"{MODULE}-").removesuffix(".dist-info") if found else "unknown"
 
 
 def _kept(file: Path) -> ReadTables | None:

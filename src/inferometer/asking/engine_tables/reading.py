@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class Family:
     texts: Mapping[str, str] = field(default_factory=dict)
     only: Mapping[str, frozenset[str]] = field(default_factory=dict)  # rows to keep, by a column's texts
     residual: float = 0.08
-    best: bool = False  # the fastest that any engine or version was measured with on the device, and not the engine's own
+    best: str = ""  # the fastest of: `version`, all versions of the engine; `engine`, all engines; empty: the nearest
 
 
 _ATTENTION = {
@@ -64,6 +64,12 @@ _EXPERTS = {
 _GRAPHED = frozenset({"vLLM_custom_graph", "SGLang_CustomAllReduce_graph", "TRTLLM"})  # as in a step that is replayed
 # Engines call the same libraries (cuBLASLt, CUTLASS, DeepGEMM, FlashInfer, Marlin) and choose the fastest that fits.
 _ENGINES = ("trtllm", "vllm", "sglang")
+# TensorRT-LLM's own mixture kernels, which vLLM and SGLang call through FlashInfer: its tables lack them in 8 bits.
+_LENDER = "trtllm"
+_LENT = frozenset({
+    "sglang_flashinfer_trtllm_moe", "vllm_fp8moe_flashinfer_trtllm_trtllmfp8expertsmonolithic",
+    "vllm_compressedtensorsw4a4nvfp4moe_flashinfer_trtllm_trtllmnvfp4expertsmonolithic",
+})  # fmt: skip
 _UNEVEN = frozenset({"power_law_1.01"})  # routers do not choose evenly; this is the spread that engines are tuned on
 
 FAMILIES = (
@@ -73,7 +79,7 @@ FAMILIES = (
         file="gemm_perf.parquet",
         sizes={"rows": "m", "out_features": "n", "in_features": "k"},
         texts={"format": "gemm_dtype"},
-        best=True,
+        best="engine",
     ),
     Family(
         name="attention.prefill",
@@ -125,7 +131,7 @@ FAMILIES = (
         texts={"format": "moe_dtype"},
         only={"distribution": _UNEVEN},
         residual=0.12,
-        best=True,
+        best="version",
     ),
     Family(
         name="all_reduce",
@@ -134,7 +140,7 @@ FAMILIES = (
         sizes={"devices": "num_gpus", "elements": "message_size"},
         only={"kernel_source": _GRAPHED},
         residual=0.15,
-        best=True,
+        best="engine",
     ),
     *(
         Family(
@@ -171,7 +177,7 @@ def read_tables(folder: Path, engine: str, version: str | None, rates: PeakRates
     for family in FAMILIES:
         owner = "nccl" if family.file.startswith("nccl") else engine
         files = _by_nearness(folder / family.folder / owner, family.file, None if owner == "nccl" else version)
-        columns = _fastest(family, folder) if family.best else _columns(family, [file for _, file in files])
+        columns = _fastest(family, folder, engine) if family.best else _columns(family, [file for _, file in files])
         if columns is not None:
             raw[family.name] = columns
             versions[family.name] = files[0][0] if files else ""
@@ -187,19 +193,18 @@ def read_tables(folder: Path, engine: str, version: str | None, rates: PeakRates
     return ReadTables(kernels=kernels, versions=versions, points=sum(len(each) for each in kernels.values()))
 
 
-def _fastest(family: Family, folder: Path) -> dict[str, Any] | None:
-    """Of every point the shortest time that any engine was measured with on the device.
+def _fastest(family: Family, folder: Path, engine: str) -> dict[str, Any] | None:
+    """Of every point the shortest time that it was measured with on the device.
 
-    The tables of one engine alone hold what its servers do not pay: products with scales for blocks that were launched
-    one by one from the host (57 µs on an H100 and 150 µs on a B200 whatever the shape), activations that were quantised
-    in a call of their own, mixtures in a kernel that the next version replaced.
+    The tables of one engine and version hold what its servers do not pay: products with scales for blocks that were
+    launched one by one from the host (57 µs on an H100 and 150 µs on a B200 whatever the shape), activations that were
+    quantised in a call of their own, mixtures in a kernel that the next version replaced.
     """
-    parts = [
-        part
-        for engine in _ENGINES
-        for _, file in _by_nearness(folder / family.folder / engine, family.file, None)
-        if (part := _read(family, file)) is not None
-    ]
+    owners = _ENGINES if family.best == "engine" else (engine,)
+    parts = _parts(family, folder, owners)
+    if engine == _LENDER and family.best == "version":
+        lending = replace(family, only={**family.only, "kernel_source": _LENT})
+        parts += _parts(lending, folder, [other for other in _ENGINES if other != engine], strict=True)
     if not parts:
         return None
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -208,6 +213,15 @@ def _fastest(family: Family, folder: Path) -> dict[str, Any] | None:
     new = np.ones(len(order), bool)
     new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
     return {name: values[order[new]] for name, values in columns.items()}
+
+
+def _parts(family: Family, folder: Path, engines: Iterable[str], *, strict: bool = False) -> list[dict[str, Any]]:
+    return [
+        part
+        for engine in engines
+        for _, file in _by_nearness(folder / family.folder / engine, family.file, None)
+        if (part := _read(family, file, strict=strict)) is not None
+    ]
 
 
 def _by_nearness(folder: Path, file: str, version: str | None) -> list[tuple[str, Path]]:
@@ -252,8 +266,8 @@ def _columns(family: Family, files: Iterable[Path]) -> dict[str, Any] | None:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _read(family: Family, file: Path) -> dict[str, Any] | None:
-    """The rows of a file that the family keeps. A restriction that no row meets does not hold."""
+def _read(family: Family, file: Path, *, strict: bool = False) -> dict[str, Any] | None:
+    """The rows of a file that the family keeps. A restriction that no row meets does not hold, unless `strict`."""
     from pyarrow import parquet  # type: ignore[import-untyped, unused-ignore]  # noqa: PLC0415 - an extra, slow to import
 
     stored = parquet.ParquetFile(file)
@@ -264,7 +278,7 @@ def _read(family: Family, file: Path) -> dict[str, Any] | None:
     for column, allowed in family.only.items():
         if column in names:
             chosen = np.isin(_texts(table, column), list(allowed))
-            keep &= chosen if chosen.any() else np.ones_like(keep)
+            keep &= chosen if strict or chosen.any() else np.ones_like(keep)
     seconds = table.column("latency").to_numpy().astype(float) * _MILLI
     keep &= np.isfinite(seconds) & (seconds > 0)
     if not keep.any():

@@ -77,21 +77,22 @@ def _is_drafted(line: CsvLine, measured: str) -> bool:
 
 
 def _as_named(line: CsvLine, sizes: dict[str, int], batch: int | None) -> tuple[dict[str, int], int | None]:
-    """The plan by the row's id, `…_tp8_ep8_…`, where it has one.
+    """The plan as it was run.
 
-    Rows of one file state tensor (or data) parallelism as its product with expert parallelism, 64 devices where 8 were
-    measured: the same figures stand in another file with 8.
+    Rows of one file state tensor (or data) parallelism as its product with expert parallelism, 64 devices where the
+    row's id has `tp8_ep8`: the same figures stand in another file with 8. Where attention is copied on each device
+    (`dp`), some rows state the devices twice, as tensor and as data parallelism, and their product as experts'.
     """
+    tp, dp, ep = (sizes.get(name, 1) for name in ("tp", "dp", "ep"))
+    if tp == dp > 1 and ep == tp * dp:
+        return {"dp": dp, "ep": dp}, batch
     named = _DEVICES_IN_ID.search(line.text("id") or "")
-    if named is None:
+    if named is None or int(named[2]) == 1 or max(tp, dp) != int(named[1]) * int(named[2]):
         return sizes, batch
-    tp, ep = int(named[1]), int(named[2])
-    stated = max(sizes.get("tp", 1), sizes.get("dp", 1))
-    if stated != tp * ep or ep == 1:
-        return sizes, batch
-    copied = sizes.get("dp", 1) > 1
-    plan = {"dp": tp, "ep": ep} if copied else {"tp": tp, "ep": ep}
-    return plan, batch * ep if copied and batch else batch
+    devices, experts = int(named[1]), int(named[2])
+    if dp > 1:
+        return {"dp": devices, "ep": experts}, batch * experts if batch else batch
+    return {"tp": devices, "ep": experts}, batch
 
 
 def _sizes(line: CsvLine, prefix: str) -> dict[str, int]:

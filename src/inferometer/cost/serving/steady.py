@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from inferometer.cost.serving.step import EngineStep
 
 EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many readings
+_BUSIEST = 0.9  # of the time: as far as the formula of a queue holds with users who wait for their answers
 _EIGHTHS = (0.125, 0.375, 0.625, 0.875)  # of an answer: a step's time grows evenly with the context
 
 
@@ -178,25 +179,35 @@ def _drafting(step: EngineStep, drafts: Drafts | None, sequences: int, context: 
 
 def steady_times(parts: KernelParts, costs: StepCosts) -> SteadyTimes:
     """A decoding step and a prompt with the engine's own time, and what they make of a token and of a first token."""
-    p, sequence_s = parts, costs.sequence_s.value
+    p, sequence_s, step_s = parts, costs.sequence_s.value, costs.step_s.value
     mixed = np.asarray(p.mixed) > 0
-    eager_s = p.launches * costs.launch_s.value
-    decode = costs.kernels.value * (p.decode + p.drafting) + costs.step_s.value + p.sequences / p.stages * sequence_s
-    apart = p.steps * (costs.step_s.value + sequence_s + eager_s)
-    alone = costs.kernels_prompt.value * p.alone + apart
-    added = costs.kernels_prompt.value * np.maximum(0.0, p.own - p.steps * p.decode) + p.steps * (sequence_s + eager_s)
-    extra = np.where(mixed, added, alone)
-    own = np.where(mixed, p.steps * decode + added, alone)
-    empty = costs.kernels_prompt.value * p.empty + costs.step_s.value + p.packed * sequence_s + eager_s
+    eager = p.launches * costs.launch_s.value
+    beside = costs.kernels.value * (p.decode + p.drafting)
+    decode = beside + step_s + p.sequences / p.stages * sequence_s
+
+    def reading(kernels: Any, steps: Any, prompts: Any, decoding: Any) -> Any:
+        """Steps that read prompts: as long as their kernels, or as their launches where those take longer."""
+        added = costs.kernels_prompt.value * np.maximum(0.0, kernels - steps * decoding)
+        longer = np.maximum(costs.kernels.value * steps * decoding + added, steps * eager)
+        return longer + steps * step_s + prompts * sequence_s
+
+    alone, empty = reading(p.alone, p.steps, p.steps, 0.0), reading(p.empty, 1, p.packed, 0.0)
+    riding = p.sequences / p.stages * sequence_s
+    own = np.where(mixed, reading(p.own, p.steps, p.steps, p.decode) + p.steps * riding, alone)
+    extra = np.where(mixed, np.maximum(0.0, own - p.steps * decode), alone)
     share = np.where(np.asarray(p.steps) > 1, alone, empty / p.packed) / p.stages
-    full = decode + costs.kernels_prompt.value * np.maximum(0.0, p.full - p.decode) + p.packed * sequence_s + eager_s
+    full = reading(p.full, 1, p.packed, p.decode) + riding
     spread = decode / p.gained + (p.sequences - 1) * extra / (p.stages * p.generate)
     tpot = np.where(mixed, np.minimum(spread, np.maximum(full, decode) / p.gained), spread)
-    first = decode / 2 + own + costs.prompt_s.value  # a request comes in the middle of a step
-    late = np.maximum(0.0, p.sequences * share - p.generate * tpot)  # prompts come faster than they are read
+    # A request comes in the middle of a step, and its first token is seen some steps after it was made.
+    first = (0.5 + costs.later.value) * decode + own + costs.prompt_s.value
+    # Later requests come at any time: they wait as behind one server that is busy so much of the time.
+    busy = np.minimum(_BUSIEST, (p.sequences - 1) * share / (p.generate * tpot + own))
+    waiting = costs.together.value * (p.sequences - 1) / 2 * share + busy / (2 * (1 - busy)) * share
     queued = np.maximum(0, p.users - p.sequences) / p.sequences * (first + p.generate * tpot)
-    ttft = first + costs.together.value * (p.sequences - 1) / 2 * share + late + queued
-    return SteadyTimes(decode=decode, tpot=tpot, ttft=ttft, share=share, extra=extra, alone=alone, empty=empty)
+    return SteadyTimes(
+        decode=decode, tpot=tpot, ttft=first + waiting + queued, share=share, extra=extra, alone=alone, empty=empty
+    )
 
 
 def token_seconds(parts: KernelParts, costs: StepCosts) -> Any:

@@ -70,7 +70,7 @@ class EngineStep:
         if sequences:
             kernels += attention
         added = max(0.0, kernels - alone)
-        return costs.kernels.value * alone + costs.kernels_prompt.value * added + own + self.eager_s
+        return max(costs.kernels.value * alone + costs.kernels_prompt.value * added, self.eager_s) + own
 
     @property
     def eager_s(self) -> float:
@@ -104,8 +104,9 @@ class EngineStep:
         n, costs = np.asarray(sequences, float), self.costs
         kernels = self.mixed_kernels(tokens, before, n, context, chunks=chunks)
         alone = np.where(n > 0, self.decode_kernels(np.maximum(n, 1.0), context), 0.0)
-        own = costs.step_s.value + (n + np.asarray(chunks, float)) * costs.sequence_s.value + self.eager_s
-        return costs.kernels.value * alone + costs.kernels_prompt.value * np.maximum(0.0, kernels - alone) + own
+        own = costs.step_s.value + (n + np.asarray(chunks, float)) * costs.sequence_s.value
+        added = costs.kernels_prompt.value * np.maximum(0.0, kernels - alone)
+        return np.maximum(costs.kernels.value * alone + added, self.eager_s) + own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
