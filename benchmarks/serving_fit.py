@@ -81,7 +81,7 @@ def gather() -> list[dict[str, Any]]:
 
 
 def columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return {name: np.array([row[name] for row in rows]) for name in rows[0] if not name.startswith("log")}
 
 
 def costs_from(values: Any) -> StepCosts:
