@@ -51,6 +51,7 @@ DRAWN = 2.0  # how much a logarithm's distance from what a group belongs to coun
 SCALE = 0.05  # residuals beyond which a row counts by its size and not by its square: drafts and caches nobody states
 SPREADS = {"ttft": "ttft_spread", "tpot": "tpot_spread", "tokens": "batch_spread", "request": "batch_spread"}
 LEAST = 1e-9
+FEW, MANY = 2, 50  # models or devices of which one can be left out; rows that say how far they spread
 COMMON: dict[str, Any] = {}  # the numbers of all engines together in the latest fit
 
 
@@ -186,14 +187,16 @@ def width(logs: Any) -> float:
     return max(0.05, float(np.quantile(np.abs(logs), 0.82)) / EIGHT_IN_TEN)
 
 
-def spreads(rows: list[dict[str, Any]]) -> dict[str, float]:
+def spreads(rows: list[dict[str, Any]], everything: list[dict[str, Any]]) -> dict[str, float]:
+    """By quantity. Leaving out counts where others are left to learn from; of few rows all engines' are taken."""
+    keys = ["log", *(f"log_without_{key}" for key in ("model", "device") if len({row[key] for row in rows}) > FEW)]
     found: dict[str, float] = {}
     for name in ("ttft_spread", "tpot_spread", "batch_spread"):
         own = [row for row in rows if SPREADS[row["quantity"]] == name]
-        if own:
-            logs = [row[key] for row in own for key in ("log", "log_without_model", "log_without_device")]
-            found[name] = width(np.array(logs))
-    return {name: found.get(name, max(found.values())) for name in NUMBERS if name.endswith("_spread")}
+        all_of_it = [row for row in everything if SPREADS[row["quantity"]] == name]
+        chosen = own if len(own) >= MANY else all_of_it
+        found[name] = width(np.array([row[key] for row in chosen for key in keys]))
+    return found
 
 
 def table(rows: list[dict[str, Any]], widths: dict[Any, dict[str, float]]) -> None:
@@ -257,7 +260,8 @@ def main() -> None:
                 row[f"log_without_{key}"] = row["log"]
         else:
             leave_out(rows, key, near)
-    widths = {group: spreads(members(rows, group)) for group in fit}
+    usual = [row for group in GROUPS[:5] for row in members(rows, group)]
+    widths = {group: spreads(members(rows, group), usual) for group in fit}
     for group, values in fit.items():
         print(*group[:3], group[3][0], len(members(rows, group)), "rows:", end=" ")
         print(", ".join(f"{name} {value:.3g}" for name, value in zip(NAMES, values, strict=True)), widths[group])
