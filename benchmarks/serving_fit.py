@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+from collections import Counter
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -51,7 +52,7 @@ DRAWN = 2.0  # how much a logarithm's distance from what a group belongs to coun
 SCALE = 0.05  # residuals beyond which a row counts by its size and not by its square: drafts and caches nobody states
 SPREADS = {"ttft": "ttft_spread", "tpot": "tpot_spread", "tokens": "batch_spread", "request": "batch_spread"}
 LEAST = 1e-9
-FEW, MANY = 2, 50  # models or devices of which one can be left out; rows that say how far they spread
+PART, MANY = 0.3, 50  # of the rows that may be left out; rows that say how far they spread
 COMMON: dict[str, Any] = {}  # the numbers of all engines together in the latest fit
 
 
@@ -109,9 +110,7 @@ def residuals(values: Any, data: dict[str, Any], kept: float) -> Any:
     return np.log(np.maximum(predicted(values, data, kept), LEAST) / data["seconds"])
 
 
-def fitted(
-    rows: list[dict[str, Any]], parent: Any, kept: float | None = None, near: Any = None
-) -> tuple[Any, float]:
+def fitted(rows: list[dict[str, Any]], parent: Any, kept: float | None = None, near: Any = None) -> tuple[Any, float]:
     """The numbers of some rows, drawn towards their parent's; with `kept` None that is fitted as well.
 
     `near` are numbers to begin with that few steps lead away from: those of a fit to nearly the same rows.
@@ -188,14 +187,17 @@ def width(logs: Any) -> float:
 
 
 def spreads(rows: list[dict[str, Any]], everything: list[dict[str, Any]]) -> dict[str, float]:
-    """By quantity. Leaving out counts where others are left to learn from; of few rows all engines' are taken."""
-    keys = ["log", *(f"log_without_{key}" for key in ("model", "device") if len({row[key] for row in rows}) > FEW)]
+    """By quantity. A model or device counts as left out where most of the others are left to learn from; of few rows
+    all engines' are taken."""
     found: dict[str, float] = {}
     for name in ("ttft_spread", "tpot_spread", "batch_spread"):
         own = [row for row in rows if SPREADS[row["quantity"]] == name]
-        all_of_it = [row for row in everything if SPREADS[row["quantity"]] == name]
-        chosen = own if len(own) >= MANY else all_of_it
-        found[name] = width(np.array([row[key] for row in chosen for key in keys]))
+        chosen = own if len(own) >= MANY else [row for row in everything if SPREADS[row["quantity"]] == name]
+        logs = [row["log"] for row in chosen]
+        for key in ("model", "device"):
+            counts = Counter(row[key] for row in chosen)
+            logs += [row[f"log_without_{key}"] for row in chosen if counts[row[key]] < len(chosen) * PART]
+        found[name] = width(np.array(logs))
     return found
 
 

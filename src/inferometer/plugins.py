@@ -29,7 +29,7 @@ class Listed:
     name: str
     group: str
     package: str
-    entry: EntryPoint
+    entry: Any  # an importlib.metadata.EntryPoint, which is slow to import
 
 
 def found_in(group: str) -> tuple[EntryPoint, ...]:

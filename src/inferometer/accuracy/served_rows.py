@@ -232,7 +232,7 @@ def _formats(row: PublishedMeasurement) -> tuple[str | None, dict[str, str]]:
 
 
 def _cache_format(row: PublishedMeasurement, runtime: str, weights: str | None) -> str | None:
-    """TensorRT-LLM's quantised checkpoints, and servers of nvfp4 and of Llama on Blackwell, keep the cache in 8 bits."""
+    """TensorRT-LLM's quantised checkpoints, and nvfp4, and Llama on Blackwell keep the cache in 8 bits."""
     stored = weights or row.weights
     narrow = stored in {"nvfp4", "f8e4m3"}
     blackwell = (row.device or "") in _NARROW and not (row.model or "").startswith(("minimax", "kimi"))

@@ -35,9 +35,7 @@ def fitted_costs(engine: str) -> tuple[StepCosts, ...]:
         return Sourced(value=value, origin="calibrated", source=source, date=date)
 
     return tuple(
-        StepCosts(
-            since=row["since"], devices=tuple(row["devices"]), **{name: sourced(row[name]) for name in NUMBERS}
-        )
+        StepCosts(since=row["since"], devices=tuple(row["devices"]), **{name: sourced(row[name]) for name in NUMBERS})
         for row in document["costs"]
         if row["engine"] == engine
     )

@@ -211,16 +211,11 @@ class _Split:
         if op.kind == "embedding":
             scale = Scale(flops=1 / tp, weights=1 / tp)
             return Placed(op=op, scale=scale, messages=(self._sum(op),)), False
-        if inputs_split and op.kind == "norm" and op.get("features") == op.inputs[0].shape[-1]:
-            # A norm over all heads: each device has some of them, and the sums of their squares are added up.
-            message = Message(function="all_reduce", tensor=op.inputs[0], devices=tp, share=1 / op["features"])
-            share = 1 / tp
-            scale = Scale(flops=share, weights=share, reads=share, writes=share)
-            return Placed(op=op, scale=scale, messages=(message,)), True
         if inputs_split:
             kv = 1.0 if op.get("kv_latent") else 1 / min(tp, op.get("kv_heads", op.get("heads", tp)))
             share = 1 / tp
-            return Placed(op=op, scale=Scale(flops=share, weights=share, reads=share, writes=share, kv=kv)), True
+            scale = Scale(flops=share, weights=share, reads=share, writes=share, kv=kv)
+            return Placed(op=op, scale=scale, messages=self._squares(op)), True
         share = 1 / tp if self.sequence and class_of(op) == "vector" else 1.0
         return Placed(op=op, scale=replace(WHOLE, flops=share, reads=share, writes=share)), False
 
@@ -253,6 +248,13 @@ class _Split:
             return Placed(op=op, scale=scale, messages=(self._sum(op),))
         way = Message(function="all_to_all", tensor=op.inputs[0], devices=ep, share=dp * op["top_k"] * self.imbalance)
         return Placed(op=op, scale=scale, messages=(way, replace(way, tensor=op.outputs[0])))
+
+    def _squares(self, op: Op) -> tuple[Message, ...]:
+        """A norm over all heads: each device has some of them, and the sums of their squares are added up."""
+        if op.kind != "norm" or op.get("features") != op.inputs[0].shape[-1]:
+            return ()
+        way = Message(function="all_reduce", tensor=op.inputs[0], devices=self.parallel.tp, share=1 / op["features"])
+        return (way,)
 
     def _sum(self, op: Op) -> Message:
         return Message(function="all_reduce", tensor=op.outputs[0], devices=self.parallel.tp)

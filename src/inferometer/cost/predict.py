@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.catalog.engines import known_engine, require_effects
+from inferometer.catalog.engines import require_effects
 from inferometer.core.device import Device
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.finding import Finding

@@ -115,7 +115,9 @@ def test_products_take_the_fastest_of_all_engines_and_mixtures_that_of_their_own
     write(fast, {**columns, "latency": [0.004]})  # vLLM's own takes 0.02 ms, the host's launch with it
     table = read_tables(folder, "vllm", None, RATES).kernels["gemm"]
     chosen = (table.texts["format"] == "fp8") & (table.sizes["rows"] == 1)
-    floor = gemm_floor(RATES, {"rows": 1, "out_features": 1024, "in_features": 2048}, arithmetic="f8e4m3", weight_bytes=1)
+    floor = gemm_floor(
+        RATES, {"rows": 1, "out_features": 1024, "in_features": 2048}, arithmetic="f8e4m3", weight_bytes=1
+    )
     assert floor / table.shares[chosen][0] == pytest.approx(0.004e-3)
 
     def experts(engine, version, milliseconds):
@@ -128,5 +130,7 @@ def test_products_take_the_fastest_of_all_engines_and_mixtures_that_of_their_own
     experts("vllm", "0.19.0", 0.5)
     experts("vllm", "0.24.0", 0.2)
     experts("sglang", "0.5.0", 0.1)
-    shares = {engine: read_tables(folder, engine, "0.19.0", RATES).kernels["experts"].shares for engine in ("vllm", "sglang")}
+    shares = {
+        engine: read_tables(folder, engine, "0.19.0", RATES).kernels["experts"].shares for engine in ("vllm", "sglang")
+    }
     assert shares["sglang"][0] / shares["vllm"][0] == pytest.approx(2)  # 0.1 ms against the better of 0.5 and 0.2 ms

@@ -150,7 +150,7 @@ def _calibration(system: str, engine: str, version: str | None, folder: Path) ->
         tell(f"reading the measured kernels of {engine} on {measured.name} once; they are kept for later")
         tables = read_tables(folder / system, engine, version, peak_rates(measured))
         _keep(file, tables)
-    if "gemm" not in tables.kernels:
+    if not tables.versions.get("gemm"):  # other engines' products alone are no tables of this one
         return None
     return Calibration(
         device=measured.name,
@@ -160,7 +160,14 @@ def _calibration(system: str, engine: str, version: str | None, folder: Path) ->
         kernels=dict(tables.kernels),
         points=tables.points,
         versions={engine: tables.versions["gemm"]},
-        notes=(f"{tables.points:,} kernels of {engine} {tables.versions['gemm']} from {PACKAGE} {release}.",),
+        notes=(_about(tables, engine, release),),
+    )
+
+
+def _about(tables: ReadTables, engine: str, release: str) -> str:
+    return (
+        f"{tables.points:,} kernels from {PACKAGE} {release}: attention and experts of {engine} "
+        f"{tables.versions['gemm']}, products and messages as the fastest engine has them."
     )
 
 

@@ -18,7 +18,7 @@ _ENGINES = {"trtllm": "trtllm", "vllm": "vllm", "sglang": "sglang"}
 _FORMATS = {"fp4": "nvfp4", "nvfp4": "nvfp4", "fp8": "f8e4m3", "fp8_block": "f8e4m3", "int4_wo": "i4", "int4": "i4"}
 _DEVICES_IN_ID = re.compile(r"_tp(\d+)(?:_0)?_ep(\d+)(?:_0)?_")
 # Images that InferenceMAX ran DeepSeek-R1 in with drafts of the model's own prediction head, and no others without:
-# its TensorRT-LLM configurations "used different .postN variants" for the two until 2026-02 (SemiAnalysisAI/InferenceX).
+# its TensorRT-LLM configurations "used different .postN variants" until 2026-02 (SemiAnalysisAI/InferenceX).
 _DRAFTED = (("1.2.0rc6.post3", "2026-02"), ("1.1.0rc2.post2", "2026-01"))
 _PLAN = {"tp_size": "tp", "pp_size": "pp", "attention_dp_size": "dp", "moe_tp_size": "moe_tp", "moe_ep_size": "ep"}
 

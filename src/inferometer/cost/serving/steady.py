@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
+from inferometer.cost.serving.step import EngineStep
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from inferometer.core.engine import ServingRules, StepCosts
     from inferometer.cost.serving.memory import ServingMemory, StepLimits
-    from inferometer.cost.serving.step import EngineStep
 
 EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many readings
 _BUSIEST = 0.9  # of the time: as far as the formula of a queue holds with users who wait for their answers
@@ -260,7 +260,7 @@ def steady_state(  # noqa: PLR0913, PLR0917 - an engine, its limits, and what is
 
 
 def held(limits: StepLimits, traffic: Traffic, memory: ServingMemory | None) -> int:
-    """Sequences under way at most: what a step takes and the cache holds on average, where those in it are half done."""
+    """Sequences under way at most: what a step takes, and what the cache holds of sequences that are half done."""
     if memory is None:
         return limits.sequences
     room = memory.sequences_of(traffic.prompt + traffic.generate // 2)
