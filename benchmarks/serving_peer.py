@@ -24,6 +24,13 @@ from inferometer.errors import InferometerError
 _SYSTEMS = {
     "nvidia-h100-sxm": "h100_sxm", "nvidia-h200": "h200_sxm", "nvidia-b200": "b200_sxm", "nvidia-gb200": "gb200",
 }  # fmt: skip
+_NAMES = {  # as its package has their configurations: nothing is downloaded
+    "meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
+    "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Meta-Llama-3.1-8B",
+    "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Meta-Llama-3.1-8B",
+    "nvidia/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B",
+    "nvidia/DeepSeek-R1-NVFP4": "deepseek-ai/DeepSeek-R1",
+}
 _QUANTISED = {"f8e4m3": ("fp8", "fp8_block"), "nvfp4": ("nvfp4", "nvfp4"), "i4": ("int4_wo", "int4_wo")}
 
 
@@ -35,7 +42,8 @@ def their_figures(row: Any) -> tuple[float, float] | None:
     devices = stated["tp"] * stated["dp"]
     gemm, experts = _QUANTISED.get(row.weights or "", (None, None))
     found = cli_estimate(
-        row.model_published, _SYSTEMS[row.device], backend_name=row.engine, isl=row.prompt, osl=row.generate,
+        _NAMES.get(row.model_published, row.model_published), _SYSTEMS[row.device], backend_name=row.engine,
+        isl=row.prompt, osl=row.generate,
         batch_size=row.batch or 1, tp_size=stated["tp"], attention_dp_size=stated["dp"],
         moe_tp_size=devices // stated["ep"], moe_ep_size=stated["ep"], gemm_quant_mode=gemm, moe_quant_mode=experts,
     )  # fmt: skip
