@@ -1,7 +1,9 @@
 """Serving engines against what others published: the table of aims, set by set.
 
 Run it with the extra `engines` installed: python benchmarks/serving_accuracy.py [--most N] [--set NAME] [--json FILE]
-`--most` takes a random share of each set (the same one every time), for a machine that is busy.
+`--most` takes a random share of each set (the same one every time), for a machine that is busy. The fit has seen these
+rows; how it does on models and devices that it has not seen is in the table of benchmarks/serving_fit.py, and
+aiconfigurator's own figures on the same rows are in that of benchmarks/serving_peer.py.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ def judge(name: str, most: int) -> dict[str, object]:
     if vendors:
         rows = [row for row in rows if (row.device or "").startswith(vendors)]
     random.Random(7).shuffle(rows)  # noqa: S311 - the same share every time, nothing secret
-    ratios, inside, groups = [], [], []
+    ratios, inside, widths, groups = [], [], [], []
     refused: Counter[str] = Counter()
     for row in rows:
         if most and len(ratios) >= most:
@@ -52,6 +54,7 @@ def judge(name: str, most: int) -> dict[str, object]:
             continue
         ratios.append(figure.seconds / row.seconds)
         inside.append(figure.low_s <= row.seconds <= figure.high_s)
+        widths.append(figure.high_s / figure.seconds - 1)
         groups.append((row.device, row.engine, row.model))
     ratio = np.array(ratios)
     errors = np.abs(ratio - 1)
@@ -66,6 +69,7 @@ def judge(name: str, most: int) -> dict[str, object]:
         "p90_error": float(np.quantile(errors, 0.9)) if len(ratio) else None,
         "bias": float(np.median(ratio) - 1) if len(ratio) else None,
         "covers": float(np.mean(inside)) if len(ratio) else None,
+        "width": float(np.median(widths)) if len(ratio) else None,
         "refused": dict(refused.most_common(3)),
         "by": {group: [len(values), round(float(np.median(values)), 3)] for group, values in sorted(by.items())},
     }
@@ -79,13 +83,14 @@ def main() -> None:
     parser.add_argument("--by", action="store_true")
     asked = parser.parse_args()
     results = []
-    print(f"{'set':32}{'rows':>6}{'aim':>7}{'median':>8}{'p90':>8}{'bias':>8}{'covers':>8}")
+    print(f"{'set':32}{'rows':>6}{'aim':>7}{'median':>8}{'p90':>8}{'bias':>8}{'covers':>8}{'width':>8}")
     for name in SETS:
         if asked.set and not any(part in name for part in asked.set):
             continue
         found = judge(name, asked.most)
         results.append(found)
-        shares = [found["aim"], found["median_error"], found["p90_error"], found["bias"], found["covers"]]
+        shares = [found["aim"], found["median_error"], found["p90_error"], found["bias"], found["covers"],
+                  found["width"]]  # fmt: skip
         cells = "".join(f"{'–' if share is None else f'{share:.1%}':>8}" for share in shares)
         print(f"{name:32}{found['n']:>6}{cells}", flush=True)
         if found["refused"]:

@@ -1,191 +1,250 @@
-"""Fit what the kernels do not say of serving engines: a step's own time by engine and era, and devices by stand-ins.
+"""Fit what the kernels do not say of serving engines: a step's own time, a sequence's, a prompt's, by engine and era.
 
-Published TTFT, TPOT, saturated throughput and whole batches of the shipped atlas are the data; the numbers printed here
-stand in catalog/data/engines/*.toml and asking/engine_tables/systems.toml. Each group is fitted by least absolute
-deviation of logarithms, and left out in turn, by model and by device, to say how far the fit carries over.
+Published TTFT, TPOT, saturated throughput and whole batches of the shipped atlas are the data. The numbers go to
+src/inferometer/catalog/data/serving_costs.json, which the product reads; the closed form is the product's own
+(`cost.serving.steady`). An era of an engine, and a class of devices in it, is drawn towards what it belongs to: all
+engines together, then the engine's era. Every model and every device is left out in turn, and the intervals are as wide
+as eight in ten of the figures need that the fit had not seen.
 
-python benchmarks/serving_fit.py [--features FILE.npz] — the features take minutes, the fits seconds.
+python benchmarks/serving_fit.py [--features FILE] [--write] — the features take minutes, the fits less.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import pickle
-from dataclasses import replace
+from collections import Counter
+from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import least_squares
 
-from inferometer.accuracy.served_rows import ServedCase, served_case
-from inferometer.asking.served import served
+from inferometer.accuracy.served_rows import parts_of, served_case
 from inferometer.atlas.shipped import load
 from inferometer.catalog.engines import version_numbers
+from inferometer.catalog.serving_costs import FILE, NUMBERS
 from inferometer.core.device import Sourced
 from inferometer.core.engine import StepCosts
-from inferometer.cost.serving.steady import _held
+from inferometer.cost.serving.steady import EIGHT_IN_TEN, KernelParts, request_seconds, steady_times, token_seconds
 from inferometer.errors import InferometerError
 
-NAMES = ("kernels", "kernels_prompt", "step_ms", "sequence_us", "prompt_ms", "together")
-
-
-def _plain(value: float) -> Sourced:
-    return Sourced(value=value, origin="prior", source="fit", date="2026")
-
-
-BARE = StepCosts(
-    since="0", devices=(), step_s=_plain(0.0), sequence_s=_plain(0.0), prompt_s=_plain(0.0), kernels=_plain(1.0),
-    kernels_prompt=_plain(1.0), together=_plain(0.0), ttft_spread=_plain(0.1), tpot_spread=_plain(0.1),
-    batch_spread=_plain(0.1),
-)  # fmt: skip
-
-
-def features(case: ServedCase) -> dict[str, float] | None:
-    """The kernels' seconds of what a row is about, each with nothing added."""
-    what = served(case.question)
-    step, traffic, limits = replace(what.step, costs=BARE), case.traffic, what.limits
-    held = limits.sequences if what.memory is None else min(limits.sequences, _held(what.memory, traffic))
-    n = (
-        held
-        if case.quantity == "tokens"
-        else min(case.users or 1, held)
-        if case.quantity != "request"
-        else case.users or 1
-    )
-    context = traffic.prompt + traffic.generate / 2
-    mixed = what.rules.mixed
-    decode = float(step.decode_seconds(n, context))
-    own = alone = 0.0
-    steps = done = 0
-    while done < traffic.prompt:
-        tokens = min(limits.tokens, traffic.prompt - done)
-        own += float(step.mixed_seconds(tokens, 1 + done, n - 1 if mixed else 0, context))
-        alone += float(step.mixed_seconds(tokens, 1 + done, 0, 1.0))
-        done, steps = done + tokens, steps + 1
-    packed, tokens = max(1, limits.tokens // traffic.prompt), min(traffic.prompt, limits.tokens)
-    middle = 1.0 + (traffic.prompt / 2 if traffic.prompt > limits.tokens else 0.0)
-    return {
-        "n": n, "users": case.users or n, "prompt": traffic.prompt, "generate": traffic.generate, "decode": decode,
-        "own": own, "alone": alone, "steps": steps, "packed": packed, "mixed": float(mixed), "replicas": what.replicas,
-        "full": float(step.mixed_seconds(tokens, middle, n - 1 if mixed else 0, context, chunks=packed)),
-        "empty": float(step.mixed_seconds(tokens, middle, 0, 1.0, chunks=packed)),
-    }  # fmt: skip
+DATASETS = ("aiconfigurator", "trtllm", "argonne", "rocm-vllm", "mlperf")
+NAMES = ("kernels", "kernels_prompt", "step_s", "sequence_s", "prompt_s", "launch_s", "later", "together")
+START = (1.05, 1.1, 1e-3, 10e-6, 30e-3, 20e-6, 1.0, 0.1)
+KEPT = 0.6  # of drafts, before the fit
+# Engine, since which version, before which, devices; a class of devices comes after the era that it belongs to.
+GROUPS = (
+    ("vllm", "0", "0.8", ("nvidia-*",)),
+    ("vllm", "0.8", "99", ("nvidia-*",)),
+    ("sglang", "0", "99", ("nvidia-*",)),
+    ("trtllm", "0", "1.0", ("nvidia-*",)),
+    ("trtllm", "1.0", "99", ("nvidia-*",)),
+    ("vllm", "0", "0.6.5", ("amd-*",)),
+    ("vllm", "0.6.5", "99", ("amd-*",)),
+    ("vllm", "0", "99", ("intel-*",)),
+)
+WEIGHTS = {"ttft": 0.5, "tpot": 1.0, "tokens": 1.0, "request": 1.0}
+DRAWN = 2.0  # how much a logarithm's distance from what a group belongs to counts, in residuals
+SCALE = 0.05  # residuals beyond which a row counts by its size and not by its square: drafts and caches nobody states
+SPREADS = {"ttft": "ttft_spread", "tpot": "tpot_spread", "tokens": "batch_spread", "request": "batch_spread"}
+LEAST = 1e-9
+PART, MANY = 0.3, 50  # of the rows that may be left out; rows that say how far they spread
+COMMON: dict[str, Any] = {}  # the numbers of all engines together in the latest fit
 
 
 def gather() -> list[dict[str, Any]]:
+    """The kernels' seconds of every row that can be asked about."""
     found = []
-    for dataset in ("aiconfigurator", "trtllm", "argonne", "rocm-vllm", "mlperf"):
+    for dataset in DATASETS:
         table = load((dataset,))
         for place in range(len(table)):
             row = table.row(place)
             try:
                 case = served_case(row)
-                values = None if case is None else features(case)
+                parts = None if case is None else parts_of(case)
             except InferometerError:
                 continue
-            if case is None or values is None:
+            if case is None or parts is None:
                 continue
+            drafts, parallel = case.traffic.drafts, case.question.workload.parallel
             found.append({
-                **values, "dataset": dataset, "quantity": row.quantity, "seconds": row.seconds, "model": row.model,
-                "device": row.device, "engine": case.question.runtime_name, "tp": case.question.workload.parallel.tp,
-                "version": case.question.options.engine_version or "", "weights": row.weights or "",
+                **asdict(parts), "drafted": drafts.length if drafts else 0, "dataset": dataset,
+                "quantity": row.quantity, "seconds": row.seconds, "model": row.model, "device": row.device,
+                "engine": case.question.runtime_name, "tp": parallel.tp, "dp": parallel.dp, "ep": parallel.ep,
+                "version": case.question.options.engine_version or "98", "weights": row.weights or "",
+                "prompt": case.traffic.prompt, "published": row.model_published, "date": row.date or "",
+                "client": row.settings.get("client", ""),
             })  # fmt: skip
     return found
 
 
-def predicted(p: Any, d: dict[str, Any]) -> Any:
-    """The closed form of `cost.serving.steady` over features; `p` in the order of NAMES."""
-    f, f2, step, sequence, prompt, together = p[0], p[1], p[2] * 1e-3, p[3] * 1e-6, p[4] * 1e-3, p[5]
-    n = d["n"]
-    decode = f * d["decode"] + step + n * sequence
-    riding = np.where(d["mixed"] > 0, n, 1)
-    own = f2 * d["own"] + d["steps"] * (step + riding * sequence)
-    alone = f2 * d["alone"] + d["steps"] * (step + sequence)
-    full = f2 * d["full"] + step + (n - 1 + d["packed"]) * sequence
-    empty = f2 * d["empty"] + step + d["packed"] * sequence
-    share = np.where(d["steps"] > 1, alone, empty / d["packed"])
-    extra = np.where(d["mixed"] > 0, np.maximum(0.0, own - d["steps"] * decode), alone)
-    spread = decode + n * extra / d["generate"]
-    tpot = np.where(d["mixed"] > 0, np.minimum(spread, np.maximum(full, decode)), spread)
-    first = own + decode + prompt
-    late = np.maximum(0.0, n * share - d["generate"] * tpot)
-    queued = np.maximum(0.0, d["users"] - n) / n * (first + d["generate"] * tpot)
-    ttft = first + together * (n - 1) / 2 * share + late + queued
-    saving = np.where(d["mixed"] > 0, np.minimum(share, extra), share)
-    token = (d["generate"] * decode + n * saving) / (n * d["generate"]) / d["replicas"]
-    request = prompt + np.ceil(n / d["packed"]) * np.where(d["packed"] > n, alone, empty) + (d["generate"] - 1) * decode
-    return np.select(
-        [d["quantity"] == "ttft", d["quantity"] == "tpot", d["quantity"] == "tokens"], [ttft, tpot, token], request
-    )
-
-
 def columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return {name: np.array([row[name] for row in rows]) for name in rows[0] if not name.startswith("log")}
 
 
-def fitted(rows: list[dict[str, Any]], start: Any, free: tuple[int, ...], *, most: float = 1.0) -> Any:
-    """`most` is what a row counts at most: rows that nothing explains (hidden drafts, cached prompts) do not pull."""
-    d = columns(rows)
-    start = np.array(start, float)
+def costs_from(values: Any) -> StepCosts:
+    numbers = dict(zip(NAMES, np.asarray(values, float).tolist(), strict=True))
+    plain = {name: Sourced(value=number, origin="prior", source="fit", date="2026") for name, number in numbers.items()}
+    none = Sourced(value=0.0, origin="prior", source="fit", date="2026")
+    return StepCosts(since="0", devices=(), ttft_spread=none, tpot_spread=none, batch_spread=none, **plain)
 
-    def loss(values: Any) -> float:
-        p = start.copy()
-        p[list(free)] = np.abs(values)
-        return float(np.mean(np.minimum(most, np.abs(np.log(np.maximum(predicted(p, d), 1e-9) / d["seconds"])))))
 
-    best = min(
-        (
-            minimize(loss, start[list(free)] * scale, method="Nelder-Mead", options={"maxiter": 600})
-            for scale in (1.0, 0.7)
-        ),
-        key=lambda found: found.fun,
+def predicted(values: Any, data: dict[str, Any], kept: float) -> Any:
+    gained = np.sum([np.where(data["drafted"] >= place, kept**place, 0.0) for place in range(4)], axis=0)
+    names = [name for name in KernelParts.__dataclass_fields__ if name != "gained" and name in data]
+    parts, costs = KernelParts(gained=gained, **{name: data[name] for name in names}), costs_from(values)
+    times, quantity = steady_times(parts, costs), data["quantity"]
+    each = token_seconds(parts, costs) / data["dp"]
+    return np.select(
+        [quantity == "ttft", quantity == "tpot", quantity == "tokens"],
+        [times.ttft, times.tpot, each],
+        request_seconds(parts, costs),
     )
-    start[list(free)] = np.abs(best.x)
-    return start
 
 
-def in_stages(rows: list[dict[str, Any]], start: Any, free: tuple[int, ...]) -> Any:
-    """What a step costs from the times of tokens and of batches; then what only a first token waits for."""
-    steps = [row for row in rows if row["quantity"] == "tpot"] or [row for row in rows if row["quantity"] != "ttft"]
-    p, costs = start, tuple(place for place in free if place < 4)
-    for most in (1.0, 0.3) if steps else ():
-        p = fitted(steps, p, costs, most=most)
-    first = [row for row in rows if row["quantity"] == "ttft"]
-    return fitted(first, p, tuple(place for place in free if place >= 4)) if first else p
+def residuals(values: Any, data: dict[str, Any], kept: float) -> Any:
+    return np.log(np.maximum(predicted(values, data, kept), LEAST) / data["seconds"])
 
 
-def errors(p: Any, rows: list[dict[str, Any]]) -> Any:
-    d = columns(rows)
-    return np.abs(predicted(p, d) / d["seconds"] - 1)
+def fitted(rows: list[dict[str, Any]], parent: Any, kept: float | None = None, near: Any = None) -> tuple[Any, float]:
+    """The numbers of some rows, drawn towards their parent's; with `kept` None that is fitted as well.
+
+    `near` are numbers to begin with that few steps lead away from: those of a fit to nearly the same rows.
+    """
+    data = columns(rows)
+    weight = np.array([WEIGHTS[quantity] for quantity in data["quantity"]])
+    centre = np.log(np.asarray(parent, float))
+
+    def loss(logs: Any) -> Any:
+        share = 1 / (1 + np.exp(-logs[-1])) if kept is None else kept
+        own = weight * residuals(np.exp(logs[: len(NAMES)]), data, share)
+        return np.concatenate([own, DRAWN * (logs[: len(NAMES)] - centre)])
+
+    start = centre if near is None else np.log(np.asarray(near, float))
+    start = np.append(start, np.log(KEPT / (1 - KEPT))) if kept is None else start
+    steps = 60 if near is None else 15
+    found = least_squares(loss, start, loss="soft_l1", f_scale=SCALE, max_nfev=steps).x
+    return np.exp(found[: len(NAMES)]), float(1 / (1 + np.exp(-found[-1]))) if kept is None else kept
 
 
-def report(name: str, rows: list[dict[str, Any]], start: Any, free: tuple[int, ...]) -> Any:
-    p = in_stages(rows, start, free)
-    d = columns(rows)
-    logs = np.log(predicted(p, d) / d["seconds"])
-    print(
-        f"\n{name}: {len(rows)} rows; " + ", ".join(f"{key} {value:.3g}" for key, value in zip(NAMES, p, strict=True))
+def members(rows: list[dict[str, Any]], group: tuple[Any, ...]) -> list[dict[str, Any]]:
+    engine, since, before, devices = group
+    return [
+        row
+        for row in rows
+        if row["engine"] == engine
+        and version_numbers(since) <= version_numbers(row["version"]) < version_numbers(before)
+        and any(fnmatchcase(row["device"], pattern) for pattern in devices)
+    ]
+
+
+def all_fitted(rows: list[dict[str, Any]], near: dict[Any, Any] | None = None) -> tuple[dict[Any, Any], float]:
+    """Every group's numbers: engines' eras towards all of them, classes of devices towards their engine's."""
+    everything = [row for group in GROUPS[:5] for row in members(rows, group)]
+    known = near or {}
+    common, kept = fitted(everything, START, near=known.get("common"))
+    found: dict[Any, Any] = {}
+    for group in GROUPS:
+        own = members(rows, group)
+        engine, since = group[0], version_numbers(group[1])
+        elders = [each for each in found if each[0] == engine and each[3] == ("nvidia-*",)]
+        parent = common
+        if group[3] != ("nvidia-*",) and elders:
+            older = [each for each in elders if version_numbers(each[1]) <= since]
+            parent = found[older[-1] if older else elders[0]]
+        found[group] = fitted(own, parent, kept, near=known.get(group))[0] if own else parent
+    COMMON["common"] = common
+    return found, kept
+
+
+def errors_of(fit: dict[Any, Any], kept: float, rows: list[dict[str, Any]]) -> None:
+    """Put each row's residual under each group's numbers into the row, as `log`."""
+    for group, values in fit.items():
+        own = members(rows, group)
+        if own:
+            for row, value in zip(own, residuals(values, columns(own), kept), strict=True):
+                row["log"] = float(value)
+
+
+def leave_out(rows: list[dict[str, Any]], key: str, near: dict[Any, Any]) -> None:
+    """Each row's residual under a fit that had no row of its model (or device), as `log_without_KEY`."""
+    for name in sorted({row[key] for row in rows}):
+        mine = [row for row in rows if row[key] == name]
+        fit, kept = all_fitted([row for row in rows if row[key] != name], near)
+        before = [row["log"] for row in mine]
+        errors_of(fit, kept, mine)
+        for row, value in zip(mine, before, strict=True):
+            row[f"log_without_{key}"], row["log"] = row["log"], value
+
+
+def width(logs: Any) -> float:
+    """The standard deviation whose eight in ten hold so many: of figures that the fit had not seen, and of all."""
+    return max(0.05, float(np.quantile(np.abs(logs), 0.82)) / EIGHT_IN_TEN)
+
+
+def spreads(rows: list[dict[str, Any]], everything: list[dict[str, Any]]) -> dict[str, float]:
+    """By quantity. A model or device counts as left out where most of the others are left to learn from; of few rows
+    all engines' are taken."""
+    found: dict[str, float] = {}
+    for name in ("ttft_spread", "tpot_spread", "batch_spread"):
+        own = [row for row in rows if SPREADS[row["quantity"]] == name]
+        chosen = own if len(own) >= MANY else [row for row in everything if SPREADS[row["quantity"]] == name]
+        logs = [row["log"] for row in chosen]
+        for key in ("model", "device"):
+            counts = Counter(row[key] for row in chosen)
+            logs += [row[f"log_without_{key}"] for row in chosen if counts[row[key]] < len(chosen) * PART]
+        found[name] = width(np.array(logs))
+    return found
+
+
+def table(rows: list[dict[str, Any]], widths: dict[Any, dict[str, float]]) -> None:
+    print(f"{'set':38}{'rows':>6}{'median':>8}{'p90':>8}{'bias':>8}{'covers':>8}{'width':>8}", end="")
+    print(f"{'no model':>10}{'covers':>8}{'no device':>11}{'covers':>8}")
+    sets: dict[tuple[str, str, str], list[Any]] = {}
+    for group, found in widths.items():
+        for row in members(rows, group):
+            vendor = row["device"].split("-")[0] if row["dataset"] == "argonne" else ""
+            half = EIGHT_IN_TEN * found[SPREADS[row["quantity"]]]
+            name = (row["dataset"], row["quantity"] if row["dataset"] == "aiconfigurator" else "", vendor)
+            sets.setdefault(name, []).append((row, half))
+    for name, pairs in sorted(sets.items()):
+        half = np.array([wide for _, wide in pairs])
+        cells = f"{' '.join(filter(None, name)):38}{len(pairs):>6}"
+        for key in ("log", "log_without_model", "log_without_device"):
+            logs = np.array([row[key] for row, _ in pairs])
+            error, inside = np.abs(np.expm1(logs)), np.mean(np.abs(logs) <= half)
+            if key == "log":
+                cells += f"{np.median(error):>8.1%}{np.quantile(error, 0.9):>8.1%}{np.median(np.expm1(logs)):>+8.1%}"
+                cells += f"{inside:>8.1%}{np.median(np.exp(half) - 1):>8.0%}"
+            else:
+                cells += f"{np.median(error):>10.1%}{inside:>8.1%}" + ("" if key.endswith("model") else " ")
+        print(cells)
+
+
+def document(fit: dict[Any, Any], kept: float, widths: dict[Any, dict[str, float]]) -> dict[str, Any]:
+    rows = []
+    for (engine, since, _, devices), values in fit.items():
+        group = next(each for each in fit if each[:2] == (engine, since) and each[3] == devices)
+        numbers = dict(zip(NAMES, values, strict=True)) | widths[group]
+        named = [] if devices == ("nvidia-*",) else list(devices)  # NVIDIA's stand for every device without its own
+        rows.append({"engine": engine, "since": since, "devices": named}
+                    | {name: float(f"{numbers[name]:.4g}") for name in NUMBERS})  # fmt: skip
+    source = (
+        "Fitted by benchmarks/serving_fit.py to published TTFT, TPOT, throughput and latency (aiconfigurator's silicon "
+        "samples, TensorRT-LLM's performance overview, Argonne's LLM-Inference-Bench, ROCm's vLLM pages, MLPerf)"
     )
-    for quantity in np.unique(d["quantity"]):
-        of = logs[d["quantity"] == quantity]
-        wide = float(np.quantile(np.abs(of), 0.82)) / 1.2816
-        middle, bias = np.median(np.abs(np.expm1(of))), np.median(np.expm1(of))
-        print(f"   {quantity:8} {len(of):5} median {middle:.3f} bias {bias:+.3f} spread {wide:.3f}")
-    for key in ("model", "device"):
-        groups = sorted({row[key] for row in rows})
-        left = {}
-        for group in groups if 1 < len(groups) <= 8 else ():
-            others = [row for row in rows if row[key] != group]
-            mine = [row for row in rows if row[key] == group]
-            left[group] = round(float(np.median(errors(in_stages(others, p, free), mine))), 3)
-        print(f"   left out by {key}: {left}")
-    return p
+    return {"source": source, "date": "2026-11", "numbers": {"drafts_kept": float(f"{kept:.3g}")}, "costs": rows}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--features", type=Path)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="leave nothing out")
     asked = parser.parse_args()
     if asked.features is not None and asked.features.exists():
         rows = pickle.loads(asked.features.read_bytes())  # noqa: S301 - what this script wrote itself
@@ -193,30 +252,25 @@ def main() -> None:
         rows = gather()
         if asked.features is not None:
             asked.features.write_bytes(pickle.dumps(rows))
-    print(len(rows), "rows")
-    start = (0.95, 0.9, 0.5, 8.0, 30.0, 0.12)
-    everything = (0, 1, 2, 3, 4, 5)
-
-    def part(*, engine: str, since: str = "0", before: str = "99", device: str = "nvidia") -> list[Any]:
-        return [
-            row
-            for row in rows
-            if row["engine"] == engine
-            and row["device"].startswith(device)
-            and version_numbers(since) <= version_numbers(row["version"] or "98") < version_numbers(before)
-            and row["tp"] <= 16
-            and row["dataset"] != "mlperf"
-        ]
-
-    report("vllm since 0.8", part(engine="vllm", since="0.8"), start, everything)
-    report("vllm before 0.8", part(engine="vllm", before="0.8"), start, everything)
-    report("sglang", part(engine="sglang"), start, everything)
-    report("trtllm since 1.0", part(engine="trtllm", since="1.0"), start, everything)
-    report("trtllm before 1.0", part(engine="trtllm", before="1.0"), start, everything)
-    for device in ("amd-mi3", "intel-max", "intel-gaudi"):
-        for since, before in (("0", "0.6.5"), ("0.6.5", "99")):
-            if chosen := part(engine="vllm", since=since, before=before, device=device):
-                report(f"vllm on {device} from {since} to {before}", chosen, start, everything)
+    rows = [row for group in GROUPS for row in members(rows, group)]
+    fit, kept = all_fitted(rows)
+    errors_of(fit, kept, rows)
+    near = {**fit, **COMMON}
+    for key in ("model", "device"):
+        if asked.quick:
+            for row in rows:
+                row[f"log_without_{key}"] = row["log"]
+        else:
+            leave_out(rows, key, near)
+    usual = [row for group in GROUPS[:5] for row in members(rows, group)]
+    widths = {group: spreads(members(rows, group), usual) for group in fit}
+    for group, values in fit.items():
+        print(*group[:3], group[3][0], len(members(rows, group)), "rows:", end=" ")
+        print(", ".join(f"{name} {value:.3g}" for name, value in zip(NAMES, values, strict=True)), widths[group])
+    print(f"drafts kept {kept:.2f}")
+    table(rows, widths)
+    if asked.write:
+        FILE.write_text(json.dumps(document(fit, kept, widths), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

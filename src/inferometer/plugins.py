@@ -4,11 +4,15 @@ Listing a group reads package metadata only; no engine is imported. Built-in plu
 anyone's. One that cannot be loaded is reported by name and does not stop the others.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import PluginError, UnknownNameError, same_but_for_case
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUPS: dict[str, str] = {
     "inferometer.readers": "Turn a model file or config into a Graph.",
@@ -25,10 +29,12 @@ class Listed:
     name: str
     group: str
     package: str
-    entry: EntryPoint
+    entry: Any  # an importlib.metadata.EntryPoint, which is slow to import
 
 
 def found_in(group: str) -> tuple[EntryPoint, ...]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - a prediction by its own rows asks for no plug-in
+
     return tuple(entry_points(group=group))
 
 

@@ -43,7 +43,9 @@ def test_a_sweep_prints_its_rows(inferometer):
     assert "each token" in result.stdout
     assert "window of 131072 tokens" in result.stdout
     assert "45 more rows" in result.stdout
-    said = [line for line in result.stderr.splitlines() if "reading the measured kernels" not in line]  # once, then kept
+    said = [
+        line for line in result.stderr.splitlines() if "reading the measured kernels" not in line
+    ]  # once, then kept
     assert not said
 
 

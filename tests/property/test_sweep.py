@@ -11,7 +11,6 @@ from hypothesis import strategies as some
 
 from inferometer.asking.applicable import SIZES, meaningful
 from inferometer.catalog import device as device_named
-from inferometer.catalog.engines import engine
 from inferometer.catalog.files import rows_of
 from inferometer.core.profile import Headline
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
@@ -106,12 +105,7 @@ def swept(axes, **how):
 
 
 def require_same(row, found, *, details):
-    """A row against the prediction: every number of the summary, or the reason that there is none.
-
-    A serving engine is predicted beyond a model's window, with a warning; a sweep still refuses such rows.
-    """
-    if "has a window" in (row["reason"] or "") and engine(row["runtime"]).serving is not None:
-        return
+    """A row against the prediction: every number of the summary, or the reason that there is none."""
     if isinstance(found, DomainError):
         assert row["reason"] == str(found)
         assert all(row[name] is None for name in (*SUMMARY, *(DETAILS if details else ())))

@@ -7,17 +7,19 @@ the rules below, each with its reason, and never by the figure itself.
 from __future__ import annotations
 
 from math import exp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.ask import ask
 from inferometer.asking.question import Question
 from inferometer.asking.served import served
+from inferometer.catalog.serving_costs import fitted_number
 from inferometer.core.frozen import frozen
 from inferometer.cost.options import Options
-from inferometer.cost.serving.steady import EIGHT_IN_TEN, Traffic
+from inferometer.cost.serving.steady import EIGHT_IN_TEN, Drafts, KernelParts, Traffic, held, kernel_parts
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
+    from inferometer.asking.served import Served
     from inferometer.atlas.measurement import PublishedMeasurement
 
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt": "trtllm"}
@@ -42,6 +44,13 @@ _RELEASES = {
 }  # fmt: skip
 _NARROW = {"nvidia-b200": "nvfp4", "nvidia-gb200": "nvfp4", "nvidia-b300": "nvfp4", "nvidia-gb300": "nvfp4"}
 _EIGHT_BITS = ("nvidia-h1", "nvidia-h2", "nvidia-gh", "nvidia-l4", "nvidia-rtx-4", "amd-mi3")
+# InferenceMAX's client draws lengths between 80 and 100 % of those that it states, evenly.
+_DRAWN = 0.9
+# Its servers with drafts propose three tokens a step (one where attention is copied), of random text; how many of them
+# are kept it does not state: this is what benchmarks/serving_fit.py finds.
+_DRAFTED, _DRAFTED_COPIES = 3, 1
+# Its vLLM servers of MiniMax and Kimi: --gpu-memory-utilization 0.95 --max-num-seqs 256.
+_ROOM: dict[str, Any] = {"memory_share": 0.95, "sequences": 256}
 _PREFIXES = ("deepseek", "qwen3-235", "qwen3-30", "mixtral", "gpt-oss", "kimi", "minimax", "olmoe")
 
 
@@ -53,6 +62,13 @@ class ServedCase:
     traffic: Traffic
     users: int | None
     quantity: str
+    step_tokens: int | None = None  # limits that the server was started with
+    sequences: int | None = None
+    memory_share: float | None = None
+
+    def served(self) -> Served:
+        limited = served(self.question).limited(tokens=self.step_tokens, sequences=self.sequences)
+        return limited if self.memory_share is None else limited.with_memory_share(self.memory_share)
 
 
 @frozen
@@ -84,14 +100,53 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
     users = row.batch if row.quantity != "tokens" else None
     if row.quantity in {"ttft", "tpot"} and users is None and row.concurrency:
         users = max(1, row.concurrency // dp)
+    drafts = None
+    if row.settings.get("drafts"):
+        length = _DRAFTED if dp == 1 else _DRAFTED_COPIES
+        layers = int(question.graph.metadata.get("layers", 1))
+        drafts = Drafts(length=length, gained=accepted_tokens(length), layers=layers)
     return ServedCase(
-        question=question, traffic=Traffic(prompt=sizes[0], generate=sizes[1]), users=users, quantity=row.quantity
+        question=question,
+        traffic=Traffic(prompt=sizes[0], generate=sizes[1], drafts=drafts),
+        users=users,
+        quantity=row.quantity,
+        step_tokens=_step_tokens(row, runtime, users),
+        **(_ROOM if _is_vllm_of_inferencemax(row, runtime) else {}),
+    )
+
+
+def accepted_tokens(length: int) -> float:
+    """Tokens of a step with drafts: each is kept with the same chance, and none after one that is not."""
+    kept = fitted_number("drafts_kept")
+    return float(sum(kept**place for place in range(length + 1)))
+
+
+def _is_vllm_of_inferencemax(row: PublishedMeasurement, runtime: str) -> bool:
+    stated = row.settings.get("client") == "inferencemax"
+    return stated and runtime == "vllm" and (row.model or "").startswith(("minimax", "kimi"))
+
+
+def _step_tokens(row: PublishedMeasurement, runtime: str, users: int | None) -> int | None:
+    """InferenceMAX starts TensorRT-LLM with room for one prompt a step beside the sequences, in blocks of 64 tokens."""
+    if row.settings.get("client") != "inferencemax" or runtime != "trtllm" or row.prompt is None:
+        return None
+    return (row.prompt + (users or 1) + 64 + 63) // 64 * 64
+
+
+def parts_of(case: ServedCase) -> KernelParts:
+    """What the kernels take of what a row is about."""
+    what = case.served()
+    room = held(what.limits, case.traffic, what.memory) if case.quantity != "request" else case.users or 1
+    sequences = room if case.quantity == "tokens" else min(case.users or 1, room)
+    users = sequences if case.quantity == "tokens" else case.users or 1
+    return kernel_parts(
+        what.step, what.rules, what.limits, case.traffic, sequences=max(1, sequences), users=users, stages=what.stages
     )
 
 
 def predict_served(case: ServedCase) -> ServedFigure:
     """What the model says of a case, in the seconds that the row counts."""
-    what = served(case.question)
+    what = case.served()
     if case.quantity == "request":
         seconds = what.batch_seconds(case.traffic, (case.users or 1) * what.replicas)
         spread = what.step.costs.batch_spread.value
@@ -111,6 +166,8 @@ def _sizes(row: PublishedMeasurement) -> tuple[int, int] | None:
         return _MLPERF.get(row.model or "") if row.settings.get("scenario") == "offline" else None
     if row.prompt is None or row.generate is None or row.prompt < 1 or row.generate < 1:
         return None
+    if row.settings.get("client") == "inferencemax":
+        return max(1, round(_DRAWN * row.prompt)), max(1, round(_DRAWN * row.generate))
     return row.prompt, row.generate
 
 
@@ -159,23 +216,27 @@ def _fewest_devices(row: PublishedMeasurement, runtime: str) -> int:
 
 
 def _formats(row: PublishedMeasurement) -> tuple[str | None, dict[str, str]]:
-    """The format of the weights, and those of some ops: nvfp4 checkpoints of DeepSeek leave attention in bf16."""
+    """The format of the weights, and those of some ops: narrow checkpoints of mixtures leave attention in bf16."""
     weights = row.weights
     if weights is None and row.dataset == "mlperf":
         device = row.device or ""
         weights = _NARROW.get(device) or ("f8e4m3" if device.startswith(_EIGHT_BITS) else None)
-    if (row.model or "").startswith("deepseek"):
+    model = row.model or ""
+    if model.startswith("deepseek"):
         if weights == "nvfp4":
             return None, {"*experts*": "nvfp4", "*mlp*_proj*": "nvfp4", "*attn*_proj*": "bf16"}
         return None, {}  # its own blocks of 8 bits
+    if model.startswith(("kimi", "minimax")) and weights in {"i4", "nvfp4"}:
+        return None, {"*mlp.experts*": weights}  # their config.json leaves everything else in bf16
     return ("bf16" if weights == "f16" else weights), {}
 
 
 def _cache_format(row: PublishedMeasurement, runtime: str, weights: str | None) -> str | None:
-    """TensorRT-LLM's quantised checkpoints and servers on Blackwell keep the cache in 8 bits."""
-    narrow = (weights or row.weights) in {"nvfp4", "f8e4m3"}
-    blackwell = (row.device or "") in _NARROW
-    if narrow and (runtime == "trtllm" or blackwell or "FP8-KV" in row.model_published):
+    """TensorRT-LLM's quantised checkpoints, and nvfp4, and Llama on Blackwell keep the cache in 8 bits."""
+    stored = weights or row.weights
+    narrow = stored in {"nvfp4", "f8e4m3"}
+    blackwell = (row.device or "") in _NARROW and not (row.model or "").startswith(("minimax", "kimi"))
+    if narrow and (runtime == "trtllm" or blackwell or stored == "nvfp4" or "FP8-KV" in row.model_published):
         return "f8e4m3"
     return None
 

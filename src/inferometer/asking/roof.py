@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
-import psutil
 
 from inferometer.asking.files import name_start
 from inferometer.asking.gpu_roof import measured_gpu_roof
@@ -122,6 +121,8 @@ def _better(kept: Roof | None, roof: Roof) -> Roof:
 
 
 def _load_per_cpu() -> float:
+    import psutil  # noqa: PLC0415 - only a measurement on this machine needs it
+
     return float(psutil.getloadavg()[0]) / (psutil.cpu_count() or 1)
 
 

@@ -11,13 +11,14 @@ from inferometer.core.device import Sourced
 from inferometer.core.engine import ServingRules, StepCosts
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
+from inferometer.core.workload import Parallel, Precision
 from inferometer.cost.memory.fit import capacity_of
 from inferometer.cost.money import hourly_price, million_usd
 from inferometer.cost.precision import counted_precision
 from inferometer.cost.ready import make_ready
 from inferometer.cost.request import completed, window_notes
 from inferometer.cost.serving.memory import ServingMemory, StepLimits, limits_on, serving_memory
-from inferometer.cost.serving.steady import Steady, Traffic, batch_seconds, saturated_tokens_per_s, steady_state
+from inferometer.cost.serving.steady import Drafts, Steady, Traffic, batch_seconds, saturated_tokens_per_s, steady_state
 from inferometer.cost.serving.step import EngineStep, Grid, engine_step, expert_seconds
 from inferometer.errors import DomainError
 
@@ -35,9 +36,9 @@ def _none(value: float) -> Sourced:
 
 
 _NO_COSTS = StepCosts(
-    since="0", devices=(), step_s=_none(0.0), sequence_s=_none(0.0), prompt_s=_none(0.0), kernels=_none(1.0),
-    kernels_prompt=_none(1.0), together=_none(0.0), ttft_spread=_none(_UNMEASURED), tpot_spread=_none(_UNMEASURED),
-    batch_spread=_none(_UNMEASURED),
+    since="0", devices=(), step_s=_none(0.0), sequence_s=_none(0.0), prompt_s=_none(0.0), launch_s=_none(0.0),
+    later=_none(0.0), kernels=_none(1.0), kernels_prompt=_none(1.0), together=_none(0.0),
+    ttft_spread=_none(_UNMEASURED), tpot_spread=_none(_UNMEASURED), batch_spread=_none(_UNMEASURED),
 )  # fmt: skip
 
 
@@ -51,25 +52,34 @@ class Served:
     memory: ServingMemory | None
     devices: int  # of all replicas
     replicas: int
+    stages: int  # of a pipeline
+    drafts: Drafts | None
     notes: tuple[str, ...]
 
     def steady(self, traffic: Traffic, users: int) -> Steady:
         """`users` of all replicas together, shared evenly."""
-        return steady_state(
-            self.step, self.rules, self.limits, traffic, max(1, -(-users // self.replicas)), self.memory
-        )
+        own = max(1, -(-users // self.replicas))
+        return steady_state(self.step, self.rules, self.limits, traffic, own, self.memory, stages=self.stages)
 
     def saturated(self, traffic: Traffic) -> float:
         """Tokens a second of all replicas together."""
-        return self.replicas * saturated_tokens_per_s(self.step, self.rules, self.limits, traffic, self.memory)
+        one = saturated_tokens_per_s(self.step, self.rules, self.limits, traffic, self.memory, stages=self.stages)
+        return self.replicas * one
 
     def batch_seconds(self, traffic: Traffic, batch: int) -> float:
-        return batch_seconds(self.step, self.limits, traffic, max(1, -(-batch // self.replicas)))
+        own = max(1, -(-batch // self.replicas))
+        return batch_seconds(self.step, self.rules, self.limits, traffic, own, stages=self.stages)
 
     def limited(self, *, tokens: int | None = None, sequences: int | None = None) -> Served:
         """The same with other limits of a step: max_num_batched_tokens, max_num_seqs."""
         limits = StepLimits(tokens=tokens or self.limits.tokens, sequences=sequences or self.limits.sequences)
         return replace(self, limits=limits)
+
+    def with_memory_share(self, share: float) -> Served:
+        """The same with another gpu_memory_utilization."""
+        if self.memory is None:
+            return self
+        return replace(self, memory=replace(self.memory, usable_bytes=share * self.memory.visible_bytes))
 
 
 def served(question: Question) -> Served:
@@ -96,6 +106,7 @@ def served(question: Question) -> Served:
     known = capacity_of(basis.device) is not None
     memory = serving_memory(ready, basis.device, rules, limits) if known else None
     parallel = workload.parallel
+    drafts, memory = _drafts(question, memory)
     return Served(
         step=step,
         rules=rules,
@@ -103,6 +114,8 @@ def served(question: Question) -> Served:
         memory=memory,
         devices=parallel.devices,
         replicas=parallel.dp,
+        stages=parallel.pp,
+        drafts=drafts,
         notes=(*ready.notes, *basis.notes),
     )
 
@@ -137,6 +150,22 @@ def _made_ready(question: Question, basis: Basis) -> tuple[Workload, ReadyGraph]
 def experts_of(question: Question) -> tuple[Grid, Grid]:
     """Seconds of a step's experts and of the messages between its devices, over its tokens."""
     return expert_seconds(_made_ready(question, question.basis())[1])
+
+
+def _drafts(question: Question, memory: ServingMemory | None) -> tuple[Drafts | None, ServingMemory | None]:
+    """What a draft model adds: it lies whole on every device, and its own cache is left out."""
+    drafting = question.options.speculative
+    if drafting is None:
+        return None, memory
+    from inferometer.formulas.llm import speculative_tokens  # noqa: PLC0415 - only drafting needs it
+
+    options = replace(question.options, speculative=None, cached_prefix=0, overrides={})
+    workload = replace(question.workload, parallel=Parallel(), precision=Precision())
+    drafter = served(replace(question, graph=drafting.draft, workload=workload, options=options))
+    gained = float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
+    if memory is not None and drafter.memory is not None:
+        memory = replace(memory, weights_bytes=memory.weights_bytes + drafter.memory.weights_bytes)
+    return Drafts(length=drafting.length, gained=gained, step=drafter.step), memory
 
 
 def _spread_of(*, measured: bool, own: bool) -> float:
@@ -194,6 +223,7 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
         prompt=workload.prompt or 512,
         generate=workload.generate or 128,
         cached=question.options.cached_prefix,
+        drafts=what.drafts,
     )
     steady = what.steady(traffic, users)
     under_way = min(users, steady.sequences * what.replicas)

@@ -1,6 +1,7 @@
 """Make the package's tables: `python -m inferometer.atlas.build FOLDER`, of CSV files in the known forms.
 
-Only sources whose licence allows it go in (`shipped` in data/sources.toml). `--names` maps the names of the tables at
+Only sources whose licence allows it go in (`shipped` in data/sources.toml). `--only FORM` reads the files of one form
+and keeps the other tables as they are. `--names` maps the names of the tables at
 hand again, without the CSV files: after the catalog has grown, or a rule has changed.
 """
 
@@ -25,7 +26,7 @@ from inferometer.errors import FormatError
 _LARGE = 8000  # rows; a prediction that looks into a table should not wait for it
 
 
-def build(folder: Path) -> str:
+def build(folder: Path, only: str | None = None) -> str:
     """Write one file a dataset, and say what went in and what did not."""
     readings: dict[str, list[AtlasTable]] = defaultdict(list)
     told = []
@@ -35,6 +36,8 @@ def build(folder: Path) -> str:
         except FormatError:
             told.append(f"{path.name}: no table of measurements; left out")
             continue
+        if only not in {None, reading.form}:
+            continue
         allowed = _allowed(reading.table)
         barred = len(reading.table) - len(allowed)
         told.append(
@@ -43,7 +46,8 @@ def build(folder: Path) -> str:
         )
         if len(allowed):
             readings[reading.form].append(allowed)
-    _write({form: joined(parts) for form, parts in readings.items()})
+    others = {} if only is None else {name: load([name]) for name in shipped_datasets() if name != only}
+    _write({**others, **{form: joined(parts) for form, parts in readings.items()}})
     return "\n".join((*told, _size()))
 
 
@@ -105,11 +109,12 @@ def _size() -> str:
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m inferometer.atlas.build", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, help="the folder with the CSV files")
+    parser.add_argument("--only", metavar="FORM", help="only the files of this form")
     parser.add_argument("--names", action="store_true", help="only map names again")
     chosen = parser.parse_args(arguments)
     if not chosen.names and chosen.folder is None:
         parser.error("give a folder, or --names")
-    sys.stdout.write((map_names() if chosen.names else build(cast("Path", chosen.folder))) + "\n")
+    sys.stdout.write((map_names() if chosen.names else build(cast("Path", chosen.folder), chosen.only)) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ brings its own: the object behind its entry point has an attribute `engine`, a d
 from __future__ import annotations
 
 import re
+import tomllib
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache
@@ -15,8 +16,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 from inferometer import settings
-from inferometer.catalog.files import row_named, rows_of
+from inferometer.catalog.files import own_texts, row_named, rows_of, rows_of_users
 from inferometer.catalog.load import CatalogRow, read_rows
+from inferometer.catalog.serving_costs import fitted_costs
 from inferometer.core.device import UNITS, Sourced
 from inferometer.core.dtype import dtype
 from inferometer.core.engine import (
@@ -34,6 +36,7 @@ from inferometer.core.engine import (
     StepCosts,
     Use,
 )
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
 from inferometer.core.workload import Precision
 from inferometer.errors import DomainError, PluginError, UnknownNameError, same_but_for_case
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
 
 _GROUP = "inferometer.runtimes"
 _LAST = 1000  # behind every engine that has a rank
+_HEADS = re.compile(r"^\[engines\.\"?([^\]\".]+)\"?\]\n(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+_RANKING = re.compile(r"^(?:opens|rank|first_for) *=.*$", re.MULTILINE)
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
@@ -153,18 +158,45 @@ def _ranked(use: Use, file: str | None, folders: tuple[Path, ...]) -> tuple[str,
     """Without a file no plug-in is looked for: listing what is installed takes longer than a prediction."""
     uses: tuple[Use, ...] = ("served", "gpu") if use == "served" else (use,)  # what serves need not run here
 
-    def order(each: EngineDescriptor) -> tuple[bool, int, int, int]:
+    def order(each: EngineDescriptor | EngineRank) -> tuple[bool, int, int, int]:
         place = each.opens.index(file) if file in each.opens else 0
         first = next((number for number, wanted in enumerate(uses) if wanted in each.first_for), len(uses))
         return (file not in each.opens, first, place, _LAST if each.rank is None else each.rank)
 
-    candidates = [engine(name) for name in rows_of("engines").by_name] if file is None else engines().values()
+    candidates = engine_ranks() if file is None else engines().values()
     able = (
         each
         for each in candidates
         if each.rank is not None or not each.first_for.isdisjoint(uses) or file in each.opens
     )
     return tuple(each.name for each in sorted(able, key=order))
+
+
+@frozen
+class EngineRank:
+    """As much of an engine as says whether it comes first."""
+
+    name: str
+    opens: tuple[str, ...] = ()
+    rank: int | None = None
+    first_for: frozenset[str] = frozenset()
+
+
+def engine_ranks() -> tuple[EngineRank, ...]:
+    """Every engine of the catalog. Of our own files only the lines that matter are parsed: there are many."""
+    own = [
+        EngineRank(name=name, opens=tuple(stated.get("opens", ())), rank=stated.get("rank"),
+                   first_for=frozenset(stated.get("first_for", ())))
+        for text in own_texts("engines")
+        for name, lines in _HEADS.findall(text)
+        for stated in [tomllib.loads("\n".join(_RANKING.findall(lines)))]
+    ]  # fmt: skip
+    theirs = [
+        EngineRank(name=each.name, opens=each.opens, rank=each.rank, first_for=frozenset(each.first_for))
+        for each in (engine(row.name) for row in rows_of_users("engines"))
+    ]
+    named = {each.name for each in theirs}
+    return (*(each for each in own if each.name not in named), *theirs)
 
 
 def _use(device: Device, *, makes_tokens: bool) -> Use:
@@ -222,16 +254,18 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         calibrated_in=probing.text("format"),
         by_weights=_by_weights(probing),
         compiled_by=row.text("compiled_by"),
-        serving=_serving(row.inner("serving")) if "serving" in row.fields else None,
+        serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,
     )
 
 
-def _serving(row: CatalogRow) -> ServingRules:
+def _serving(name: str, row: CatalogRow) -> ServingRules:
+    """Costs stand in the row; those that were fitted to published figures lie in a file of their own."""
     row.allow(
         "tables", "version", "step_tokens", "most_sequences", "small_step_tokens", "small_sequences", "large",
         "block_tokens", "captured_up_to", "mixed", "memory_share", "context", "graphs", "costs",
     )  # fmt: skip
-    costs = sorted((_step_costs(part) for part in row.inners("costs")), key=lambda each: version_numbers(each.since))
+    stated = tuple(_step_costs(part) for part in row.inners("costs"))
+    costs = sorted((*fitted_costs(name), *stated), key=lambda each: version_numbers(each.since))
     return ServingRules(
         tables=row.required_text("tables"),
         version=row.required_text("version"),
@@ -257,6 +291,8 @@ def _step_costs(row: CatalogRow) -> StepCosts:
         "step",
         "sequence",
         "prompt",
+        "launch",
+        "later",
         "kernels",
         "kernels_prompt",
         "together",
@@ -270,6 +306,8 @@ def _step_costs(row: CatalogRow) -> StepCosts:
         step_s=_required(row, "step", "s"),
         sequence_s=_required(row, "sequence", "s"),
         prompt_s=_required(row, "prompt", "s"),
+        launch_s=_required(row, "launch", "s"),
+        later=_required(row, "later", "1"),
         kernels=_required(row, "kernels", "1"),
         kernels_prompt=_required(row, "kernels_prompt", "1"),
         together=_required(row, "together", "1"),

@@ -116,6 +116,8 @@ def command(
         details=details or spec.details or _asks_details(questions),
     )
     study = _study(spec, axes)
+    for note in study.window_notes():
+        say(note)
     if out is None:
         if resume:
             raise DomainError("--resume needs --out: without a file there is nothing to continue.")

@@ -124,10 +124,13 @@ class StepCosts:
     """Seconds of an engine step that no kernel takes, from one version of the engine on, on some devices or on all.
 
     `step_s` is the scheduler's, the sampler's and the launch's own time in a step of decoding, `sequence_s` comes on
-    top for each sequence in it, `prompt_s` for each prompt that is read (tokenising, the first answer's way out).
-    `kernels` is what the kernels of a step take over what they took alone, `kernels_prompt` the same of a step that
-    reads a prompt. `together` is the share of the requests that find all other users' prompts before theirs, as at the
-    start of a load test. The spreads are standard deviations of logarithms: what published figures are off by.
+    top for each sequence in it. `launch_s` is what the host takes to launch a kernel of a step that reads prompts and
+    is not replayed from a graph: such a step is as long as the longer of its kernels and its launches. `prompt_s` comes
+    for each request (tokenising, the first answer's way out), and a first token is seen `later` steps after it is made
+    (steps are prepared ahead, and servers hand out tokens in groups). `kernels` is what the kernels of a step take over
+    what they took alone, `kernels_prompt` the same of what prompts add to it. `together` is the share of the requests
+    that find all other users' prompts before theirs, as at the start of a load test. The spreads are standard
+    deviations of logarithms: what published figures that no fit had seen are off by.
     """
 
     since: str
@@ -135,6 +138,8 @@ class StepCosts:
     step_s: Sourced
     sequence_s: Sourced
     prompt_s: Sourced
+    launch_s: Sourced
+    later: Sourced
     kernels: Sourced
     kernels_prompt: Sourced
     together: Sourced

@@ -214,7 +214,8 @@ class _Split:
         if inputs_split:
             kv = 1.0 if op.get("kv_latent") else 1 / min(tp, op.get("kv_heads", op.get("heads", tp)))
             share = 1 / tp
-            return Placed(op=op, scale=Scale(flops=share, weights=share, reads=share, writes=share, kv=kv)), True
+            scale = Scale(flops=share, weights=share, reads=share, writes=share, kv=kv)
+            return Placed(op=op, scale=scale, messages=self._squares(op)), True
         share = 1 / tp if self.sequence and class_of(op) == "vector" else 1.0
         return Placed(op=op, scale=replace(WHOLE, flops=share, reads=share, writes=share)), False
 
@@ -230,30 +231,50 @@ class _Split:
         return Placed(op=op, scale=Scale(flops=share, weights=share, writes=share)), True
 
     def _experts(self, op: Op) -> Placed:
+        """Experts spread over `ep` devices, each of them shared by those that are left of tp · dp.
+
+        Where attention is shared by all devices (dp = 1) each has every token: it computes its own experts, and the
+        results are summed. Where attention is copied, tokens travel to their experts and back.
+        """
         tp, ep, dp = self.parallel.tp, self.parallel.ep, self.parallel.dp
         if ep == 1:
             share = 1 / tp
             messages = (self._sum(op),) if tp > 1 else ()
             return Placed(op=op, scale=Scale(flops=share, weights=share), messages=messages)
-        share = 1 / ep
-        busy = self.imbalance * share
-        scale = Scale(flops=busy, weights=share, reads=busy, writes=busy, batch=dp)
+        each = max(1, tp * dp // ep)  # devices that share an expert
+        busy = self.imbalance / ep
+        scale = Scale(flops=busy / each, weights=1 / ep / each, reads=busy, writes=busy, batch=dp)
+        if dp == 1:
+            return Placed(op=op, scale=scale, messages=(self._sum(op),))
         way = Message(function="all_to_all", tensor=op.inputs[0], devices=ep, share=dp * op["top_k"] * self.imbalance)
         return Placed(op=op, scale=scale, messages=(way, replace(way, tensor=op.outputs[0])))
+
+    def _squares(self, op: Op) -> tuple[Message, ...]:
+        """A norm over all heads: each device has some of them, and the sums of their squares are added up."""
+        if op.kind != "norm" or op.get("features") != op.inputs[0].shape[-1]:
+            return ()
+        way = Message(function="all_reduce", tensor=op.inputs[0], devices=self.parallel.tp, share=1 / op["features"])
+        return (way,)
 
     def _sum(self, op: Op) -> Message:
         return Message(function="all_reduce", tensor=op.outputs[0], devices=self.parallel.tp)
 
 
 def _normed_names(block: Block) -> frozenset[str]:
-    """Outputs that a norm over their whole width reads, as they are or through views: they are kept whole."""
+    """Outputs that a norm over their whole width reads, as they are or through views: they are kept whole.
+
+    Not so where no product reads the norm: queries and keys of all heads go to attention, which is split.
+    """
     source: dict[str, str] = {}
     names: set[str] = set()
+    multiplied = {tensor.name for op in block.ops if op.kind in {"linear", "matmul"} for tensor in op.inputs}
     for op in block.ops:
         if op.kind == "view" and op.inputs:
             root = source.get(op.inputs[0].name, op.inputs[0].name)
             source |= {tensor.name: root for tensor in op.outputs}
         if op.kind == "norm" and op.inputs and op.get("features") == op.inputs[0].shape[-1]:
+            if not any(tensor.name in multiplied for tensor in op.outputs):
+                continue
             names.add(source.get(op.inputs[0].name, op.inputs[0].name))
     return frozenset(names)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.catalog.engines import known_engine, require_effects
+from inferometer.catalog.engines import require_effects
 from inferometer.core.device import Device
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.finding import Finding
@@ -40,7 +40,7 @@ from inferometer.cost.phases import (
 )
 from inferometer.cost.precision import weight_formats
 from inferometer.cost.ready import ReadyGraph, make_ready
-from inferometer.cost.request import completed, decode_context, prefill_steps, window_notes
+from inferometer.cost.request import completed, decode_context, goes_beyond, prefill_steps, window_notes
 from inferometer.errors import DomainError
 from inferometer.formulas.edge import frame_budget, frame_headroom
 from inferometer.version import __version__
@@ -64,9 +64,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
 ) -> Profile:
     """Predict a model on a device. The impossible is an error; what is not known is in the notes of the provenance."""
     effects, options = require_effects(runtime), options or Options()
-    engine = known_engine(effects.name)
-    serves = engine is not None and engine.serving is not None
-    workload = completed(graph, workload or Workload(), options, beyond=serves)
+    workload = completed(graph, workload or Workload(), options, beyond=goes_beyond(effects))
     ready = make_ready(
         graph, device, effects=effects, workload=workload, options=options, calibration=_covering(calibration, effects)
     )

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.catalog.engines import known_engine, require_effects
 from inferometer.core.graph import is_generative, takes_prompt
 from inferometer.core.sizes import PROMPT, default_prompt, require_sizes
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
     from inferometer.core.workload import Workload
     from inferometer.cost.options import Options
@@ -24,6 +26,12 @@ GENERATE = 128  # where nothing is asked for: the default of llama-bench
 def encodes_prompt(graph: Graph) -> bool:
     """Whether an encoder reads the prompt, and the decoder starts with nothing of its own (T5, not Whisper)."""
     return "encoder" in graph.metadata.get("default_sizes", {}) and is_generative(graph)
+
+
+def goes_beyond(runtime: RuntimeEffects | str) -> bool:
+    """Whether an engine answers beyond a model's window, with a warning: those that serve may be told to."""
+    engine = known_engine(require_effects(runtime).name)
+    return engine is not None and engine.serving is not None
 
 
 def completed(graph: Graph, workload: Workload, options: Options, *, beyond: bool = False) -> Workload:

@@ -19,7 +19,7 @@ from inferometer.cost.energy import energy_costs
 from inferometer.cost.money import carbon_grams
 from inferometer.cost.precision import counted_precision
 from inferometer.cost.ready import Layout, make_layout, on_device
-from inferometer.cost.request import encodes_prompt
+from inferometer.cost.request import encodes_prompt, goes_beyond
 from inferometer.errors import DomainError
 from inferometer.sweep.answer import Answer, joined
 from inferometer.sweep.columns import LOADING
@@ -47,9 +47,14 @@ def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | SweepTable]:
     questions = study.questions_in(chunk.combinations)
     return [
         part
-        for _, of_one_graph in groupby(questions, key=lambda question: (id(question.graph), _is_special(question)))
+        for _, of_one_graph in groupby(questions, key=_kind)
         for part in _evaluate([*of_one_graph], sizes, details=study.details, dense=dense)
     ]
+
+
+def _kind(question: Question) -> tuple[int, bool, bool]:
+    """What combinations have in common that are evaluated together."""
+    return id(question.graph), _is_special(question), goes_beyond(question.runtime)
 
 
 def _is_special(question: Question) -> bool:
@@ -78,7 +83,8 @@ def _evaluate(questions: Sequence[Question], sizes: Sizes, *, details: bool, den
 def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> Answer | None:
     """The rows of all combinations; None where memory is no polynomial of the sizes."""
     graph, options = questions[0].graph, questions[0].options
-    asked, bases = asked_of(graph, sizes, options), [question.basis() for question in questions]
+    beyond = goes_beyond(questions[0].runtime)
+    asked, bases = asked_of(graph, sizes, options, beyond=beyond), [question.basis() for question in questions]
     prompt = sizes.prompt[0] if encodes_prompt(graph) else None  # a plan depends on it where an encoder reads it
     foreign, refused = _of_other_engines(questions), dict[int, str]()
     groups: dict[tuple[int, Parallel], list[Member]] = {}

@@ -22,11 +22,12 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Graph
+from inferometer.core.graph import Graph, is_generative
 from inferometer.core.sizes import in_graph_names
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.money import carbon_grams
 from inferometer.cost.options import Options
+from inferometer.cost.request import goes_beyond, window_notes
 from inferometer.cost.unused import unused
 from inferometer.errors import DomainError, UnknownNameError
 
@@ -127,6 +128,22 @@ class Study:
 
     def question(self, number: int) -> Question:
         return next(self.questions_in(range(number, number + 1)))
+
+    def window_notes(self) -> tuple[str, ...]:
+        """What a prediction says beyond a model's window, once for each model: of the row with the most tokens."""
+        sizes = self.sizes
+        prompt, generate, context = (
+            max((size for size in axis if size is not None), default=None)
+            for axis in (sizes.prompt, sizes.generate, sizes.context)
+        )
+        asked = (Workload(prompt=prompt, generate=generate), Workload(context=context or 0))
+        graphs = {id(each.graph): each.graph for each in self.questions if goes_beyond(each.runtime)}
+        notes = (
+            [note for workload in asked for note in window_notes(graph, workload)]
+            for graph in graphs.values()
+            if is_generative(graph)
+        )
+        return tuple(found[-1] for found in notes if found)
 
     def questions_in(self, numbers: range) -> Iterator[Question]:
         """Combinations: questions with their four sizes left open."""

@@ -70,7 +70,8 @@ class Shares:
     reasons: tuple[Any, ...]
 
 
-def asked_of(graph: Graph, sizes: Sizes, options: Options) -> Asked:
+def asked_of(graph: Graph, sizes: Sizes, options: Options, *, beyond: bool = False) -> Asked:
+    """`beyond`: more tokens than the model's window are let through, as `completed` does."""
     batch = np.array(sizes.batch, dtype=float).reshape(-1, 1, 1, 1)
     prompt, generate, context = (
         _axis(values, place) for place, values in enumerate((sizes.prompt, sizes.generate, sizes.context), start=1)
@@ -83,7 +84,7 @@ def asked_of(graph: Graph, sizes: Sizes, options: Options) -> Asked:
         generate=generate,
         context=context,
         start=np.ones_like(prompt) if encodes_prompt(graph) else _filled(prompt, np.isnan(prompt), 1.0),
-        reasons=tuple(_reasons(graph, (prompt, generate, context), options)),
+        reasons=tuple(_reasons(graph, (prompt, generate, context), options, beyond=beyond)),
     )
 
 
@@ -125,10 +126,10 @@ def _completed(graph: Graph, prompt: Any, generate: Any, context: Any) -> tuple[
     return prompt, generate
 
 
-def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options) -> list[Any]:
+def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options, *, beyond: bool) -> list[Any]:
     """What speaks against rows: tokens that do not fit into the window, and options for tokens that are not there."""
     prompt, generate, context = sizes
-    limit = np.inf if graph.context_limit is None else graph.context_limit
+    limit = np.inf if graph.context_limit is None or (beyond and is_generative(graph)) else graph.context_limit
     found = []
 
     def told(bad: Any, ask: Callable[..., Any], *arrays: Any) -> None:
@@ -136,7 +137,7 @@ def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options) -> lis
             found.append(_texts(bad, ask, np.broadcast_arrays(bad, *arrays)[1:]))
 
     def complete(prompt: int | None = None, generate: int | None = None, context: int | None = None) -> None:
-        completed(graph, Workload(prompt=prompt, generate=generate, context=context), options)
+        completed(graph, Workload(prompt=prompt, generate=generate, context=context), options, beyond=beyond)
 
     if is_generative(graph):
         told(context > limit, lambda value: complete(context=value), context)

@@ -78,7 +78,6 @@ def test_what_was_read_is_kept_and_a_missing_version_is_named(folder, tmp_path, 
     products(folder_of, "0.24.0", 0.01)
     monkeypatch.setattr(calibrating, "tables_folder", lambda: root)
     monkeypatch.setattr(calibrating, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(calibrating, "package_version", lambda _: "9")
     calibrating._calibration.cache_clear()
     first = engine_calibration(device("nvidia-h100-sxm"), "vllm", "0.11.0")
     assert any("0.11.0" in note and "0.24.0" in note for note in first.notes)
@@ -108,3 +107,30 @@ def test_every_device_that_tables_are_lent_to_is_in_the_catalog():
     assert system_of("nvidia-h200") == ("h200_sxm", True)
     assert system_of("nvidia-gh200-96gb") == ("h100_sxm", False)
     assert system_of("raspberry-pi-5") is None
+
+
+def test_products_take_the_fastest_of_all_engines_and_mixtures_that_of_their_own(folder):
+    fast = folder / "gemm" / "sglang" / "0.5.0" / "gemm_perf.parquet"
+    columns = {"gemm_dtype": ["fp8"], "m": [1], "n": [1024], "k": [2048]}
+    write(fast, {**columns, "latency": [0.004]})  # vLLM's own takes 0.02 ms, the host's launch with it
+    table = read_tables(folder, "vllm", None, RATES).kernels["gemm"]
+    chosen = (table.texts["format"] == "fp8") & (table.sizes["rows"] == 1)
+    floor = gemm_floor(
+        RATES, {"rows": 1, "out_features": 1024, "in_features": 2048}, arithmetic="f8e4m3", weight_bytes=1
+    )
+    assert floor / table.shares[chosen][0] == pytest.approx(0.004e-3)
+
+    def experts(engine, version, milliseconds):
+        sizes = {"num_tokens": [8], "hidden_size": [64], "inter_size": [32], "topk": [2], "num_experts": [8],
+                 "moe_tp_size": [1], "moe_ep_size": [1]}  # fmt: skip
+        path = folder / "moe" / engine / version / "moe_perf.parquet"
+        texts = {"moe_dtype": ["bfloat16"], "distribution": ["power_law_1.01"], "kernel_source": ["own"]}
+        write(path, {**sizes, **texts, "latency": [milliseconds]})
+
+    experts("vllm", "0.19.0", 0.5)
+    experts("vllm", "0.24.0", 0.2)
+    experts("sglang", "0.5.0", 0.1)
+    shares = {
+        engine: read_tables(folder, engine, "0.19.0", RATES).kernels["experts"].shares for engine in ("vllm", "sglang")
+    }
+    assert shares["sglang"][0] / shares["vllm"][0] == pytest.approx(2)  # 0.1 ms against the better of 0.5 and 0.2 ms

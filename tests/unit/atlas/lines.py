@@ -147,7 +147,8 @@ GOLDEN = {
         AIC + "x,source_file=2026-04-06.csv; silicon_concurrency=32; measured=2026-03-25T00:00:00.000Z,sglang,0.5.9,"
         "deepseek-ai/DeepSeek-R1,b200_sxm,fp8,agg,1024,8192,fp8,fp8_block,32,8,1,1,8,1,,,,,,,,,,,,,,,511.8,16.7\n",
         [{"quantity": "ttft", "seconds": 0.5118, "count": 8, "concurrency": 32, "date": "2026-03-25", "batch": 32,
-          "settings": {"mode": "agg", "tp": "8", "moe_tp": "8"}, "model": "deepseek-v3", "weights": "f8e4m3"},
+          "settings": {"mode": "agg", "tp": "8", "moe_tp": "8", "client": "inferencemax"},
+          "model": "deepseek-v3", "weights": "f8e4m3"},
          {"quantity": "tpot", "seconds": 0.0167}],
     ),
     "phones": (

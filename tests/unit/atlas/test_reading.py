@@ -136,3 +136,23 @@ def test_a_quantised_net_of_ncnn_ran_on_the_cpu_whatever_adapter_was_asked_for(t
     quantised, float_ = reading.table.rows()
     assert (quantised.unit, quantised.device) == ("cpu", "raspberry-pi-5")
     assert (float_.unit, float_.device) == ("gpu", "raspberry-pi-5-gpu")
+
+
+def test_plans_that_a_file_multiplies_are_read_as_they_were_run(tmp_path):
+    def line(identity, version, measured, plan):
+        source = f"source_file=2026-04-06.csv; silicon_concurrency=64; measured={measured}"
+        shared = "deepseek-ai/DeepSeek-R1,b200_sxm,fp4,agg,1024,1024,nvfp4,nvfp4"
+        return f"{identity},{source},trtllm,{version},{shared},{plan},,,,,,,,,,,,,,,100,10\n"
+
+    text = _LINES.AIC + "".join((
+        line("c64_tp8_ep8_1", "1.2.0rc6.post2", "2026-02-03", "64,64,1,1,8,8"),  # tp 64 is 8 times 8
+        line("c64_tp8_ep8_2", "1.2.0rc6.post3", "2026-02-06", "1,1,1,64,8,8"),  # attention copied on 8 devices
+        line("cfg635", "1.3.0", "2026-03-01", "8,4,1,4,1,16"),  # four devices, stated as tp and as dp
+    ))  # fmt: skip
+    rows = [row for row in _read(tmp_path, text).table.rows() if row.quantity == "tpot"]
+    plans = [{name: row.settings.get(name) for name in ("tp", "dp", "ep")} for row in rows]
+    assert plans == [{"tp": "8", "dp": None, "ep": "8"}, {"tp": None, "dp": "8", "ep": "8"},
+                     {"tp": None, "dp": "4", "ep": "4"}]  # fmt: skip
+    assert [row.count for row in rows] == [8, 8, 4]
+    assert [row.batch for row in rows] == [64, 8, 8]
+    assert [row.settings.get("drafts") for row in rows] == [None, "mtp", None]

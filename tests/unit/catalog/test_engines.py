@@ -10,12 +10,14 @@ from inferometer.catalog.engines import (
     default_runtime,
     engine,
     engine_or_ideal,
+    engine_ranks,
     known_engine,
     ranked_engines,
     read_engine,
     require_effects,
     runtime_effects,
 )
+from inferometer.catalog.files import rows_of
 from inferometer.core.engine import EngineDescriptor, RuntimeEffects
 from inferometer.core.graph import Graph
 from inferometer.errors import CatalogError, DomainError, PluginError, UnknownNameError
@@ -156,3 +158,10 @@ def test_a_descriptor_of_another_engine_is_refused(plugin):
     with pytest.raises(PluginError, match="42"):
         engine("abacus")
     assert "abacus" not in engines.engines()
+
+
+def test_the_few_lines_that_rank_an_engine_say_what_its_row_says():
+    for rank in engine_ranks():
+        described = engine(rank.name)
+        assert (rank.opens, rank.rank, rank.first_for) == (described.opens, described.rank, described.first_for)
+    assert {rank.name for rank in engine_ranks()} == set(rows_of("engines").by_name)

@@ -168,3 +168,20 @@ def test_devices_talk_over_their_own_link_then_the_hosts():
     unknown = replace(WIRE, bandwidth_bytes_per_s=None)
     with pytest.raises(DomainError, match="bandwidth"):
         message_floor("send", 2, 1, unknown)
+
+
+def test_experts_within_one_attention_group_are_summed_and_not_sent():
+    (within,) = place(graph(experts()), Parallel(tp=8, ep=4))[0]
+    assert [message.function for message in within.messages] == ["all_reduce"]
+    assert within.scale.weights == pytest.approx(1 / 8)  # four groups of experts, each shared by two devices
+    assert within.scale.reads == pytest.approx(1 / 4)
+    (copied,) = place(graph(experts()), Parallel(tp=2, dp=4, ep=8))[0]
+    assert {message.function for message in copied.messages} == {"all_to_all"}
+
+
+def test_a_norm_over_all_heads_leaves_them_split():
+    norm = replace(rms_norm("q_norm", "q", "normed", 256), attributes={"norm": "rms", "features": 256})
+    model = graph(project("q_proj", "x", "q", 64, 256), norm, project("o_proj", "other", "y", 256, 64))
+    split, normed, _ = place(model, Parallel(tp=4))[0]
+    assert split.scale.weights == normed.scale.weights == 1 / 4
+    assert [message.share for message in normed.messages] == [1 / 256]  # one sum of squares a token

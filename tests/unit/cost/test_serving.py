@@ -1,5 +1,6 @@
 """Serving engines: a step as a value, the steady state of many users, memory as engines use it, measured kernels."""
 
+import json
 import time
 from dataclasses import replace
 
@@ -10,12 +11,14 @@ from inferometer.asking.ask import ask
 from inferometer.asking.fitting import memory_fit
 from inferometer.asking.served import served, serving_answer
 from inferometer.catalog.engines import costs_of, engine, runtime_effects
+from inferometer.catalog.serving_costs import FILE
 from inferometer.core.calibration import Calibration, KernelShares
+from inferometer.cost.options import Speculative
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.price.kernel_floors import PeakRates, attention_decode_floor, experts_floor, gemm_floor
 from inferometer.cost.price.kernels import kernel_curve
 from inferometer.cost.ready import make_ready
-from inferometer.cost.serving.steady import Traffic
+from inferometer.cost.serving.steady import KernelParts, Traffic, kernel_parts, steady_times
 from inferometer.cost.serving.step import Chunk
 from inferometer.cost.work.merge import as_loaded
 from inferometer.errors import DomainError
@@ -189,6 +192,52 @@ def test_users_beyond_the_cache_wait_for_room(what):
 def test_a_cached_prefix_is_not_read_again(what):
     cached = Traffic(prompt=1024, generate=256, cached=900)
     assert what.steady(cached, 16).ttft_s < what.steady(CHAT, 16).ttft_s
+
+
+def test_drafts_pay_as_far_as_they_are_kept(question):
+    def tpot(acceptance: float) -> float:
+        drafts = Speculative(draft=ask("llama-3.2-1b", on="nvidia-h100-sxm").graph, length=4, acceptance=acceptance)
+        return serving_answer(replace(question, options=replace(question.options, speculative=drafts)), 4).tpot_s
+
+    plain = serving_answer(question, 4)
+    assert tpot(0.9) < plain.tpot_s < tpot(0.0)  # nothing kept: the draft's steps come on top
+    assert (
+        plain.kv_tokens
+        > served(
+            replace(
+                question,
+                options=replace(
+                    question.options, speculative=Speculative(draft=question.graph, length=4, acceptance=0.5)
+                ),
+            )
+        ).memory.kv_tokens
+    )  # its weights lie beside the model's
+
+
+def test_stages_of_a_pipeline_work_on_their_share_of_the_sequences(what):
+    one, four = what.steady(CHAT, 64), replace(what, stages=4).steady(CHAT, 64)
+    assert four.step_s == pytest.approx(what.steady(CHAT, 16).step_s)
+    assert four.tpot_s < one.tpot_s  # each stage has a quarter of them, and of the prompts
+
+
+def test_the_closed_form_takes_arrays(what):
+    parts = [kernel_parts(what.step, what.rules, what.limits, CHAT, sequences=n, users=n) for n in (1, 8, 64)]
+    together = KernelParts(**{
+        name: np.array([getattr(part, name) for part in parts]) for name in KernelParts.__dataclass_fields__
+    })  # fmt: skip
+    times = steady_times(together, what.step.costs)
+    for place, part in enumerate(parts):
+        alone = steady_times(part, what.step.costs)
+        assert (times.ttft[place], times.tpot[place]) == pytest.approx((float(alone.ttft), float(alone.tpot)))
+
+
+def test_costs_of_our_engines_are_those_that_the_fit_wrote():
+    rows = json.loads(FILE.read_text(encoding="utf-8"))["costs"]
+    for name in ("vllm", "sglang", "trtllm"):
+        stated = {(costs.since, costs.devices): costs.kernels.value for costs in engine(name).serving.costs}
+        assert stated == {
+            (row["since"], tuple(row["devices"])): row["kernels"] for row in rows if row["engine"] == name
+        }
 
 
 def test_the_answer_says_whether_every_user_has_enough(question):

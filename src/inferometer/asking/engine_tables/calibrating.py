@@ -11,8 +11,6 @@ import tomllib
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as package_version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 PACKAGE, MODULE = "aiconfigurator-core", "aiconfigurator_core"
 REMEDY = "pip install 'inferometer[engines]'"
 WIDER_DEVICE = 2.0  # by how much intervals grow with tables of another device
-_FORM = 5  # of what is kept; another number makes it again
+_FORM = 7  # of what is kept; another number makes it again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +142,9 @@ def kernels_alone(calibration: Calibration) -> Calibration:
 @cache
 def _calibration(system: str, engine: str, version: str | None, folder: Path) -> Calibration | None:
     measured = device_named(_systems()["systems"][system])
-    with suppress(PackageNotFoundError):
-        release = package_version(PACKAGE)
-    rates = peak_rates(measured)
-    shares_of = crc32(
-        repr((sorted(rates.peaks.items()), rates.memory, rates.link)).encode()
-    )  # other peaks, other shares
-    name = f"{system}-{engine}-{version or 'newest'}-{release}-{_FORM}-{shares_of:08x}.npz"
+    release, rates = _release(folder), peak_rates(measured)
+    peaks = repr((sorted(rates.peaks.items()), rates.memory, rates.link))  # other peaks, other shares
+    name = f"{system}-{engine}-{version or 'newest'}-{release}-{_FORM}-{crc32(peaks.encode()):08x}.npz"
     file = cache_folder() / "engine-tables" / name
     tables = _kept(file)
     if tables is None:
@@ -159,7 +153,7 @@ def _calibration(system: str, engine: str, version: str | None, folder: Path) ->
         tell(f"reading the measured kernels of {engine} on {measured.name} once; they are kept for later")
         tables = read_tables(folder / system, engine, version, rates)
         _keep(file, tables)
-    if "gemm" not in tables.kernels:
+    if not tables.versions.get("gemm"):  # other engines' products alone are no tables of this one
         return None
     return Calibration(
         device=measured.name,
@@ -169,8 +163,21 @@ def _calibration(system: str, engine: str, version: str | None, folder: Path) ->
         kernels=dict(tables.kernels),
         points=tables.points,
         versions={engine: tables.versions["gemm"]},
-        notes=(f"{tables.points:,} kernels of {engine} {tables.versions['gemm']} from {PACKAGE} {release}.",),
+        notes=(_about(tables, engine, release),),
     )
+
+
+def _about(tables: ReadTables, engine: str, release: str) -> str:
+    return (
+        f"{tables.points:,} kernels from {PACKAGE} {release}: attention and experts of {engine} "
+        f"{tables.versions['gemm']}, products and messages as the fastest engine has them."
+    )
+
+
+def _release(folder: Path) -> str:
+    """The package's version by the folder that installers leave beside it: asking for metadata imports far more."""
+    found = sorted(folder.parents[2].glob(f"{MODULE}-*.dist-info"))
+    return found[-1].name.removeprefix(f"{MODULE}-").removesuffix(".dist-info") if found else "unknown"
 
 
 def _kept(file: Path) -> ReadTables | None:

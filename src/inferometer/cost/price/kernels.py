@@ -234,8 +234,8 @@ def _experts_curve(row: OpRow, kernels: Mapping[str, KernelShares], binding: Bin
     named, chosen = _of_format(table, stored, _EXPERT_FORMATS)
     if chosen is None:
         return None
-    parts = max(1, round(1 / scale.weights))
-    ep, tp = (parts, 1) if scale.reads < 1 or scale.batch > 1 else (1, parts)
+    tp = max(1, round(scale.reads / scale.flops))  # devices that share an expert compute parts of the same rows
+    ep = max(1, round(1 / scale.weights / tp))
     wanted = {
         "hidden": float(op["hidden"]), "intermediate": float(op["intermediate"]), "top_k": float(op["top_k"]),
         "experts": float(op["experts"]), "tp": float(tp), "ep": float(ep),

@@ -59,27 +59,54 @@ class EngineStep:
             tokens, prompts = tokens + chunk.tokens, prompts + 1
         if not tokens:
             return 0.0
+        costs, alone = self.costs, 0.0
+        if sequences:
+            attention = self.decode.at(float(sequences), max(1.0, context))
+            alone = self.dense.at(float(sequences)) + self.logits.at(float(sequences)) + attention
+        own = costs.step_s.value + (sequences + prompts) * costs.sequence_s.value
+        if not prompts:
+            return costs.kernels.value * alone + own
         kernels = self.dense.at(float(tokens)) + self.logits.at(float(sequences + prompts)) + reading
         if sequences:
-            kernels += self.decode.at(float(sequences), max(1.0, context))
-        factor = self.costs.kernels_prompt.value if prompts else self.costs.kernels.value
-        return factor * kernels + self.costs.step_s.value + (sequences + prompts) * self.costs.sequence_s.value
+            kernels += attention
+        added = max(0.0, kernels - alone)
+        return max(costs.kernels.value * alone + costs.kernels_prompt.value * added, self.eager_s) + own
 
-    def decode_seconds(self, sequences: Any, context: Any) -> Any:
-        """Steps that decode only; sizes may be arrays."""
+    @property
+    def eager_s(self) -> float:
+        """What the host takes to launch a step that reads prompts and is not replayed from a graph."""
+        return self.launches * self.costs.launch_s.value
+
+    def decode_kernels(self, sequences: Any, context: Any, *, verified: int = 1) -> Any:
+        """The kernels of steps that decode only, each as it was measured alone; `verified` tokens a sequence.
+
+        Tokens that are verified together read the cache once.
+        """
         n, cached = np.asarray(sequences, float), np.maximum(1.0, np.asarray(context, float))
-        kernels = self.dense(n) + self.logits(n) + self.decode(n, cached)
-        return self.costs.kernels.value * kernels + self.costs.step_s.value + n * self.costs.sequence_s.value
+        return self.dense(n * verified) + self.logits(n * verified) + self.decode(n, cached)
 
-    def mixed_seconds(self, tokens: Any, before: Any, sequences: Any, context: Any, *, chunks: Any = 1.0) -> Any:
-        """Steps with `chunks` chunks of `tokens` tokens each after `before`, and sequences that decode beside them."""
+    def mixed_kernels(self, tokens: Any, before: Any, sequences: Any, context: Any, *, chunks: Any = 1.0) -> Any:
+        """As `mixed_seconds`, the kernels alone."""
         q, n, many = np.asarray(tokens, float), np.asarray(sequences, float), np.asarray(chunks, float)
         cached = np.maximum(1.0, np.asarray(context, float))
         kernels = self.dense(q * many + n) + self.logits(n + many)
         kernels = kernels + self.prompt(q, np.asarray(before, float)) * many
-        kernels = kernels + np.where(n > 0, self.decode(np.maximum(n, 1.0), cached), 0.0)
-        costs = self.costs
-        return costs.kernels_prompt.value * kernels + costs.step_s.value + (n + many) * costs.sequence_s.value
+        return kernels + np.where(n > 0, self.decode(np.maximum(n, 1.0), cached), 0.0)
+
+    def decode_seconds(self, sequences: Any, context: Any) -> Any:
+        """Steps that decode only; sizes may be arrays."""
+        n, costs = np.asarray(sequences, float), self.costs
+        own = costs.step_s.value + n * costs.sequence_s.value
+        return costs.kernels.value * self.decode_kernels(n, context) + own
+
+    def mixed_seconds(self, tokens: Any, before: Any, sequences: Any, context: Any, *, chunks: Any = 1.0) -> Any:
+        """Steps with `chunks` chunks of `tokens` tokens each after `before`, and sequences that decode beside them."""
+        n, costs = np.asarray(sequences, float), self.costs
+        kernels = self.mixed_kernels(tokens, before, n, context, chunks=chunks)
+        alone = np.where(n > 0, self.decode_kernels(np.maximum(n, 1.0), context), 0.0)
+        own = costs.step_s.value + (n + np.asarray(chunks, float)) * costs.sequence_s.value
+        added = costs.kernels_prompt.value * np.maximum(0.0, kernels - alone)
+        return np.maximum(costs.kernels.value * alone + added, self.eager_s) + own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

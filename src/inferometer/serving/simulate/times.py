@@ -60,7 +60,7 @@ class StepTimes:
         costs = step.costs
         self.kernels: float = costs.kernels.value
         self.kernels_prompt: float = costs.kernels_prompt.value
-        self._step_s, self._sequence_s = costs.step_s.value, costs.sequence_s.value
+        self._step_s, self._sequence_s, self._eager_s = costs.step_s.value, costs.sequence_s.value, step.eager_s
 
     def decode(self, sequences: int, context: float) -> float:
         row = self._rows.get(sequences) or self._row(sequences)
@@ -78,11 +78,15 @@ class StepTimes:
             tokens += size
         count = len(chunks)
         reading -= (count - 1) * first[1]  # what one call costs at least is paid once: engines batch the chunks
-        kernels = self._dense[tokens] + self._logits[sequences * self._per + count] + reading
+        kernels, alone, decoding = self._dense[tokens] + reading, 0.0, sequences * self._per
+        kernels += self._logits[decoding + count]
         if sequences:
-            kernels += self._attention(sequences, context)
+            attention = self._attention(sequences, context)
+            kernels += attention
+            alone = self._dense[decoding] + self._logits[decoding] + attention
         drafting = self._drafting(sequences, context) if sequences and self._speculation is not None else 0.0
-        return self.kernels_prompt * kernels + self._step_s + (sequences + count) * self._sequence_s + drafting
+        taken = self.kernels * alone + self.kernels_prompt * max(0.0, kernels - alone)
+        return max(taken, self._eager_s) + self._step_s + (sequences + count) * self._sequence_s + drafting
 
     def _row(self, sequences: int) -> list[float]:
         """Whole steps of decoding, and their attention alone, over the contexts of a row."""
