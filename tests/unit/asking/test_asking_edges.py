@@ -244,9 +244,9 @@ def test_a_gpu_is_measured_by_itself(tmp_path, monkeypatch):
     deep = tmp_path / "c" / "d"
     machine_roof(LOCAL, folder=deep)
     assert [path.suffix for path in deep.iterdir()] == [".json"], "kept, in folders that are made"
-    monkeypatch.setattr(roofs.psutil, "getloadavg", lambda: (6.0, 1.0, 1.0))
+    monkeypatch.setattr("psutil.getloadavg", lambda: (6.0, 1.0, 1.0))
     for count, load in ((3, 2.0), (None, 6.0)):
-        monkeypatch.setattr(roofs.psutil, "cpu_count", lambda count=count: count)
+        monkeypatch.setattr("psutil.cpu_count", lambda count=count: count)
         assert roofs._load_per_cpu() == load
 
 

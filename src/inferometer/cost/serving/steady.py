@@ -113,11 +113,14 @@ class KernelParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyTimes:
-    """Seconds with the engine's own; `share` is a prompt's part of steps full of prompts, `extra` what it adds."""
+    """Seconds with the engine's own. `own` is a prompt's with all others beside it, `extra` what it adds to their steps,
+    `share` its part of steps full of prompts.
+    """
 
     decode: Any
     tpot: Any
     ttft: Any
+    own: Any
     share: Any
     extra: Any
     alone: Any
@@ -206,8 +209,9 @@ def steady_times(parts: KernelParts, costs: StepCosts) -> SteadyTimes:
     waiting = costs.together.value * (p.sequences - 1) / 2 * share + busy / (2 * (1 - busy)) * share
     queued = np.maximum(0, p.users - p.sequences) / p.sequences * (first + p.generate * tpot)
     return SteadyTimes(
-        decode=decode, tpot=tpot, ttft=first + waiting + queued, share=share, extra=extra, alone=alone, empty=empty
-    )
+        decode=decode, tpot=tpot, ttft=first + waiting + queued, own=own, share=share, extra=extra, alone=alone,
+        empty=empty,
+    )  # fmt: skip
 
 
 def token_seconds(parts: KernelParts, costs: StepCosts) -> Any:

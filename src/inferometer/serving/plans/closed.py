@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.cost.serving.steady import Traffic, prompt_times
+from inferometer.cost.serving.steady import SteadyTimes, Traffic, kernel_parts, steady_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,12 +68,16 @@ def load_curve(what: Served, traffic: Traffic, most: int) -> LoadCurve:
     count = np.unique(np.rint(np.geomspace(1, held, _POINTS)).astype(int)).astype(float)
     context = traffic.prompt + traffic.generate / 2
     decode_s = what.step.decode_seconds(count, context)
-    one = prompt_times(what.step, what.rules, what.limits, traffic, 1)
-    full = prompt_times(what.step, what.rules, what.limits, traffic, int(count[-1]))
+    one, full = _times(what, traffic, 1), _times(what, traffic, int(count[-1]))
     share = (count - 1) / max(1.0, count[-1] - 1)
-    own_s = one.own_s + share * (full.own_s - one.own_s)
-    extra_s = np.minimum(one.extra_s + share * (full.extra_s - one.extra_s), full.packed_s)
+    own_s = one.own + share * (full.own - one.own)
+    extra_s = np.minimum(one.extra + share * (full.extra - one.extra), full.share)
     tpot_s = decode_s + count * extra_s / traffic.generate
     ttft_s = own_s + decode_s / 2
     stay_s = ttft_s + (traffic.generate - 1) * tpot_s
     return LoadCurve(sequences=count, rate_per_s=count / stay_s, ttft_s=ttft_s, tpot_s=tpot_s)
+
+
+def _times(what: Served, traffic: Traffic, sequences: int) -> SteadyTimes:
+    parts = kernel_parts(what.step, what.rules, what.limits, traffic, sequences=sequences, users=sequences)
+    return steady_times(parts, what.step.costs)
