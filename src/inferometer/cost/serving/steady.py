@@ -113,8 +113,9 @@ class KernelParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyTimes:
-    """Seconds with the engine's own. `own` is a prompt's with all others beside it, `extra` what it adds to their steps,
-    `share` its part of steps full of prompts.
+    """Seconds with the engine's own.
+
+    `own` is a prompt's with all others beside it, `extra` what it adds to their steps, `share` its part of full ones.
     """
 
     decode: Any
