@@ -2,7 +2,11 @@
 
 import pytest
 
+from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Profile
+from inferometer.core.served import Distribution, Level, LevelFigures, Served
+from inferometer.core.workload import Workload
 from inferometer.errors import FormatError
+from inferometer.importers.serving import as_sweep
 from unit.importers.sources import only, parsed, sample, taken, written
 
 
@@ -160,3 +164,23 @@ def test_loadgen_is_in_nanoseconds():
     level, figures = level_of(profile)
     assert (level.name, figures.requests_per_s, figures.e2e_s.p99) == ("10/s", 9.5, 15.0)
     assert "VALID" in profile.provenance.notes[-1]
+
+
+def _level_profile(rate, model="m"):
+    figures = LevelFigures(
+        requests=10, completed=10, requests_per_s=rate, e2e_s=Distribution(p50=1 + rate**3 / 100, mean=1.0)
+    )
+    level = Level(name=f"{rate:g}/s", rate_per_s=rate, stated=figures)
+    served = Served(loop="open", levels=(level,))
+    return Profile(
+        kind="measured", model=ModelFacts(name=model), device=DeviceFacts(name="d"), runtime="vllm",
+        workload=Workload(), phases=(), summary=Headline(), served=served,
+    )  # fmt: skip
+
+
+def test_results_of_one_service_join_into_a_sweep():
+    joined = as_sweep([_level_profile(rate) for rate in (8.0, 1.0, 4.0)])
+    assert [level.name for level in joined.served.levels] == ["1/s", "4/s", "8/s"]
+    assert joined.served.levels[joined.served.headline].name == "4/s"  # the knee
+    with pytest.raises(FormatError, match="several services"):
+        as_sweep([_level_profile(1.0), _level_profile(2.0, model="other")])
