@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from inferometer.core import Device, Graph, Profile, Work, Workload, dtype
     from inferometer.core.codec import decode, encode
     from inferometer.errors import InferometerError
+    from inferometer.prepare.run import prepare
     from inferometer.profiler import Profiler
     from inferometer.readers.resolve import read
     from inferometer.sweep.run import sweep
@@ -32,6 +33,7 @@ _HOMES = {
     "inferometer.core": ("Device", "Graph", "Profile", "Work", "Workload", "dtype"),
     "inferometer.core.codec": ("decode", "encode"),
     "inferometer.errors": ("InferometerError",),
+    "inferometer.prepare": ("prepare",),
     "inferometer.profiler": ("Profiler",),
     "inferometer.readers.resolve": ("read",),
     "inferometer.verbs.calibrating": ("calibrate_from",),
@@ -65,6 +67,7 @@ __all__ = [
     "models",
     "parse_quantity",
     "predict",
+    "prepare",
     "profile",
     "read",
     "sweep",
