@@ -100,11 +100,11 @@ def _no_way(
     formats = formats_for(source, engine)
     if wanted is not None and wanted not in formats:
         return DomainError(
-            f"A {source} model cannot be quantised to {wanted} for {engine.title} here.",
+            f"A model in the format {source} cannot be quantised to {wanted} for {engine.title} here.",
             remedy=f"It can be quantised to {', '.join(formats)}." if formats else "Choose another runtime.",
         )
     takes = sorted({form for step in usable(engine) for form in step.takes if step.gives in (goal, *engine.opens)})
     return FormatError(
-        f"No tool here makes {goal or ' or '.join(engine.opens) or 'a file'} for {engine.title} of a {source} model.",
+        f"No tool here makes {goal or ' or '.join(engine.opens) or 'a file'} for {engine.title} of a model in the format {source}.",
         remedy=f"Give a model in one of the formats {', '.join(takes)}." if takes else "Choose another runtime.",
     )

@@ -15,6 +15,7 @@ from inferometer.catalog.local import local_device
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.profile import Profile, Verification
+from inferometer.core.reformat import with_formats
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
 from inferometer.measure.against import measure_in_turns
@@ -101,14 +102,14 @@ def predicted_gain(proving: Proving, before: Candidate, after: Candidate) -> Gai
 
 
 def _predicted(proving: Proving, candidate: Candidate) -> Profile | None:
-    load = proving.workload
+    load, changes = proving.workload, candidate.changes
     try:
         return ask(
-            proving.graph,
+            with_formats(proving.graph, **changes),
             on=proving.device,
             runtime=candidate.runtime,
-            weights=candidate.changes.get("weights"),
-            activations=candidate.changes.get("activations"),
+            weights=changes.get("weights"),
+            activations=changes.get("activations"),
             batch=load.batch,
             prompt=load.prompt,
             generate=load.generate,

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Families without numbers of their own making: others add one to norms, or cut tensors in pieces.
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "granite")
+# Families that PyTorch and llama.cpp were seen to agree on. Others add one to norms, cut tensors, scale residuals …
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "olmo2")
 _PRE_TOKENISERS = {"llama": "llama-bpe", "qwen2": "qwen2", "qwen3": "qwen2"}  # as llama.cpp names them
 
 
