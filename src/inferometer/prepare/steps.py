@@ -106,12 +106,11 @@ def _nncf_weights(stored: str) -> Step:
     )  # fmt: skip
 
 
-def _mnn(stored: str, changes: Mapping[str, str]) -> Step:
+def _pnnx(name: str, title: str, stored: str | None) -> Step:
+    numbers = {} if stored is None else {"weights": stored}
     return Step(
-        name=f"mnn-{stored}",
-        title=f"ONNX as MNN, {stored.replace('-', ' ')}",
-        takes=("onnx",), gives="mnn", packages=("MNN",), modules=("MNN",), extra="mnn", work="mnn:convert",
-        quantises=stored, changes=changes, options={"weights": stored}, runtimes=("mnn",), fixed=True,
+        name=name, title=title, takes=("onnx",), gives="ncnn", packages=("pnnx",), modules=("pnnx",), extra="ncnn",
+        work="ncnn:convert", quantises=stored, changes=numbers, options=numbers, fixed=True,
     )  # fmt: skip
 
 
@@ -161,6 +160,8 @@ STEPS: tuple[Step, ...] = (
     ),
     _nncf_weights("i8"),
     _nncf_weights("i4"),
+    _pnnx("pnnx", "ONNX as ncnn, weights in f32", None),
+    _pnnx("pnnx-f16", "ONNX as ncnn, weights in f16", "f16"),
     *(_gguf(stored) for stored in ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")),
 )  # fmt: skip
 
