@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import click
@@ -15,6 +14,8 @@ from inferometer.errors import DomainError, GateError
 from inferometer.units import parse_quantity
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from inferometer.prepare.run import Prepared, PrepareRequest
     from inferometer.store.recording import RunRecorder
 
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 @click.option("--for", "target", required=True, metavar="RUNTIME[@DEVICE]", help="The engine, and where it will run.")
 @click.option("--quantise", metavar="FORMAT", help="i8, i8-dynamic, i8-weights, i4-weights, f16, q8_0, q4_0 …")
 @click.option(
-    "--calibrate-with", "given", multiple=True, metavar="FILES|random", help="Inputs in .npy or .npz files, or a folder."
+    "--calibrate-with",
+    "given",
+    multiple=True,
+    metavar="FILES|random",
+    help="Inputs in .npy or .npz files, or a folder.",
 )
 @click.option("-o", "--out", type=OutputFile(), metavar="FILE", help="The file to write; its ending says the format.")
 @click.option("--search", "searching", is_flag=True, help="Try every format that the engine can run.")
@@ -73,7 +78,7 @@ def command(
     inferometer prepare model.onnx --for onnxruntime --search --budget "5 min"
 
     Each step is done by the tool that is made for it, and proven: its outputs against the original's within the limits
-    that `inferometer verify` has, its size, the gain that is predicted and the gain that is measured here, in turns with
+    that `inferometer verify` has, its size, the gain that is predicted and the one that is measured here, in turns with
     what went in. A step that only helps is left out if it makes the model wrong or slower. What was made is kept by
     content: the same step of the same file is not done twice.
 

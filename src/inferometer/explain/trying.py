@@ -207,9 +207,15 @@ def with_preparation(request: MeasureRequest, text: str, can: Capabilities) -> M
     try:
         prepared = carry_out_request(
             PrepareRequest(
-                model=request.model, runtime=request.runtime, quantise=quantise, measure=False,
-                workload=request.workload, sizes=request.sizes, threads=request.threads, seed=request.seed,
-            )  # fmt: skip
+                model=request.model,
+                runtime=request.runtime,
+                quantise=quantise,
+                measure=False,
+                workload=request.workload,
+                sizes=request.sizes,
+                threads=request.threads,
+                seed=request.seed,
+            )
         )
     except InferometerError as error:
         return str(error)

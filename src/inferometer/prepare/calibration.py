@@ -24,7 +24,7 @@ _KINDS = {"f": "float", "i": "int", "u": "uint"}
 
 
 def numpy_type(name: str | None) -> str:
-    """numpy's name for one of our plain formats: f32 is float32."""
+    """Numpy's name for one of our plain formats: f32 is float32."""
     if name in {None, "bool"}:
         return "bool" if name else "int64"  # a graph that names no format for an input has token ids in it
     return f"{_KINDS[name[0]]}{name[1:]}" if name and name[0] in _KINDS and name[1:].isdecimal() else str(name)

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys

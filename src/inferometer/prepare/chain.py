@@ -94,9 +94,7 @@ def _with_helpers(source: str, way: tuple[Step, ...], engine: EngineDescriptor) 
     return tuple(chain)
 
 
-def _no_way(
-    source: str, engine: EngineDescriptor, wanted: str | None, goal: str | None
-) -> DomainError | FormatError:
+def _no_way(source: str, engine: EngineDescriptor, wanted: str | None, goal: str | None) -> DomainError | FormatError:
     formats = formats_for(source, engine)
     if wanted is not None and wanted not in formats:
         return DomainError(
@@ -105,6 +103,7 @@ def _no_way(
         )
     takes = sorted({form for step in usable(engine) for form in step.takes if step.gives in (goal, *engine.opens)})
     return FormatError(
-        f"No tool here makes {goal or ' or '.join(engine.opens) or 'a file'} for {engine.title} of a model in the format {source}.",
+        f"No tool here makes a file in the format {goal or ' or '.join(engine.opens)} for {engine.title} of a model in "
+        f"the format {source}.",
         remedy=f"Give a model in one of the formats {', '.join(takes)}." if takes else "Choose another runtime.",
     )

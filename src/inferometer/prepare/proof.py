@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +25,6 @@ from inferometer.plugins import load_all
 from inferometer.runtimes.base import Ready
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from inferometer.bench.compare import Metric
     from inferometer.prepare.steps import Step
 

@@ -22,6 +22,7 @@ from inferometer.core.profile import Profile
 from inferometer.core.workload import Workload
 from inferometer.errors import DomainError, FormatError, InferometerError
 from inferometer.measure.inputs import input_shapes
+from inferometer.measure.prepare import config_hash
 from inferometer.notices import tell
 from inferometer.prepare.calibration import RANDOM, ports_of, write_calibration
 from inferometer.prepare.carrying_out import Made, carry_out, model_files
@@ -42,6 +43,7 @@ from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
 from inferometer.settings import cache_folder
 from inferometer.synth.files import landing
+from inferometer.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,10 +218,13 @@ def source_of(request: PrepareRequest, engine: EngineDescriptor) -> Path:
 
     graph = read(model)
     kind = "safetensors" if is_generative(graph) and "gguf" in engine.opens else "onnx"
-    sides = {name: request.workload.image for name in ("image", "height", "width") if name in graph.symbols}
+    sides: dict[str, int | None] = {
+        name: request.workload.image for name in ("image", "height", "width") if name in graph.symbols
+    }
     sizes = {name: size for name, size in sides.items() if size is not None} if kind == "onnx" else {}
-    mark = hashlib.sha256(f"{model}{sorted(sizes.items())}{request.seed}{kind}".encode()).hexdigest()[:12]
-    path = cache_folder() / "models" / f"prepare-{mark}" / (model if kind == "safetensors" else f"{model}.onnx")
+    asked = f"{model}{config_hash(Path(model))}{sorted(sizes.items())}{request.seed}{kind}{__version__}"
+    folder = cache_folder() / "models" / f"prepare-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
+    path = folder / (Path(model).name if kind == "safetensors" else f"{Path(model).name}.onnx")
     tell(f"{model} has no weights: random ones are made at the exact shapes …")
     if not path.exists():
         synthesise(model, path, format=kind, weights="f32", seed=request.seed, sizes=sizes)
@@ -249,7 +254,8 @@ def _carried_out(
 ) -> tuple[list[StepResult], Candidate, bool]:
     """Every step in order. What an optional step made worse is left; what a needed one made wrong ends the chain."""
     results: list[StepResult] = []
-    last, right, calibration = proving.original, True, ()
+    last, right = proving.original, True
+    calibration: tuple[Path, ...] = ()
     shapes = _shapes(request, proving)
     running = proving.original if proving.original.runtime == engine.name else None  # the last that the target opens
     for step in chain:
@@ -260,18 +266,8 @@ def _carried_out(
             calibration = write_calibration(
                 read(str(last.path)), shapes, request.calibrate_with, folder, seed=request.seed
             )
-        order = ToolOrder(
-            source=last.path,
-            target=folder / "target",
-            format=step.gives,
-            shapes=shapes,
-            dtypes={port.name: port.dtype for port in ports_of(proving.graph, shapes)},
-            calibration=calibration if step.calibrated else (),
-            options=step.options,
-            threads=request.threads,
-        )
         try:
-            made = carry_out(step, order, cache_folder() / "prepared")
+            made = _made(step, last.path, proving, shapes, calibration)
         except InferometerError as error:
             if not step.optional:
                 raise
@@ -292,6 +288,22 @@ def _carried_out(
     return results, last, right
 
 
+def _made(
+    step: Step, source: Path, proving: Proving, shapes: Mapping[str, tuple[int, ...]], calibration: tuple[Path, ...]
+) -> Made:
+    order = ToolOrder(
+        source=source,
+        target=Path("target"),  # `carry_out` says where
+        format=step.gives,
+        shapes=shapes,
+        dtypes={port.name: port.dtype for port in ports_of(proving.graph, shapes)},
+        calibration=calibration if step.calibrated else (),
+        options=step.options,
+        threads=proving.threads,
+    )
+    return carry_out(step, order, cache_folder() / "prepared")
+
+
 def _row(step: Step, **known: Any) -> StepResult:
     tool = f"{step.tool} {step.tool_version()}"
     return StepResult(name=step.name, tool=tool, title=step.title, format=step.gives, **known)
@@ -301,9 +313,7 @@ def _failed(step: Step, reason: str) -> StepResult:
     return _row(step, bytes=None, seconds=0.0, cached=False, verdict="failed", kept=False, notes=(reason,))
 
 
-def _proven(
-    step: Step, made: Made, proving: Proving, before: Candidate, after: Candidate
-) -> tuple[StepResult, bool]:
+def _proven(step: Step, made: Made, proving: Proving, before: Candidate, after: Candidate) -> tuple[StepResult, bool]:
     """The row of a step, and whether the target opens what it left."""
     row = _row(step, bytes=made.bytes, seconds=made.seconds, cached=made.cached, notes=made.notes)
     if after.runtime is None:
@@ -349,7 +359,7 @@ def _finished(
         tell("The whole against the original …")
         total = measured_gain(proving, proving.original, last, shape=True)
     gain = predicted_gain(proving, proving.original, last) if made and last.runtime else None
-    write = made and last.runtime is not None and (right or request.force or bool(kept))
+    write = made and last.runtime is not None and (right or request.force)
     artifact = _written(last.path, request.out, overwrite=request.overwrite) if write else None
     result = Prepared(
         model=request.model,

@@ -36,7 +36,7 @@ def search(
     engine = engine_named(request.runtime)
     form = read(str(source_of(request, engine))).metadata["format"]
     names = (None, *formats_for(form, engine))
-    found = []
+    found: list[Found] = []
     for name in names:
         shown = name or "as it is"
         if found and clock() - begun > budget_s:

@@ -73,7 +73,7 @@ def whole_text(prepared: Prepared) -> str:
     """One sentence: from what to what, and how much faster."""
     before = format_quantity(prepared.original_bytes, "B")
     if prepared.artifact is None or prepared.bytes is None:
-        return f"{prepared.model} ({before}) stays as it is: no step was kept."
+        return f"Nothing was written: {prepared.model} ({before}) stays as it is."
     after = format_quantity(prepared.bytes, "B")
     parts = [f"In all {before} became {after} for {prepared.runtime}"]
     if (measured := gain_text(prepared.measured_gain, prepared.measured_low, prepared.measured_high)) is not None:

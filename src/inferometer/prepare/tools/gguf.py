@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from inferometer.synth.gguf.write import turned, write_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from inferometer.prepare.order import ToolOrder
     from inferometer.synth.gguf.names import Target
@@ -76,7 +76,7 @@ def _reader(folder: Path, open_files: ExitStack) -> Callable[[str], Array]:
     for shard in shards:
         try:
             opened = open_files.enter_context(safe_open(str(shard), framework="np"))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - its errors have no common root
             raise FormatError(f"{shard.name} cannot be read: {error}.", remedy="Download it again.") from None
         places |= dict.fromkeys(opened.keys(), opened)
 
@@ -92,7 +92,7 @@ def _reader(folder: Path, open_files: ExitStack) -> Callable[[str], Array]:
 
 
 def _as_float(opened: Any, name: str) -> Array:
-    """numpy has no bf16: it comes as ml_dtypes' where that is installed, and else is widened by hand."""
+    """Numpy has no bf16: it comes as ml_dtypes' where that is installed, and else is widened by hand."""
     if opened.get_slice(name).get_dtype() == "BF16":
         import ml_dtypes  # noqa: F401, PLC0415 - teaches numpy the format
     values: Array = opened.get_tensor(name)

@@ -19,7 +19,7 @@ _SIZES = {1: (0,), 2: (1, 0), 3: (2, 1, 0), 4: (2, 11, 1, 0)}  # Input's paramet
 
 
 def convert(order: ToolOrder) -> Iterator[str]:
-    """pnnx writes a dozen files beside its input: it works in a folder of its own, and two of them are kept."""
+    """Pnnx writes a dozen files beside its input: it works in a folder of its own, and two of them are kept."""
     folder = order.target.parent.parent / "pnnx"
     folder.mkdir()
     source = folder / "network.onnx"
@@ -50,7 +50,7 @@ def _program() -> str:
 
 
 def _require_known(text: str) -> None:
-    """pnnx leaves operators that ncnn lacks under PyTorch's names: such a file cannot be loaded."""
+    """Pnnx leaves operators that ncnn lacks under PyTorch's names: such a file cannot be loaded."""
     left = sorted({line.split()[0] for line in text.splitlines()[2:] if "." in line.split()[0] or "::" in line})
     if left:
         raise FormatError(
@@ -63,7 +63,9 @@ def _with_sizes(text: str, shapes: list[tuple[int, ...]]) -> str:
     """The sizes of the inputs in their layers, where ncnn and readers look for them; ncnn has no batch."""
     lines = text.splitlines()
     for place, shape in enumerate(shapes):
-        number = next((n for n, line in enumerate(lines) if line.split()[:1] == ["Input"] and f"in{place}" in line), None)
+        number = next(
+            (n for n, line in enumerate(lines) if line.split()[:1] == ["Input"] and f"in{place}" in line), None
+        )
         keys = _SIZES.get(len(shape) - 1)
         if number is not None and keys is not None:
             sizes = " ".join(f"{key}={size}" for key, size in zip(keys, shape[1:], strict=True))

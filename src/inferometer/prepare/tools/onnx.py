@@ -98,7 +98,7 @@ def _loaded(path: Path) -> Any:
 
     try:
         return onnx.load(str(path))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - protobuf's errors have no common root
         raise FormatError(
             f"{path.name} cannot be read as ONNX: {error}.", remedy="Export the model again; the file is damaged."
         ) from None

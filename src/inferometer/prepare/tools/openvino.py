@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from inferometer.prepare.order import ToolOrder
 
 
-
 def convert(order: ToolOrder) -> None:
     import openvino  # noqa: PLC0415 - an edge, in a child
 

@@ -21,7 +21,7 @@ def to_onnx(order: ToolOrder) -> Iterator[str]:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
         program = torch.export.load(str(order.source))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever an archive holds
         raise FormatError(
             f"{order.source.name} cannot be loaded as an exported program: {error}.",
             remedy="Save it with torch.export.save, with the PyTorch that is installed here or an older one.",

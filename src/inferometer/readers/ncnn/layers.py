@@ -5,14 +5,16 @@ Numbers of parameters and what they mean: ncnn's docs/developer-guide/operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from inferometer.readers.ncnn.param import NcnnLayer
+from inferometer.readers.ncnn.param import NcnnLayer, sizes_of
 from inferometer.readers.onnx.elements import ELEMENTS, element_bytes
 from inferometer.readers.onnx.messages import Attribute, External, Node, TensorDef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 DOMAIN = "ncnn"  # of layers that have no counterpart in ONNX: they are named and not counted
 SAME = {
@@ -30,6 +32,7 @@ _REDUCTIONS = ("ReduceSum", "ReduceL1", "ReduceSumSquare", "ReduceMean", "Reduce
 _ACTIVATIONS = {1: "Relu", 2: "LeakyRelu", 3: "Clip", 4: "Sigmoid", 5: "Mish", 6: "HardSwish"}
 # The axes of CHW that stand at each place, by Permute's order_type.
 _ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+_UNSET = -233  # a size that is not given
 _SAME_PADS = {-233: "SAME_UPPER", -234: "SAME_LOWER"}
 
 
@@ -200,9 +203,39 @@ def _softmax(site: NcnnSite) -> list[Node]:
 
 def _reshape(site: NcnnSite) -> list[Node]:
     """The sizes given, the outermost first: c, d, h, w."""
-    sizes = [site.layer.whole(key, -233) for key in (2, 11, 1, 0)]
-    shape = site.numbers("shape", (1, *(size for size in sizes if size != -233)))
+    given = [site.layer.whole(key, _UNSET) for key in (2, 11, 1, 0)]
+    sizes = sizes_of(site.layer.texts[6]) if 6 in site.layer.texts else tuple(size for size in given if size != _UNSET)
+    if not sizes:
+        return [site.node(site.layer.type, domain=DOMAIN)]
+    shape = site.numbers("shape", (1, *sizes))
     return [site.node("Reshape", (*site.layer.bottoms, shape))]
+
+
+def _slice(site: NcnnSite) -> list[Node]:
+    sizes, axis = [int(size) for size in site.layer.lists.get(0, ())], _axis(site.layer.whole(1))
+    if all(size == _UNSET for size in sizes):
+        return [site.node("Split", axis=axis, num_outputs=len(site.layer.tops))]
+    if _UNSET in sizes:
+        return [site.node(site.layer.type, domain=DOMAIN)]
+    return [site.node("Split", (*site.layer.bottoms, site.numbers("split", sizes)), axis=axis)]
+
+
+def _crop(site: NcnnSite) -> list[Node]:
+    """The newer form, with starts, ends and axes; the older one's sizes follow from another blob."""
+    lists = [[int(value) for value in site.layer.lists.get(key, ())] for key in (9, 10, 11)]
+    starts, ends, axes = lists
+    if not starts or not len(starts) == len(ends) == len(axes) or len(site.layer.bottoms) > 1:
+        return [site.node(site.layer.type, domain=DOMAIN)]
+    ends = [2**31 - 1 if end == _UNSET else end for end in ends]
+    parts = [site.numbers(name, values) for name, values in (
+        ("starts", starts), ("ends", ends), ("axes", [_axis(axis) for axis in axes])
+    )]  # fmt: skip
+    return [site.node("Slice", (*site.layer.bottoms, *parts))]
+
+
+def _constant(site: NcnnSite) -> list[Node]:
+    sizes = tuple(size for key in (2, 11, 1, 0) if (size := site.layer.whole(key)) > 0)
+    return [site.node("Identity", (site.weight("data", sizes, element=1),))]
 
 
 def _flatten(site: NcnnSite) -> list[Node]:
@@ -266,7 +299,9 @@ def _reduction(site: NcnnSite) -> list[Node]:
 
 
 def _prelu(site: NcnnSite) -> list[Node]:
-    return [site.node("PRelu", (*site.layer.bottoms, site.weight("slope", (max(1, site.layer.whole(0)), 1, 1), element=1)))]
+    return [
+        site.node("PRelu", (*site.layer.bottoms, site.weight("slope", (max(1, site.layer.whole(0)), 1, 1), element=1)))
+    ]
 
 
 def _embed(site: NcnnSite) -> list[Node]:
@@ -288,5 +323,5 @@ _CONVERTERS: Mapping[str, Callable[[NcnnSite], list[Node]]] = {
     "InnerProduct": _inner_product, "Pooling": _pooling, "BinaryOp": _binary, "UnaryOp": _unary, "Eltwise": _eltwise,
     "Split": _copies, "Concat": _concat, "Softmax": _softmax, "Reshape": _reshape, "Flatten": _flatten,
     "Interp": _interp, "ShuffleChannel": _shuffle, "Gemm": _gemm, "Permute": _permute, "Reduction": _reduction,
-    "PReLU": _prelu, "Embed": _embed, "Padding": _padding,
+    "MemoryData": _constant, "PReLU": _prelu, "Embed": _embed, "Padding": _padding, "Slice": _slice, "Crop": _crop,
 }  # fmt: skip

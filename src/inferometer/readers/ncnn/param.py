@@ -6,14 +6,12 @@ its type, its name, how many blobs go in and out, their names, and `id=value` pa
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from inferometer.readers.onnx.faults import Fault
 from inferometer.readers.onnx.limits import MAX_NODES, MAX_TEXT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAGIC = "7767517"
 _LISTS = -23300
@@ -28,6 +26,7 @@ class NcnnLayer:
     tops: tuple[str, ...]
     numbers: Mapping[int, float] = field(default_factory=dict)
     lists: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    texts: Mapping[int, str] = field(default_factory=dict)  # expressions of sizes: `"1,1,//(8,0n),0n"`
 
     def whole(self, key: int, default: int = 0) -> int:
         value = self.numbers.get(key, default)
@@ -59,17 +58,21 @@ def _layer(line: str, number: int) -> NcnnLayer:
         raise Fault(f"line {number} has fewer blobs than it says")
     numbers: dict[int, float] = {}
     lists: dict[int, tuple[float, ...]] = {}
+    texts: dict[int, str] = {}
     for pair in given[:_MOST_PARAMETERS]:
         key, equals, value = pair.partition("=")
         if not equals or not key.removeprefix("-").isdecimal() or len(key) > 8:
             raise Fault(f"line {number} has {pair[:40]!r} where a parameter is expected")
-        if int(key) <= _LISTS:
+        if value.startswith('"'):
+            texts[int(key)] = value.strip('"')
+        elif int(key) <= _LISTS:
             lists[_LISTS - int(key)] = tuple(_number(part, number) for part in value.split(",")[1:])
         else:
             numbers[int(key)] = _number(value, number)
     return NcnnLayer(
-        type=words[0], name=words[1], bottoms=tuple(names[:into]), tops=tuple(names[into:]), numbers=numbers, lists=lists
-    )
+        type=words[0], name=words[1], bottoms=tuple(names[:into]), tops=tuple(names[into:]), numbers=numbers,
+        lists=lists, texts=texts,
+    )  # fmt: skip
 
 
 def _number(text: str, line: int) -> float:
@@ -77,6 +80,26 @@ def _number(text: str, line: int) -> float:
         return float(text)
     except ValueError:
         raise Fault(f"line {line} has {text[:40]!r} where a number is expected") from None
+
+
+_ATOM = re.compile(r"-?\d+|0n")
+_DIVISION = re.compile(r"//\((-?\d+),(-?\d+)\)")
+
+
+def sizes_of(text: str) -> tuple[int, ...] | None:
+    """The sizes that an expression gives, the outermost first; None if it depends on more than the batch, which is one.
+
+    They are written as w, h, c, and the batch, `0n`, last.
+    """
+    plain = text.replace("0n", "1")
+    while (found := _DIVISION.search(plain)) is not None:
+        value = int(found[1]) // int(found[2]) if int(found[2]) else 0
+        plain = f"{plain[: found.start()]}{value}{plain[found.end() :]}"
+    parts = plain.split(",")
+    if not all(_ATOM.fullmatch(part) and len(part) < 12 for part in parts):
+        return None
+    sizes = tuple(int(part) for part in parts)
+    return (sizes[:-1] if text.endswith("0n") else sizes)[::-1]
 
 
 def input_shape(layers: tuple[NcnnLayer, ...], name: str) -> tuple[int | str, ...] | None:
@@ -90,7 +113,8 @@ def input_shape(layers: tuple[NcnnLayer, ...], name: str) -> tuple[int | str, ..
         return (1, *(size for size in sizes if size))
     user = next((layer for layer in layers if name in layer.bottoms), None)
     while user is not None and user.type == "Split":
-        user = next((layer for layer in layers if user is not None and user.tops[0] in layer.bottoms), None)
+        copied = user.tops[0]
+        user = next((layer for layer in layers if copied in layer.bottoms), None)
     if user is None:
         return None
     if user.type in {"Convolution", "ConvolutionDepthWise"}:

@@ -71,19 +71,15 @@ def _model(layers: tuple[NcnnLayer, ...], path: Path) -> OnnxModel:
     return OnnxModel(graph=graph, opsets={"": _OPSET, DOMAIN: 1}, producer="ncnn")
 
 
-def _nodes(
-    layers: tuple[NcnnLayer, ...], weights: str, element: int
-) -> tuple[tuple[Node, ...], dict[str, TensorDef]]:
+def _nodes(layers: tuple[NcnnLayer, ...], weights: str, element: int) -> tuple[tuple[Node, ...], dict[str, TensorDef]]:
     from inferometer.readers.ncnn.layers import NcnnSite, nodes_of  # noqa: PLC0415 - as above
 
     stored: dict[str, TensorDef] = {}
     nodes: list[Node] = []
     for number, layer in enumerate(layers):
-        if layer.type in {"Input", "MemoryData"}:
+        if layer.type == "Input":
             continue
-        nodes += nodes_of(
-            NcnnSite(layer=layer, number=number, weights_file=weights, element=element, stored=stored)
-        )
+        nodes += nodes_of(NcnnSite(layer=layer, number=number, weights_file=weights, element=element, stored=stored))
     return tuple(nodes), stored
 
 

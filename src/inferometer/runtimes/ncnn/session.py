@@ -49,7 +49,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
     if wrong:
         raise EngineError(
             f"ncnn refused {str(target.path)!r}: {words or 'it gave no reason'}.",
-            remedy="A layer that it does not know must be converted away: pnnx says which, and newer versions know more.",
+            remedy="A layer that it does not know must go: pnnx names it, and newer versions of ncnn know more.",
         )
     loaded = clock() - start
     inputs = tuple(_port(blob, target) for blob in net.input_names())
@@ -102,7 +102,7 @@ def _port(blob: str, target: Target) -> Port:
 
 
 def _outputs(net: Any, inputs: tuple[Port, ...]) -> tuple[Port, ...]:
-    """ncnn says how large results are only once it has them: zeros go through the network once."""
+    """Ncnn says how large results are only once it has them: zeros go through the network once."""
     import ncnn  # noqa: PLC0415 - as above
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -148,8 +148,8 @@ class NcnnSession:
 
         self._alive()
         require_fitting(self.opened.inputs, inputs)
-        # ncnn has no batch, and aligns channels: a copy has its layout. A Mat of an array does not keep the array, which
-        # has to live until it is copied.
+        # ncnn has no batch, and aligns channels: a copy has its layout. A Mat does not keep the array that it is made
+        # of, which has to live until it is copied.
         rows = {name: np.ascontiguousarray(array[0]) for name, array in inputs.items()}
         self._fed = {name: ncnn.Mat(row).clone() for name, row in rows.items()}
 
