@@ -196,8 +196,9 @@ def with_change(request: MeasureRequest, text: str, can: Capabilities) -> Measur
 def with_preparation(request: MeasureRequest, text: str, can: Capabilities) -> MeasureRequest | str:
     """As `with_change`; other numbers in a file of the user's are made by the tools that `prepare` knows."""
     order, change = with_change(request, text, can), parse_change(text)
-    made_elsewhere = isinstance(order, str) if change.key == "weights" else change.value not in can.precision
-    if change.key not in {"weights", "precision"} or not made_elsewhere or row_named("models", request.model):
+    if change.key not in {"weights", "precision"} or row_named("models", request.model):
+        return order
+    if not isinstance(order, str) and change.value in can.precision:  # the engine computes in it without another file
         return order
     quantise = quantise_for(request.model, request.runtime, text)
     if quantise is None or request.runtime is None:

@@ -17,7 +17,16 @@ def profile(name, runtime, source=None):
 
 
 def finding(*changes):
-    return Finding(code="compute.bound", title="t", advice="a", gain=3.4, gain_low=1.4, gain_high=8.2, changes=changes)
+    return Finding(
+        code="compute.bound",
+        severity="info",
+        title="t",
+        advice="a",
+        gain=3.4,
+        gain_low=1.4,
+        gain_high=8.2,
+        changes=changes,
+    )
 
 
 @pytest.mark.parametrize(
