@@ -18,11 +18,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 OURS = sorted(rows_of("engines").by_name)
 RUN = sorted(PROJECT["entry-points"]["inferometer.runtimes"])
 # Who may write an engine's name: those that are an engine, read its files, meet it as a word of a model's name, list
-# it among packages, or show an example of it.
+# it among packages, show an example of it, or are the table of tools that make files for engines.
 NAMING = (
     "runtimes/", "importers/", "readers/openvino/", "atlas/sources/", "atlas/reading.py", "atlas/names.py",
     "providers/adb/", "accuracy/targets.py", "accuracy/served_rows.py", "asking/engine_tables/reading.py",
     "catalog/health/packages.py", "catalog/networks.py", "readers/zoo/", "serving/load/server.py", "cli/demo.py",
+    "readers/ncnn/", "prepare/steps.py",
 )  # fmt: skip
 
 
