@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from inferometer.core.codec import decode, encode
     from inferometer.errors import InferometerError
     from inferometer.hub.exporting import chart, export
+    from inferometer.prepare.run import prepare
     from inferometer.profiler import Profiler
     from inferometer.readers.resolve import read
     from inferometer.sweep.run import sweep
@@ -38,6 +39,7 @@ _HOMES = {
     "inferometer.errors": ("InferometerError",),
     "inferometer.explain": ("explain",),
     "inferometer.hub.exporting": ("chart", "export"),
+    "inferometer.prepare": ("prepare",),
     "inferometer.profiler": ("Profiler",),
     "inferometer.readers.resolve": ("read",),
     "inferometer.verbs.calibrating": ("calibrate_from",),
@@ -79,6 +81,7 @@ __all__ = [
     "parse_quantity",
     "plan",
     "predict",
+    "prepare",
     "profile",
     "read",
     "simulate",

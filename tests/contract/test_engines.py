@@ -18,11 +18,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 OURS = sorted(rows_of("engines").by_name)
 RUN = sorted(PROJECT["entry-points"]["inferometer.runtimes"])
 # Who may write an engine's name: those that are an engine, read its files, meet it as a word of a model's name, list
-# it among packages, or show an example of it.
+# it among packages, show an example of it, or are the table of tools that make files for engines.
 NAMING = (
     "runtimes/", "importers/", "readers/openvino/", "atlas/sources/", "atlas/reading.py", "atlas/names.py",
     "providers/adb/", "accuracy/targets.py", "accuracy/served_rows.py", "asking/engine_tables/reading.py",
     "catalog/health/packages.py", "catalog/networks.py", "readers/zoo/", "serving/load/server.py", "cli/demo.py",
+    "readers/ncnn/", "prepare/steps.py",
 )  # fmt: skip
 
 
@@ -33,6 +34,10 @@ def test_every_runtime_of_ours_has_a_descriptor_and_every_other_row_runs_nothing
             assert load_listed(plugin).engine is engine(plugin.name)
 
 
+# Probe networks cannot be written in their formats yet: they are calibrated from tables (`calibrate --from FILE`).
+NO_PROBES = {"ncnn"}
+
+
 @pytest.mark.parametrize("name", RUN)
 def test_a_descriptor_is_complete(name):
     described = engine(name)
@@ -40,7 +45,7 @@ def test_a_descriptor_is_complete(name):
     assert needed[0].startswith(described.packages[0])
     assert described.module == described.packages[0].replace("-", "_")
     assert described.title
-    assert described.calibrated
+    assert described.calibrated or name in NO_PROBES
     assert described.calibrated_in is None or dtype(described.calibrated_in)
     assert all(dtype(each) for each in (described.small.narrow, described.small.byte, described.small.kv))
     assert described.compiled_by is None or engine(described.compiled_by).effects.execution == "compiled"

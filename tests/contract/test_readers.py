@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from contract.runtime_cases_ncnn import LAYERS
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.errors import FormatError, InferometerError
 from inferometer.plugins import load_all
@@ -73,6 +74,7 @@ def safetensors_bytes():
 SAMPLES = {
     "gguf": gguf_bytes,
     "huggingface": lambda: json.dumps(CONFIG).encode(),
+    "ncnn": LAYERS.encode,
     "onnx": onnx_bytes,
     "openvino": lambda: convolution_ir().encode(),
     "ort": linear_ort,

@@ -30,6 +30,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.kept import Kept
 from inferometer.core.profile import CalibrationMark, JudgedBy
+from inferometer.core.reformat import with_formats
 from inferometer.core.roof import Roof
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.options import Offload, Options
@@ -241,13 +242,19 @@ def _change_runtime(question: Question, change: Change) -> Question:
 
 
 def _change_formats(question: Question, change: Change) -> Question:
-    """`precision` sets weights and activations. A given calibration is kept only if it still fits the format."""
+    """`precision` sets weights and activations. A given calibration is kept only if it still fits the format.
+
+    What a file stores is taken as stored in the new format: that is what the change asks.
+    """
     names = ("weights", "activations") if change.key == "precision" else (change.key,)
     before = question.workload.precision
     after = replace(before, **dict.fromkeys(names, change.value))
-    keys = {format_key(question.graph, question.runtime_name, precision) for precision in (before, after)}
+    stored = {name: change.value for name in names if name != "kv"}
+    graph = with_formats(question.graph, **stored) if stored else question.graph
+    keys = {format_key(question.graph, question.runtime_name, before), format_key(graph, question.runtime_name, after)}
     calibration = question.calibration if len(keys) == 1 else None
-    return replace(question, workload=replace(question.workload, precision=after), calibration=calibration)
+    workload = replace(question.workload, precision=after)
+    return replace(question, graph=graph, workload=workload, calibration=calibration)
 
 
 def _change_size(question: Question, change: Change) -> Question:

@@ -16,6 +16,7 @@ import numpy as np
 
 from inferometer.asking.files import name_start
 from inferometer.asking.gpu_roof import measured_gpu_roof
+from inferometer.catalog.detect import detect_host
 from inferometer.catalog.detect.identity import this_machine
 from inferometer.core.codec import decode, encode
 from inferometer.core.device import Device, Sourced, is_local
@@ -25,7 +26,7 @@ from inferometer.notices import tell
 from inferometer.settings import data_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 _SIDE = 1536  # large enough to be bound by arithmetic, small enough to run many times a second
@@ -33,6 +34,8 @@ _COPY_BYTES = 256_000_000  # larger than any cache
 _SHARE_S = 0.4  # for the products, and again for the copies
 # How old a roof may be before a run measures it again. One of a busy machine is too low, so it is tried again soon.
 _FRESH, _FRESH_IF_BUSY = timedelta(days=1), timedelta(minutes=10)
+# Products of bytes in an instruction over those of f32, the best first.
+_BYTE_PRODUCTS = {"i8mm": 8, "asimddp": 4, "avx512_vnni": 4, "avx_vnni": 4}
 _BUSY = 0.5  # running tasks a CPU, before ours
 
 
@@ -55,12 +58,20 @@ def with_roof(device: Device, roof: Roof) -> Device:
     return replace(device, peaks=device.peaks or {**_in_bytes(roof.peaks), **roof.peaks}, memories=(main, *caches))
 
 
-def _in_bytes(peaks: Mapping[str, Sourced]) -> dict[str, Sourced]:
-    """Numpy multiplies no int8 matrices. A processor is no slower in it than in f32, which stands in for it."""
+def _in_bytes(peaks: Mapping[str, Sourced], features: Iterable[str] = ()) -> dict[str, Sourced]:
+    """Numpy multiplies no int8 matrices: f32 stands in for it, times what one instruction does more of.
+
+    A vector of 128 bits holds four f32 products. A dot product of bytes (SDOT, VPDPBUSD) adds up sixteen in its place,
+    a product of matrices of bytes (SMMLA) thirty-two; without them a processor is no slower than in f32.
+    """
     if "f32" not in peaks:
         return {}
-    source = f"no slower than f32, and not measured; f32: {peaks['f32'].source}"
-    return {"i8": replace(peaks["f32"], origin="prior", source=source)}
+    feature = next((name for name in _BYTE_PRODUCTS if name in features), None)
+    times = _BYTE_PRODUCTS[feature] if feature else 1
+    why = f"{times} × f32, as {feature} multiplies" if feature else "no slower than f32"
+    peak = peaks["f32"]
+    source = f"{why}, and not measured; f32: {peak.source}"
+    return {"i8": replace(peak, value=times * peak.value, origin="prior", source=source)}
 
 
 def machine_roof(
@@ -141,11 +152,12 @@ def measured_roof(
         return Sourced(value=value, origin="measured", source=source, date=moment.date().isoformat())
 
     products = product_flop_per_s(clock=clock, seconds=share_s)
+    plain = {"f32": best(products, f"products of {_SIDE} × {_SIDE} matrices")}
     copies = copy_bytes_per_s(clock=clock, seconds=share_s)
     return Roof(
         machine=machine,
         created=moment.isoformat(timespec="seconds"),
-        peaks={"f32": best(products, f"products of {_SIDE} × {_SIDE} matrices")},
+        peaks={**_in_bytes(plain, detect_host().cpu.flags), **plain},
         bandwidth_bytes_per_s=best(copies, f"copies of {_COPY_BYTES // 1_000_000} MB, read and written bytes"),
         busy=busy,
     )

@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "models": "List models, or show the layers, work and memory of one.",
     "plan": "Find the cheapest, greenest or smallest way to serve a model within objectives.",
     "predict": "Predict how fast a model will run on a device, without running anything.",
+    "prepare": "Make the file that an engine runs: converted, simplified, quantised, and proven step by step.",
     "profile": "Measure how fast a model runs here: every layer and every token, on the real runtime.",
     "projects": "List the projects that runs belong to; create, rename or delete one.",
     "push": "Send stored runs to a team's hub, and what could not be sent before.",

@@ -10,6 +10,7 @@ from inferometer.core.device import is_local
 from inferometer.core.finding import CODES, Finding
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import COUNTED, Profile
+from inferometer.explain.advice import prepare_command
 from inferometer.explain.attribution import Breakdown, attribution, one_time
 from inferometer.explain.case import Case, case_of
 from inferometer.explain.roofline import Roofline
@@ -125,6 +126,8 @@ def _next(case: Case, findings: tuple[Finding, ...], name: str | None) -> Iterat
         yield f"inferometer profile {shlex.quote(profile.model.name)} --predict"
     if findings:
         yield f"inferometer explain {findings[0].code}"
+    if (command := prepare_command(profile, findings)) is not None:
+        yield command
 
 
 def _can_predict(changes: tuple[str, ...]) -> bool:

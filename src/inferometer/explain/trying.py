@@ -15,6 +15,7 @@ from inferometer.bench.verdict import Criteria, judge
 from inferometer.catalog.files import row_named
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, InferometerError
+from inferometer.explain.advice import quantise_for
 from inferometer.explain.resolve import other_machine
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def try_changes(
     for finding in findings:
         for change in finding.changes:
             wanted.setdefault(change, finding)
-    orders: dict[str, MeasureRequest | str] = {change: with_change(request, change, can) for change in wanted}
+    orders = {change: with_preparation(request, change, can) for change in wanted}
     if all(isinstance(order, str) for order in orders.values()):  # each says why it cannot be tried
         return tuple(_blank(change, wanted[change], why=str(orders[change])) for change in wanted)
     before = measure(replace(request, shape=False))
@@ -190,6 +191,38 @@ def with_change(request: MeasureRequest, text: str, can: Capabilities) -> Measur
     elif change.key == "provider":
         fields = {"providers": (change.value,), "unit": None}
     return replace(request, **fields)
+
+
+def with_preparation(request: MeasureRequest, text: str, can: Capabilities) -> MeasureRequest | str:
+    """As `with_change`; other numbers in a file of the user's are made by the tools that `prepare` knows."""
+    order, change = with_change(request, text, can), parse_change(text)
+    if change.key not in {"weights", "precision"} or row_named("models", request.model):
+        return order
+    if not isinstance(order, str) and change.value in can.precision:  # the engine computes in it without another file
+        return order
+    quantise = quantise_for(request.model, request.runtime, text)
+    if quantise is None or request.runtime is None:
+        return order
+    from inferometer.prepare.run import PrepareRequest, carry_out_request  # noqa: PLC0415 - only who tries makes files
+
+    try:
+        prepared = carry_out_request(
+            PrepareRequest(
+                model=request.model,
+                runtime=request.runtime,
+                quantise=quantise,
+                measure=False,
+                workload=request.workload,
+                sizes=request.sizes,
+                threads=request.threads,
+                seed=request.seed,
+            )
+        )
+    except InferometerError as error:
+        return str(error)
+    if not prepared.right or prepared.artifact is None:
+        return f"{quantise} gives wrong outputs: {prepared.steps[-1].notes[-1]}"
+    return replace(request, model=str(prepared.artifact))
 
 
 _ON_THE_SPOT = frozenset({

@@ -169,7 +169,7 @@ def _made(model: str, graph: Graph, runtime: Runtime, synthetic: SyntheticWeight
         "seed": synthetic.seed,
         "by": __version__,
     }
-    named["of"] = _config_hash(Path(model))
+    named["of"] = config_hash(Path(model))
     mark = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:12]
     path = synthetic.folder / f"{_safe(Path(model).name)}-{stored}-{mark}{SUFFIXES[kind]}"
     make_folder(synthetic.folder)
@@ -187,7 +187,7 @@ def _made(model: str, graph: Graph, runtime: Runtime, synthetic: SyntheticWeight
     )
 
 
-def _config_hash(path: Path) -> str | None:
+def config_hash(path: Path) -> str | None:
     """A hash of a config's content: another config at the same path is another model."""
     config = path / "config.json" if path.is_dir() else path
     return hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None

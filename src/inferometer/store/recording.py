@@ -36,6 +36,7 @@ from inferometer.errors import (
 from inferometer.settings import user_name, value_of
 from inferometer.store.dependency import require_database
 from inferometer.store.errors import StoreError
+from inferometer.store.values import Attachment
 
 if TYPE_CHECKING:
     from inferometer.store.run_writing import Known
@@ -89,6 +90,7 @@ class RunRecorder:
         self._profile: Profile | None = None
         self._unstored: list[Profile] = []  # measured along with it, and refused by the store
         self._log: list[str] = []
+        self._attachments: list[Attachment] = []
         # Called with the store and the run when it has ended, however it did: to send it to a hub.
         self.then: Callable[[Store, str], None] | None = None
         self.id: str | None = None
@@ -135,6 +137,10 @@ class RunRecorder:
         except InferometerError:
             self._unstored.append(profile)
 
+    def attach(self, name: str, source: Path | bytes, media_type: str | None = None) -> None:
+        """A file that belongs to the run; it is copied into the store when the run ends."""
+        self._attachments.append(Attachment(name=name, source=source, media_type=media_type))
+
     def log(self, line: str) -> None:
         self._log.append(line)
 
@@ -177,7 +183,7 @@ class RunRecorder:
         if isinstance(error, KeyboardInterrupt):
             store.kill(run, "Interrupted.", self._profile, log=self._written())
         elif error is None or _well(error):
-            store.finish(run, self._profile, log=self._written())
+            store.finish(run, self._profile, log=self._written(), attachments=self._attachments)
             if self._unstored:
                 raise StoreError(f"{len(self._unstored)} of its further lengths could not be stored.")
         elif self._profile is None and isinstance(error, _REFUSALS):

@@ -10,7 +10,7 @@ from inferometer.synth.gguf.recipe import FORMATS, ModelFacts, file_type, format
 from inferometer.synth.gguf.write import data_bytes, write
 from inferometer.synth.order import Order
 
-__all__ = ["FORMATS", "save"]
+__all__ = ["FORMATS", "model_facts", "save"]
 
 
 def save(order: Order) -> tuple[Path, ...]:
@@ -18,7 +18,7 @@ def save(order: Order) -> tuple[Path, ...]:
     require_format(order.weights)
     graph, path = order.graph, order.path
     tensors_of = targets(graph, architecture_row(graph, order.config))
-    model = _model(graph, tensors_of)
+    model = model_facts(graph, tensors_of)
     tensors = [(target, format_of(target, order.weights, model)) for target in tensors_of]
     metadata = metadata_of(graph, order.config, file_type=file_type(order.weights), seed=order.seed)
     needs = data_bytes(tensors)
@@ -27,7 +27,7 @@ def save(order: Order) -> tuple[Path, ...]:
     return (path,)
 
 
-def _model(graph: Graph, tensors: tuple[Target, ...]) -> ModelFacts:
+def model_facts(graph: Graph, tensors: tuple[Target, ...]) -> ModelFacts:
     core = next((op for _, op in graph.ops() if op.kind == "attention"), None)
     stack = next((op for _, op in graph.ops() if op.kind == "moe_experts"), None)
     return ModelFacts(

@@ -4,7 +4,7 @@ Source: the GGUF specification (ggml, docs/gguf.md).
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -21,7 +21,17 @@ _UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
 
 
 def write(file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[tuple[Target, str]], seed: int) -> None:
-    """`tensors` are with their formats, in the order they are stored in."""
+    """With random numbers."""
+    write_tensors(file, metadata, tensors, lambda target, dtype: _random(target, dtype, seed))
+
+
+def write_tensors(
+    file: IO[bytes],
+    metadata: Mapping[str, Value],
+    tensors: Sequence[tuple[Target, str]],
+    stored: Callable[[Target, str], Iterable[bytes]],
+) -> None:
+    """`tensors` are with their formats, in the order they are stored in; `stored` gives each one's bytes in pieces."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     head += b"".join(_text(key) + _value(value) for key, value in metadata.items())
     offset = 0
@@ -30,8 +40,8 @@ def write(file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[tupl
         offset += _padded(DTYPES[dtype].nbytes(target.elements))
     file.write(head + bytes(-len(head) % ALIGNMENT))
     for target, dtype in tensors:
-        for part in target.parts:
-            _write_part(file, part, dtype, seed, target)
+        for piece in stored(target, dtype):
+            file.write(piece)
         file.write(bytes(-DTYPES[dtype].nbytes(target.elements) % ALIGNMENT))
 
 
@@ -39,16 +49,15 @@ def data_bytes(tensors: Sequence[tuple[Target, str]]) -> int:
     return sum(_padded(DTYPES[dtype].nbytes(target.elements)) for target, dtype in tensors)
 
 
-def _write_part(file: IO[bytes], part: Weight, dtype: str, seed: int, target: Target) -> None:
-    if dtype in BLOCK_FORMATS:
-        for piece in _turned(units(part, seed), part, target):
-            file.write(pack(piece, part.spread, dtype).data)
-        return
-    for piece in _turned(numbers(part, seed), part, target):
-        file.write(as_stored(piece, dtype).data)
+def _random(target: Target, dtype: str, seed: int) -> Iterator[Any]:
+    for part in target.parts:
+        if dtype in BLOCK_FORMATS:
+            yield from (pack(piece, part.spread, dtype).data for piece in turned(units(part, seed), part, target))
+        else:
+            yield from (as_stored(piece, dtype).data for piece in turned(numbers(part, seed), part, target))
 
 
-def _turned(pieces: Iterator[Array], part: Weight, target: Target) -> Iterator[Array]:
+def turned(pieces: Iterator[Array], part: Weight, target: Target) -> Iterator[Array]:
     """GPT-2's matrices are stored the other way round, and llama's heads interleaved: both fit into memory."""
     if not target.transposed and not target.heads:
         yield from pieces

@@ -1,0 +1,84 @@
+"""The command that carries advice out: `inferometer prepare`, for findings that ask for smaller numbers."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.asking.change import parse_change
+from inferometer.catalog.engines import known_engine
+from inferometer.catalog.files import row_named
+from inferometer.errors import InferometerError
+from inferometer.prepare.chain import chain_for, formats_for
+from inferometer.prepare.steps import SUFFIXES
+from inferometer.readers.resolve import read
+from inferometer.settings import cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from inferometer.core.engine import EngineDescriptor
+    from inferometer.core.finding import Finding
+    from inferometer.core.profile import Profile
+
+_HOW = ("", "-weights", "-dynamic")  # the ways of storing a format, the one that computes in it first
+
+
+def quantise_for(model: str, runtime: str | None, text: str) -> str | None:
+    """What `--quantise` is to be so that a change is made (`weights=i8`); None if no tool here makes it."""
+    change, engine = parse_change(text), None if runtime is None else known_engine(runtime)
+    if change.key not in {"weights", "precision"} or engine is None:
+        return None
+    form = _format(model, engine)
+    known = formats_for(form, engine) if form else ()
+    return next((name for how in _HOW if (name := f"{change.value}{how}") in known), None)
+
+
+def prepare_command(profile: Profile, findings: Iterable[Finding]) -> str | None:
+    """The command for the first finding that a tool can act on, with the gain that is predicted for it."""
+    model = _model(profile)
+    engine = None if profile.runtime is None else known_engine(profile.runtime)
+    if model is None or engine is None:
+        return None
+    for finding in findings:
+        for change in finding.changes:
+            quantise = quantise_for(model, profile.runtime, change)
+            if quantise is None:
+                continue
+            command = _command(model, engine, quantise)
+            first = change == finding.changes[0] and finding.gain is not None
+            return f"{command}  # predicted gain {finding.gain:.2g} ×{_interval(finding)}" if first else command
+    return None
+
+
+def _model(profile: Profile) -> str | None:
+    """The user's file; the catalog's name where the file was made here of random numbers."""
+    source = profile.model.source
+    made = source is None or cache_folder() in Path(source).parents
+    return profile.model.name if made and row_named("models", profile.model.name) is not None else source
+
+
+def _command(model: str, engine: EngineDescriptor, quantise: str) -> str:
+    steps = chain_for(_format(model, engine) or "", engine, quantise=quantise)
+    name = f"{Path(model).name.removesuffix(Path(model).suffix)}-{quantise}{SUFFIXES[steps[-1].gives]}"
+    return f"inferometer prepare {shlex.quote(model)} --for {engine.name} --quantise {quantise} -o {shlex.quote(name)}"
+
+
+def _interval(finding: Finding) -> str:
+    if finding.gain_low is None or finding.gain_high is None:
+        return ""
+    return f" ({finding.gain_low:.2g} to {finding.gain_high:.2g})"
+
+
+def _format(model: str, engine: EngineDescriptor) -> str | None:
+    """The format that the steps begin with; a model of the catalog is made in one that suits the engine."""
+    if row_named("models", model) is not None:
+        return "safetensors" if "gguf" in engine.opens else "onnx"
+    if not Path(model).exists():
+        return None
+    try:
+        form: str | None = read(model).metadata.get("format")
+    except InferometerError:
+        return None
+    return form

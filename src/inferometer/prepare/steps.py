@@ -1,0 +1,170 @@
+"""What can be done to a model's file, as data: what goes in, what comes out, by which tool, and what that needs.
+
+A step that `quantises` is named by what a user asks for: a number format alone (`i8`) means weights and activations,
+`i8-weights` means that only the weights are stored so, `i8-dynamic` that activations are quantised while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Literal
+
+from inferometer.core.frozen import frozen
+from inferometer.errors import MissingDependencyError
+
+Place = Literal["way", "first", "last"]  # on the way to a format; as soon as its format is reached; when all is done
+SUFFIXES: Mapping[str, str] = {
+    "onnx": ".onnx", "ort": ".ort", "openvino": ".xml", "ncnn": ".param", "mnn": ".mnn", "gguf": ".gguf",
+    "tflite": ".tflite",
+}  # fmt: skip
+COMPANIONS: Mapping[str, str] = {"openvino": ".bin", "ncnn": ".bin"}  # the weights, in a file beside it
+
+
+@frozen
+class Step:
+    """One thing that a tool does. `work` is a function in `prepare/tools`, as `module:function`.
+
+    `changes` is what it does to a question about the model's speed. `runtimes` are the engines it is made for; none
+    means every engine that opens what it gives. `fixed` tools want every size of the inputs. A step that is `optional`
+    is kept only if the outputs stay right and it is not slower.
+    """
+
+    name: str
+    title: str
+    takes: tuple[str, ...]
+    gives: str
+    packages: tuple[str, ...]  # the tool first, then what it needs beside it
+    modules: tuple[str, ...]
+    extra: str
+    work: str
+    quantises: str | None = None
+    changes: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    runtimes: tuple[str, ...] = ()
+    calibrated: bool = False
+    fixed: bool = False
+    optional: bool = False
+    place: Place = "way"
+
+    @property
+    def tool(self) -> str:
+        return self.packages[0]
+
+    def missing(self) -> str | None:
+        """The package that is not installed, if one is not."""
+        pairs = zip(self.packages, self.modules, strict=True)
+        return next((package for package, module in pairs if find_spec(module) is None), None)
+
+    def tool_version(self) -> str:
+        try:
+            return version(self.tool)
+        except PackageNotFoundError:
+            return "unknown"
+
+
+def require_tool(step: Step) -> None:
+    package = step.missing()
+    if package is not None:
+        raise MissingDependencyError(
+            f"The step {step.name} ({step.title}) needs {package}, which is not installed.",
+            remedy=f"pip install 'inferometer[{step.extra}]', or only `pip install {package}`.",
+        )
+
+
+_BOTH_I8 = {"weights": "i8", "activations": "i8"}
+_NNCF = (("nncf", "openvino"), ("nncf", "openvino"))
+_ORT = (("onnxruntime", "onnx"), ("onnxruntime", "onnx"))
+
+
+def _gguf(stored: str) -> Step:
+    return Step(
+        name=f"gguf-{stored}",
+        title=f"a Hugging Face checkpoint as GGUF, weights in {stored}",
+        takes=("safetensors",),
+        gives="gguf",
+        packages=("gguf", "safetensors"),
+        modules=("gguf", "safetensors"),
+        extra="llamacpp",
+        work="gguf:convert",
+        quantises=stored,
+        changes={"weights": stored},
+        options={"weights": stored},
+    )
+
+
+def _nncf_weights(stored: str) -> Step:
+    packages, modules = _NNCF
+    return Step(
+        name=f"nncf-{stored}-weights",
+        title=f"weights in {stored}, written out when they are used",
+        takes=("openvino",), gives="openvino", packages=packages, modules=modules, extra="prepare",
+        work="openvino:compress", quantises=f"{stored}-weights", changes={"weights": stored},
+        options={"weights": stored}, runtimes=("openvino",),
+    )  # fmt: skip
+
+
+def _pnnx(name: str, title: str, stored: str | None) -> Step:
+    numbers = {} if stored is None else {"weights": stored}
+    return Step(
+        name=name, title=title, takes=("onnx",), gives="ncnn", packages=("pnnx",), modules=("pnnx",), extra="ncnn",
+        work="ncnn:convert", quantises=stored, changes=numbers, options=numbers, fixed=True,
+    )  # fmt: skip
+
+
+STEPS: tuple[Step, ...] = (
+    Step(
+        name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
+        packages=("torch", "onnxscript", "onnx"), modules=("torch", "onnxscript", "onnx"), extra="torch-onnx",
+        work="torch:to_onnx",
+    ),
+    Step(
+        name="simplify", title="constants folded, what does nothing removed", takes=("onnx",), gives="onnx",
+        packages=("onnxslim", "onnx"), modules=("onnxslim", "onnx"), extra="prepare", work="onnx:simplify",
+        optional=True, place="first",
+    ),
+    Step(
+        name="ort-i8", title="int8 weights and activations, with their ranges in the file (QDQ)", takes=("onnx",),
+        gives="onnx", packages=_ORT[0], modules=_ORT[1], extra="onnxruntime", work="onnx:quantise_static",
+        quantises="i8", changes=_BOTH_I8, runtimes=("onnxruntime",), calibrated=True,
+    ),
+    Step(
+        name="ort-i8-dynamic", title="int8 weights, activations quantised while it runs", takes=("onnx",), gives="onnx",
+        packages=_ORT[0], modules=_ORT[1], extra="onnxruntime", work="onnx:quantise_dynamic",
+        quantises="i8-dynamic", changes=_BOTH_I8, runtimes=("onnxruntime",),
+    ),
+    Step(
+        name="ort-optimise", title="ONNX Runtime's own fusions, made once and saved", takes=("onnx",), gives="onnx",
+        packages=_ORT[0][:1], modules=_ORT[1][:1], extra="onnxruntime", work="onnx:optimise",
+        runtimes=("onnxruntime",), optional=True, place="last",
+    ),
+    Step(
+        name="ort-format", title="ONNX Runtime's own file format", takes=("onnx",), gives="ort",
+        packages=_ORT[0][:1], modules=_ORT[1][:1], extra="onnxruntime", work="onnx:optimise",
+        runtimes=("onnxruntime",),
+    ),
+    Step(
+        name="openvino-ir", title="OpenVINO's own files", takes=("onnx", "tflite"), gives="openvino",
+        packages=("openvino",), modules=("openvino",), extra="openvino", work="openvino:convert",
+    ),
+    Step(
+        name="openvino-f16", title="weights in f16", takes=("openvino",), gives="openvino", packages=("openvino",),
+        modules=("openvino",), extra="openvino", work="openvino:halve", quantises="f16", changes={"weights": "f16"},
+    ),
+    Step(
+        name="nncf-i8", title="int8 weights and activations by NNCF", takes=("openvino",), gives="openvino",
+        packages=_NNCF[0], modules=_NNCF[1], extra="prepare", work="openvino:quantise", quantises="i8",
+        changes=_BOTH_I8, runtimes=("openvino",), calibrated=True,
+    ),
+    _nncf_weights("i8"),
+    _nncf_weights("i4"),
+    _pnnx("pnnx", "ONNX as ncnn, weights in f32", None),
+    _pnnx("pnnx-f16", "ONNX as ncnn, weights in f16", "f16"),
+    *(_gguf(stored) for stored in ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")),
+)  # fmt: skip
+
+
+def step_named(name: str) -> Step:
+    return next(step for step in STEPS if step.name == name)

@@ -1,0 +1,31 @@
+"""A file's numbers in other formats, for what-ifs."""
+
+from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.core.reformat import with_formats
+
+
+def graph():
+    x, y = (Tensor(name=name, shape=(1, 4), dtype="f32") for name in "xy")
+    ids = Tensor(name="ids", shape=(1,), dtype="i64")
+    weight = Tensor(name="w", shape=(4, 4), dtype="f32", role="weight", stored_bytes=64)
+    bias = Tensor(name="b", shape=(4,), dtype="f32", role="weight")
+    ops = (
+        Op(name="product", kind="linear", inputs=(x,), outputs=(y,), weights=(weight, bias)),
+        Op(name="scale", kind="norm", inputs=(y, ids), outputs=(x,), weights=(weight,)),
+    )
+    return Graph(name="g", blocks=(Block(name="b", ops=ops),))
+
+
+def test_multiplied_matrices_and_activations_change_and_biases_norms_and_whole_numbers_do_not():
+    before = graph()
+    product, scale = with_formats(before, weights="i8", activations="i8").blocks[0].ops
+    assert [tensor.dtype for tensor in product.weights] == ["i8", "f32"]
+    assert product.weights[0].nbytes == 16
+    assert [tensor.dtype for tensor in (*product.inputs, *product.outputs, *scale.inputs)] == ["i8", "i8", "i8", "i64"]
+    assert scale.weights[0].dtype == "f32"
+    assert with_formats(before, weights="i8") is with_formats(before, weights="int8")
+
+
+def test_a_format_that_is_no_narrower_leaves_the_graph_as_it_is():
+    before = graph()
+    assert with_formats(before, weights="f32", activations="f32") is before

@@ -1,0 +1,134 @@
+"""Preparing a small network: what is proven of it, what is kept, and what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime")
+
+from inferometer.core.profile import Verification
+from inferometer.errors import DomainError, FormatError, InferometerError
+from inferometer.prepare import run
+from inferometer.prepare.proof import MeasuredGain
+from inferometer.prepare.run import Prepared, prepare, prepared_document
+from inferometer.prepare.search import Found, with_best
+from inferometer.settings import cache_folder
+from unit.prepare.networks import convolution_onnx
+
+# What other programs read of a step.
+CONTRACT = {"name", "tool", "bytes", "verified", "drift", "predicted_gain", "measured_gain", "verdict"}
+
+
+@pytest.fixture(name="network")
+def _network(tmp_path):
+    return convolution_onnx(tmp_path / "small.onnx")
+
+
+def quick(network, **asked):
+    return prepare(str(network), **{"runtime": "onnxruntime", "measure": False, **asked})
+
+
+@pytest.fixture(name="believed")
+def _believed(monkeypatch):
+    """Every step is right: what is tested is not whether it is, and looking takes long."""
+    monkeypatch.setattr(run, "verified", lambda *_: Verification(status="verified", rms_rel=0.0))
+
+
+def gained(verdict):
+    return lambda *_arguments, **_more: MeasuredGain(
+        gain=0.5, low=0.4, high=0.6, verdict=verdict, reason="", profile=None
+    )
+
+
+def partial_files():
+    return list((cache_folder() / "prepared").glob(".partial*"))
+
+
+def test_int8_is_smaller_right_by_the_formats_and_not_made_twice(network, tmp_path, monkeypatch):
+    really, believe = run.verified, lambda *_: Verification(status="verified", rms_rel=0.0)
+    monkeypatch.setattr(
+        run, "verified", lambda *asked: (really if asked[1].path.match("ort-i8*/*") else believe)(*asked)
+    )
+    out = tmp_path / "small-i8.onnx"
+    first = quick(network, quantise="int8", out=out)
+    document = prepared_document(first)
+    assert Path(document["artifact"]) == out
+    assert out.is_file()
+    assert all(row.keys() >= CONTRACT for row in document["steps"])
+    quantised = next(row for row in first.steps if row.name == "ort-i8")
+    assert quantised.verified
+    assert 0 < quantised.drift < 0.1
+    assert quantised.predicted_low < quantised.predicted_gain < quantised.predicted_high
+    assert partial_files() == []
+    monkeypatch.setattr(run, "verified", believe)
+    again = quick(network, quantise="int8", out=out, overwrite=True)
+    assert all(row.cached for row in again.steps)
+    assert [row.cached for row in first.steps] != [row.cached for row in again.steps]
+
+
+def test_an_existing_file_and_a_name_that_the_engine_does_not_open_are_refused_before_any_work(network, tmp_path):
+    out = tmp_path / "there.onnx"
+    out.write_bytes(b"earlier")
+    with pytest.raises(DomainError, match="exists already"):
+        quick(network, out=out)
+    with pytest.raises(FormatError, match=r"\.onnx or \.ort"):
+        quick(network, out=tmp_path / "model.xml")
+    assert out.read_bytes() == b"earlier"
+
+
+def test_calibration_files_of_another_shape_are_refused_with_both_shapes(network, tmp_path, believed):
+    np.save(tmp_path / "a.npy", np.zeros((1, 3, 8, 8), np.float32))
+    with pytest.raises(DomainError, match=r"float32 \[1, 3, 16, 16\].*a.npy' holds float32 \[1, 3, 8, 8\]"):
+        quick(network, quantise="i8", calibrate_with=str(tmp_path / "a.npy"), out=tmp_path / "o.onnx")
+    assert not (tmp_path / "o.onnx").exists()
+
+
+def test_what_makes_the_outputs_wrong_is_shown_and_not_written(network, tmp_path, monkeypatch):
+    def judged(_proving, candidate):
+        wrong = bool(candidate.changes)
+        return Verification(status="failed" if wrong else "verified", reason="off by much" if wrong else None)
+
+    monkeypatch.setattr(run, "verified", judged)
+    prepared = quick(network, quantise="i8", out=tmp_path / "o.onnx")
+    assert (prepared.right, prepared.artifact) == (False, None)
+    assert prepared.steps[-1].verdict == "wrong"
+    assert not (tmp_path / "o.onnx").exists()
+    assert quick(network, quantise="i8", out=tmp_path / "o.onnx", force=True).artifact == tmp_path / "o.onnx"
+
+
+def test_only_a_step_that_was_asked_for_may_be_slower(network, monkeypatch, believed):
+    monkeypatch.setattr(run, "measured_gain", gained("slower"))
+    prepared = prepare(str(network), runtime="onnxruntime", quantise="i8")
+    assert {row.name: row.kept for row in prepared.steps} == {"simplify": False, "ort-i8": True, "ort-optimise": False}
+    assert prepared.artifact.parent.name.startswith("ort-i8")
+
+
+def test_a_tool_that_fails_says_which_step_it_was_and_leaves_nothing(network, monkeypatch):
+    from inferometer.prepare import chain, steps
+
+    broken = replace(steps.step_named("ort-i8-dynamic"), name="broken", work="onnx:nothing_such")
+    monkeypatch.setattr(chain, "STEPS", (broken,))
+    monkeypatch.setattr(chain, "usable", lambda *_: (broken,))
+    with pytest.raises(InferometerError, match=r"The step broken \(onnxruntime\) failed.*nothing_such"):
+        quick(network, quantise="i8-dynamic")
+    assert partial_files() == []
+
+
+def prepared(gain, size, drift, *, right=True):
+    return Prepared(
+        model="m", runtime="r", device="local", quantise=None, original_bytes=100, steps=(), artifact=None,
+        measured_gain=gain, bytes=size, drift=drift, right=right,
+    )  # fmt: skip
+
+
+def test_the_front_has_what_no_other_right_one_beats_in_every_respect():
+    found = (
+        Found(quantise="as it is", prepared=prepared(1.0, 100, 0.0)),
+        Found(quantise="i8", prepared=prepared(3.0, 25, 0.01)),
+        Found(quantise="i8-dynamic", prepared=prepared(0.5, 26, 0.02)),
+        Found(quantise="i4", prepared=prepared(4.0, 13, 0.9, right=False)),
+        Found(quantise="f16", reason="not tried"),
+    )
+    assert [row.quantise for row in with_best(found) if row.best] == ["as it is", "i8"]
