@@ -326,6 +326,8 @@ class Replica:
             if taken:
                 self.pool.give(taken)  # the run below counts it itself
             self._is_blocked = bool(self.waiting) and not is_late
+            if not self._decoding and not is_late and self.preempted == preempted:
+                raise RuntimeError("A simulated engine has requests and can begin none of them: a fault of the rules.")
             return self._run(until, 1 if is_late else _MOST_STEPS) if self._decoding else False
         sizes = [(size, request.done) for request, size in chunks]
         if decodes and self._decoding:
