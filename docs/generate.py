@@ -289,6 +289,8 @@ def _edge_chips() -> str:
 _API = {
     "Predict": ("predict", "fit", "sweep", "atlas"),
     "Measure": ("profile", "verify", "bench", "Profiler", "calibrate_from"),
+    "Serve": ("simulate", "plan", "load"),
+    "Prepare": ("prepare",),
     "Understand": ("explain", "compare", "chart", "export"),
     "Look up": ("device", "devices", "model", "models", "read", "detect_host", "dtype"),
     "Values": ("Profile", "Device", "Graph", "Work", "Workload"),
@@ -301,7 +303,7 @@ _FURTHER = (
     "inferometer.bench.measurement.Measurement", "inferometer.bench.plan.Plan",
     "inferometer.explain.explanation.Explanation", "inferometer.core.finding.Finding",
     "inferometer.sweep.rows.Rows", "inferometer.cost.memory.fit.Fit", "inferometer.cost.options.Options",
-    "inferometer.hub.exporting.DrawnChart",
+    "inferometer.hub.exporting.DrawnChart", "inferometer.prepare.run.Prepared",
 )  # fmt: skip
 
 
@@ -326,7 +328,10 @@ def _home(name: str) -> str:
 
 
 def _verb_home(name: str) -> str:
-    homes = {"bench": "bench.run", "sweep": "sweep.run", "atlas": "atlas.looking", "explain": "verbs.explanations"}
+    homes = {
+        "bench": "bench.run", "sweep": "sweep.run", "atlas": "atlas.looking", "explain": "verbs.explanations",
+        "prepare": "prepare.run",
+    }  # fmt: skip
     return f"inferometer.{homes[name]}"
 
 
