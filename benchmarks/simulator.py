@@ -5,19 +5,26 @@ RTX 4090 and an RTX PRO 6000 (LLMServingSim, bench/examples, MIT). Each is repla
 The step costs of those two devices are fitted to these very rows (`catalog/data/engines/vllm.toml`, source
 `requests`), so they say how well rules and kernels explain them and not how well others are predicted.
 
+`python benchmarks/simulator.py --fit` fits them.
+
 The speed is per second of CPU time of one core. A plan is timed with the operator tables read before.
 """
 
 import csv
 import gzip
 import resource
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from figure import Figure
 
+from inferometer.asking import served as served_by
 from inferometer.asking.ask import ask
+from inferometer.catalog.engines import engine
+from inferometer.core.kept import Kept
 from inferometer.cost.options import Options
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.plans.asked import PlanSearch
@@ -77,6 +84,35 @@ def accuracy():
                 )  # fmt: skip
 
 
+def fitted(device, names):
+    """Costs of vLLM on a device that bring the mean TPOT, and with two of them the mean TTFT, to 0 % off."""
+    with gzip.open(RECORDED, "rt", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if DEVICES.get(row["device"]) == device]
+    stated = served_by.costs_of
+
+    def errors(logs):
+        changed = dict(zip(names, np.exp(logs), strict=True))
+
+        def costs_of(*asked, **options):
+            costs = stated(*asked, **options)
+            return replace(
+                costs, **{name: replace(getattr(costs, name), value=value) for name, value in changed.items()}
+            )
+
+        served_by.costs_of, served_by._steps = costs_of, Kept(8)  # noqa: SLF001 - nothing kept of other costs
+        measured, simulated = replayed(rows, device)
+        metrics = ("TPOT", "TTFT")[: len(names)]
+        return np.array([np.log(np.mean(simulated[metric]) / np.mean(measured[metric])) for metric in metrics])
+
+    first = stated(engine("vllm").serving, "0.19", device)
+    logs = np.log([getattr(first, name).value for name in names])
+    for _ in range(5):
+        off = errors(logs)
+        slopes = np.stack([(errors(logs + nudge) - off) / 0.05 for nudge in 0.05 * np.eye(len(logs))], axis=1)
+        logs = logs - np.linalg.solve(slopes, off)
+    return dict(zip(names, np.exp(logs).tolist(), strict=True)), errors(logs).tolist()
+
+
 def speed():
     question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm")
     traffic = LoadPlan(
@@ -112,3 +148,8 @@ def figures():
     yield from accuracy()
     yield from speed()
     yield from planning()
+
+
+if __name__ == "__main__" and "--fit" in sys.argv:
+    print(fitted("nvidia-rtx-pro-6000-blackwell", ("step_s",)))
+    print(fitted("nvidia-rtx-4090", ("kernels", "kernels_prompt")))
