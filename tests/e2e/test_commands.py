@@ -51,8 +51,8 @@ FILES = [
     ((*path, option.opts[0]), option)
     for path, command in _every_command(cli)
     for option in command.params
-    # `export --chart` names a chart, and `load --trace` a file to read
-    if WRITTEN & set(option.opts) and option.metavar != "NAME" and path != ("load",)
+    # `export --chart` names a chart, `--output 128` a number of tokens, and some traces are files to read
+    if WRITTEN & set(option.opts) and option.metavar not in {"NAME", "LENGTH"} and "Replay" not in (option.help or "")
 ]
 
 

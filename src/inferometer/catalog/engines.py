@@ -199,6 +199,11 @@ def engine_ranks() -> tuple[EngineRank, ...]:
     return (*(each for each in own if each.name not in named), *theirs)
 
 
+def serving_engine() -> str:
+    """The engine that serves where nobody names one."""
+    return next(each.name for each in engine_ranks() if "served" in each.first_for)
+
+
 def _use(device: Device, *, makes_tokens: bool) -> Use:
     if device.unit == "gpu" and device.vendor != "Apple" and device.kind in _BIG:
         return "served" if makes_tokens and device.kind == "server" else "gpu"

@@ -167,6 +167,7 @@ def plan_from(model: str, device: str, options: dict[str, Any], *, command: str 
 
 
 def _question(model: str, device: str, options: dict[str, Any], tp: int) -> Question:
+    from inferometer.catalog.engines import serving_engine
     from inferometer.verbs import ask
 
     flags = {name: options[name] for name in ("engine_version", "link", "draft") if options[name] is not None}
@@ -175,8 +176,8 @@ def _question(model: str, device: str, options: dict[str, Any], tp: int) -> Ques
     if "draft" in flags:
         flags |= {"draft_length": options["draft_length"] or 4, "acceptance": options["acceptance"] or 0.7}
     return ask(
-        model, on=device, runtime=options["runtime"] or "vllm", weights=options["weights"], kv=options["kv"], tp=tp,
-        pp=options["pp"], ep=options["ep"], options=options_from(flags),
+        model, on=device, runtime=options["runtime"] or serving_engine(), weights=options["weights"],
+        kv=options["kv"], tp=tp, pp=options["pp"], ep=options["ep"], options=options_from(flags),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.ask import ask
+from inferometer.catalog.engines import serving_engine
 from inferometer.errors import DomainError
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.traffic.arrivals import Arrivals, Process
@@ -65,7 +66,7 @@ def simulate(  # noqa: PLR0913 - everything that a simulation depends on
     model: str | Path | Graph,
     *,
     on: str | Device,
-    runtime: str = "vllm",
+    runtime: str | None = None,
     rate: float | None = None,
     concurrency: int | None = None,
     trace: str | Path | None = None,
@@ -96,7 +97,8 @@ def simulate(  # noqa: PLR0913 - everything that a simulation depends on
     from inferometer.serving.simulate.run import simulate as simulate_plan  # noqa: PLC0415 - as above
 
     question = ask(
-        model, on=on, runtime=runtime, weights=weights, kv=kv, tp=tp, pp=pp, ep=ep, options=options,
+        model, on=on, runtime=runtime or serving_engine(), weights=weights, kv=kv, tp=tp, pp=pp, ep=ep,
+        options=options,
     )  # fmt: skip
     traffic = LoadPlan(
         url="simulated", steps=(_step(rate, concurrency, trace, arrivals),),

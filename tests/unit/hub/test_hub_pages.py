@@ -119,7 +119,7 @@ def test_an_explanation_that_fails_leaves_the_page_whole(monkeypatch):
     def broken(*_args, **_kwargs):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(explanations, "explain", broken)
+    monkeypatch.setattr(explanations, "explained", broken)
     found = page_explanation(network())
     assert found.headline is None
     assert [finding.title for finding in found.findings] == ["A finding it carries"]

@@ -13,6 +13,7 @@ from inferometer.asking.engine_tables.calibrating import system_of
 from inferometer.asking.served import Served, served
 from inferometer.catalog import device as device_named
 from inferometer.catalog import devices as all_devices
+from inferometer.catalog.engines import serving_engine
 from inferometer.catalog.places import instances_with
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
@@ -105,7 +106,10 @@ def all_configurations(search: PlanSearch) -> tuple[list[Configuration], list[st
     refused: list[str] = []
     traffic = Traffic(prompt=max(1, round(search.prompt.mean)), generate=max(1, round(search.generate.mean)))
     axes = product(
-        search.devices or _priced(), search.runtimes or ("vllm",), search.weights or _WEIGHTS, search.tp or _TP
+        search.devices or _priced(),
+        search.runtimes or (serving_engine(),),
+        search.weights or _WEIGHTS,
+        search.tp or _TP,
     )
     for device, runtime, weights, tp in axes:
         try:
