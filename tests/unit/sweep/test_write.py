@@ -265,7 +265,7 @@ def test_a_file_with_something_that_is_no_number_says_so(tmp_path, rows):
     rows.to_csv(path)
     path.write_text(
         path.read_text(encoding="utf-8").replace(
-            "nvidia-h200,vllm,bf16,bf16,bf16,1,", "nvidia-h200,vllm,bf16,bf16,bf16,one,", 1
+            "nvidia-h200,ideal,bf16,bf16,bf16,1,", "nvidia-h200,ideal,bf16,bf16,bf16,one,", 1
         ),
         encoding="utf-8",
     )
