@@ -56,7 +56,7 @@ def child():
 def test_a_run_in_a_child_gives_its_time_and_its_peak(child):
     outcome = child(nothing, calls=1).run()
     assert outcome.seconds is not None
-    assert outcome.seconds < 1
+    assert outcome.seconds < 10
     assert outcome.peak_bytes > 1_000_000
 
 

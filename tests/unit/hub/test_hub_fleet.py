@@ -110,9 +110,9 @@ def test_an_agent_that_waits_is_served_when_a_job_comes(here):
     agent.start()
     time.sleep(0.2)
     row, began = submit(client), time.monotonic()
-    agent.join(5)
+    agent.join(9)
     assert got[0]["id"] == row["id"]
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 9  # and not when its wait of 10 s is over
     assert said(client.post(f"{API}/agent/poll", json={"device": "pi"}))["lease"] == got[0]["lease"]
 
 
