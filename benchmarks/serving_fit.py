@@ -36,6 +36,8 @@ DATASETS = ("aiconfigurator", "trtllm", "argonne", "rocm-vllm", "mlperf")
 NAMES = ("kernels", "kernels_prompt", "step_s", "sequence_s", "prompt_s", "launch_s", "later", "together")
 START = (1.05, 1.1, 1e-3, 10e-6, 30e-3, 20e-6, 1.0, 0.1)
 KEPT = 0.6  # of drafts, before the fit
+COLD = {"cold_s": 0.0}  # seconds of a process's first run
+LINE = 3  # points that a line needs
 # Engine, since which version, before which, devices; a class of devices comes after the era that it belongs to.
 GROUPS = (
     ("vllm", "0", "0.8", ("nvidia-*",)),
@@ -77,7 +79,7 @@ def gather() -> list[dict[str, Any]]:
                 "engine": case.question.runtime_name, "tp": parallel.tp, "dp": parallel.dp, "ep": parallel.ep,
                 "version": case.question.options.engine_version or "98", "weights": row.weights or "",
                 "prompt": case.traffic.prompt, "published": row.model_published, "date": row.date or "",
-                "client": row.settings.get("client", ""),
+                "client": row.settings.get("client", ""), "cold": float(case.cold),
             })  # fmt: skip
     return found
 
@@ -102,8 +104,20 @@ def predicted(values: Any, data: dict[str, Any], kept: float) -> Any:
     return np.select(
         [quantity == "ttft", quantity == "tpot", quantity == "tokens"],
         [times.ttft, times.tpot, each],
-        request_seconds(parts, costs),
+        request_seconds(parts, costs) + COLD["cold_s"] * data["cold"],
     )
+
+
+def cold_seconds(rows: list[dict[str, Any]]) -> float:
+    """What the first run of a process takes, by rows that hold it: where a line through their times over the lengths
+    begins, of one sequence at a time, whose steps grow little with the context."""
+    first = [row for row in rows if row["cold"] and row["sequences"] == 1]
+    begins = []
+    for model in sorted({row["model"] for row in first}):
+        own = [row for row in first if row["model"] == model]
+        if len(own) >= LINE:
+            begins.append(np.polyfit([row["generate"] for row in own], [row["seconds"] for row in own], 1)[1])
+    return float(np.median(begins)) if begins else 0.0
 
 
 def residuals(values: Any, data: dict[str, Any], kept: float) -> Any:
@@ -225,7 +239,9 @@ def table(rows: list[dict[str, Any]], widths: dict[Any, dict[str, float]]) -> No
         print(cells)
 
 
-def document(fit: dict[Any, Any], kept: float, widths: dict[Any, dict[str, float]]) -> dict[str, Any]:
+def document(
+    fit: dict[Any, Any], kept: float, widths: dict[Any, dict[str, float]], figures: list[dict[str, Any]]
+) -> dict[str, Any]:
     rows = []
     for (engine, since, _, devices), values in fit.items():
         group = next(each for each in fit if each[:2] == (engine, since) and each[3] == devices)
@@ -237,7 +253,21 @@ def document(fit: dict[Any, Any], kept: float, widths: dict[Any, dict[str, float
         "Fitted by benchmarks/serving_fit.py to published TTFT, TPOT, throughput and latency (aiconfigurator's silicon "
         "samples, TensorRT-LLM's performance overview, Argonne's LLM-Inference-Bench, ROCm's vLLM pages, MLPerf)"
     )
-    return {"source": source, "date": "2026-11", "numbers": {"drafts_kept": float(f"{kept:.3g}")}, "costs": rows}
+    return {
+        "source": source, "date": "2026-11",
+        "numbers": {"drafts_kept": float(f"{kept:.3g}"), "cold_s": float(f"{COLD['cold_s']:.3g}")},
+        "fitted_on": fitted_on(figures), "costs": rows,
+    }  # fmt: skip
+
+
+def fitted_on(figures: list[dict[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """By engine the devices and models of the rows: what a figure of any other is told apart by."""
+    return {
+        engine: {
+            f"{key}s": sorted({row[key] for row in figures if row["engine"] == engine}) for key in ("device", "model")
+        }
+        for engine in sorted({row["engine"] for row in figures})
+    }
 
 
 def main() -> None:
@@ -253,6 +283,7 @@ def main() -> None:
         if asked.features is not None:
             asked.features.write_bytes(pickle.dumps(rows))
     rows = [row for group in GROUPS for row in members(rows, group)]
+    COLD["cold_s"] = cold_seconds(rows)
     fit, kept = all_fitted(rows)
     errors_of(fit, kept, rows)
     near = {**fit, **COMMON}
@@ -270,7 +301,7 @@ def main() -> None:
     print(f"drafts kept {kept:.2f}")
     table(rows, widths)
     if asked.write:
-        FILE.write_text(json.dumps(document(fit, kept, widths), indent=1) + "\n", encoding="utf-8")
+        FILE.write_text(json.dumps(document(fit, kept, widths, rows), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

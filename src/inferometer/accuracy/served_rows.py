@@ -65,6 +65,7 @@ class ServedCase:
     step_tokens: int | None = None  # limits that the server was started with
     sequences: int | None = None
     memory_share: float | None = None
+    cold: bool = False  # the figure holds what the first run of a process takes
 
     def served(self) -> Served:
         limited = served(self.question).limited(tokens=self.step_tokens, sequences=self.sequences)
@@ -80,15 +81,28 @@ class ServedFigure:
     high_s: float
 
 
+def is_served(row: PublishedMeasurement) -> bool:
+    """Whether a row is of an engine with rules of serving, and of what they predict."""
+    return row.engine in ENGINES and row.quantity in QUANTITIES
+
+
+def not_served(row: PublishedMeasurement) -> str | None:
+    """Why a row of a serving engine cannot be asked; None where it can."""
+    reasons = (
+        (row.engine not in ENGINES, f"the engine {row.engine} has no rules of serving"),
+        (row.quantity not in QUANTITIES, f"{row.quantity} is no figure of a server"),
+        (row.model is None, f"the model {row.model_published} has no graph here"),
+        (row.device is None, f"the device {row.device_published} is not in the catalog"),
+        (row.settings.get("mode") == "disagg", "two pools of workers: the simulator's, and not the steady state's"),
+        (_sizes(row) is None, "the lengths of prompts and answers are not stated"),
+    )
+    return next((reason for holds, reason in reasons if holds), None)
+
+
 def served_case(row: PublishedMeasurement) -> ServedCase | None:
-    """The row as a question; None where it is of no serving engine, or names no model or device that is known."""
-    runtime = ENGINES.get(row.engine or "")
-    if runtime is None or row.quantity not in QUANTITIES or row.model is None or row.device is None:
-        return None
-    if row.settings.get("mode") == "disagg":
-        return None  # two pools of workers: the simulator's
-    sizes = _sizes(row)
-    if sizes is None:
+    """The row as a question; None where `not_served` has a reason."""
+    runtime, sizes = ENGINES.get(row.engine or ""), _sizes(row)
+    if runtime is None or sizes is None or row.device is None or not_served(row) is not None:
         return None
     tp, pp, dp, ep = _plan(row, runtime)
     weights, overrides = _formats(row)
@@ -111,6 +125,7 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
         users=users,
         quantity=row.quantity,
         step_tokens=_step_tokens(row, runtime, users),
+        cold=row.settings.get("cold") == "1",
         **(_ROOM if _is_vllm_of_inferencemax(row, runtime) else {}),
     )
 
@@ -149,6 +164,7 @@ def predict_served(case: ServedCase) -> ServedFigure:
     what = case.served()
     if case.quantity == "request":
         seconds = what.batch_seconds(case.traffic, (case.users or 1) * what.replicas)
+        seconds += fitted_number("cold_s") if case.cold else 0.0
         spread = what.step.costs.batch_spread.value
     elif case.quantity == "tokens":
         seconds = 1 / what.saturated(case.traffic)
