@@ -50,7 +50,9 @@ GROUPS = (
     ("vllm", "0", "99", ("intel-*",)),
 )
 WEIGHTS = {"ttft": 0.5, "tpot": 1.0, "tokens": 1.0, "request": 1.0}
-DRAWN = 2.0  # how much a logarithm's distance from what a group belongs to counts, in residuals
+# How much a logarithm's distance from what a group belongs to counts, in residuals; less for other vendors' devices,
+# whose kernels and libraries are others: with models left out 0.5 is better than 2 (Intel 7 % and 32 %).
+DRAWN, DRAWN_ABROAD = 2.0, 0.5
 SCALE = 0.05  # residuals beyond which a row counts by its size and not by its square: drafts and caches nobody states
 SPREADS = {"ttft": "ttft_spread", "tpot": "tpot_spread", "tokens": "batch_spread", "request": "batch_spread"}
 LEAST = 1e-9
@@ -124,7 +126,9 @@ def residuals(values: Any, data: dict[str, Any], kept: float) -> Any:
     return np.log(np.maximum(predicted(values, data, kept), LEAST) / data["seconds"])
 
 
-def fitted(rows: list[dict[str, Any]], parent: Any, kept: float | None = None, near: Any = None) -> tuple[Any, float]:
+def fitted(
+    rows: list[dict[str, Any]], parent: Any, kept: float | None = None, near: Any = None, drawn: float = DRAWN
+) -> tuple[Any, float]:
     """The numbers of some rows, drawn towards their parent's; with `kept` None that is fitted as well.
 
     `near` are numbers to begin with that few steps lead away from: those of a fit to nearly the same rows.
@@ -136,7 +140,7 @@ def fitted(rows: list[dict[str, Any]], parent: Any, kept: float | None = None, n
     def loss(logs: Any) -> Any:
         share = 1 / (1 + np.exp(-logs[-1])) if kept is None else kept
         own = weight * residuals(np.exp(logs[: len(NAMES)]), data, share)
-        return np.concatenate([own, DRAWN * (logs[: len(NAMES)] - centre)])
+        return np.concatenate([own, drawn * (logs[: len(NAMES)] - centre)])
 
     start = centre if near is None else np.log(np.asarray(near, float))
     start = np.append(start, np.log(KEPT / (1 - KEPT))) if kept is None else start
@@ -166,11 +170,11 @@ def all_fitted(rows: list[dict[str, Any]], near: dict[Any, Any] | None = None) -
         own = members(rows, group)
         engine, since = group[0], version_numbers(group[1])
         elders = [each for each in found if each[0] == engine and each[3] == ("nvidia-*",)]
-        parent = common
+        parent, drawn = common, DRAWN if group[3] == ("nvidia-*",) else DRAWN_ABROAD
         if group[3] != ("nvidia-*",) and elders:
             older = [each for each in elders if version_numbers(each[1]) <= since]
             parent = found[older[-1] if older else elders[0]]
-        found[group] = fitted(own, parent, kept, near=known.get(group))[0] if own else parent
+        found[group] = fitted(own, parent, kept, near=known.get(group), drawn=drawn)[0] if own else parent
     COMMON["common"] = common
     return found, kept
 

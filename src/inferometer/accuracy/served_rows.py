@@ -111,8 +111,8 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
         batch=dp, prompt=sizes[0], generate=sizes[1], tp=tp, pp=pp, dp=dp, ep=ep,
         options=Options(overrides=overrides, engine_version=_version(row, runtime)),
     )  # fmt: skip
-    users = row.batch if row.quantity != "tokens" else None
-    if row.quantity in {"ttft", "tpot"} and users is None and row.concurrency:
+    users = row.batch
+    if row.quantity != "request" and users is None and row.concurrency:
         users = max(1, row.concurrency // dp)
     drafts = None
     if row.settings.get("drafts"):
@@ -152,8 +152,9 @@ def parts_of(case: ServedCase) -> KernelParts:
     """What the kernels take of what a row is about."""
     what = case.served()
     room = held(what.limits, case.traffic, what.memory) if case.quantity != "request" else case.users or 1
-    sequences = room if case.quantity == "tokens" else min(case.users or 1, room)
-    users = sequences if case.quantity == "tokens" else case.users or 1
+    asked = case.users or (room if case.quantity == "tokens" else 1)
+    sequences = min(asked, room)
+    users = sequences if case.quantity == "tokens" else asked
     return kernel_parts(
         what.step, what.rules, what.limits, case.traffic, sequences=max(1, sequences), users=users, stages=what.stages
     )
@@ -165,15 +166,13 @@ def predict_served(case: ServedCase) -> ServedFigure:
     if case.quantity == "request":
         seconds = what.batch_seconds(case.traffic, (case.users or 1) * what.replicas)
         seconds += fitted_number("cold_s") if case.cold else 0.0
-        spread = what.step.costs.batch_spread.value
     elif case.quantity == "tokens":
-        seconds = 1 / what.saturated(case.traffic)
-        spread = what.step.costs.batch_spread.value
+        seconds = 1 / what.saturated(case.traffic, case.users)
     else:
         steady = what.steady(case.traffic, (case.users or 1) * what.replicas)
         low, high = steady.interval(case.quantity)
         return ServedFigure(seconds=steady.ttft_s if case.quantity == "ttft" else steady.tpot_s, low_s=low, high_s=high)
-    wide = exp(EIGHT_IN_TEN * spread)
+    wide = exp(EIGHT_IN_TEN * max(what.step.costs.batch_spread.value, what.step.spread))
     return ServedFigure(seconds=seconds, low_s=seconds / wide, high_s=seconds * wide)
 
 
