@@ -49,6 +49,7 @@ GROUPS = (
     ("vllm", "0.6.5", "99", ("amd-*",)),
     ("vllm", "0", "99", ("intel-*",)),
 )
+USUAL = tuple(group for group in GROUPS if group[3] == ("nvidia-*",))  # that all engines together are
 WEIGHTS = {"ttft": 0.5, "tpot": 1.0, "tokens": 1.0, "request": 1.0}
 # How much a logarithm's distance from what a group belongs to counts, in residuals; less for other vendors' devices,
 # whose kernels and libraries are others: with models left out 0.5 is better than 2 (Intel 7 % and 32 %).
@@ -162,7 +163,7 @@ def members(rows: list[dict[str, Any]], group: tuple[Any, ...]) -> list[dict[str
 
 def all_fitted(rows: list[dict[str, Any]], near: dict[Any, Any] | None = None) -> tuple[dict[Any, Any], float]:
     """Every group's numbers: engines' eras towards all of them, classes of devices towards their engine's."""
-    everything = [row for group in GROUPS[:5] for row in members(rows, group)]
+    everything = [row for group in USUAL for row in members(rows, group)]
     known = near or {}
     common, kept = fitted(everything, START, near=known.get("common"))
     found: dict[Any, Any] = {}
@@ -297,7 +298,7 @@ def main() -> None:
                 row[f"log_without_{key}"] = row["log"]
         else:
             leave_out(rows, key, near)
-    usual = [row for group in GROUPS[:5] for row in members(rows, group)]
+    usual = [row for group in USUAL for row in members(rows, group)]
     widths = {group: spreads(members(rows, group), usual) for group in fit}
     for group, values in fit.items():
         print(*group[:3], group[3][0], len(members(rows, group)), "rows:", end=" ")
