@@ -11,6 +11,7 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from inferometer.accuracy.served_rows import is_served, not_served, predict_served, served_case
+from inferometer.atlas.measurement import SetAside
 from inferometer.atlas.reading import read_atlas
 from inferometer.calibrate.priors.cases import has_device, is_described
 from inferometer.calibrate.priors.judged import FEW, JudgedFile, JudgedRow, how_far, judge_rows, way_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from inferometer.atlas.measurement import PublishedMeasurement, SetAside
+    from inferometer.atlas.measurement import PublishedMeasurement
 
 _WORDS = {"median": "median_error", "p90": "p90_error", "bias": "bias", "coverage": "covers", "width": "width"}
 
@@ -53,9 +54,7 @@ def judge_atlas(path: Path, *, from_models: int | None = None) -> JudgedSet:
     others = judge_rows((row for row in rows if not is_served(row)), from_models=from_models)
     return JudgedSet(
         name=path.name.partition(".csv")[0],
-        file=JudgedFile(
-            judged=(*others.judged, *served), rows=len(rows), left=dict(Counter(others.left) + left)
-        ),
+        file=JudgedFile(judged=(*others.judged, *served), rows=len(rows), left=dict(Counter(others.left) + left)),
         unmapped=sum(row.model is None or not has_device(row) or not is_described(row.engine) for row in rows),
         set_aside=reading.set_aside,
     )

@@ -156,9 +156,7 @@ def _calibration(system: str, engine: str, version: str | None, folder: Path) ->
 _calibrations: dict[tuple[Any, ...], Calibration | None] = {}
 
 
-def _made(
-    system: str, engine: str, version: str | None, folder: Path, versions: tuple[str, ...]
-) -> Calibration | None:
+def _made(system: str, engine: str, version: str | None, folder: Path, versions: tuple[str, ...]) -> Calibration | None:
     measured = device_named(_systems()["systems"][system])
     release, rates = _release(folder), peak_rates(measured)
     told = repr((sorted(rates.peaks.items()), rates.memory, rates.link, versions))  # other peaks, other shares

@@ -176,9 +176,7 @@ def versions_read(folder: Path, engine: str, version: str | None) -> tuple[str, 
     Questions about versions that nobody measured mostly come to the same ones.
     """
     return tuple(
-        name
-        for family in FAMILIES
-        for name, _ in _by_nearness(folder / family.folder / engine, family.file, version)
+        name for family in FAMILIES for name, _ in _by_nearness(folder / family.folder / engine, family.file, version)
     )
 
 

@@ -171,9 +171,7 @@ def sums_vector(standing: Standing, *, tokens: bool = False) -> Any:
     return np.array([sums.get(name, 0.0) for name in PARAMETERS])
 
 
-def _from_few(
-    cases: Sequence[Case], wanted: Any, effects: Sequence[Any], count: int | None
-) -> tuple[Any, Any]:
+def _from_few(cases: Sequence[Case], wanted: Any, effects: Sequence[Any], count: int | None) -> tuple[Any, Any]:
     """The wanted devices, each calibrated from a few of its models; NaN where a row was among those."""
     residuals, halves = np.full(len(cases), np.nan), np.zeros(len(cases))
     out = few_models(cases, wanted, count)

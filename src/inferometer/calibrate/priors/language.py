@@ -3,7 +3,8 @@
 A request is its prefill and all of its decoding steps in one case; the step in the middle of a generation stands for
 all of them, because a step's time grows evenly with its context. An engine that splits the layers among several cards
 runs a sequence through one after the other, and takes as long as one card that held them all, but for long prompts,
-parts of which are under way at once; any other splits each layer, and what its devices tell each other is part of what a level of such runs has learned.
+parts of which are under way at once. Any other engine splits each layer; what its devices tell each other is part of
+what the level of such runs has learned.
 """
 
 from __future__ import annotations

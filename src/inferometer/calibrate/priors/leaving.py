@@ -78,7 +78,8 @@ def few_models(cases: Sequence[Case], mask: Any, count: int | None = None, seed:
         if name not in models.setdefault(key, []):
             models[key].append(name)
     kept: Mapping[tuple[str, str], set[str]] = {
-        key: set(draw.permutation(sorted(names))[: count or FEW.get(key[0], _TEN)].tolist()) for key, names in models.items()
+        key: set(draw.permutation(sorted(names))[: count or FEW.get(key[0], _TEN)].tolist())
+        for key, names in models.items()
     }
     out = mask.copy()
     for row in np.flatnonzero(mask).tolist():
