@@ -260,10 +260,11 @@ def _version(row: PublishedMeasurement, runtime: str) -> str | None:
     """The engine's version: as stated, else the release of the day of the figure.
 
     Some sources state the version of what is around the engine (a container, TensorRT): a TensorRT-LLM before 1.0 is
-    taken by its date. MLPerf's entries are tuned as far as they go: they count as the newest.
+    taken by its date. MLPerf's entries are tuned as far as they go: they count as the newest, those of TensorRT-LLM as
+    the one of its latest round that is known here (v5.1, 2025-09).
     """
     if row.dataset == "mlperf":
-        return None
+        return "1.0.0" if runtime == "trtllm" else None
     if row.version is not None and not (runtime == "trtllm" and row.version.startswith("0.")):
         return row.version
     releases = _RELEASES.get(runtime, ())
