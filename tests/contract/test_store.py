@@ -874,6 +874,17 @@ def test_a_measurement_is_saved_in_a_file_where_the_store_fails_in_the_middle(ki
         assert store.get(store.import_(path)).profile == measured
 
 
+def test_a_mark_changes_with_what_anybody_writes_and_with_nothing_else(store, place, tmp_path):
+    before = store.mark()
+    store.list(Filter())
+    assert store.mark() == before is not None
+    with open_store(place, artifacts=tmp_path) as other:
+        other.create_project("new")
+    written = store.mark()
+    assert written != before
+    assert store.mark() == written
+
+
 def test_documents_are_packed(store):
     run = store.add(profile())
     with store.database.reading() as connection:
