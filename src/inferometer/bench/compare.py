@@ -13,6 +13,7 @@ from inferometer.bench.figures import LATENCY, Figure, Key, op_times, phase_time
 from inferometer.bench.measurement import TOOL, turns_of
 from inferometer.bench.ranks import holm
 from inferometer.bench.verdict import Call, Criteria, Evidence, Judgement, decide, weigh, weigh_intervals
+from inferometer.core.framed import Framed
 from inferometer.core.profile import Environment, Profile
 from inferometer.lazy import late
 
@@ -55,7 +56,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Framed):
     """B against A, the baseline. `metric` names the one that the verdict on the whole is of."""
 
     a: str
@@ -78,14 +79,6 @@ class Comparison:
         """One row a metric, then one an op: lists by name, times in seconds, `ratio` is B over A."""
         columns: dict[str, Any] = late("inferometer.report.frames", "comparison_columns")(self)
         return columns
-
-    def to_pandas(self) -> Any:
-        """The same columns as a `pandas.DataFrame`."""
-        return late("inferometer.report.frames", "pandas_frame")(self)
-
-    def to_polars(self) -> Any:
-        """The same columns as a `polars.DataFrame`."""
-        return late("inferometer.report.frames", "polars_frame")(self)
 
     def _repr_html_(self) -> str:
         return str(late("inferometer.report.notebook", "comparison_html")(self))
