@@ -25,8 +25,9 @@ from inferometer.store.engine import open_database
 from inferometer.store.location import locate
 from inferometer.store.owner import this_process
 from inferometer.store.recording import recording
+from inferometer.store.revisions import REVISIONS, VERSION_TABLE
 from inferometer.store.schema import downgrade, prepare, revision_of
-from inferometer.store.tables import REVISIONS, VERSION_TABLE, artifacts, metadata, profiles, runs, tags
+from inferometer.store.tables import artifacts, metadata, profiles, runs, tags
 from inferometer.store.upserts import put_new
 from unit.store import postgres
 from unit.store.profiles import profile
