@@ -21,6 +21,7 @@ _PRIMARY = (LATENCY, "decode", "prefill")  # what the verdict on the whole is of
 _COVERAGE = 0.95  # of the intervals that profiles carry
 UNITS = {"memory": "B", "energy": "J", "tokens_per_s": "token/s"}
 _SHOWN = 3
+_WHEN = ("before ", "during ", "after ", "for an ")  # reasons that go on where a sentence stops
 _MEMORY_NOISE = 0.02  # between two runs of one model: buffers, threads' stacks, pages touched
 _FROM_EVIDENCE = ("ratio", "low", "high", "test", "effect", "detectable", "runs", "runs_needed")
 
@@ -197,7 +198,7 @@ def _disturbance(environment: Environment | None, name: str) -> str | None:
     if environment is None or not environment.disturbed:
         return None
     why = environment.reasons[0].rstrip(".") if environment.reasons else "for an unknown reason"
-    return f"{name} was disturbed {why}"
+    return f"{name} was disturbed{'' if why.startswith(_WHEN) else ':'} {why}"
 
 
 def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metric]:

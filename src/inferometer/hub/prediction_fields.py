@@ -35,12 +35,17 @@ def field_groups() -> list[dict[str, Any]]:
                 "name": name,
                 "label": _LONG.get(name, name.replace("_", " ").capitalize()),
                 "takes": flag.takes,
-                "hint": default.rstrip("]") or flag.metavar,
+                "hint": default.rstrip("]") or _example(said),
                 "help": said.partition(": `inferometer")[0].rstrip(".:") + ".",
                 "list": _NAMED.get(name),
             }
         )
     return [{"title": title, "fields": fields} for title, fields in groups.items()]
+
+
+def _example(said: str) -> str:
+    """What the help gives as an example of a value."""
+    return said.partition(", such as ")[2].rstrip(".")
 
 
 def name_lists() -> dict[str, list[str]]:

@@ -64,6 +64,7 @@ async function fit() {
   const shown = { ...found.sizes, kv: found.kv };
   for (const name of Object.keys(FLAGS)) shown[name] = found.options.includes(name);
   for (const label of document.querySelectorAll("[data-control]")) label.hidden = shown[label.dataset.control] === false;
+  for (const group of document.querySelectorAll(".more-controls")) group.hidden = [...group.querySelectorAll(".field")].every((field) => field.hidden);
   if (found.sizes.image && byId("image").value === "" && found.defaults.image) put("image", found.defaults.image);
   const kept = byId("runtime").value || data.asked.runtime || "";
   byId("runtime").replaceChildren(element("option", { value: "" }, "the usual one"), ...found.runtimes.map((each) => element("option", { value: each.name }, each.title)));
@@ -173,7 +174,7 @@ function start() {
     if (FLAGS[name] === "switch") byId(name).checked = data.asked[name] === "true";
     else byId(name).value = data.asked[name];
   }
-  if (["kv", "activations", "context", ...Object.keys(FLAGS)].some((name) => data.asked[name])) document.querySelector(".more-controls").open = true;
+  for (const name of ["kv", "activations", "context", ...Object.keys(FLAGS)]) if (data.asked[name]) byId(name).closest("details").open = true;
   const known = new Set(data.devices.map((device) => device.name));
   const add = () => { const name = byId("device").value.trim(); if (known.has(name)) { chosen.add(name); byId("device").value = ""; fit().then(ask); } };
   byId("device").addEventListener("input", add);
