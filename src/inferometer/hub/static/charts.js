@@ -3,8 +3,8 @@ import { byId, colour, dataOf, element } from "./dom.js";
 
 const INKS = { "#1f2933": "ink", "#7b8794": "soft", "#e4e7eb": "line", white: "raised", "#ffffff": "raised" };
 const NARROW = 560;
-const LETTER = 6.2; // pixels, of a subtitle
-const MARGIN = 70; // what axes take of a chart's width
+const SUBTITLE_LETTER = 6.2; // pixels, of a subtitle
+const AXES = 70; // what axes take of a chart's width
 let loading = null;
 
 function vega() {
@@ -48,13 +48,13 @@ function wrapped(line, most) {
 // The panel has the title already; what the subtitle says stays. Vega's own version is the one that draws.
 function untitled(spec, wide) {
   const { $schema: _, title, ...rest } = spec;
-  const said = title && title.subtitle ? [title.subtitle].flat().flatMap((line) => wrapped(line, Math.floor(wide / LETTER))) : null;
+  const said = title && title.subtitle ? [title.subtitle].flat().flatMap((line) => wrapped(line, Math.floor(wide / SUBTITLE_LETTER))) : null;
   return said ? { ...rest, title: { text: said, fontSize: 12, fontWeight: 400, color: "#7b8794", offset: 10, anchor: "start", frame: "group" } } : rest;
 }
 
 async function embed(figure, spec) {
   await vega();
-  const themed = { ...inked(untitled(spec, figure.clientWidth - MARGIN)), background: null, padding: 4 };
+  const themed = { ...inked(untitled(spec, figure.clientWidth - AXES)), background: null, padding: 4 };
   const fixed = figure.dataset.chart.startsWith("roofline"); // its names are placed for its width: it came in the right one
   const narrow = figure.clientWidth < 560 && typeof themed.width === "number" && !fixed;
   if ("wide" in figure.dataset && !narrow) Object.assign(themed, { width: figure.clientWidth - 24, autosize: { type: "fit-x", contains: "padding" } });
