@@ -8,7 +8,7 @@ is full and somebody gives way, or comes back) is left to the replica for a step
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from math import ceil, inf
+from math import inf
 from typing import TYPE_CHECKING
 
 from inferometer.serving.simulate.replica import GAPS, MOST_STEPS
@@ -79,7 +79,9 @@ def _played(  # noqa: C901, PLR0912, PLR0914, PLR0915 - one loop is what makes i
             sizes: list[tuple[int, int]] = []
             if reading:
                 (head,) = reading
-                size = min(left, head.target - head.done)
+                size = head.target - head.done
+                if size > left:
+                    size = left
                 more = -(-(head.done + size) // block) - head.blocks
                 if more > spare:
                     break
@@ -134,26 +136,32 @@ def _played(  # noqa: C901, PLR0912, PLR0914, PLR0915 - one loop is what makes i
         else:
             while ends[0][2].end != ends[0][0]:
                 heappop(ends)
-            steps = min(ends[0][0] - tick, limit)
+            steps = ends[0][0] - tick
+            if steps > limit:
+                steps = limit
             context = base / count + tick
             seconds = decode(count, context + (steps - 1) / 2)
             if steps * seconds > until - now:
                 for _ in range(2):  # they grow longer on the way, so look again from the middle of them
-                    fewer = min(steps, max(1, ceil((until - now) / seconds)) + ahead)
-                    if fewer == steps:
+                    fewer = ahead - int((now - until) // seconds)  # those that begin before, rounded up
+                    if fewer >= steps:
                         break
                     steps = fewer
                     seconds = decode(count, context + (steps - 1) / 2)
-            if not reserves:
+            if reserves:
+                need = 0
+            elif steps == 1:
+                need = turns[-tick % block]
+            else:
                 whole, rest = divmod(steps, block)
                 first = -(tick + rest - 1) % block
                 need = whole * count + sum(turns[first : first + rest])
                 if first + rest > block:  # the turns of the rest stand side by side, but for where they wrap round
                     need += sum(turns[: first + rest - block])
-                if need > free:
-                    is_late, is_blocked = was_late, was_blocked
-                    break
-                free -= need
+            if need > free:
+                is_late, is_blocked = was_late, was_blocked
+                break
+            free -= need
         passed, is_late = steps * seconds, False
         seen_s = now + passed - seconds
         now += passed
@@ -173,16 +181,16 @@ def _played(  # noqa: C901, PLR0912, PLR0914, PLR0915 - one loop is what makes i
                     continue
                 count -= 1
                 base -= head.base
-                if reserves:
-                    free += head.blocks
-                else:
+                free += head.blocks
+                if not reserves:
                     turn = head.turn
                     turns[turn] -= 1
-                    free += head.blocks - (-tick - turn) // block
+                    free -= (-tick - turn) // block
                 if is_blocked or held >= most:
                     is_late = ahead  # the next step is planned already, without what becomes free now
                 held -= 1
                 is_blocked = False
+                head.end = 0  # it may stand in the heap twice, if it was preempted and came back at once
                 head.last = now
                 on_end(head)
         else:

@@ -19,18 +19,20 @@ class Request:
     takes one more block, beside the `blocks` it had before.
     """
 
-    first = last = left_at = nan
-    blocks = shared = end = priority = turn = 0
-    base = 0.0
-    pieces: tuple[Piece, ...] = ()
-    ready = False
+    __slots__ = (
+        "base", "blocks", "done", "due", "end", "first", "input_tokens", "last", "left_at", "made", "number",
+        "output_tokens", "pieces", "priority", "ready", "sent", "shared", "target", "turn",
+    )  # fmt: skip
 
     def __init__(self, number: int, due: float, input_tokens: int, output_tokens: int) -> None:
         self.number = number
         self.due = self.sent = due
         self.input_tokens = self.target = input_tokens
         self.output_tokens = output_tokens
-        self.done = self.made = 0
+        self.done = self.made = self.blocks = self.shared = self.end = self.priority = 0
+        self.first = self.last = self.left_at = nan
+        self.ready = False
+        self.pieces: tuple[Piece, ...] = ()
 
     def __lt__(self, other: Request) -> bool:
         return self.number < other.number

@@ -55,14 +55,14 @@ class StepTimes:
             0.0, step.logits(np.arange(1, (per + 1) * sequences + tokens // 8 + 2))
         ).tolist()
         self._first: list[float] = np.append(0.0, step.prompt(np.arange(1.0, tokens + 2), 1.0)).tolist()
-        self._rows: dict[int, list[float]] = {}
+        self._rows: list[list[float] | None] = [None] * (sequences + 1)
         costs = step.costs
         self.kernels: float = costs.kernels.value
         self.kernels_prompt: float = costs.kernels_prompt.value
         self._step_s, self._sequence_s, self._eager_s = costs.step_s.value, costs.sequence_s.value, step.eager_s
 
     def decode(self, sequences: int, context: float) -> float:
-        row = self._rows.get(sequences) or self._row(sequences)
+        row = self._rows[sequences] or self._row(sequences)
         place = context / _EVERY
         index = int(place)
         if index >= _ENTRIES - 1:
@@ -96,8 +96,9 @@ class StepTimes:
         row = self.kernels * (products + attention) + self._step_s + sequences * self._sequence_s
         if self._speculation is not None:
             row = row + self._drafting(sequences, contexts)
-        self._rows[sequences] = row.tolist()
-        return self._rows[sequences]
+        listed: list[float] = row.tolist()
+        self._rows[sequences] = listed
+        return listed
 
     def _whole(self, sequences: int, context: float) -> float:
         products = self._dense[sequences * self._per] + self._logits[sequences * self._per]
