@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _GOALS = ("cheapest", "greenest", "smallest")
 _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-512."
+_ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
 
@@ -66,6 +67,7 @@ def _choice_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--pue", metavar="NAME|X", help="Overhead of the data centre, for the carbon."),
         option("--keep", default=3, metavar="N", help="Plans to confirm and show."),
         option("--seed", default=0, metavar="N", help="Of the simulations."),
+        option("--engine", metavar="WHERE", help=_ENGINE),
     )):  # fmt: skip
         function = made(function)
     return function
@@ -95,10 +97,11 @@ def command(model: str, form: str, **options: Any) -> None:
         return
     if options["rate"] is None:
         raise click.UsageError("Say what comes: --rate 50 for requests, or --frames 30 for a stream of images.")
-    from inferometer.serving.plans.search import plan
+    from inferometer.serving.plans.search import plan, usual_engine
 
+    search = search_from(model, options)
     with progress_line(lambda words: f"simulating {words}") as progress:
-        answer = plan(search_from(model, options), progress=progress)
+        answer = plan(search, engine=options["engine"] or usual_engine(search), progress=progress)
     print_plan(answer, form, title=f"{model} at {options['rate']:g} requests/s")
 
 

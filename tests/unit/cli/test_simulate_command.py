@@ -121,6 +121,21 @@ def test_a_plan_meets_its_objectives_and_says_why_the_next_lost(run):
     assert document["why_not"] is None
 
 
+def test_a_plan_is_the_same_in_several_processes():
+    """What they compute ahead of the search changes nothing."""
+    asked = {"rate": 40.0, "slo": "ttft_p95<=1s,tpot_p95<=60ms", "devices": ("nvidia-l4", "nvidia-a10g"), "tp": (1, 2)}
+    alone, several = (im.plan("llama-3.2-1b", **asked, engine=engine) for engine in ("local", "local:2"))
+    assert len(alone.plans) > 1
+    assert (several.candidates, several.simulated, several.rejected) == (
+        alone.candidates, alone.simulated, alone.rejected,
+    )  # fmt: skip
+    for one, other in zip(alone.plans, several.plans, strict=True):
+        assert (one.device, one.weights, one.tp, one.replicas, one.why) == (
+            other.device, other.weights, other.tp, other.replicas, other.why,
+        )  # fmt: skip
+        assert other.tpot_p95_s == pytest.approx(one.tpot_p95_s, rel=1e-6)  # kernels that are read once are rounded
+
+
 def test_without_a_plan_it_says_what_binds():
     asked = {"rate": 10.0, "devices": ("nvidia-l4",), "weights": (None,), "tp": (1,)}
     answer = im.plan("llama-3.2-1b", slo="tpot_p95<=10us", **asked)
