@@ -30,9 +30,8 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.codec import decode
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.run import load
-from inferometer.serving.simulate import building
+from inferometer.serving.simulate import run as runner
 from inferometer.serving.simulate.plan import SimulationPlan
-from inferometer.serving.simulate.run import simulate
 from inferometer.synth import synthesise
 from inferometer.traffic.arrivals import Arrivals
 from inferometer.traffic.lengths import parse_lengths
@@ -44,7 +43,7 @@ PROMPT, GENERATE = "uniform:8-40", "uniform:8-24"
 
 def serve(path, threads):
     """What the child does: the server prints its address and works until it is killed."""
-    import xllamacpp
+    import xllamacpp  # noqa: PLC0415 - the child's alone
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path, parameters.n_parallel, parameters.n_ctx, parameters.port = path, SLOTS, CONTEXT, 0
@@ -92,17 +91,15 @@ def simulated(question, rows, pace):
         question=question, traffic=LoadPlan(url="simulated", steps=(LoadStep(),), trace=trace), sequences=SLOTS,
         whole=True,
     )  # fmt: skip
-    service_of = building.service_of
+    service_of = runner.service_of
 
     def slower(asked):
         service, notes = service_of(asked)
         return replace(service, pool=replace(service.pool, times=Stretched(service.pool.times, pace))), notes
 
-    import inferometer.serving.simulate.run as runner
-
     runner.service_of = slower
     try:
-        columns = simulate(plan).served.levels[0].requests
+        columns = runner.simulate(plan).served.levels[0].requests
     finally:
         runner.service_of = service_of
     return {name: list(getattr(columns, name)) for name in ("due_s", "first_s", "last_s", "output_tokens")}
@@ -190,9 +187,8 @@ def show(pace, levels):
         for name, real in level["measured"].items():
             told, paced = level["simulated"][name], level.get("at_its_pace", {}).get(name)
             more = "" if paced is None else f", at its pace {100 * (paced / real - 1):+.1f} %"
-            print(
-                f"{level['load']:>10} {name}: measured {1e3 * real:8.1f} ms, simulated {100 * (told / real - 1):+.1f} %{more}"
-            )
+            off = f"simulated {100 * (told / real - 1):+.1f} %{more}"
+            print(f"{level['load']:>10} {name}: measured {1e3 * real:8.1f} ms, {off}")
 
 
 if __name__ == "__main__":
