@@ -155,6 +155,21 @@ def test_cameras_get_devices_that_keep_up(run):
         run("plan", "yolo11n", "--frames", "5000", "--on", "raspberry-pi-2")
 
 
+def test_cooling_takes_streams_from_a_device_before_it_takes_the_device():
+    from inferometer.serving.plans.edge import EdgeSearch, edge_plans
+
+    asked = {"model": "yolo11n", "frames_per_s": 30.0, "streams": 8, "devices": ("nvidia-jetson-agx-orin-64gb",)}
+    (free,) = edge_plans(EdgeSearch(**asked)).plans
+    (cool,) = edge_plans(EdgeSearch(**asked, max_watts=0.8 * free.watts)).plans
+    assert 0 < cool.streams < free.streams
+    assert cool.watts <= 0.8 * free.watts < free.watts
+    assert cool.count > free.count
+    none = edge_plans(EdgeSearch(**asked, max_watts=0.1))
+    assert not none.plans[0].meets
+    assert none.why_not.startswith("Cooling binds")
+
+
+
 def test_spare_replicas_follow_from_availability():
     from inferometer.serving.plans.search import spare_replicas
 
