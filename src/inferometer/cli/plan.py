@@ -13,7 +13,7 @@ from inferometer.errors import GateError
 
 if TYPE_CHECKING:
     from inferometer.cost.options import Options
-    from inferometer.serving.plans.asked import PlanAnswer, PlanSearch
+    from inferometer.serving.plans.asked import EdgeAsked, PlanAnswer, PlanSearch
 
 _GOALS = ("cheapest", "greenest", "smallest")
 _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-512."
@@ -35,6 +35,10 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--replica-up", default=0.99, metavar="SHARE", help="Of the time that one replica is up."),
         option("--headroom", default=0.0, metavar="SHARE", help="Of the capacity that stays free."),
         option("--fallback", type=float, metavar="SHARE", help="Of the rate: the edge does the rest itself."),
+        option("--edge", metavar="DEVICE", help="With --fallback: the device that answers first."),
+        option("--edge-model", metavar="MODEL", help="What it runs.  [default: MODEL]"),
+        option("--edge-weights", metavar="FORMAT", help="In which format.  [default: the model's]"),
+        option("--round-trip", default="0s", metavar="TIME", help="From the edge to the servers and back."),
     )):  # fmt: skip
         function = made(function)
     return function
@@ -144,10 +148,27 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         replica_up=options["replica_up"],
         headroom=options["headroom"],
         fallback=options["fallback"],
+        edge=_edge(options),
         options=_options(options),
         keep=options["keep"],
         seed=options["seed"],
     )
+
+
+def _edge(options: dict[str, Any]) -> EdgeAsked | None:
+    from inferometer.serving.plans.asked import EdgeAsked
+    from inferometer.units import parse_quantity
+
+    if options["edge"] is None:
+        if options["edge_model"] or options["edge_weights"]:
+            raise click.UsageError(
+                "--edge-model and --edge-weights need the device: --edge nvidia-jetson-orin-nano-8gb."
+            )
+        return None
+    return EdgeAsked(
+        device=options["edge"], model=options["edge_model"], weights=options["edge_weights"],
+        round_trip_s=parse_quantity(options["round_trip"], "s"),
+    )  # fmt: skip
 
 
 def _options(options: dict[str, Any]) -> Options:

@@ -155,6 +155,25 @@ def test_cameras_get_devices_that_keep_up(run):
         run("plan", "yolo11n", "--frames", "5000", "--on", "raspberry-pi-2")
 
 
+def test_two_tiers_say_what_the_edge_answers_and_what_users_see(run):
+    words = (
+        "plan", "llama-3.1-8b", "--rate", "20", "--fallback", "0.25", "--slo", "tpot_p95<=60ms", "--on", "nvidia-l4",
+        "--tp", "1", "--prompt", "256", "--generate", "64", "--edge-model", "llama-3.2-1b", "--battery", "50Wh",
+    )  # fmt: skip
+    tiers = ("--edge", "nvidia-jetson-orin-nano-8gb", "--round-trip", "40ms")
+    document = json.loads(run(*words, *tiers, "--format", "json").stdout)
+    edge, cloud = document["edge"], document["plans"][0]
+    there = cloud["ttft_s"] + 63 * cloud["tpot_s"]
+    assert edge["share"] == 0.75
+    assert edge["handed_on_s"] == pytest.approx(edge["answer_s"] + 0.04 + there)
+    assert edge["mean_s"] == pytest.approx(edge["answer_s"] + 0.25 * (0.04 + there))
+    assert edge["requests_per_charge"] == pytest.approx(50 * 3600 / edge["joules"])
+    assert "handed on" in run(*words, *tiers).stdout
+    assert run(*words).exit_code == 2  # a model for the edge, and no device
+    with pytest.raises(DomainError, match="--fallback"):
+        run("plan", "llama-3.1-8b", "--rate", "20", "--edge", "raspberry-pi-5")
+
+
 def test_cooling_takes_streams_from_a_device_before_it_takes_the_device():
     from inferometer.serving.plans.edge import EdgeSearch, edge_plans
 
@@ -167,7 +186,6 @@ def test_cooling_takes_streams_from_a_device_before_it_takes_the_device():
     none = edge_plans(EdgeSearch(**asked, max_watts=0.1))
     assert not none.plans[0].meets
     assert none.why_not.startswith("Cooling binds")
-
 
 
 def test_spare_replicas_follow_from_availability():

@@ -26,6 +26,7 @@ from inferometer.errors import DomainError, InferometerError
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.plans.asked import MONTH_H, Candidate, PlanAnswer, PlanSearch, ServingPlan
 from inferometer.serving.plans.closed import LoadCurve, load_curve
+from inferometer.serving.plans.tiers import edge_tier
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.run import simulate
 from inferometer.sweep.engines import Spread, spread_over
@@ -109,8 +110,9 @@ def _plan_on(search: PlanSearch, spread: Spread, progress: Callable[[str], None]
     why_not = None if plans else _why_not(search, found, candidates, refused, rejected)
     notes = (_IDLE,) if any(each.watts is not None for each in plans) else ()
     return PlanAnswer(
-        plans=explained, why_not=why_not, candidates=count, simulated=simulated, rejected=tuple(rejected), notes=notes
-    )
+        plans=explained, why_not=why_not, candidates=count, simulated=simulated, rejected=tuple(rejected), notes=notes,
+        edge=edge_tier(search, explained[0]) if explained else None,
+    )  # fmt: skip
 
 
 class _Simulations:
