@@ -45,7 +45,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
     reserves, ahead = replica.reserves, rules.ahead
     asks_whole, asks_prompt = reserves, rules.admission == "prompt"
     waiting, reading, ends, turns = replica.waiting, replica.reading, replica.ends, replica.turns
-    joined = list(replica.running)  # in the order of admission; those that have ended are dropped now and then
+    joined, most_joined = list(replica.running), 2 * most + 1024  # by admission; ended ones are dropped now and then
     gap_s, gap_tokens = replica.gap_s, replica.gap_tokens
     now, tick, base, count = replica.now, replica.tick, replica.base, replica.decoding
     seen_s, is_late, is_blocked = replica.seen_s, replica.is_late, replica.is_blocked
@@ -72,7 +72,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             break
         until, limit, is_open = due, MOST_STEPS, held < most
         was_late, was_blocked = is_late, is_blocked
-        chunks: list[Request] = []
+        chunks: list[tuple[Request, int, int]] = []
         if not count or reading or (waiting and not is_blocked and is_open):
             need = turns[-tick % block] if count else 0
             if need > free or (waiting and (waiting[0].made or waiting[0].ready)):
@@ -91,7 +91,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                     if more > 0:
                         head.blocks += more
                         spare -= more
-                    chunks.append(head)
+                    chunks.append((head, size, head.done))
                     sizes.append((size, head.done))
                     left -= size
             if not is_late:
@@ -113,10 +113,11 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                     held += 1
                     head.blocks = taken = -(-(tokens if asks_whole else size) // block)
                     spare -= taken
-                    chunks.append(head)
+                    chunks.append((head, size, 0))
                     sizes.append((size, 0))
                     left -= size
-            is_late = is_late or (ahead and count > 0 and bool(waiting) and waiting[0].sent > seen_s)
+            if waiting and ahead and count and waiting[0].sent > seen_s:
+                is_late = True
             if not chunks:
                 is_blocked = bool(waiting) and not is_late
                 if not count:
@@ -132,13 +133,17 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             free, steps = spare, 1
             if held > most_running:
                 most_running = held
-            if len(joined) > 2 * held + 1024:
+            if len(joined) > most_joined:
                 joined = [head for head in joined if head.last != head.last]
+                if len(gap_s) > GAPS:
+                    replica.fold_gaps()
             seconds = mixed(sizes, count, base / count + tick if count else 0.0)
         else:
-            while ends[0][2].end != ends[0][0]:
+            soonest = ends[0]
+            while soonest[2].end != soonest[0]:  # it was preempted meanwhile
                 heappop(ends)
-            steps = ends[0][0] - tick
+                soonest = ends[0]
+            steps = soonest[0] - tick
             if steps > limit:
                 steps = limit
             context = base / count + tick
@@ -175,8 +180,6 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             tick += steps
             gap_s.append(seconds)
             gap_tokens.append(count * steps)
-            if len(gap_s) > GAPS:
-                replica.fold_gaps()
             while ends and ends[0][0] <= tick:
                 end, _, head = heappop(ends)
                 if head.end != end:
@@ -199,7 +202,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             alone += 1
         if not chunks:
             continue
-        for head, (size, before) in zip(chunks, sizes, strict=True):
+        for head, size, before in chunks:
             read_tokens += size
             head.done = done = before + size
             if done < head.target:

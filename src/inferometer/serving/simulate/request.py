@@ -24,6 +24,9 @@ class Request:
         "output_tokens", "pieces", "priority", "ready", "sent", "shared", "target", "turn",
     )  # fmt: skip
 
+    base: float
+    turn: int
+
     def __init__(self, number: int, due: float, input_tokens: int, output_tokens: int) -> None:
         self.number = number
         self.due = self.sent = due

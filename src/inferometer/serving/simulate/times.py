@@ -65,10 +65,11 @@ class StepTimes:
         row = self._rows[sequences] or self._row(sequences)
         place = context / _EVERY
         index = int(place)
-        if index >= _ENTRIES - 1:
+        try:
+            low = row[index]
+            return low + (place - index) * (row[index + 1] - low)
+        except IndexError:  # beyond the last entry
             return self._whole(sequences, context)
-        low = row[index]
-        return low + (place - index) * (row[index + 1] - low)
 
     def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
         first, reading, tokens = self._first, 0.0, 0
