@@ -53,7 +53,8 @@ def command(
 
     Known sources: ONNX Runtime profiling, PyTorch profiler traces, OpenVINO benchmark_app, LiteRT benchmark_model,
     TensorRT trtexec, Qualcomm AI Hub, Embedl Hub, llama-bench, GuideLLM, AIPerf, vllm bench serve, SGLang
-    bench_serving, InferenceX, MLPerf LoadGen, hyperfine. What a tool does not report stays unknown.
+    bench_serving, InferenceX, MLPerf LoadGen, hyperfine, benchncnn, MNN's benchmark, ExecuTorch, Nsight Systems,
+    Nsight Compute, rocprof, VTune, perf stat. What a tool does not report stays unknown.
 
     A file with several results gives several profiles: --format json then prints a list, and -o writes a numbered file
     for each. --format csv prints a row for each op, or for each phase if no ops are known.
