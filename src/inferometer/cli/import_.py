@@ -8,7 +8,7 @@ import click
 from inferometer.cli.options import format_option, print_card, print_profiles, print_table, print_text, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.errors import DomainError
-from inferometer.report.phrases import TIMES, fraction, profile_title
+from inferometer.report.phrases import TIMES, counter_fact, fraction, profile_title
 from inferometer.report.table import Column, ReportTable, columns
 from inferometer.units import counted
 
@@ -117,6 +117,7 @@ def _card(profile: "Profile") -> "Card":
         facts.append(("top unit", summary.top_unit, "by time"))
     if summary.top_unit_by_count is not None:
         facts.append(("top unit", summary.top_unit_by_count, "by number of ops"))
+    facts += counter_fact(profile.steady)
     measured_by = provenance.tool if provenance else "another tool"
     return Card(
         title=profile_title(profile),

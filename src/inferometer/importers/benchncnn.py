@@ -1,8 +1,8 @@
 """ncnn's benchncnn: what it prints.
 
-Shape: Tencent/ncnn, benchmark/benchncnn.cpp and benchmark/README.md. Settings come first, one a line (`loop_count = 8`),
-then a line for each network: its name, and the shortest, the longest and the mean time of the loops in milliseconds.
-With Vulkan, lines before them name the GPUs. A log may hold several such blocks.
+Shape: Tencent/ncnn, benchmark/benchncnn.cpp and benchmark/README.md. Settings come first, one a line (`loop_count =
+8`), then a line for each network: its name, and the shortest, the longest and the mean time of the loops in
+milliseconds. With Vulkan, lines before them name the GPUs. A log may hold several such blocks.
 """
 
 import re

@@ -2,7 +2,8 @@
 
 Shapes: devtools/inspector/_inspector.py (`save_data_to_tsv`, columns `event_name`, `avg (ms)`, `op_types`,
 `is_delegated_op`, `delegate_backend_name`), extension/benchmark (a list of `benchmarkModel`, `metric`, `actualValue`,
-with the phone in `deviceInfo`), and examples/portable/executor_runner ("Model executed successfully N time(s) in X ms").
+with the phone in `deviceInfo`), and examples/portable/executor_runner ("Model executed successfully N time(s) in X
+ms").
 
 In the table `Method::execute` is the whole, and `DELEGATE_CALL` spans the delegated rows that were recorded just before
 it: they take its place, with `delegate overhead` for what they leave. `OPERATOR_CALL` spans the `native_call_…` before
@@ -102,7 +103,7 @@ def _ops(rows: Sequence[TableRow]) -> tuple[OpTime, ...]:
 
 
 def _opened(call: OpTime, inside: Sequence[OpTime]) -> list[OpTime]:
-    """What ran inside a call of a delegate and what it leaves of the call's time; the call itself if nothing is told."""
+    """What ran inside a call of a delegate and what it leaves of the call's time; else the call itself."""
     left = call.time_s - sum_of(inside)
     if not inside or left < 0:
         return [call]

@@ -57,7 +57,7 @@ class NsightCompute:
         draft.phases.append(Phase(name="run", time_s=sum_of(ops), statistic="sum", ops=ops))
         draft.headline["latency_s"] = None
         draft.notes.append(
-            "the time is the sum of the kernels that were profiled; Nsight Compute runs each alone, with the clocks fixed"
+            "the time is the sum of the profiled kernels; Nsight Compute runs each alone, with the clocks fixed"
         )
         return (finish(draft, document),)
 

@@ -30,10 +30,12 @@ class NsightSystems:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         text = document.text
-        ops = ops_by_name([
-            *(_op(row, "Name", "Instances") for row in table_rows(text, _KERNELS)),
-            *(_op(row, "Operation", "Count") for row in table_rows(text, _COPIES)),
-        ])
+        ops = ops_by_name(
+            [
+                *(_op(row, "Name", "Instances") for row in table_rows(text, _KERNELS)),
+                *(_op(row, "Operation", "Count") for row in table_rows(text, _COPIES)),
+            ]
+        )
         if not ops:
             raise FormatError(
                 "It holds no table of kernels on the GPU.",
@@ -43,7 +45,7 @@ class NsightSystems:
         draft.phases.append(Phase(name="run", time_s=sum_of(ops), statistic="sum", ops=ops))
         draft.headline["latency_s"] = None
         draft.notes.append(
-            "the time is the sum of the kernels and copies of the whole recording: nothing tells how many passes it holds"
+            "the time is the sum of all kernels and copies in the recording: nothing tells how many passes it holds"
         )
         return (finish(draft, document),)
 

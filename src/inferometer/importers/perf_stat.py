@@ -9,6 +9,7 @@ has no line for the time that passed, which is then the event `duration_time`, o
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from inferometer.core.counters import COUNTERS
@@ -127,7 +128,7 @@ def _fields(whole: str) -> Iterator[_Reading]:
         cells = [cell.strip() for cell in line.split(mark)]
         if line.startswith("#") or len(cells) < 5 or not cells[2]:
             continue
-        metric = next(((value, unit) for value, unit in zip(cells, cells[1:], strict=False) if unit == _UTILISED), ("", ""))
+        metric = next(((value, unit) for value, unit in pairwise(cells) if unit == _UTILISED), ("", ""))
         yield _Reading(event=cells[2], value=cells[0], unit=cells[1], line=index, metric=metric)
 
 

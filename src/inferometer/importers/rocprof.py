@@ -48,7 +48,7 @@ def _statistics(text: str, draft: Draft) -> Phase:
     if rows and all(_CALL.fullmatch(row.cells["Name"]) for row in rows):
         raise FormatError(
             "It lists the host's calls of the HIP or HSA API, not kernels.",
-            remedy="Import kernel_stats.csv or kernel_trace.csv: `rocprofv3 --kernel-trace --stats --output-format csv`.",
+            remedy="Import the kernels: `rocprofv3 --kernel-trace --stats --output-format csv` writes them.",
         )
     ops = ops_by_name([_op(row, "Name", row.number("TotalDurationNs"), row.number("Calls")) for row in rows])
     draft.notes.append(
@@ -79,7 +79,9 @@ def _trace(text: str, columns: Sequence[str], draft: Draft) -> Phase:
 
 def _phase(ops: tuple[OpTime, ...], time_s: float) -> Phase:
     if not ops:
-        raise FormatError("It holds no kernel.", remedy="Run `rocprofv3 --kernel-trace --output-format csv -- COMMAND`.")
+        raise FormatError(
+            "It holds no kernel.", remedy="Run `rocprofv3 --kernel-trace --output-format csv -- COMMAND`."
+        )
     return Phase(name="run", time_s=time_s, statistic="sum", ops=ops)
 
 

@@ -17,6 +17,7 @@ from inferometer.report.growth import growths
 from inferometer.report.measured import percentile_fact
 from inferometer.report.phrases import (
     TIMES,
+    counter_fact,
     energy_fact,
     fraction,
     profile_notes,
@@ -122,6 +123,7 @@ def _circumstances(profile: Profile) -> Iterator[Fact]:
     if summary.peak_memory_bytes is not None:
         yield "memory", format_capacity(summary.peak_memory_bytes), "peak of the model, without Python"
     yield from energy_fact(profile)
+    yield from counter_fact(profile.steady)
     if summary.top_unit is not None:
         yield "top unit", summary.top_unit, f"by time; {_by_count(profile)}"
     if profile.verification is not None:

@@ -41,7 +41,10 @@ def test_a_trace_of_rocprof_tells_when_the_gpu_was_idle():
 def test_vtune_with_any_delimiter(tmp_path, mark):
     text = (DATA / "vtune.csv").read_text(encoding="utf-8").replace(",", mark)
     (profile,) = taken(written(tmp_path, text, "vtune.csv"))
-    assert [(op.name, op.time_s) for op in profile.phase("run").ops][:2] == [("compute_conv", 12.5), ("sgemm_kernel", 3.25)]
+    assert [(op.name, op.time_s) for op in profile.phase("run").ops][:2] == [
+        ("compute_conv", 12.5),
+        ("sgemm_kernel", 3.25),
+    ]
     assert profile.phase("run").ops[0].provider == "libengine.so"
 
 
