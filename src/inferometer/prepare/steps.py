@@ -118,8 +118,8 @@ def _mnn(name: str, title: str, stored: str | None) -> Step:
     numbers = {} if stored is None else {"weights": stored}
     asked = stored if stored in {None, "f16"} else f"{stored}-weights"
     return Step(
-        name=name, title=title, takes=("onnx",), gives="mnn", packages=("MNN",), modules=("_tools",), extra="mnn",
-        work="mnn:convert", quantises=asked, changes=numbers, options=numbers,
+        name=name, title=title, takes=("onnx",), gives="mnn", packages=("MNN", "onnx"), modules=("_tools", "onnx"),
+        extra="mnn", work="mnn:convert", quantises=asked, changes=numbers, options=numbers,
     )  # fmt: skip
 
 

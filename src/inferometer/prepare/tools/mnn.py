@@ -11,9 +11,11 @@ from inferometer.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from inferometer.prepare.order import ToolOrder
 
+_OPSET = 13  # from here on Softmax means one axis; of an older one MNN takes the last axis, whatever the file says
 _WEIGHTS = {"f16": ("--fp16",), "i8": ("--weightQuantBits", "8"), "i4": ("--weightQuantBits", "4")}
 
 
@@ -21,8 +23,9 @@ def convert(order: ToolOrder) -> Iterator[str]:
     import _tools  # noqa: PLC0415 - an edge, in a child
 
     weights = order.options.get("weights")
+    source = _renewed(order)
     arguments = [
-        "MNNConvert", "-f", "ONNX", "--modelFile", str(order.source), "--MNNModel", str(order.target), "--bizCode",
+        "MNNConvert", "-f", "ONNX", "--modelFile", str(source), "--MNNModel", str(order.target), "--bizCode",
         "inferometer", *_WEIGHTS.get(weights or "", ()),
     ]  # fmt: skip
     _tools.mnnconvert(arguments)
@@ -33,3 +36,19 @@ def convert(order: ToolOrder) -> Iterator[str]:
         )
     if weights in {"i8", "i4"}:
         yield "Only the weights of convolutions and matrix products are stored so, with a scale for each channel."
+
+
+def _renewed(order: ToolOrder) -> Path:
+    """The file in operators that are new enough; as it is, where they are or where ONNX cannot rewrite them."""
+    import onnx  # noqa: PLC0415 - as above
+
+    model = onnx.load(str(order.source))
+    version = next((entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"}), _OPSET)
+    if version >= _OPSET:
+        return order.source
+    path = order.target.parent.parent / "renewed.onnx"
+    try:
+        onnx.save(onnx.version_converter.convert_version(model, _OPSET), str(path))
+    except (RuntimeError, ValueError, onnx.checker.ValidationError):
+        return order.source
+    return path
