@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.cost.work.classes import FUSED
+from inferometer.cost.work.classes import FUSED, PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ def at_best(calibration: Calibration) -> Calibration:
 def _made(calibration: Calibration, name: str) -> bool:
     """Whether a table was made from another for one phase. Fused ops are measured by themselves."""
     base = name.partition(".")[0]
-    return name not in {base, FUSED} and calibration.table(base) is not None
+    return name not in {base, FUSED, PLAIN} and calibration.table(base) is not None
 
 
 def _shares(table: Utilisation) -> Any:

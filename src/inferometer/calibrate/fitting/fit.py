@@ -18,7 +18,7 @@ import numpy as np
 
 from inferometer.core.calibration import Utilisation
 from inferometer.cost.price.utilisation import interpolate
-from inferometer.cost.work.classes import FUSED
+from inferometer.cost.work.classes import FUSED, PLAIN
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -97,11 +97,11 @@ def fit_points(points: Iterable[OpPoint], *, kernel_s: float = 0.0, stream: str 
 def class_for(classes: tuple[str, ...]) -> str:
     """Of an op's classes, the one whose table its point goes into.
 
-    Attention has a table for each phase and path, small ops one for those that are fused.
+    Attention has a table for each phase and path, small ops one for those that are fused and one for the plain of them.
     """
     name = classes[-1]
     if FUSED in classes:
-        return FUSED
+        return PLAIN if PLAIN in classes else FUSED
     if name != "attention":
         return name
     return next((path for path in classes if path.endswith(("prefill", "decode", "masked", "padded"))), name)
