@@ -12,6 +12,7 @@ from inferometer.bench.energy import MeteredSubject
 from inferometer.bench.guard import Guard, NoGuard
 from inferometer.bench.loop import collect
 from inferometer.bench.subject import FunctionSubject, Stopwatch, calls_for
+from inferometer.catalog.counters import HardwareCounters, hardware_counters
 from inferometer.catalog.detect import LocalMachine
 from inferometer.core.profile import Environment
 from inferometer.errors import EngineError
@@ -19,7 +20,6 @@ from inferometer.measure.energy import CaseEnergy
 from inferometer.measure.inputs import make_inputs
 from inferometer.measure.raw import MemoryReadings, Shape, StepCounters, Tell
 from inferometer.measure.turns import Turns
-from inferometer.profiler.counters import HardwareCounters, hardware_counters
 from inferometer.profiler.energy import NO_ENERGY, EnergyMeter, energy_meter
 from inferometer.profiler.meters import process_memory
 from inferometer.runtimes.base import instrumented_again

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from inferometer.prepare.order import ToolOrder
 
 _OPSET = 13  # from here on Softmax means one axis; of an older one MNN takes the last axis, whatever the file says
+_IR = 8  # a version of the file format in which weights need not be listed among the inputs
 _WEIGHTS = {"f16": ("--fp16",), "i8": ("--weightQuantBits", "8"), "i4": ("--weightQuantBits", "4")}
 
 
@@ -46,9 +47,10 @@ def _renewed(order: ToolOrder) -> Path:
     version = next((entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"}), _OPSET)
     if version >= _OPSET:
         return order.source
+    model.ir_version = max(model.ir_version, _IR)
     path = order.target.parent.parent / "renewed.onnx"
     try:
         onnx.save(onnx.version_converter.convert_version(model, _OPSET), str(path))
-    except (RuntimeError, ValueError, onnx.checker.ValidationError):
+    except Exception:  # noqa: BLE001 - its errors have no common root; what MNN makes of the file is verified anyway
         return order.source
     return path

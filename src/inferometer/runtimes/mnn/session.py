@@ -12,6 +12,7 @@ from importlib.metadata import version
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from inferometer.catalog.counters import PieceCounts, hardware_counters
 from inferometer.errors import DomainError, EngineError, UnknownNameError
 from inferometer.runtimes.base import Kernel, Opened, Port, Stage
 from inferometer.runtimes.feeding import require_fitting
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from inferometer.catalog.counters import HardwareCounters
     from inferometer.runtimes.base import Target
 
     Array = np.ndarray[Any, Any]
@@ -37,6 +39,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
 
     _check(target, name)
     threads, precision = threads_of(target.threads), target.precision or "f32"
+    counters = hardware_counters() if target.instrument else None  # before the engine makes threads: they count too
     start = clock()
     try:
         interpreter = engine.Interpreter(str(target.path))
@@ -66,7 +69,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
         stages=(Stage(name="load", seconds=loaded),), versions={"MNN": version("MNN")}, inputs=inputs,
         outputs=outputs, threads=threads, precision=precision,
     )  # fmt: skip
-    return MnnSession(engine, interpreter, session, opened, target, clock)
+    return MnnSession(engine, interpreter, session, opened, target, clock, counters)
 
 
 def _refused(target: Target, words: str) -> EngineError:
@@ -114,10 +117,17 @@ class MnnSession:
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what is open, and how
-        self, engine: Any, interpreter: Any, session: Any, opened: Opened, target: Target, clock: Callable[[], float]
+        self,
+        engine: Any,
+        interpreter: Any,
+        session: Any,
+        opened: Opened,
+        target: Target,
+        clock: Callable[[], float],
+        counters: HardwareCounters | None = None,
     ) -> None:
         self.opened, self._engine, self._interpreter, self._session = opened, engine, interpreter, session
-        self._clock, self._layers = clock, _by_operator(target)
+        self._clock, self._layers, self._counters = clock, _by_operator(target), counters
         self._inputs, self._outputs = interpreter.getSessionInputAll(session), interpreter.getSessionOutputAll(session)
         self._steps: list[list[tuple[str, str, float]]] = []
         self._fed: list[tuple[Any, Any, Array]] = []  # the network's tensor, ours, and the memory that ours is of
@@ -191,6 +201,7 @@ class MnnSession:
         self._steps = []
         if not steps:
             return {}
+        counts = self._counted(len(steps[-1]))
         kernels = [
             Kernel(
                 name=name,
@@ -199,10 +210,30 @@ class MnnSession:
                 provider="cpu",
                 own=kind in _OWN,
                 layers=self._layers_of(name),
+                counters=counts[place],
             )
             for place, (name, kind, _) in enumerate(steps[-1])
         ]
         return {"forward": tuple(kernels)}
+
+    def _counted(self, operators: int) -> list[dict[str, float]]:
+        """What the processor counts in each operator, in a step of its own: reading counters takes time."""
+        nothing: list[dict[str, float]] = [{} for _ in range(operators)]
+        if self._counters is None or not self._counters.descriptors:
+            return nothing
+        pieces = PieceCounts(counters=self._counters)
+
+        def before(_tensors: Any, _info: Any) -> bool:
+            pieces.begin()
+            return True
+
+        def after(_tensors: Any, _info: Any) -> bool:
+            pieces.end()
+            return True
+
+        with self._counters.counting():
+            self._alive().runSessionWithCallBackInfo(self._session, before, after)
+        return pieces.pieces if len(pieces.pieces) == operators else nothing
 
     def _layers_of(self, name: str) -> tuple[str, ...]:
         """The file's operator of that name, or the one that a layout was changed for (`conv1_raster_0`)."""
@@ -216,5 +247,7 @@ class MnnSession:
         return self._interpreter
 
     def close(self) -> None:
+        if self._counters is not None:
+            self._counters.close()
         self._inputs, self._outputs, self._fed = {}, {}, []
         self._session = self._interpreter = None

@@ -92,11 +92,17 @@ class HardwareCounters:
             yield
         finally:
             self._all(_DISABLE)
+        self.counts = self.read()
+
+    def read(self) -> dict[str, float]:
+        """What was counted since the counters were switched on, by name."""
+        found = {}
         for name, descriptor in self.descriptors.items():
             with suppress(OSError, struct.error):
                 count, wanted, counted = _READING.unpack(self.kernel.read(descriptor))
                 if counted:
-                    self.counts[name] = count * wanted / counted
+                    found[name] = count * wanted / counted
+        return found
 
     def _all(self, request: int) -> None:
         for descriptor in self.descriptors.values():
@@ -108,6 +114,22 @@ class HardwareCounters:
             with suppress(OSError):
                 self.kernel.close(descriptor)
         self.descriptors = {}
+
+
+@dataclass(slots=True, kw_only=True)
+class PieceCounts:
+    """Counts of what runs piece after piece, such as layers: `begin` before each, `end` after it, by their place."""
+
+    counters: HardwareCounters
+    pieces: list[dict[str, float]] = field(default_factory=list)
+    _mark: dict[str, float] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        self._mark = self.counters.read()
+
+    def end(self) -> None:
+        now = self.counters.read()
+        self.pieces.append({name: now[name] - self._mark[name] for name in now if name in self._mark})
 
 
 def hardware_counters(kernel: Kernel | None = None) -> HardwareCounters:

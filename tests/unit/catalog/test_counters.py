@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from inferometer.catalog.counters import PieceCounts, hardware_counters
 from inferometer.core.counters import branch_miss_share, cache_miss_share, instructions_per_cycle
 from inferometer.core.profile import Environment, Phase
 from inferometer.measure.arrays import count_steps
-from inferometer.profiler.counters import hardware_counters
+from inferometer.measure.ops import _counted
 from inferometer.report.phrases import counter_fact, counter_notes
+from inferometer.runtimes.base import Kernel
 
 ENABLE, DISABLE, RESET = 0x2400, 0x2401, 0x2403
 
@@ -18,8 +20,8 @@ ENABLE, DISABLE, RESET = 0x2400, 0x2401, 0x2403
 class FakeKernel:
     """Counts a thousand times the event's number plus one, from when it is enabled; `shared` counters took turns."""
 
-    def __init__(self, *, lacks=(), refusal=errno.ENOENT, shared=()):
-        self.lacks, self.refusal, self.shared = lacks, refusal, shared
+    def __init__(self, *, lacks=(), refusal=errno.ENOENT, shared=(), growing=False):
+        self.lacks, self.refusal, self.shared, self.growing, self.readings = lacks, refusal, shared, growing, {}
         self.log, self.closed = [], []
 
     def open(self, event):
@@ -33,7 +35,9 @@ class FakeKernel:
     def read(self, descriptor):
         event = descriptor - 10
         counted = 50 if event in self.shared else 100
-        return struct.pack("=QQQ", 1000 * (event + 1), 100, counted)
+        self.readings[event] = self.readings.get(event, 0) + 1
+        count = 100 * self.readings[event] if self.growing else 1000
+        return struct.pack("=QQQ", count * (event + 1), 100, counted)
 
     def close(self, descriptor):
         self.closed.append(descriptor)
@@ -85,6 +89,21 @@ def test_a_refusal_is_a_reason_and_no_number(refusal, words):
     assert not counted.counts
     (note,) = counter_notes(Environment(host={"counters": counted.reason}))
     assert "not measurable here" in note
+
+
+def test_layers_have_counts_of_their_own():
+    """The fake counts on with every reading: each piece has what was added in it."""
+    kernel = FakeKernel(lacks=(2, 3, 4, 5), growing=True)
+    counters, ran = hardware_counters(kernel), PieceCounts(counters=hardware_counters(kernel))
+    with counters.counting():
+        for _ in range(2):
+            ran.begin()
+            ran.end()
+    assert ran.pieces == [{"cycles": 100, "instructions": 200}] * 2
+    named = zip("ab", ran.pieces, strict=True)
+    kernels = [Kernel(name=name, kind="Conv", samples_s=(1.0,), counters=counts) for name, counts in named]
+    assert _counted(kernels) == {"cycles": 200, "instructions": 400}
+    assert _counted([*kernels, Kernel(name="c", kind="Conv", samples_s=(1.0,))]) == {}
 
 
 def test_this_machine_counts_or_says_why_not():
