@@ -47,6 +47,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     pp: int = 1,
     ep: int = 1,
     dp: int = 1,
+    threads: int | None = None,
     calibration: Calibration | None = None,
     calibrated: bool = True,
     prefill_on: str | Device | None = None,
@@ -54,10 +55,12 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
 ) -> Question:
     """Look up the model and the device by name, and make the question. An option that it would not use is refused.
 
-    `sizes` are those that a file leaves open, by its names or ours.
+    `sizes` are those that a file leaves open, by its names or ours. `threads` are the engine's on a CPU.
     """
     graph, device, parallel = model_graph(model, image=image), device_for(on), Parallel(tp=tp, pp=pp, ep=ep, dp=dp)
     options = options or Options()
+    if threads is not None:
+        options = replace(options, threads=threads)
     require_used(graph, device, parallel, options, two_machines=prefill_on is not None)
     workload = Workload(
         batch=batch,

@@ -24,6 +24,7 @@ _AXES = {
     "models": "Catalog names, files or folders.",
     "devices": "Catalog names or TOML files.",
     "runtimes": "Engines.  [default: depends on the model and device]",
+    "threads": "Threads of a CPU.  [default: one per core]",
     "weights": "Formats of the weights.  [default: the model's]",
     "activations": "Formats of the activations.  [default: the model's]",
     "kv": "Formats of the KV cache.  [default: the activations']",

@@ -5,7 +5,7 @@ It takes catalog names only, never paths.
 
 import math
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,7 +29,7 @@ from inferometer.units import format_capacity
 if TYPE_CHECKING:
     from inferometer.cost.options import Options
 
-OFFERED = ("chunk", "cached_prefix", "steps", "frame_rate")
+OFFERED = ("chunk", "cached_prefix", "steps", "frame_rate", "threads", "layout", "host_speed")
 _OPTIONS = {*OFFERED, "offload_layers", "offload_experts"}
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Size = Annotated[int, Field(ge=1, le=100_000_000)]
@@ -60,6 +60,9 @@ class PredictRequest(BaseModel):
     cached_prefix: Annotated[int, Field(ge=0, le=100_000_000)] | None = None
     steps: Count | None = None
     frame_rate: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    threads: Count | None = None
+    layout: Literal["nchw", "nhwc"] | None = None
+    host_speed: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] | None = None
     offload_layers: Annotated[int, Field(ge=0, le=10_000)] | None = None
     offload_experts: bool = False
 

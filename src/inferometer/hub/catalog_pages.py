@@ -26,7 +26,7 @@ _FORMATS = ("f32", "bf16", "f16", "f8e4m3", "i8", "q8_0", "q6_k", "q5_k", "q4_k"
 
 _ASKED = (
     "runtime", "weights", "kv", "activations", "batch", "prompt", "generate", "image", "tp", "context", "chunk",
-    "cached_prefix", "offload_layers", "steps", "frame_rate",
+    "cached_prefix", "offload_layers", "steps", "frame_rate", "threads", "layout", "host_speed",
 )  # fmt: skip
 
 

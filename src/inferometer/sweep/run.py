@@ -33,6 +33,7 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     devices: str | Device | Sequence[str | Device],
     *,
     runtimes: RuntimeEffects | str | Sequence[RuntimeEffects | str | None] | None = None,
+    threads: Counts = None,
     weights: Names = None,
     activations: Names = None,
     kv: Names = None,
@@ -63,8 +64,8 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     axes: dict[str, Any] = {
         "models": [model_graph(model) for model in _listed(models)],
         "devices": [device_for(device) for device in _listed(devices)],
-        "runtimes": runtimes, "weights": weights, "activations": activations, "kv": kv, "tp": tp, "pp": pp, "ep": ep,
-        "dp": dp, "image": image, "batch": batch, "prompt": prompt, "generate": generate, "context": context,
+        "runtimes": runtimes, "threads": threads, "weights": weights, "activations": activations, "kv": kv, "tp": tp,
+        "pp": pp, "ep": ep, "dp": dp, "image": image, "batch": batch, "prompt": prompt, "generate": generate, "context": context,
     }  # fmt: skip
     study = study_of(
         axes,

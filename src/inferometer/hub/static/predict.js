@@ -9,8 +9,9 @@ const STEPS = [...new Set(SIZES)];
 const POWERS = Array.from({ length: 13 }, (_, place) => 2 ** place);
 const SIDES = [32, 64, 96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 480, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1152, 1280, 1408, 1536, 1664, 1792, 1920, 2048];
 const SLIDERS = { batch: POWERS, prompt: STEPS, generate: STEPS, image: SIDES, tp: POWERS.slice(0, 5) };
-const WORDS = ["runtime", "weights", "kv", "activations"];
-const NUMBERS = ["context", "chunk", "cached_prefix", "offload_layers", "steps", "frame_rate"];
+const WORDS = ["runtime", "weights", "kv", "activations", "layout"];
+const NUMBERS = ["context", "chunk", "cached_prefix", "offload_layers", "steps", "frame_rate", "threads", "host_speed"];
+const REAL = new Set(["frame_rate", "host_speed"]); // the others are whole
 const DEFAULTS = { batch: 1, prompt: 512, generate: 128, tp: 1 };
 const chosen = new Set(data.chosen);
 let turn = 0;
@@ -28,7 +29,7 @@ function question() {
   const asked = { model: byId("model").value.trim(), devices: [...chosen] };
   for (const name of [...Object.keys(SLIDERS), ...NUMBERS]) {
     const value = Number(byId(name).value);
-    if (offered(name) && byId(name).value !== "" && Number.isFinite(value)) asked[name] = name === "frame_rate" ? value : Math.round(value);
+    if (offered(name) && byId(name).value !== "" && Number.isFinite(value)) asked[name] = REAL.has(name) ? value : Math.round(value);
   }
   for (const name of WORDS) if (offered(name) && byId(name).value) asked[name] = byId(name).value;
   return asked;
@@ -48,7 +49,7 @@ async function fit() {
   if (!answer || !answer.ok) return;
   const found = await answer.json();
   const shown = { ...found.sizes, kv: found.kv, offload_layers: found.kv };
-  for (const name of ["chunk", "cached_prefix", "steps", "frame_rate"]) shown[name] = found.options.includes(name);
+  for (const name of ["chunk", "cached_prefix", "steps", "frame_rate", "threads", "layout", "host_speed"]) shown[name] = found.options.includes(name);
   for (const label of document.querySelectorAll("[data-control]")) label.hidden = shown[label.dataset.control] === false;
   if (found.sizes.image && byId("image").value === "" && found.defaults.image) put("image", found.defaults.image);
   const kept = byId("runtime").value || data.asked.runtime || "";
@@ -143,7 +144,7 @@ function start() {
     byId(name).addEventListener("input", () => { slider.value = nearest(values, Number(byId(name).value) || 1); });
   }
   for (const name of [...WORDS, ...NUMBERS]) if (data.asked[name]) byId(name).value = data.asked[name];
-  if (["kv", "activations", ...NUMBERS].some((name) => data.asked[name])) document.querySelector(".more-controls").open = true;
+  if (["kv", "activations", "layout", ...NUMBERS].some((name) => data.asked[name])) document.querySelector(".more-controls").open = true;
   const known = new Set(data.devices.map((device) => device.name));
   const add = () => { const name = byId("device").value.trim(); if (known.has(name)) { chosen.add(name); byId("device").value = ""; fit().then(ask); } };
   byId("device").addEventListener("input", add);
