@@ -78,7 +78,7 @@ STATE = State(
 )
 # One second later on a quiet machine: sixteen idle CPU seconds have passed.
 LATER = replace(COUNTERS, cpu=CpuTime(busy_s=100.1, idle_s=915.9, steal_s=0.0))
-QUIET = Readings(host=QUIET_HOST, before=COUNTERS, after=LATER, elapsed_s=1.0, state=STATE, pid=9)
+QUIET = Readings(host=QUIET_HOST, before=COUNTERS, after=LATER, elapsed_s=1.0, state=STATE, pid=9, call_s=1.6e-6)
 
 
 def after(**changes: Any) -> Readings:

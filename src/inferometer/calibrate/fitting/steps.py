@@ -152,15 +152,19 @@ def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
         launches=launches,
         queued=queued,
         workload=workload,
-        least={} if best is None else _parts(best, sizes, phase)[0],
+        least={} if best is None else _parts(best, sizes, phase, at_best=True)[0],
     )
 
 
-def _parts(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[dict[str, float], float]:
-    """Seconds by class, and the number of kernels."""
+def _parts(
+    plan: Plan, sizes: Mapping[str, Any], phase: str, *, at_best: bool = False
+) -> tuple[dict[str, float], float]:
+    """Seconds by class, and the number of kernels. `at_best` ops without a table take no less than their floor."""
     step = plan.step(sizes, phase)
     priced, counts, path = step.priced, step.counts, plan.prepared.effects.attention
     longest = np.maximum(priced.compute_s, priced.memory_s)
+    if at_best:
+        longest = np.where(step.rates.tabled, longest, np.broadcast_to(priced.floor_s, longest.shape))
     apart = plan.calibration is not None and plan.calibration.table(FUSED) is not None
     parts: dict[str, float] = {}
     launches = 0.0
