@@ -40,7 +40,8 @@ _SHORTEST = 0.1  # … and of all steps, as an upper bound to start from
 _BUSY = 0.7  # of a step that the device works: if it is less, the step may wait for its host
 _FAR = 2.0  # in units of noise: larger errors pull no harder
 _STRAY = 2.33  # in units of freedom: 98 in 100 factors are nearer; one further off explains something not modelled
-_MINOR = 0.15  # of the steps that have it: a class of less that strays took the blame for others, and is dropped
+_MINOR = 0.15  # of the ops of steps that have it: a class of less that strays took the blame for others, and is dropped
+_WORSE = 1.1  # times what ops alone are off by: a fit that is further off for left-out models is not kept
 # Probes give attention a mask that a fused kernel takes; transformers' encoders go down the unfused path. What the
 # probes take says nothing of it: the factor explains them, and is not kept.
 _OTHERWISE = frozenset({"attention.padded"})
@@ -352,8 +353,8 @@ def _minor(steps: Sequence[WholeStep], moved: Mapping[str, float]) -> frozenset[
 
 
 def _share(steps: Sequence[WholeStep], name: str) -> float:
-    """What a class takes of the steps that have it, at the median."""
-    shares = [step.parts[name] / step.seconds for step in steps if step.parts.get(name)]
+    """What a class takes of the ops of the steps that have it, at the median."""
+    shares = [step.parts[name] / sum(step.parts.values()) for step in steps if step.parts.get(name)]
     return float(np.median(shares)) if shares else 0.0
 
 
@@ -382,7 +383,7 @@ def _left(
             now[step.phase].append(error)
             then[step.phase].append(_error(step, (base or _NOTHING).factors, start))
     if base is None:
-        worse = (phase for phase in now if _wide(now[phase]) > _wide(then[phase]))
+        worse = (phase for phase in now if _wide(now[phase]) > _WORSE * _wide(then[phase]))
         return tuple(dict.fromkeys((*left, *worse)))
     no_better = [
         phase
