@@ -73,9 +73,7 @@ def journal_points(folder: Path, runtime: str, dtype: str) -> tuple[OpPoint, ...
 def with_steps(subject: CalibrationSubject, there: Calibration, steps: tuple[StepPoint, ...]) -> Calibration:
     """A calibration with its tables as they are, and everything that comes from whole steps fitted anew."""
     alone = {
-        name.removeprefix("alone."): value.value
-        for name, value in there.overheads.items()
-        if name.startswith("alone.")
+        name.removeprefix("alone."): value.value for name, value in there.overheads.items() if name.startswith("alone.")
     }
     kept = {name: value for name, value in there.residuals.items() if not name.startswith("step") and name != "host"}
     said = {alone_note(phase) for phase in ("prefill", "decode", "forward")}

@@ -124,7 +124,8 @@ def command(
         return ask(
             model, on=device, runtime=runtime, weights=stored, activations=activations, kv=kv, batch=batch,
             prompt=prompt, generate=generate, context=context, image=image, sizes=given_sizes, tp=tp, pp=pp, ep=ep,
-            dp=dp, threads=threads, calibration=calibration, calibrated=not priors, prefill_on=prefill_on, options=options,
+            dp=dp, threads=threads, calibration=calibration, calibrated=not priors, prefill_on=prefill_on,
+            options=options,
         )  # fmt: skip
 
     cases: list[Case] = list(product(models, devices, weights or (None,)))

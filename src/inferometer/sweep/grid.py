@@ -100,8 +100,8 @@ class Chunk:
 class Study:
     """A whole sweep. Every choice that a prediction leaves open is made in it: it is the same in any process.
 
-    `questions` are models × devices × runtimes × threads, their formats and sizes left open. `chosen` says, for each of those and
-    each of the formats, which of the `calibrations` answers it; None: none does.
+    `questions` are models × devices × runtimes × threads, their formats and sizes left open. `chosen` says, for each
+    of those and each of the formats, which of the `calibrations` answers it; None: none does.
     """
 
     questions: tuple[Question, ...]

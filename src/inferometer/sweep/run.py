@@ -65,7 +65,8 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
         "models": [model_graph(model, image=_first(image)) for model in _listed(models)],
         "devices": [device_for(device) for device in _listed(devices)],
         "runtimes": runtimes, "threads": threads, "weights": weights, "activations": activations, "kv": kv, "tp": tp,
-        "pp": pp, "ep": ep, "dp": dp, "image": image, "batch": batch, "prompt": prompt, "generate": generate, "context": context,
+        "pp": pp, "ep": ep, "dp": dp, "image": image, "batch": batch, "prompt": prompt, "generate": generate,
+        "context": context,
     }  # fmt: skip
     study = study_of(
         axes,

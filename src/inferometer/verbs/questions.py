@@ -50,9 +50,9 @@ def predict(  # noqa: PLR0913 - everything a prediction depends on
     """How fast a model will run on a device: `predict("llama-3.2-1b", on="nvidia-h200", prompt=2048, generate=128)`.
 
     `model` is a catalog name, a path or a Graph; `on` is a catalog name, a TOML file or a Device. `sizes` are those
-    that a file leaves open, such as `{"height": 48, "width": 320}`. With `context` the
-    decode phase is a single step with that many tokens in the cache. `threads` are the engine's on a CPU. `calibration` replaces the newest one that fits;
-    `calibrated=False` uses none. `prefill_on` reads the prompt on another device. `options` has the rest: chunked
+    that a file leaves open, such as `{"height": 48, "width": 320}`. With `context` the decode phase is a single step
+    with that many tokens in the cache. `threads` are the engine's on a CPU. `calibration` replaces the newest one that
+    fits; `calibrated=False` uses none. `prefill_on` reads the prompt on another device. `options` has the rest: chunked
     prefill, a cached prefix, offloading, speculative decoding, prices, a battery.
     """
     return ask(

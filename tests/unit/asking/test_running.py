@@ -1,4 +1,4 @@
-"""Threads of a CPU, the layout of images, the host of a GPU: known and used, or refused; the same through every door."""
+"""Threads of a CPU, the layout of images, the host of a GPU: used or refused, and the same through every door."""
 
 import json
 from dataclasses import replace

@@ -333,9 +333,7 @@ def _without(factors: Mapping[str, float], dropped: frozenset[str], base: StepBa
     return {name: factor for name, factor in factors.items() if name not in dropped} | before
 
 
-def _moved(
-    steps: Sequence[WholeStep], factors: Mapping[str, float], base: StepBase | None
-) -> dict[str, float]:
+def _moved(steps: Sequence[WholeStep], factors: Mapping[str, float], base: StepBase | None) -> dict[str, float]:
     """How far each factor has gone from where it started, no further than the bounds of its ops let it."""
     before = (base or _NOTHING).factors
     return {name: _felt(steps, name, factor) / before.get(name, 1.0) for name, factor in factors.items()}

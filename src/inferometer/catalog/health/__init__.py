@@ -50,7 +50,7 @@ class Overall:
     reservations: tuple[str, ...]
 
 
-def take(
+def take(  # noqa: PLR0913 - what is read, and with which clocks
     machine: Machine,
     host: Host,
     *,

@@ -24,7 +24,9 @@ def host_speed_of(options: Options, calibration: Calibration | None) -> float:
     if options.host_call_s is None:
         return 1.0
     if calibration is None or calibration.host_call_s is None:
-        what = "priors come from" if calibration is None else f"the calibration of {calibration.created[:10]} was made on"
+        what = (
+            "priors come from" if calibration is None else f"the calibration of {calibration.created[:10]} was made on"
+        )
         raise DomainError(
             f"How fast the host is that {what} was not recorded, so one of "
             f"{format_quantity(options.host_call_s, 's', digits=3)} a call cannot be compared with it.",
