@@ -7,8 +7,8 @@ benchmarks/kernel_journal.py measured. Of a kernel only its name and its seconds
 counted anew, so a journal outlives changes of the cost model. Matrix products are the same kernels in every runtime:
 a runtime whose journal lacks them has those of torch-graph.
 
-With --keep-tables the tables of the calibrations that are there stay, which the same points would give again, and only
-the whole steps are fitted anew: seconds in place of minutes, after a change of how steps are fitted.
+With --keep-tables the tables of the calibrations that are there stay as they are, and only the whole steps are fitted
+anew: seconds in place of minutes, after a change of how steps are fitted.
 """
 
 from __future__ import annotations

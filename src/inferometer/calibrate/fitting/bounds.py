@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.cost.work.classes import FUSED
+from inferometer.cost.work.classes import FUSED, PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +74,9 @@ def _made(calibration: Calibration, name: str) -> bool:
 
 def _has_forms(calibration: Calibration, name: str) -> bool:
     return any(
-        table.op_class.startswith(f"{name}.") and table.op_class != FUSED and not _made(calibration, table.op_class)
+        table.op_class.startswith(f"{name}.")
+        and table.op_class not in {FUSED, PLAIN}
+        and not _made(calibration, table.op_class)
         for table in calibration.tables
     )
 

@@ -21,7 +21,7 @@ from inferometer.calibrate.fitting.base import READING_SPREAD, beyond_chance, cl
 from inferometer.calibrate.fitting.bounds import least_seconds
 from inferometer.calibrate.fitting.fit import residual_spread
 from inferometer.core.device import Sourced
-from inferometer.cost.work.classes import FREE, FUSED, attention_path, class_path, form_of
+from inferometer.cost.work.classes import FREE, FUSED, PLAIN, attention_path, class_path, form_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -170,7 +170,7 @@ def _parts(
     longest = np.maximum(priced.compute_s, priced.memory_s)
     if at_best:
         longest = np.where(step.rates.tabled, longest, np.broadcast_to(priced.floor_s, longest.shape))
-    apart = plan.calibration is not None and plan.calibration.table(FUSED) is not None
+    apart = plan.calibration is not None and any(plan.calibration.table(name) for name in (FUSED, PLAIN))
     parts: dict[str, float] = {}
     launches = 0.0
     for number, row in enumerate(plan.prepared.rows):
