@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferometer.asking.ask import model_graph
+from inferometer.asking.ask import graphs_named
 from inferometer.catalog import device as device_named
 from inferometer.catalog.detect.identity import this_machine
 from inferometer.catalog.files import row_named
@@ -33,7 +33,7 @@ def graph_behind(profile: Profile, *, files: bool) -> tuple[Graph | None, str | 
     graphs, problems = [], []
     for place in sources:
         try:
-            graphs.append(model_graph(place))
+            graphs += graphs_named(place)
         except InferometerError as error:
             problems.append(str(error))
     if not graphs:

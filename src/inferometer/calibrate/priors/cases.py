@@ -31,6 +31,7 @@ from inferometer.cost.price.class_figures import with_class_figures
 from inferometer.cost.price.deviations import PLACE, effect_key, fitted_class, standing_of
 from inferometer.cost.price.likeness import features_of
 from inferometer.cost.price.plan import plan_of
+from inferometer.cost.price.variants import threads_variant, with_threads
 from inferometer.cost.ready import make_prepared
 from inferometer.cost.request import completed
 from inferometer.cost.work.classes import FREE
@@ -248,17 +249,10 @@ def variants_of(row: PublishedMeasurement) -> tuple[str, ...]:
     stated = {f"{name}={row.settings[name]}" for name in _VARIANTS if name in row.settings} - _USUAL
     threads = row.settings.get("threads")
     if threads is not None and row.unit == "cpu":
-        stated.add(f"threads={_threads(int(threads))}")
+        stated.add(threads_variant(int(threads)))
     if row.quantity == "stream":
         stated.add("stream" if (row.batch or 1) == 1 else "stream of batches")
     return tuple(sorted(stated))
-
-
-def _threads(count: int) -> str:
-    """The number of threads, roughly: what is lost between them grows with each doubling."""
-    return next(
-        (f"{most // 2 + 1}-{most}" if most > 2 else str(most) for most in (1, 2, 4, 8, 16) if count <= most), "17+"
-    )
 
 
 def has_device(row: PublishedMeasurement) -> bool:
@@ -293,18 +287,4 @@ def _as_run(
     groups = device.core_groups
     if powersave == "1" and len(groups) > 1:  # ncnn: 0 all cores, 1 the small ones, 2 the big ones
         groups = groups[-1:]
-    limited = replace(device, core_groups=groups)
-    peaks = {
-        key: replace(peak, value=max(_evenly(limited, key, int(threads)), 1e6)) for key, peak in device.peaks.items()
-    }
-    return replace(device, peaks=peaks)
-
-
-def _evenly(device: Device, key: str, threads: int) -> float:
-    """Operations per second of threads that get even shares of the work: each waits for the slowest core in use."""
-    left, slowest, used = threads, float("inf"), 0
-    for group in device.core_groups:
-        if left > 0 and group.count and group.peak(key, 1) > 0:
-            taken = min(left, group.count)
-            slowest, used, left = min(slowest, group.peak(key, 1)), used + taken, left - taken
-    return device.peak_of_threads(key, threads) if not used else min(used * slowest, device.peak(key).value)
+    return with_threads(replace(device, core_groups=groups), int(threads))
