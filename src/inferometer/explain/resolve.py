@@ -30,7 +30,8 @@ def graph_behind(profile: Profile, *, files: bool) -> tuple[Graph | None, str | 
     sources = [source] if files and source and Path(source).exists() else []
     if row_named("models", name) is not None or is_shipped(name):
         sources.append(name)
-    graphs, problems = [], []
+    graphs: list[Graph] = []
+    problems = []
     for place in sources:
         try:
             graphs += graphs_named(place)
