@@ -17,8 +17,9 @@ from inferometer.cli.options import (
     print_table,
     print_text,
 )
-from inferometer.cli.prediction_options import options_from, prediction_options, taken
+from inferometer.cli.prediction_options import prediction_options, taken
 from inferometer.errors import DomainError, InferometerError
+from inferometer.verbs.prediction_flags import options_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,11 @@ import click
 
 from inferometer.cli.options import format_option, parse_sizes, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import options_from, prediction_options, taken
+from inferometer.cli.prediction_options import prediction_options, taken
 from inferometer.cli.progress import bar, progress_line
 from inferometer.errors import DomainError, FormatError
 from inferometer.units import counted, format_quantity
+from inferometer.verbs.prediction_flags import options_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -31,7 +31,7 @@ def graph_behind(profile: Profile, *, files: bool) -> tuple[Graph | None, str | 
     if row_named("models", name) is not None or is_shipped(name):
         sources.append(name)
     graphs: list[Graph] = []
-    problems = []
+    problems: list[str] = []
     for place in sources:
         try:
             graphs += graphs_named(place)

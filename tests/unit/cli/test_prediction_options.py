@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 import inferometer as im
 from inferometer.cli.predict import command as predict_command
-from inferometer.cli.prediction_options import FLAGS, options_from
 from inferometer.cli.run import cli
 from inferometer.cli.sweep import command as sweep_command
 from inferometer.core.codec import decode
@@ -22,6 +21,7 @@ from inferometer.core.graph import Graph
 from inferometer.core.profile import Profile
 from inferometer.cost import options as cost_options
 from inferometer.cost.options import Options
+from inferometer.verbs.prediction_flags import FLAGS, options_from
 
 LLAMA = ("llama-3.2-1b", "--on", "nvidia-l4", "--prompt", "64", "--generate", "8")
 RESNET = ("resnet50", "--on", "nvidia-t4")

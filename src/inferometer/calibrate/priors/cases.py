@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.asking.ask import model_graph
+from inferometer.atlas.devices import device_meant
 from inferometer.atlas.names import same_models
 from inferometer.calibrate.priors.stack import Case
 from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import known_engine
 from inferometer.catalog.networks import network_named
+from inferometer.core.device import UNITS
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
 from inferometer.core.workload import Precision, Workload
@@ -102,7 +104,7 @@ def _not_asked(row: PublishedMeasurement) -> str | None:
         (row.part is not None and "/" not in (row.model or ""), "forward of a part that has no graph here"),
         (row.count != 1, "more than one device"),
         (row.model is None, f"the model {row.model_published} has no graph here"),
-        (row.device is None, f"the device {row.device_published} is not in the catalog"),
+        (not has_device(row), f"the device {row.device_published} is not in the catalog"),
         (not is_described(row.engine), no_engine(row)),
         (not (row.weights or row.activations), "no number format is stated"),
     )
@@ -253,14 +255,33 @@ def variants_of(row: PublishedMeasurement) -> tuple[str, ...]:
     return tuple(sorted(stated))
 
 
+def has_device(row: PublishedMeasurement) -> bool:
+    """Whether its device is a row of the catalog, or is described by its name: `M1 7-Core GPU`."""
+    return row.device is not None or _described(*_words_of(row)) is not None
+
+
 def device_as_run(row: PublishedMeasurement) -> Device:
     """The device with the cores that ran: so many threads, the small cores alone, or the big ones."""
-    return _as_run(row.device or "", row.settings.get("threads"), row.settings.get("powersave"))
+    described = None if row.device is not None else _words_of(row)
+    return _as_run(row.device, described, row.settings.get("threads"), row.settings.get("powersave"))
+
+
+def _words_of(row: PublishedMeasurement) -> tuple[str, str | None]:
+    return row.device_spelling or row.device_published, row.unit
 
 
 @cache
-def _as_run(name: str, threads: str | None, powersave: str | None) -> Device:
-    device, _ = with_class_figures(device_named(name))
+def _described(spelling: str, unit: str | None) -> Device | None:
+    meant = device_meant(spelling, unit) if unit in UNITS else None
+    return None if isinstance(meant, str) else meant
+
+
+@cache
+def _as_run(
+    name: str | None, described: tuple[str, str | None] | None, threads: str | None, powersave: str | None
+) -> Device:
+    made = None if described is None else _described(*described)
+    device, _ = with_class_figures(made or device_named(name or ""))
     if device.unit != "cpu" or threads is None:
         return device
     groups = device.core_groups
