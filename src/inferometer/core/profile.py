@@ -10,6 +10,7 @@ from typing import Any, Literal
 from inferometer.core.device import Device, Origin, Sourced
 from inferometer.core.estimate import Bound
 from inferometer.core.finding import Finding
+from inferometer.core.framed import Framed
 from inferometer.core.frozen import frozen
 from inferometer.core.machine import MachineFacts
 from inferometer.core.served import Served
@@ -265,7 +266,7 @@ _SHOWN = {"tpot_s": "a token", "latency_s": "a pass", "e2e_s": "a request"}
 
 
 @frozen
-class Profile:
+class Profile(Framed):
     """A prediction or a measurement, in the same shape: phases with their ops, a summary, the environment.
 
     In a notebook it shows itself as tables with bars; `to_pandas` and `to_polars` have a row an op.
@@ -306,14 +307,6 @@ class Profile:
         """One row an op, in the order of execution, its phase first: lists by name, None where nothing is known."""
         columns: dict[str, Any] = late("inferometer.report.frames", "profile_columns")(self)
         return columns
-
-    def to_pandas(self) -> Any:
-        """The same columns as a `pandas.DataFrame`."""
-        return late("inferometer.report.frames", "pandas_frame")(self)
-
-    def to_polars(self) -> Any:
-        """The same columns as a `polars.DataFrame`."""
-        return late("inferometer.report.frames", "polars_frame")(self)
 
     def _repr_html_(self) -> str:
         return str(late("inferometer.report.notebook", "profile_html")(self))

@@ -76,8 +76,8 @@ def form_of(op: Op) -> str | None:
     if name == "vector":
         return f"vector.{op.get('norm', op.kind)}"
     strided = any(stride > 1 for stride in op.get("strides", ()))
-    if name == "depthwise":
-        return "depthwise.strided" if strided else None
+    if name == "depthwise":  # engines have a kernel for windows of three, one step apart
+        return "depthwise.strided" if strided else "depthwise.three" if set(op["kernel"]) == {3} else None
     return f"convolution.{_kernel_of(op, strided=strided)}" if name == "convolution" else None
 
 
