@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ _AXES = {
     "models": "Catalog names, files or folders.",
     "devices": "Catalog names or TOML files.",
     "runtimes": "Engines.  [default: depends on the model and device]",
+    "threads": "Threads of a CPU.  [default: one per core]",
     "weights": "Formats of the weights.  [default: the model's]",
     "activations": "Formats of the activations.  [default: the model's]",
     "kv": "Formats of the KV cache.  [default: the activations']",
@@ -195,7 +197,10 @@ def _study(spec: "Spec", given: dict[str, str | None]) -> "Study":
 
     lists = {name: parse_axis(name, text) for name, text in given.items() if text is not None}
     axes: dict[str, Any] = {**spec.axes, **lists}
-    finders: dict[str, Callable[[Any], Any]] = {"models": model_graph, "devices": device_for}
+    sides = [side for side in axes.get("image") or () if side is not None]
+    finders: dict[str, Callable[[Any], Any]] = {
+        "models": partial(model_graph, image=sides[0] if sides else None), "devices": device_for,
+    }  # fmt: skip
     for name, find in finders.items():
         if isinstance(axes.get(name), list):
             axes[name] = [find(entry) if isinstance(entry, str) else entry for entry in axes[name]]

@@ -73,6 +73,7 @@ class OpTime:
     kernel: str | None = None  # the engine's name for it
     provider: str | None = None  # the engine's name for where it ran
     device_s: float | None = None  # on the device's own clock; `time_s` is then the larger of host and device
+    counters: Mapping[str, float] = field(default_factory=dict)  # the processor's counts in `time_s`: core/counters.py
 
 
 COUNTED = 0.95  # of a phase: where less of it has known work, it is not compared with its floor
@@ -104,6 +105,7 @@ class Phase:
     # They overlap, so they are not parts of the time.
     streams: Mapping[str, float] = field(default_factory=dict)
     repeats: float | None = None  # how often a request runs it, where its name and the workload do not tell
+    counters: Mapping[str, float] = field(default_factory=dict)  # the processor's counts in `time_s`: core/counters.py
 
     @property
     def counted(self) -> float:

@@ -44,7 +44,7 @@ _TAKEN: dict[Takes, Any] = {
 _Flags: Any = create_model("_Flags", **{name: _TAKEN[flag.takes] for name, flag in FLAGS.items()})
 _WORKLOAD = {
     "runtime", "weights", "activations", "kv", "batch", "prompt", "generate", "context", "image", "tp", "pp", "ep",
-    "dp",
+    "dp", "threads",
 }  # fmt: skip
 
 
@@ -67,6 +67,7 @@ class PredictRequest(_Flags):  # type: ignore[misc] # made from the table of the
     pp: Count = 1
     ep: Count = 1
     dp: Count = 1
+    threads: Count | None = None
     prefill_on: Name | None = None
     priors: bool = False
     users: Annotated[int, Field(ge=1, le=1_000_000)] | None = None

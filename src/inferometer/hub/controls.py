@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.applicable import SIZES
 from inferometer.asking.ask import model_graph
+from inferometer.asking.running import has_images
 from inferometer.catalog.engines import engine, ranked_engines
 from inferometer.core.dtype import is_gguf_block
 from inferometer.core.graph import is_generative
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inferometer.core.engine import EngineDescriptor
+    from inferometer.core.graph import Graph
 
 # One of each that the page offers, to see whether the model would use it.
 _TRIED = Options(chunk=64, cached_prefix=16, steps=2, frame_rate=30.0, host=HostCosts(sampling_s=1e-6))
@@ -42,6 +44,7 @@ def controls_of(model: str, devices: Sequence[str], weights: str | None = None) 
         refused |= {field for option in found for field in _BELONG.get(option, {option})}
         if not graph.symbols.issuperset(_DENOISED):
             refused.add("steps")  # it would count, as of any model that is run several times, but nobody asks it
+        refused |= _of_no_device(graph, {device.unit for device in chosen})
     names = [name for device in chosen for name in ranked_engines(device, makes_tokens=makes_tokens)]
     able = [each for each in map(engine, dict.fromkeys(names)) if _runs(each, weights, makes_tokens=makes_tokens)]
     defaults = graph.metadata.get("default_sizes", {})
@@ -52,6 +55,12 @@ def controls_of(model: str, devices: Sequence[str], weights: str | None = None) 
         "options": [name for name in FIELDS if name not in refused],
         "runtimes": [{"name": each.name, "title": each.title} for each in able],
     }
+
+
+def _of_no_device(graph: Graph, units: set[str]) -> set[str]:
+    """Settings of a run that mean nothing on any of the devices; each answer says where one means nothing on one."""
+    needs = {"threads": "cpu" in units, "host_speed": "gpu" in units, "layout": "gpu" in units and has_images(graph)}
+    return {name for name, used in needs.items() if not used}
 
 
 def _runs(descriptor: EngineDescriptor, weights: str | None, *, makes_tokens: bool) -> bool:

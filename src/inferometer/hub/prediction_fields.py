@@ -16,6 +16,7 @@ _BESIDE = {
     "pp": Flag("whole", "N", "Pipeline parallelism: devices that split the layers.", "Several devices"),
     "ep": Flag("whole", "N", "Expert parallelism: devices that split the experts.", "Several devices"),
     "dp": Flag("whole", "N", "Data parallelism: replicas of the model.", "Several devices"),
+    "threads": Flag("whole", "N", "Threads of a CPU.  [default: one per core]", "Host and memory"),
     "priors": Flag("switch", "", "Ignore calibrations: use the datasheet and class priors.", "Host and memory"),
 }  # fmt: skip
 FIELDS = {**_BESIDE, **FLAGS}

@@ -146,9 +146,7 @@ def _machine_rows(machine: MachineFacts | None) -> Iterable[tuple[str, Any]]:
 
 def _is_series(value: Any) -> bool:
     """Readings over time, which a chart shows and nobody reads."""
-    return (
-        isinstance(value, list | tuple) and len(value) > _FEW and all(isinstance(one, int | float) for one in value)
-    )
+    return isinstance(value, list | tuple) and len(value) > _FEW and all(isinstance(one, int | float) for one in value)
 
 
 def environment_text(value: Any) -> str:

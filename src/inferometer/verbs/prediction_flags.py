@@ -69,12 +69,19 @@ FLAGS: dict[str, Flag] = {
     "battery_efficiency": Flag(
         "share", "SHARE", "Share of the battery's energy that reaches the device.  [default: 1]", _ENERGY
     ),
+    "layout": Flag("text", "LAYOUT", "Of images: nchw or nhwc.  [default: nchw]", _HOST),
+    "host_speed": Flag(
+        "text",
+        "X|TIME",
+        "Speed of the host that starts kernels: over the one calibrated (0.8), or as doctor reads it (1.6us).",
+        _HOST,
+    ),
     "frame_rate": Flag("number", "X", "Frames a second: does the model keep up, and what is left of a frame.", _ENERGY),
 }
 # Flags whose names and values are those of the options.
 _SAME_NAME = frozenset({
     "chunk", "cached_prefix", "micro_batches", "imbalance", "overlap", "sequence_parallel", "steps", "frame_rate",
-    "engine_version",
+    "engine_version", "layout",
 })  # fmt: skip
 
 
@@ -89,6 +96,8 @@ def options_from(flags: Flags, base: Options | None = None) -> Options:
         changed["link"] = link(flags["link"])
     if "storage" in flags:
         changed["storage_bytes_per_s"] = _quantity(flags, "storage", "B/s")
+    if "host_speed" in flags:
+        changed |= _host_speed(flags)
     if "override" in flags:
         changed["overrides"] = {**found.overrides, **_overrides(flags["override"])}
     return replace(
@@ -110,6 +119,14 @@ def _quantity(flags: Flags, name: str, unit: str) -> float:
         return parse_quantity(flags[name], unit)
     except UnitError as error:
         raise DomainError(f"--{name.replace('_', '-')}: {error.message}", remedy=error.remedy) from None
+
+
+def _host_speed(flags: Flags) -> dict[str, float | None]:
+    """A bare number is a ratio of speeds, a time is what `doctor` reads."""
+    try:
+        return {"host_speed": float(flags["host_speed"]), "host_call_s": None}
+    except ValueError:
+        return {"host_speed": None, "host_call_s": _quantity(flags, "host_speed", "s")}
 
 
 def _overrides(assignments: tuple[str, ...]) -> dict[str, str]:
