@@ -3,8 +3,10 @@
 `python benchmarks/llamacpp_served.py --measure FILE.jsonl` makes SmolLM2-135M with random weights (q4_0), serves it
 with xllamacpp in a process of its own, sends it requests one at a time, below and past its knee with the client of
 `inferometer load`, and adds a round to the file. It needs a quiet machine: threads of llama.cpp wait for each other by
-spinning, and beside other work a token took ten times as long. `--replay FILE.jsonl --device NAME [--calibration FILE]` puts the very
-requests of all rounds into the simulator. The step's times are those of the calibration alone.
+spinning, and beside other work a token took ten times as long.
+
+`--replay FILE.jsonl --device NAME [--calibration FILE]` puts the very requests of all rounds into the simulator. The
+step's times are those of the calibration alone.
 
 A machine that others use is slower than it was when it was calibrated. So beside the plain error stands the error with
 every step of a round stretched by what its requests of one at a time were slower than simulated ("at its pace"): that
