@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
-from inferometer.cli.prediction_options import options_from
 from inferometer.cli.progress import progress_line
 from inferometer.errors import GateError
+from inferometer.verbs.prediction_flags import options_from
 
 if TYPE_CHECKING:
     from inferometer.cost.options import Options
