@@ -1,12 +1,16 @@
 """A real llama.cpp server under load beside its simulation, on this machine after `inferometer calibrate`.
 
-`python benchmarks/llamacpp_served.py --device NAME [--calibration FILE] [--out FILE]` makes SmolLM2-135M with random
-weights (q4_0), serves it with xllamacpp in a process of its own, loads it below and past its knee with `inferometer
-load`'s client, and replays the very requests in the simulator. The step's times are those of the calibration alone.
+`python benchmarks/llamacpp_served.py --measure FILE.jsonl` makes SmolLM2-135M with random weights (q4_0), serves it
+with xllamacpp in a process of its own, sends it requests one at a time, below and past its knee with the client of
+`inferometer load`, and adds a round to the file. It needs a quiet machine: threads of llama.cpp wait for each other by
+spinning, and beside other work a token took ten times as long.
 
-A machine that others use is slower than it was when it was calibrated. So one request at a time is measured first, and
-beside the plain error stands the error with every step stretched by what those requests were slower than simulated
-("at its pace"): that one is about the rules and the batching, the plain one about everything.
+`--replay FILE.jsonl --device NAME [--calibration FILE]` puts the very requests of all rounds into the simulator. The
+step's times are those of the calibration alone.
+
+A machine that others use is slower than it was when it was calibrated. So beside the plain error stands the error with
+every step of a round stretched by what its requests of one at a time were slower than simulated ("at its pace"): that
+one is about rules and batching, the plain one about everything.
 """
 
 import argparse
@@ -107,88 +111,80 @@ def simulated(question, rows, pace):
 
 def times_of(rows):
     due, first, last, tokens = (np.array(rows[name], float) for name in ("due_s", "first_s", "last_s", "output_tokens"))
-    return {"TTFT": first - due, "TPOT": (last - first) / np.maximum(tokens - 1, 1)}
+    return {"TTFT": first - due, "TPOT": (last - first) / np.maximum(tokens - 1, 1), "E2E": last - due}
 
 
-def statistics(rows):
-    return {
-        f"{metric} {name}": float(np.quantile(times, share))
-        for metric, times in times_of(rows).items()
-        for name, share in (("p50", 0.5), ("p95", 0.95))
-    }
-
-
-def compared(url, question, rates, seconds):
-    """Each load with what was measured and simulated. The first, one at a time, gives the pace."""
-    print("one at a time", file=sys.stderr)
-    alone = measured(url, LoadStep(concurrency=1), seconds / 2, 1)
-    plain = simulated(question, alone, 1.0)
-    real, told = statistics(alone), statistics(plain)
-    whole = {
-        name: sum(np.array(rows["last_s"]) - np.array(rows["due_s"]))
-        for name, rows in (("real", alone), ("told", plain))
-    }
-    pace = whole["real"] / whole["told"]
-    levels = [{"load": "1 at once", "requests": len(alone["due_s"]), "measured": real, "simulated": told}]
-    for number, rate in enumerate(rates):
-        print(f"{rate} requests/s", file=sys.stderr)
-        rows = measured(url, LoadStep(arrivals=Arrivals(rate_per_s=rate)), seconds, 2 + number)
-        levels.append({
-            "load": f"{rate}/s", "requests": len(rows["due_s"]), "machine_load": os.getloadavg()[0],
-            "measured": statistics(rows), "simulated": statistics(simulated(question, rows, 1.0)),
-            "at_its_pace": statistics(simulated(question, rows, pace)), "rows": rows,
-        })  # fmt: skip
-    levels[0]["rows"] = alone
-    return pace, levels
-
-
-def main():
-    options = argparse.ArgumentParser()
-    options.add_argument("--device", required=True)
-    options.add_argument("--calibration", type=Path)
-    options.add_argument("--threads", type=int, default=psutil.cpu_count(logical=False))
-    options.add_argument("--rates", default="0.8,2.5")
-    options.add_argument("--seconds", type=float, default=90)
-    options.add_argument("--out", type=Path)
-    options.add_argument("--serve")
-    given = options.parse_args()
-    if given.serve:
-        serve(given.serve, given.threads)
-        return
-    calibration = decode(given.calibration.read_bytes(), Calibration) if given.calibration else None
-    question = ask(MODEL, on=given.device, runtime="llamacpp", weights=WEIGHTS, calibration=calibration)
-    rates = [float(text) for text in given.rates.split(",")]
+def measure(given):
+    """One round: a server, and each load in its turn."""
+    loads = [
+        LoadStep(concurrency=1),
+        *(LoadStep(arrivals=Arrivals(rate_per_s=float(r))) for r in given.rates.split(",")),
+    ]
     with tempfile.TemporaryDirectory() as folder:
         path = synthesise(MODEL, Path(folder) / "model.gguf", weights=WEIGHTS).path
-        command = [
-            sys.executable, __file__, "--device", given.device, "--serve", str(path), "--threads", str(given.threads),
-        ]  # fmt: skip
+        command = [sys.executable, __file__, "--serve", str(path), "--threads", str(given.threads)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
-            pace, levels = compared(child.stdout.readline().strip(), question, rates, given.seconds)
+            url = child.stdout.readline().strip()
+            levels = {step.name: measured(url, step, given.seconds, given.seed) for step in loads}
         finally:
             child.kill()
             child.wait()
             child.stdout.close()
-    show(pace, levels)
-    if given.out:
-        document = {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"), "device": given.device, "model": MODEL,
-            "weights": WEIGHTS, "slots": SLOTS, "threads": given.threads, "xllamacpp": version("xllamacpp"),
-            "python": platform.python_version(), "prompt": PROMPT, "generate": GENERATE, "pace": pace,
-            "calibrated": calibration.created if calibration is not None else None, "levels": levels,
-        }  # fmt: skip
-        given.out.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    document = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.machine(), "model": MODEL,
+        "weights": WEIGHTS, "slots": SLOTS, "threads": given.threads, "xllamacpp": version("xllamacpp"),
+        "python": platform.python_version(), "prompt": PROMPT, "generate": GENERATE, "seed": given.seed,
+        "load_average": os.getloadavg(), "levels": levels,
+    }  # fmt: skip
+    with given.measure.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(document) + "\n")
 
 
-def show(pace, levels):
-    print(f"pace {pace:.3f}: one at a time the server took so many times what was simulated")
-    for level in levels:
-        for name, real in level["measured"].items():
-            told, paced = level["simulated"][name], level.get("at_its_pace", {}).get(name)
-            more = "" if paced is None else f", at its pace {100 * (paced / real - 1):+.1f} %"
-            off = f"simulated {100 * (told / real - 1):+.1f} %{more}"
-            print(f"{level['load']:>10} {name}: measured {1e3 * real:8.1f} ms, {off}")
+def pace_of(question, alone):
+    """How many times as long as simulated the requests of one at a time took."""
+    return times_of(alone)["E2E"].sum() / times_of(simulated(question, alone, 1.0))["E2E"].sum()
+
+
+def errors(question, rounds):
+    """(load, metric, percentile, requests, measured, plain, at its pace), over the requests of all rounds."""
+    paces = [pace_of(question, each["levels"]["1 at once"]) for each in rounds]
+    yield "pace", "", "", len(rounds), float(np.median(paces)), min(paces), max(paces)
+    for load_name in rounds[0]["levels"]:
+        rows = [each["levels"][load_name] for each in rounds]
+        told = [simulated(question, each, 1.0) for each in rows]
+        paced = [simulated(question, each, pace) for each, pace in zip(rows, paces, strict=True)]
+        for metric in ("TTFT", "TPOT"):
+            times = [np.concatenate([times_of(each)[metric] for each in kind]) for kind in (rows, told, paced)]
+            for name, share in (("p50", 0.5), ("p95", 0.95)):
+                yield load_name, metric, name, len(times[0]), *(float(np.quantile(each, share)) for each in times)
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--measure", type=Path)
+    options.add_argument("--replay", type=Path)
+    options.add_argument("--device", default="local")
+    options.add_argument("--calibration", type=Path)
+    options.add_argument("--threads", type=int, default=psutil.cpu_count(logical=False))
+    options.add_argument("--rates", default="0.8,2.5")
+    options.add_argument("--seconds", type=float, default=90)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--serve")
+    given = options.parse_args()
+    if given.serve:
+        serve(given.serve, given.threads)
+    if given.measure:
+        measure(given)
+    if given.replay:
+        calibration = decode(given.calibration.read_bytes(), Calibration) if given.calibration else None
+        question = ask(MODEL, on=given.device, runtime="llamacpp", weights=WEIGHTS, calibration=calibration)
+        rounds = [json.loads(line) for line in given.replay.read_text(encoding="utf-8").splitlines()]
+        (_, _, _, count, middle, low, high), *rows = errors(question, rounds)
+        print(f"{count} rounds; one at a time took {middle:.2f} ({low:.2f} to {high:.2f}) times what was simulated")
+        for load_name, metric, name, many, real, told, paced in rows:
+            off = f"simulated {100 * (told / real - 1):+.1f} %, at its pace {100 * (paced / real - 1):+.1f} %"
+            print(f"{load_name:>10} {metric} {name}: {1e3 * real:8.1f} ms of {many} requests, {off}")
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def accuracy():
 
 
 def fitted(device, names):
-    """Costs of vLLM on a device that bring the mean TPOT to 0 % off, and with two of them the usual TTFT of early requests.
+    """Costs of vLLM on a device that bring the mean TPOT to 0 % off, and with two the usual TTFT of early requests.
 
     Those came when nobody waited, so their TTFT is the reading of prompts. All others' is left to be predicted.
     """

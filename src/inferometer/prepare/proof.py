@@ -136,7 +136,7 @@ def verified(proving: Proving, candidate: Candidate) -> Verification:
     except InferometerError as error:
         return Verification(status="unchecked", reference=reference, reason=str(error))
     if again.status == "failed":
-        return check
+        return replace(check, reason=f"{check.reason}; computed in {_PLAIN}, {again.reason}")
     # The file is right, and the engine computes in another format unless it is told not to: that is shown, not hidden.
     reason = f"right in {_PLAIN}, and off by {check.rms_rel or 0.0:.2g} of its size in what the engine computes in"
     return replace(again, rms_rel=check.rms_rel, reason=reason)

@@ -16,27 +16,28 @@ from typing import TYPE_CHECKING
 from inferometer.serving.simulate.replica import GAPS, MOST_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from inferometer.serving.simulate.replica import Replica
     from inferometer.serving.simulate.request import Request
 
 
-def play(replica: Replica, coming: Iterator[Request]) -> None:
-    """Hand over the requests when they come, and work until all have ended."""
+def play(replica: Replica, coming: Iterator[Request], refuses: Callable[[Request], bool]) -> None:
+    """Hand over the requests when they come, and work until all have ended; `refuses` tells what never fits."""
     request = next(coming, None)
     while request is not None or not replica.is_idle:
         if replica.is_plain:
-            request = _played(replica, coming, request)
+            request = _played(replica, coming, request, refuses)
         while request is not None and (request.sent <= replica.now or replica.is_idle):
-            replica.submit(request)
+            if not refuses(request):
+                replica.submit(request)
             request = next(coming, None)
         if not replica.is_idle:
             replica.take(inf if request is None else request.sent)
 
 
 def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
-    replica: Replica, coming: Iterator[Request], request: Request | None
+    replica: Replica, coming: Iterator[Request], request: Request | None, refuses: Callable[[Request], bool]
 ) -> Request | None:
     """Until all have ended, or something happens that is left to the replica: the request that comes next."""
     rules, limits, pool = replica.rules, replica.limits, replica.pool
@@ -49,7 +50,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
     gap_s, gap_tokens = replica.gap_s, replica.gap_tokens
     now, tick, base, count = replica.now, replica.tick, replica.base, replica.decoding
     seen_s, is_late, is_blocked = replica.seen_s, replica.is_late, replica.is_blocked
-    free, blocks, alone = pool.free, pool.blocks, 0
+    free, blocks, alone, capacity = pool.free, pool.blocks, 0, pool.blocks * block
     sequence_s = block_s = idle_s = 0.0
     least_free, most_running, most_waiting, read_tokens = free, 0, 0, 0
     due = inf if request is None else request.sent
@@ -57,14 +58,15 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
         while due <= now or not (count or waiting or reading):
             if request is None:
                 break
-            if now < due:
-                idle_s += due - now
-                now = seen_s = due
-            waiting.append(request)
-            if len(waiting) == 1:
-                is_blocked = False
-            if len(waiting) > most_waiting:
-                most_waiting = len(waiting)
+            if request.input_tokens + request.output_tokens <= capacity or not refuses(request):
+                if now < due:
+                    idle_s += due - now
+                    now = seen_s = due
+                waiting.append(request)
+                if len(waiting) == 1:
+                    is_blocked = False
+                if len(waiting) > most_waiting:
+                    most_waiting = len(waiting)
             request = next(coming, None)
             due = inf if request is None else request.sent
         held = count + len(reading)

@@ -26,14 +26,16 @@ class Request:
 
     base: float
     turn: int
+    blocks: int  # set when it is admitted
+    first: float
 
     def __init__(self, number: int, due: float, input_tokens: int, output_tokens: int) -> None:
         self.number = number
         self.due = self.sent = due
         self.input_tokens = self.target = input_tokens
         self.output_tokens = output_tokens
-        self.done = self.made = self.blocks = self.shared = self.end = self.priority = 0
-        self.first = self.last = self.left_at = nan
+        self.done = self.made = self.shared = self.end = self.priority = 0
+        self.last = self.left_at = nan
         self.ready = False
         self.pieces: tuple[Piece, ...] = ()
 

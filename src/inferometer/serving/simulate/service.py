@@ -112,17 +112,11 @@ class Cluster:
         if plain is not None:
             replica = self.replicas[0]
             replica.on_end = self._on_end
-            play(replica, self._fitting(plain))
+            play(replica, plain, self._refuses)
         elif source.follows:
             self._run_following(source)
         else:
             self._run_timed(source)
-
-    def _fitting(self, requests: Iterator[Request]) -> Iterator[Request]:
-        most = self._most_tokens
-        for request in requests:
-            if request.input_tokens + request.output_tokens <= most or not self._refuses(request):
-                yield request
 
     def _refuses(self, request: Request) -> bool:
         """Whether a request is longer than the whole cache."""
