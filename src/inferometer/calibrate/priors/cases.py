@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.asking.ask import model_graph
+from inferometer.atlas.devices import device_meant
 from inferometer.atlas.names import same_models
+from inferometer.atlas.shipped import load, shipped_datasets
+from inferometer.atlas.sources.ncnn import is_older
 from inferometer.calibrate.priors.stack import Case
 from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import known_engine
@@ -36,7 +39,7 @@ from inferometer.errors import InferometerError
 from inferometer.readers.zoo.read import read_network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from inferometer.atlas.measurement import PublishedMeasurement
     from inferometer.core.device import Device
@@ -78,7 +81,9 @@ def cases_of(rows: Iterable[PublishedMeasurement]) -> Reading:
     """Forward passes of whole models on one device. What cannot be asked is counted by its reason."""
     left: Counter[str] = Counter()
     groups: dict[_Asked, list[PublishedMeasurement]] = {}
-    for row in rows:
+    taken = list(rows)
+    older = _older_lists(taken)
+    for row in taken:
         reason = _not_asked(row)
         if reason is not None:
             left[reason] += 1
@@ -87,7 +92,7 @@ def cases_of(rows: Iterable[PublishedMeasurement]) -> Reading:
     cases: list[Case] = []
     for asked, members in groups.items():
         try:
-            cases += _counted(asked, members, left)
+            cases += _counted(asked, members, left, older)
         except (InferometerError, OverflowError, ValueError) as error:
             left[f"{asked.model}: {error}".partition("\n")[0]] += len(members)
     return Reading(cases=tuple(cases), left=left)
@@ -101,11 +106,21 @@ def _not_asked(row: PublishedMeasurement) -> str | None:
         (row.part is not None and "/" not in (row.model or ""), "forward of a part that has no graph here"),
         (row.count != 1, "more than one device"),
         (row.model is None, f"the model {row.model_published} has no graph here"),
-        (row.device is None, f"the device {row.device_published} is not in the catalog"),
+        (_device_of(row) is None, f"the device {row.device_published} is not in the catalog"),
         (not is_described(row.engine), no_engine(row)),
         (not (row.weights or row.activations), "no number format is stated"),
     )
     return next((reason for holds, reason in reasons if holds), None)
+
+
+def _device_of(row: PublishedMeasurement) -> str | Device | None:
+    """The catalog's row, else a device that the published name describes: its cores, or CPU and GPU together."""
+    return row.device or _described(row.device_spelling or row.device_published, row.unit)
+
+
+@cache
+def _described(spelling: str, unit: str | None) -> str | Device | None:
+    return device_meant(spelling, unit)
 
 
 def no_engine(row: PublishedMeasurement) -> str:
@@ -172,7 +187,32 @@ def has_parameters(row: PublishedMeasurement, counted: int) -> bool:
     return abs(counted - row.parameters) <= max(share * row.parameters, _LAST_DIGIT)
 
 
-def _counted(asked: _Asked, members: Sequence[PublishedMeasurement], left: Counter[str]) -> Iterable[Case]:
+def _older_lists(rows: Iterable[PublishedMeasurement]) -> frozenset[str]:
+    """The devices whose list of ncnn's benchmark is of an older release: its own nets say so, else the shipped ones."""
+    nets: dict[str, set[str]] = {}
+    for row in rows:
+        if row.dataset == "ncnn":
+            nets.setdefault(row.device_published, set()).add(row.model_published)
+    if not nets:
+        return frozenset()
+    for name, more in _shipped_lists().items():
+        if name in nets:
+            nets[name] |= more
+    return frozenset(name for name, known in nets.items() if is_older(known))
+
+
+@cache
+def _shipped_lists() -> Mapping[str, frozenset[str]]:
+    """By device, the nets that the shipped table of ncnn's benchmark has."""
+    nets: dict[str, set[str]] = {}
+    for row in load(("ncnn",)).rows() if "ncnn" in shipped_datasets() else ():
+        nets.setdefault(row.device_published, set()).add(row.model_published)
+    return {name: frozenset(known) for name, known in nets.items()}
+
+
+def _counted(
+    asked: _Asked, members: Sequence[PublishedMeasurement], left: Counter[str], older: frozenset[str]
+) -> Iterable[Case]:
     graph = graph_of(asked.model, asked.image)
     if is_generative(graph):
         raise ValueError("it makes tokens; a forward pass is no phase of it")
@@ -190,7 +230,7 @@ def _counted(asked: _Asked, members: Sequence[PublishedMeasurement], left: Count
     sizes = {"batch": distinct, "query": workload.prompt or 1, "context": 0, "logits": 1}
     quantities = prepared.quantities(sizes)
     features = features_of(prepared, asked.precision.activations or "f32")
-    counted = _Ops(prepared, effect_key(graph, asked.image), features)
+    counted = _Ops(prepared, effect_key(graph, asked.image), features, older)
     plans: dict[Any, tuple[Any, Any, Any]] = {}
     for row, at in zip(rows, place.tolist(), strict=True):
         device = device_as_run(row)
@@ -213,7 +253,7 @@ def _column(values: Any, at: int) -> Any:
 class _Ops:
     """The ops of a graph that cost anything, in the form that cases have them."""
 
-    def __init__(self, prepared: Prepared, model: str, features: tuple[int, ...]) -> None:
+    def __init__(self, prepared: Prepared, model: str, features: tuple[int, ...], older: frozenset[str]) -> None:
         rows, repeats = prepared.rows, prepared.counts(once=False)
         names = [fitted_class(row.op, "forward") for row in rows]
         self.kept = np.array([name is not None and repeats[at] > 0 for at, name in enumerate(names)])
@@ -223,12 +263,13 @@ class _Ops:
         self.hosted = prepared.effects.on("gpu").host_s is not None
         self.model = model
         self.features = features
+        self.older = older
 
     def case(self, row: PublishedMeasurement, asked: _Asked, device: Device, ideals: tuple[Any, Any]) -> Case:
         return Case(
             dataset=row.dataset,
             model=self.model,
-            standing=standing_of(device, asked.engine, asked.precision, variants_of(row)),
+            standing=standing_of(device, asked.engine, asked.precision, variants_of(row, self.older)),
             seconds=row.seconds,
             compute=ideals[0][self.kept],
             memory=ideals[1][self.kept],
@@ -241,12 +282,16 @@ class _Ops:
         )
 
 
-def variants_of(row: PublishedMeasurement) -> tuple[str, ...]:
+def variants_of(row: PublishedMeasurement, older: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """What a published row says of how it ran, beyond what a question can: only where it is not the usual."""
     stated = {f"{name}={row.settings[name]}" for name in _VARIANTS if name in row.settings} - _USUAL
     threads = row.settings.get("threads")
     if threads is not None and row.unit == "cpu":
         stated.add(f"threads={_threads(int(threads))}")
+    if row.dataset == "ncnn" and row.device_published in older:
+        stated.add("release=older")
+    if row.unit is not None and "+" in row.unit:
+        stated.add(f"units={row.unit}")
     if row.quantity == "stream":
         stated.add("stream" if (row.batch or 1) == 1 else "stream of batches")
     return tuple(sorted(stated))
@@ -261,12 +306,14 @@ def _threads(count: int) -> str:
 
 def device_as_run(row: PublishedMeasurement) -> Device:
     """The device with the cores that ran: so many threads, the small cores alone, or the big ones."""
-    return _as_run(row.device or "", row.settings.get("threads"), row.settings.get("powersave"))
+    described = (None, None) if row.device else (row.device_spelling or row.device_published, row.unit)
+    return _as_run(row.device, *described, row.settings.get("threads"), row.settings.get("powersave"))
 
 
 @cache
-def _as_run(name: str, threads: str | None, powersave: str | None) -> Device:
-    device, _ = with_class_figures(device_named(name))
+def _as_run(row: str | None, name: str | None, unit: str | None, threads: str | None, powersave: str | None) -> Device:
+    meant = row or _described(name or "", unit) or ""
+    device, _ = with_class_figures(device_named(meant) if isinstance(meant, str) else meant)
     if device.unit != "cpu" or threads is None:
         return device
     groups = device.core_groups

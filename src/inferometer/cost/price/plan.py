@@ -146,9 +146,10 @@ class Plan:
 
     def doubt(self, rates: Rates, phase: str) -> Any:
         """How much more doubt there is of a fitted row where nobody has measured the model."""
-        if rates.prior is None or self.effects.get(phase, NO_EFFECT).devices or not rates.prior.spread:
+        known = self.effects.get(phase, NO_EFFECT).known
+        if rates.prior is None or known == "known" or not rates.prior.spread:
             return 1.0
-        return np.where(rates.fitted > 0, rates.prior.spread_new / rates.prior.spread, 1.0)
+        return np.where(rates.fitted > 0, rates.prior.unmeasured[known] / rates.prior.spread, 1.0)
 
     def _fitted(self, rates: Rates, host: float, step: float, effect: ModelEffect) -> tuple[float, float]:
         """The seconds of a launch and of a step: the fit's, unless this device's were measured."""
