@@ -1,4 +1,4 @@
-"""Networks of streets, poses and sounds that AI Hub lists and no package has: FFNet, BiSeNet, PIDNet, PoseNet, YAMNet."""
+"""Networks of streets, poses and sounds that no package has: FFNet, BiSeNet, PIDNet, HRNet-OCR, PoseNet, YAMNet."""
 
 import timm
 import torch
@@ -7,6 +7,9 @@ from nets.segmentation import BnConv, ConvBn, HrFeatures, Residual, resize
 from torch import nn
 from torch.nn import functional
 
+FF_WIDTHS = (64, 128, 192, 320)
+FF_HEADS = {"B": ((64, 128, 128, 256), (96, 96, 64, 32), 256, 3), "C": ((128,) * 4, (128, 16, 16, 16), 128, 1)}
+
 
 class FFNet(nn.Module):
     """A slim ResNet whose four planes are added up on the way back and joined at the widest.
@@ -14,20 +17,17 @@ class FFNet(nn.Module):
     `head` B has 3 × 3 convolutions at the end, C fewer channels and 1 × 1. A `deep` stem has a stride of 8, not 4.
     """
 
-    WIDTHS = (64, 128, 192, 320)
-    HEADS = {"B": ((64, 128, 128, 256), (96, 96, 64, 32), 256, 3), "C": ((128,) * 4, (128, 16, 16, 16), 128, 1)}
-
     def __init__(self, depths, head="B", deep=True, classes=19):
         super().__init__()
-        adapted, outs, mid, k = self.HEADS[head]
+        adapted, outs, mid, k = FF_HEADS[head]
         self.stem = nn.Sequential(ConvBn(3, 32, 3, 2), ConvBn(32, 64, 3, 2), ConvBn(64, 64, 3, 2 if deep else 1))
         self.stages = nn.ModuleList()
         c = 64
-        for place, (width, depth) in enumerate(zip(self.WIDTHS, depths, strict=True)):
+        for place, (width, depth) in enumerate(zip(FF_WIDTHS, depths, strict=True)):
             blocks = [Residual(c if not i else width, width, 2 if place and not i else 1) for i in range(depth)]
             self.stages.append(nn.Sequential(*blocks))
             c = width
-        self.adapters = nn.ModuleList(ConvBn(a, b, 1) for a, b in zip(self.WIDTHS, adapted, strict=True))
+        self.adapters = nn.ModuleList(ConvBn(a, b, 1) for a, b in zip(FF_WIDTHS, adapted, strict=True))
         self.smooth = nn.ModuleList(ConvBn(a, b) for a, b in zip(adapted, outs, strict=True))
         self.ups = nn.ModuleList(ConvBn(adapted[i + 1], adapted[i], 1) for i in range(3))
         self.out = nn.Sequential(ConvBn(sum(outs), mid, k, bias=True), nn.Conv2d(mid, classes, k, padding=k // 2))

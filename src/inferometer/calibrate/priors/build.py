@@ -161,8 +161,8 @@ def spreads(cases: Sequence[Case], validation: Validation) -> dict[str, float]:
     """Half-widths that hold eight in ten left-out residuals, by unit, engine and quantity.
 
     A device that was not seen answers as those left out did; a seen one as those of which a few models were kept, and
-    for a new model as models left out on known devices did that were as like to a kept one. Few devices or models say little of the next one: their
-    half-width is mixed with that of the wider group.
+    for a new model as models left out on known devices did that were as like to a kept one. Few devices or models say
+    little of the next one: their half-width is mixed with that of the wider group.
     """
     halves: dict[str, float] = {}
     for what, kept, known in _ways(validation, tokens=any(case.tokens for case in cases)):

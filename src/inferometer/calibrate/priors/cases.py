@@ -76,6 +76,10 @@ class _Asked:
     engine: str
     precision: Precision
 
+    @property
+    def network(self) -> tuple[str, int, int]:
+        return self.model, self.image or 0, self.prompt or 0
+
 
 def cases_of(rows: Iterable[PublishedMeasurement]) -> Reading:
     """Forward passes of whole models on one device. What cannot be asked is counted by its reason."""
@@ -90,7 +94,7 @@ def cases_of(rows: Iterable[PublishedMeasurement]) -> Reading:
             continue
         groups.setdefault(_asked(row), []).append(row)
     cases: list[Case] = []
-    for asked, members in groups.items():
+    for asked, members in sorted(groups.items(), key=lambda group: group[0].network):  # what is counted once is kept
         try:
             cases += _counted(asked, members, left, older)
         except (InferometerError, OverflowError, ValueError) as error:
@@ -235,7 +239,7 @@ def _counted(
     for row, at in zip(rows, place.tolist(), strict=True):
         device = device_as_run(row)
         if (prices := plans.get(id(device))) is None:
-            plan = plan_of(prepared, device, weights_bytes=0.0)
+            plan = plan_of(prepared, device, weights_bytes=0.0, ideal=True)
             compute, memory = plan.ideals(quantities)
             prices = plans[id(device)] = (device, compute, memory)
         yield counted.case(row, asked, device, (_column(prices[1], at), _column(prices[2], at)))

@@ -213,19 +213,22 @@ def _crossed(cases: Sequence[Case], kept: LeftOut) -> Any:
     """
     names = sorted({case.model for case in cases})
     side = {name: place % 2 for place, name in enumerate(names)}
-    ways = [_group_names(case, "known" if known else known_by(likeness))
-            for case, known, likeness in zip(cases, kept.known.tolist(), kept.likeness.tolist(), strict=True)]  # fmt: skip
+    known = [
+        "known" if seen else known_by(likeness)
+        for seen, likeness in zip(kept.known.tolist(), kept.likeness.tolist(), strict=True)
+    ]
+    ways = [_group_names(case, how) for case, how in zip(cases, known, strict=True)]
     told: dict[tuple[str, int], list[float]] = {}
     for case, names, residual in zip(cases, ways, kept.residuals.tolist(), strict=True):
         if not np.isnan(residual):
             for name in names:
                 told.setdefault((name, side[case.model]), []).append(abs(residual))
     halves = {key: float(np.quantile(values, 0.8)) for key, values in told.items() if len(values) >= ENOUGH}
-    return np.array([
-        next((halves[name, 1 - side[case.model]] for name in names if (name, 1 - side[case.model]) in halves),
-             UNKNOWN_SPREAD)
-        for case, names in zip(cases, ways, strict=True)
-    ])  # fmt: skip
+    return np.array([_other_half(names, halves, 1 - side[case.model]) for case, names in zip(cases, ways, strict=True)])
+
+
+def _other_half(names: Iterable[str], halves: Mapping[tuple[str, int], float], side: int) -> float:
+    return next((halves[name, side] for name in names if (name, side) in halves), UNKNOWN_SPREAD)
 
 
 def _group_names(case: Case, known: str) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many read
 UNKNOWN_SPREAD = log(3.0)  # where nothing was left out to see
 ALIKE = {"tpu": "npu"}  # kinds of units that a fit of another stands in for
 WORTH_SAYING = 0.02
-# How a model is known, by how like it is to the nearest that was measured; chosen on models left out, as it is said there.
+# How a model is known that nobody measured, by its likeness to the nearest that was: see design/0009-priors.md.
 _NEAR, _LIKE = 0.95, 0.8
 UNMEASURED = ("near", "like", "new")
 _GENERATING = frozenset({"prefill", "decode"})
@@ -162,9 +162,10 @@ class Deviations:
 
     `spreads` are half-widths of eight in ten left-out residuals, as logarithms, by `UNIT:ENGINE:QUANTITY:SEEN:KNOWN`
     (whether the device was seen, and the model is known from others: itself, or as `near` or `like` one that is; `new`
-    is like none), where tokens are after a device or a vendor with enough of them; the nearest name that is there counts. What models take over what their work says is `usual` by
-    unit and engine (and phase, of tokens), and the sum of `pulls` towards models that were measured, by unit, engine
-    and formats (or phase): by model the pull, and the number of devices that say so. `features` say which are alike.
+    is like none), where tokens are after a device or a vendor with enough of them; the nearest name that is there
+    counts. What models take over what their work says is `usual` by unit and engine (and phase, of tokens), and the sum
+    of `pulls` towards models that were measured, by unit, engine and formats (or phase): by model the pull, and the
+    number of devices that say so. `features` say which are alike.
     """
 
     made: str

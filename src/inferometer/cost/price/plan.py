@@ -264,15 +264,19 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     link: Link | None = None,
     overlap: float = 0.0,
     model: str | None = None,
+    ideal: bool = False,
 ) -> Plan:
-    """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads."""
+    """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads.
+
+    `ideal` is for those who ask for ideal times alone: what was learned of models is then not looked up.
+    """
     if not 0 <= overlap <= 1:
         raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
     levels = levels_of(device)
     inverse, arithmetic, notes = _inverse_peaks(prepared, device)
     notes = (*notes, *_stated_shares(device))
     effects: dict[str, ModelEffect] = {}
-    if calibration is None or calibration.parameters:
+    if not ideal and (calibration is None or calibration.parameters):
         standing = standing_in(prepared, device)
         phases = ("prefill", "decode") if is_generative(prepared.graph) else ("forward",)
         features = cache(partial(features_of, prepared, standing.activations))
