@@ -49,6 +49,8 @@ types: $(VENV)/.dev
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports
 
+# Bytecode is kept even where the environment says not to: hundreds of commands start while tests run.
+unit: export PYTHONDONTWRITEBYTECODE :=
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 -q
 

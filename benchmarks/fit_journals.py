@@ -6,6 +6,9 @@ The archive has a folder for each runtime and format, `torch-graph-bf16`, with t
 benchmarks/kernel_journal.py measured. Of a kernel only its name and its seconds count: its class, shape and floor are
 counted anew, so a journal outlives changes of the cost model. Matrix products are the same kernels in every runtime:
 a runtime whose journal lacks them has those of torch-graph.
+
+With --keep-tables the tables of the calibrations that are there stay as they are, and only the whole steps are fitted
+anew: seconds in place of minutes, after a change of how steps are fitted.
 """
 
 from __future__ import annotations
@@ -18,14 +21,24 @@ from pathlib import Path
 
 import torch  # noqa: TID251 - names the formats of the kernels
 
-from inferometer.asking.files import write_calibration
+from inferometer.asking.files import read_calibration, sealed, write_calibration
 from inferometer.calibrate.fitting import single as ops
-from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
-from inferometer.calibrate.fitting.points import OpPoint, measured_point, read_points, read_steps
+from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration, whole_steps
+from inferometer.calibrate.fitting.bounds import bounded, unbounded
+from inferometer.calibrate.fitting.points import (
+    OpPoint,
+    StepPoint,
+    measured_point,
+    middle_steps,
+    read_points,
+    read_steps,
+)
+from inferometer.calibrate.fitting.steps import alone_note, whole_fit
 from inferometer.calibrate.torch.kernels import Kernels
 from inferometer.calibrate.torch.timing import Clock
 from inferometer.catalog import device
 from inferometer.catalog.engines import require_effects
+from inferometer.core.calibration import Calibration
 
 SHIPPED = Path(__file__).parent.parent / "src" / "inferometer" / "catalog" / "data" / "calibrations"
 PRODUCTS = ("linear", "experts")
@@ -57,18 +70,36 @@ def journal_points(folder: Path, runtime: str, dtype: str) -> tuple[OpPoint, ...
     return (*rest, *(point for point in read_points(other) if point.classes[-1] in PRODUCTS))
 
 
+def with_steps(subject: CalibrationSubject, there: Calibration, steps: tuple[StepPoint, ...]) -> Calibration:
+    """A calibration with its tables as they are, and everything that comes from whole steps fitted anew."""
+    alone = {
+        name.removeprefix("alone."): value.value for name, value in there.overheads.items() if name.startswith("alone.")
+    }
+    kept = {name: value for name, value in there.residuals.items() if not name.startswith("step") and name != "host"}
+    said = {alone_note(phase) for phase in ("prefill", "decode", "forward")}
+    notes = tuple(note for note in there.notes if note not in said)
+    bare = unbounded(replace(there, steps=0, fitted_on=(), notes=notes))
+    bare = replace(bare, residuals={name: kept[name] for name in kept if bare.table(name) is not None})
+    fitted = whole_fit(whole_steps(subject, bare, middle_steps(steps)), alone)
+    return sealed(bounded(fitted.applied_to(bare, source=subject.source, date=subject.created[:10])))
+
+
 def fit(folder: Path, journal: Path, args: argparse.Namespace) -> None:
     runtime, _, dtype = journal.name.rpartition("-")
     gpu, effects = device(args.device), require_effects(runtime)
-    kernels = Kernels(Clock(torch=torch, place="cuda"), gpu, effects, dtype)
     steps = read_steps(journal / "steps.jsonl") if (journal / "steps.jsonl").exists() else ()
     subject = CalibrationSubject(
         device=gpu, runtime=effects, dtype=dtype, created=args.created,
         versions={"torch": args.torch, "cuda": args.cuda},
         environment={},
     )  # fmt: skip
-    calibration = assemble_calibration(subject, renewed(journal_points(folder, runtime, dtype), kernels), steps)
-    for path in args.out.glob(f"{args.device}-{runtime}-{dtype}-*.json"):
+    before = list(args.out.glob(f"{args.device}-{runtime}-{dtype}-*.json"))
+    if args.keep_tables:
+        calibration = with_steps(subject, read_calibration(before[-1]), steps)
+    else:
+        kernels = Kernels(Clock(torch=torch, place="cuda"), gpu, effects, dtype)
+        calibration = assemble_calibration(subject, renewed(journal_points(folder, runtime, dtype), kernels), steps)
+    for path in before:
         path.unlink()
     write_calibration(calibration, args.out)
     shown = {name: round(value, 3) for name, value in calibration.residuals.items()}
@@ -83,6 +114,7 @@ def main() -> None:
     parser.add_argument("--torch", default="2.11.0+cu130")
     parser.add_argument("--cuda", default="13.0")
     parser.add_argument("--out", type=Path, default=SHIPPED)
+    parser.add_argument("--keep-tables", action="store_true", help="fit whole steps anew, and nothing else")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(args.archive) as archive:

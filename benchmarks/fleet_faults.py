@@ -2,6 +2,7 @@
 
     python benchmarks/fleet_faults.py            all of them, a table at the end
     python benchmarks/fleet_faults.py agent hub  some of them
+    python benchmarks/fleet_faults.py older=v0.3 an agent of that version; `older`: of the first commit that has one
 
 A hub on PostgreSQL, agents and runners are processes; a proxy stands for the network. After each fault: the job is
 done once, its result is stored once, and the page of the job says so.
@@ -35,7 +36,7 @@ from inferometer.store import open_store
 from inferometer.store.tables import fleet_results, runs
 from unit.store import postgres
 
-OLDER = "a575d53"  # the first version with an agent
+ROOT = Path(__file__).parent.parent
 SOME = Plan(runs=10, seconds=6.0, warmup=1, calls=1, seconds_at_most=60.0)
 
 
@@ -49,6 +50,7 @@ class Lab:
     port: int = 0
     hub: Process | None = None
     agents: dict = field(default_factory=dict)
+    version: str = ""  # of an older agent
 
     @property
     def url(self):
@@ -314,21 +316,28 @@ def twice(lab):
     return f"{proxy.repeated} requests twice; 1 attempt, every event once, 1 result"
 
 
+def git(*arguments):
+    """What git says, or nothing: this may be no clone, or one without its history."""
+    command = [shutil.which("git") or "git", *arguments]
+    return subprocess.run(command, capture_output=True, check=False, cwd=ROOT).stdout
+
+
 def older(lab):
-    """An agent of the first version that had one, at a hub of today."""
+    """An older agent, by default of the first version that had one, at a hub of today."""
+    first = git("log", "--diff-filter=A", "--format=%h", "--", "src/inferometer/cli/agent.py").decode().split()
+    commit = lab.version or (first[-1] if first else "")
+    archive = git("archive", commit, "src") if commit else b""
+    if not archive:
+        return f"SKIPPED: the version {commit or 'with the first agent'} is not here"
     old = lab.folder / "old"
     old.mkdir()
-    git = shutil.which("git") or "git"
-    archive = subprocess.run(
-        [git, "archive", OLDER, "src"], capture_output=True, check=False, cwd=Path(__file__).parent.parent
-    )
-    if archive.returncode:
-        return f"SKIPPED: the version {OLDER} is not here"
-    subprocess.run([shutil.which("tar") or "tar", "-x", "-C", str(old)], input=archive.stdout, check=True)
+    subprocess.run([shutil.which("tar") or "tar", "-x", "-C", str(old)], input=archive, check=True)
     lab.start_agent(paths=[old / "src"])
     _, handle = lab.submit(QUICK)
     row = ended_once(lab, handle)
-    return f"it registers, is told nothing that it does not know, and brings its result; attempt {row['attempts']}"
+    return (
+        f"{commit}: it registers, is told nothing that it does not know, brings its result; attempt {row['attempts']}"
+    )
 
 
 def cancelled(lab):
@@ -355,9 +364,10 @@ def main():
     chosen = sys.argv[1:] or list(FAULTS)
     rows = []
     with postgres.server() as server:
-        for name in chosen:
+        for word in chosen:
+            name, _, version = word.partition("=")
             folder = Path(tempfile.mkdtemp(prefix=f"ifm-fault-{name}-"))
-            lab = Lab(folder=folder, server=server, database=server.database())
+            lab = Lab(folder=folder, server=server, database=server.database(), version=version)
             began = time.monotonic()
             try:
                 lab.start_hub()

@@ -1,18 +1,22 @@
 """aiconfigurator itself beside us, on the same published rows in the same run.
 
 Where the package `aiconfigurator` (and not only `aiconfigurator-core`) is installed:
-python benchmarks/serving_peer.py [--most N]
+python benchmarks/serving_peer.py [--most N] [--record FILE] [--seconds S]
 Each of N random rows of its silicon samples is asked of both, with the plan that was run, the stated lengths, and each
-tool's own tables. Its estimate takes seconds a row, so a share of them is taken, the same one every time.
+tool's own tables. Its estimate takes seconds a row, so a share of them is taken, the same one every time. What it said
+is kept in FILE (benchmarks/recorded/serving-peer.jsonl), one line a row: a run that was stopped, or that has used its
+seconds, is taken up where it ended. Ours is asked anew each time, and both stand in one table.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import random
 import time
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,7 @@ from inferometer.accuracy.served_rows import predict_served, served_case
 from inferometer.atlas.shipped import load
 from inferometer.errors import InferometerError
 
+RECORD = Path(__file__).parent / "recorded" / "serving-peer.jsonl"
 _SYSTEMS = {
     "nvidia-h100-sxm": "h100_sxm", "nvidia-h200": "h200_sxm", "nvidia-b200": "b200_sxm", "nvidia-gb200": "gb200",
 }  # fmt: skip
@@ -63,45 +68,73 @@ def rows_of(most: int) -> list[tuple[Any, Any]]:
     return pairs[:most]
 
 
+def ask_them(pairs: list[tuple[Any, Any]], record: Path, seconds: float) -> None:
+    """Ask about the rows that are not in the record yet; those of one system together, whose tables it reads once."""
+    known, start = recorded(record), time.monotonic()
+    left = [each for _, each in pairs if each.line not in known]
+    for row in sorted(left, key=lambda each: (str(each.device), str(each.engine), each.line)):
+        if time.monotonic() - start > seconds:
+            break
+        began = time.monotonic()
+        try:
+            ttft, tpot = their_figures(row) or (None, None)
+            said: dict[str, Any] = {"ttft_s": ttft, "tpot_s": tpot, "took_s": round(time.monotonic() - began, 3)}
+        except Exception as error:  # noqa: BLE001 - whatever the other tool cannot answer
+            said = {"refused": str(error).partition("\n")[0][:120]}
+        told = {"line": row.line, "model": row.model_published, "device": row.device, "engine": row.engine, **said}
+        with record.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(told) + "\n")
+
+
+def recorded(record: Path) -> dict[int, dict[str, Any]]:
+    if not record.is_file():
+        return {}
+    lines = record.read_text(encoding="utf-8").splitlines()
+    return {told["line"]: told for told in map(json.loads, lines)}
+
+
+def compared(pairs: list[tuple[Any, Any]], theirs: dict[int, dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """By quantity the errors of both on the rows that both answer."""
+    errors: dict[str, list[tuple[float, float]]] = {"tpot": [], "ttft": []}
+    for rows in pairs:
+        said = theirs.get(rows[0].line, {})
+        if said.get("tpot_s") is None:
+            continue
+        for row in rows:
+            try:
+                case = served_case(row)
+            except InferometerError:
+                case = None
+            if case is not None:
+                mine = predict_served(case).seconds / row.seconds - 1
+                errors[row.quantity].append((mine, said[f"{row.quantity}_s"] / row.seconds - 1))
+    return errors
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--most", type=int, default=60)
+    parser.add_argument("--record", type=Path, default=RECORD)
+    parser.add_argument("--seconds", type=float, default=3600.0, help="how long to ask the other tool at most")
     asked = parser.parse_args()
-    if find_spec("aiconfigurator") is None:
+    pairs = rows_of(asked.most)
+    if find_spec("aiconfigurator") is not None:
+        logging.disable(logging.CRITICAL)
+        ask_them(pairs, asked.record, asked.seconds)
+    theirs = recorded(asked.record)
+    if not theirs:
         print("aiconfigurator is not installed here: pip install aiconfigurator (its tables alone are not the tool)")
         return
-    logging.disable(logging.CRITICAL)
-    ours: dict[str, list[float]] = {"ttft": [], "tpot": []}
-    theirs: dict[str, list[float]] = {"ttft": [], "tpot": []}
-    refused, spent = 0, [0.0, 0.0]
-    for first, each in rows_of(asked.most):
-        try:
-            start = time.perf_counter()
-            own = [predict_served(case).seconds for row in (first, each) if (case := served_case(row)) is not None]
-            spent[0] += time.perf_counter() - start
-            start = time.perf_counter()
-            other = their_figures(each)
-            spent[1] += time.perf_counter() - start
-        except InferometerError:
-            continue
-        except Exception as error:  # noqa: BLE001 - whatever the other tool cannot answer
-            refused += 1
-            print(f"   refused: {each.model_published} {each.device} {each.engine}: {str(error)[:90]}")
-            continue
-        if len(own) < 2 or other is None:
-            continue
-        for name, mine, their, row in zip(("ttft", "tpot"), own, other, (first, each), strict=True):
-            ours[name].append(mine / row.seconds - 1)
-            theirs[name].append(their / row.seconds - 1)
-    for name in ("tpot", "ttft"):
-        for who, found in (("inferometer", ours), ("aiconfigurator", theirs)):
-            errors = np.array(found[name])
+    for name, both in compared(pairs, theirs).items():
+        for place, who in enumerate(("inferometer", "aiconfigurator")):
+            errors = np.array([pair[place] for pair in both])
             print(
                 f"{name} {who:16}{len(errors):>4} rows  median {np.median(np.abs(errors)):6.1%}  "
                 f"p90 {np.quantile(np.abs(errors), 0.9):6.1%}  bias {np.median(errors):+6.1%}"
             )
-    print(f"refused by aiconfigurator: {refused}")
-    print(f"seconds a row: {spent[0] / asked.most:.2f} and {spent[1] / asked.most:.2f}")
+    mine = [theirs[each.line] for _, each in pairs if each.line in theirs]
+    print(f"of {len(pairs)} rows asked of aiconfigurator: {len(mine)}, refused by it: "
+          f"{sum('refused' in told for told in mine)}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
 """What every test shares."""
 
 import os
+import shutil
 
 import pytest
 from hypothesis import settings
 
 from fakes.closing import check_every_profile
+from inferometer.asking.roof import machine_roof, measured_roof
+from inferometer.catalog.local import local_device
+from inferometer.settings import data_folder
 
 # No deadline: a busy machine is not a bug. In CI the same examples each time: a change fails for what it changed.
-# Elsewhere other ones each time, so half of hypothesis's hundred finds as much over a few runs.
-settings.register_profile("here", deadline=None, max_examples=50)
-settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True)
+# Elsewhere other ones each time, so fewer than hypothesis's hundred find as much over a few runs.
+settings.register_profile("here", deadline=None, max_examples=40)
+settings.register_profile("ci", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")  # noqa: TID251 - the test run's own environment
 
 check_every_profile()
@@ -30,3 +34,18 @@ def _folders_of_our_own(tmp_path_factory):
         patch.setenv(name, value)
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session")
+def roofs(_folders_of_our_own):
+    """The folder with the roof of this machine, measured once for all tests: it takes a second."""
+    machine_roof(local_device("local:cpu"), measure=lambda machine: measured_roof(machine, load=lambda: 0.0))
+    return data_folder() / "roofs"
+
+
+@pytest.fixture
+def own_data(tmp_path, roofs, monkeypatch):
+    """A data folder of the test's own, in which nothing but the machine's roof is known."""
+    shutil.copytree(roofs, tmp_path / "data" / "roofs")
+    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"

@@ -28,7 +28,7 @@ SETTINGS = (
     Setting(
         name="INFEROMETER_CACHE",
         default=None,
-        meaning="Folder for model files with made-up weights.  Without it: `inferometer` in the user's cache folder.",
+        meaning="Folder for what can be made again, as made-up weights.  Without it: the user's cache folder.",
     ),
     Setting(
         name="INFEROMETER_ARTIFACTS",

@@ -8,7 +8,7 @@ import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from inferometer.errors import UnitError
 
@@ -209,17 +209,23 @@ def counted(number: int, noun: str) -> str:
 
 def _prefix(size: float, symbol: str, digits: int) -> tuple[str, float]:
     """The prefix that leaves one to three digits before the point, rounding included (999.96 ms is 1 s)."""
+    if not size:
+        return "", 1.0
+    steps = _steps(symbol)
+    most = float(f"{size:.{digits - 1}e}") * (1 + 1e-12)
+    step, name = next((each for each in steps if each[0] <= most), steps[-1])
+    return name, step
+
+
+@cache
+def _steps(symbol: str) -> tuple[tuple[float, str], ...]:
+    """The prefixes that a unit is written with, the largest first."""
     known = SYMBOLS.get(symbol)
     steps = {"": _ONE}
     for family in known.prefixes if known else ():
         if family is not _BINARY:
             steps |= {name: step for name, step in family.items() if name not in {"μ", "u"}}
-    rounded = float(f"{size:.{digits - 1}e}")
-    fitting = [(step, name) for name, step in steps.items() if float(step) <= rounded * (1 + 1e-12)]
-    if not fitting:
-        fitting = [min((step, name) for name, step in steps.items())] if size else [(_ONE, "")]
-    step, name = max(fitting)
-    return name, float(step)
+    return tuple(sorted(((float(step), name) for name, step in steps.items()), reverse=True))
 
 
 def _significant(number: float, digits: int) -> str:

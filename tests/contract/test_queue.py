@@ -179,6 +179,30 @@ def test_a_job_that_is_lost_too_often_fails_and_its_device_is_quarantined(fleet,
     assert fleet.lease("pi").row.id == again
 
 
+def test_a_job_that_a_device_lost_is_left_to_another_for_the_time_of_a_lease(fleet, clock):
+    job = submitted(fleet)
+    fleet.give_back(job, fleet.lease("pi").id, "The disk is full.", counts=True)
+    clock.now += 5
+    assert fleet.lease("pi") is None
+    other = submitted(fleet, seed=2)
+    lease = fleet.lease("pi")
+    assert lease.row.id == other
+    fleet.give_back(other, lease.id, "The disk is full.", counts=True)
+    clock.now += 20
+    fleet.set_state("jetson", "maintenance")  # nobody else is there any more
+    assert fleet.lease("pi").row.id == job
+
+
+def test_a_job_that_nobody_else_takes_goes_back_to_the_device_that_lost_it(fleet, clock):
+    job = submitted(fleet)
+    fleet.give_back(job, fleet.lease("pi").id, "The disk is full.", counts=True)
+    clock.now += 5
+    assert fleet.lease("pi") is None
+    clock.now += TIMING.lease_s
+    fleet.beat("jetson")
+    assert fleet.lease("pi").row.id == job
+
+
 def test_a_device_that_is_switched_off_blames_nobody(fleet):
     job, lease = submitted(fleet), fleet.lease("pi")
     fleet.give_back(job, lease.id, "It is switched off.", counts=False)

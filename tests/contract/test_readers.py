@@ -3,9 +3,11 @@
 import json
 import random
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from contract.runtime_cases_mnn import write_network
 from contract.runtime_cases_ncnn import LAYERS
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.errors import FormatError, InferometerError
@@ -71,9 +73,15 @@ def safetensors_bytes():
     return packed(*described({"a.weight": ("F32", [2, 3])}, {"format": "pt"}))
 
 
+def mnn_bytes():
+    with TemporaryDirectory() as folder:
+        return write_network(Path(folder)).read_bytes()
+
+
 SAMPLES = {
     "gguf": gguf_bytes,
     "huggingface": lambda: json.dumps(CONFIG).encode(),
+    "mnn": mnn_bytes,
     "ncnn": LAYERS.encode,
     "onnx": onnx_bytes,
     "openvino": lambda: convolution_ir().encode(),

@@ -25,8 +25,9 @@ from inferometer.store.engine import open_database
 from inferometer.store.location import locate
 from inferometer.store.owner import this_process
 from inferometer.store.recording import recording
+from inferometer.store.revisions import REVISIONS, VERSION_TABLE
 from inferometer.store.schema import downgrade, prepare, revision_of
-from inferometer.store.tables import REVISIONS, VERSION_TABLE, artifacts, metadata, profiles, runs, tags
+from inferometer.store.tables import artifacts, metadata, profiles, runs, tags
 from inferometer.store.upserts import put_new
 from unit.store import postgres
 from unit.store.profiles import profile
@@ -872,6 +873,17 @@ def test_a_measurement_is_saved_in_a_file_where_the_store_fails_in_the_middle(ki
     for path in saved:
         assert str(path) in str(caught.value)
         assert store.get(store.import_(path)).profile == measured
+
+
+def test_a_mark_changes_with_what_anybody_writes_and_with_nothing_else(store, place, tmp_path):
+    before = store.mark()
+    store.list(Filter())
+    assert store.mark() == before is not None
+    with open_store(place, artifacts=tmp_path) as other:
+        other.create_project("new")
+    written = store.mark()
+    assert written != before
+    assert store.mark() == written
 
 
 def test_documents_are_packed(store):

@@ -1,6 +1,7 @@
 """The wheel and the sdist build, and what the wheel installs runs by itself, away from this folder."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -65,4 +66,8 @@ def test_an_installed_wheel_runs_the_demo_in_an_empty_environment(built, tmp_pat
     site = Path(printed(python, "-c", SITE))
     (site / "lent.pth").write_text(printed(sys.executable, "-c", SITE) + "\n")
     assert printed(python, "-c", "import inferometer; print(inferometer.__file__)").startswith(str(site))
-    assert "measured" in printed(binaries / "inferometer", "demo", "--no-guard")
+    told = printed(binaries / "inferometer", "demo", "--no-guard")
+    assert re.search(r"latency .* median of \d+", told)
+    assert re.search(r"Bound by (compute|memory)", told)
+    for words in ("measured", "unattributed", "nvidia-h200"):
+        assert words in told

@@ -25,9 +25,8 @@ posix = pytest.mark.skipif(sys.platform == "win32" or shutil.which("bash") is No
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, own_data, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     return tmp_path
 

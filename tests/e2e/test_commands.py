@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -285,18 +284,6 @@ def test_filters_keep_what_they_say(answered):
 def test_an_answer_nobody_fits_is_empty_not_an_error(answered):
     result = answered("devices", "--where", "memory>=1EB", "--format", "json")
     assert (result.returncode, json.loads(result.stdout)) == (0, [])
-
-
-@pytest.mark.slow
-def test_the_demo_measures_predicts_and_ends(tmp_path):
-    pytest.importorskip("onnxruntime")
-    result = inferometer("demo", "--no-guard", INFEROMETER_CACHE=str(tmp_path), INFEROMETER_DATA=str(tmp_path))
-    assert result.returncode == 0, result.stderr
-    assert re.search(r"latency .* median of \d+", result.stdout)
-    assert "unattributed" in result.stdout
-    assert re.search(r"Bound by (compute|memory)", result.stdout)
-    assert "nvidia-h200" in result.stdout
-    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")

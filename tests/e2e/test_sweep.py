@@ -269,6 +269,22 @@ print("identical")
     assert found.stdout.strip() == "identical", found.stderr
 
 
+@pytest.mark.slow
+def test_a_plan_is_the_same_on_a_dask_cluster(cluster):
+    code = f"""
+import inferometer as im
+asked = dict(model="llama-3.2-1b", rate=40.0, slo="tpot_p95<=60ms", devices=["nvidia-l4"])
+here, there = im.plan(**asked), im.plan(**asked, engine="dask://{cluster}")
+assert here.plans
+for one, other in zip(here.plans, there.plans, strict=True):
+    assert (one.weights, one.tp, one.replicas) == (other.weights, other.tp, other.replicas)
+    assert abs(one.tpot_s / other.tpot_s - 1) < 1e-6
+print("identical")
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert found.stdout.strip() == "identical", found.stderr
+
+
 @pytest.mark.skipif(not HAS_DASK, reason="dask.distributed is not installed: pip install 'inferometer[dask]'")
 def test_a_scheduler_that_is_not_there_is_said(inferometer):
     result = inferometer(*ASKED, "--engine", "dask://127.0.0.1:1")

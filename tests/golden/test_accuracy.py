@@ -57,13 +57,14 @@ def test_models_measured_after_the_fit_are_predicted_no_worse():
     assert error_summary(late)["p90"] <= 0.10
 
 
-def test_images_and_encoders_are_predicted_roughly():
-    """Ops count as they do alone. ResNet-50 in f32 at small batches is 1.5 times off."""
+def test_images_and_encoders_are_predicted():
+    """BERT in f32 for one text is the furthest off, by 42 %: products of few rows with a bias run slower in models."""
     found = error_summary(judged("torch-graph", "forward"))
     assert found["n"] >= 24
-    assert found["median"] <= 0.15
-    assert found["p90"] <= 0.50
-    assert found["covered"] >= 0.60
+    assert found["median"] <= 0.13
+    assert found["p90"] <= 0.25
+    assert found["covered"] >= 0.75
+    assert found["width"] <= 0.60
 
 
 def test_no_prediction_beats_its_floor():

@@ -41,11 +41,6 @@ LITE = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
-
-
 def need(runtime):
     pytest.importorskip(MODULES[runtime], reason=f"{runtime} is not installed: nothing was measured")
 

@@ -58,6 +58,12 @@ def client(tmp_path_factory):
         yield found
 
 
+def ways_for(model, on):
+    """The default runtime in every way, and every fourth of the others: over all pairs each is asked several times."""
+    first = list(MODELS).index(model) + DEVICES.index(on)
+    return [how for place, how in enumerate(HOW) if how[0] is None or place % 4 == first % 4]
+
+
 @contextmanager
 def refusals(kept):
     try:
@@ -103,7 +109,7 @@ def beside_a_measurement(profile):
 @pytest.mark.parametrize("model", MODELS)
 def test_every_door_gives_the_same_answer(model, on):
     seen = set()
-    for runtime, formats, calibrated in HOW:
+    for runtime, formats, calibrated in ways_for(model, on):
         asked = {**MODELS[model], **formats, "runtime": runtime}
         if "generate" not in MODELS[model]:
             asked.pop("kv", None)  # refused, where there is no cache

@@ -65,6 +65,7 @@ class ServedCase:
     step_tokens: int | None = None  # limits that the server was started with
     sequences: int | None = None
     memory_share: float | None = None
+    cold: bool = False  # the figure holds what the first run of a process takes
 
     def served(self) -> Served:
         limited = served(self.question).limited(tokens=self.step_tokens, sequences=self.sequences)
@@ -80,15 +81,28 @@ class ServedFigure:
     high_s: float
 
 
+def is_served(row: PublishedMeasurement) -> bool:
+    """Whether a row is of an engine with rules of serving, and of what they predict."""
+    return row.engine in ENGINES and row.quantity in QUANTITIES
+
+
+def not_served(row: PublishedMeasurement) -> str | None:
+    """Why a row of a serving engine cannot be asked; None where it can."""
+    reasons = (
+        (row.engine not in ENGINES, f"the engine {row.engine} has no rules of serving"),
+        (row.quantity not in QUANTITIES, f"{row.quantity} is no figure of a server"),
+        (row.model is None, f"the model {row.model_published} has no graph here"),
+        (row.device is None, f"the device {row.device_published} is not in the catalog"),
+        (row.settings.get("mode") == "disagg", "two pools of workers: the simulator's, and not the steady state's"),
+        (_sizes(row) is None, "the lengths of prompts and answers are not stated"),
+    )
+    return next((reason for holds, reason in reasons if holds), None)
+
+
 def served_case(row: PublishedMeasurement) -> ServedCase | None:
-    """The row as a question; None where it is of no serving engine, or names no model or device that is known."""
-    runtime = ENGINES.get(row.engine or "")
-    if runtime is None or row.quantity not in QUANTITIES or row.model is None or row.device is None:
-        return None
-    if row.settings.get("mode") == "disagg":
-        return None  # two pools of workers: the simulator's
-    sizes = _sizes(row)
-    if sizes is None:
+    """The row as a question; None where `not_served` has a reason."""
+    runtime, sizes = ENGINES.get(row.engine or ""), _sizes(row)
+    if runtime is None or sizes is None or row.device is None or not_served(row) is not None:
         return None
     tp, pp, dp, ep = _plan(row, runtime)
     weights, overrides = _formats(row)
@@ -97,8 +111,8 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
         batch=dp, prompt=sizes[0], generate=sizes[1], tp=tp, pp=pp, dp=dp, ep=ep,
         options=Options(overrides=overrides, engine_version=_version(row, runtime)),
     )  # fmt: skip
-    users = row.batch if row.quantity != "tokens" else None
-    if row.quantity in {"ttft", "tpot"} and users is None and row.concurrency:
+    users = row.batch
+    if row.quantity != "request" and users is None and row.concurrency:
         users = max(1, row.concurrency // dp)
     drafts = None
     if row.settings.get("drafts"):
@@ -111,6 +125,7 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
         users=users,
         quantity=row.quantity,
         step_tokens=_step_tokens(row, runtime, users),
+        cold=row.settings.get("cold") == "1",
         **(_ROOM if _is_vllm_of_inferencemax(row, runtime) else {}),
     )
 
@@ -137,8 +152,9 @@ def parts_of(case: ServedCase) -> KernelParts:
     """What the kernels take of what a row is about."""
     what = case.served()
     room = held(what.limits, case.traffic, what.memory) if case.quantity != "request" else case.users or 1
-    sequences = room if case.quantity == "tokens" else min(case.users or 1, room)
-    users = sequences if case.quantity == "tokens" else case.users or 1
+    asked = case.users or (room if case.quantity == "tokens" else 1)
+    sequences = min(asked, room)
+    users = sequences if case.quantity == "tokens" else asked
     return kernel_parts(
         what.step, what.rules, what.limits, case.traffic, sequences=max(1, sequences), users=users, stages=what.stages
     )
@@ -149,15 +165,14 @@ def predict_served(case: ServedCase) -> ServedFigure:
     what = case.served()
     if case.quantity == "request":
         seconds = what.batch_seconds(case.traffic, (case.users or 1) * what.replicas)
-        spread = what.step.costs.batch_spread.value
+        seconds += fitted_number("cold_s") if case.cold else 0.0
     elif case.quantity == "tokens":
-        seconds = 1 / what.saturated(case.traffic)
-        spread = what.step.costs.batch_spread.value
+        seconds = 1 / what.saturated(case.traffic, case.users)
     else:
         steady = what.steady(case.traffic, (case.users or 1) * what.replicas)
         low, high = steady.interval(case.quantity)
         return ServedFigure(seconds=steady.ttft_s if case.quantity == "ttft" else steady.tpot_s, low_s=low, high_s=high)
-    wide = exp(EIGHT_IN_TEN * spread)
+    wide = exp(EIGHT_IN_TEN * max(what.step.costs.batch_spread.value, what.step.spread))
     return ServedFigure(seconds=seconds, low_s=seconds / wide, high_s=seconds * wide)
 
 
@@ -245,10 +260,11 @@ def _version(row: PublishedMeasurement, runtime: str) -> str | None:
     """The engine's version: as stated, else the release of the day of the figure.
 
     Some sources state the version of what is around the engine (a container, TensorRT): a TensorRT-LLM before 1.0 is
-    taken by its date. MLPerf's entries are tuned as far as they go: they count as the newest.
+    taken by its date. MLPerf's entries are tuned as far as they go: they count as the newest, those of TensorRT-LLM as
+    the one of its latest round that is known here (v5.1, 2025-09).
     """
     if row.dataset == "mlperf":
-        return None
+        return "1.0.0" if runtime == "trtllm" else None
     if row.version is not None and not (runtime == "trtllm" and row.version.startswith("0.")):
         return row.version
     releases = _RELEASES.get(runtime, ())

@@ -12,6 +12,7 @@ from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import default_runtime, engine
 from inferometer.catalog.files import row_named
 from inferometer.catalog.networks import network_named
+from inferometer.catalog.zoo import model as catalog_model
 from inferometer.core.dtype import dtype, is_gguf_block
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.sizes import with_given_sizes
@@ -20,6 +21,7 @@ from inferometer.cost.options import Options
 from inferometer.cost.unused import require_used
 from inferometer.readers.nets.shipped import net_named
 from inferometer.readers.resolve import read
+from inferometer.readers.zoo.shipped import is_shipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +49,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     pp: int = 1,
     ep: int = 1,
     dp: int = 1,
+    threads: int | None = None,
     calibration: Calibration | None = None,
     calibrated: bool = True,
     prefill_on: str | Device | None = None,
@@ -54,10 +57,12 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
 ) -> Question:
     """Look up the model and the device by name, and make the question. An option that it would not use is refused.
 
-    `sizes` are those that a file leaves open, by its names or ours.
+    `sizes` are those that a file leaves open, by its names or ours. `threads` are the engine's on a CPU.
     """
     graph, device, parallel = model_graph(model, image=image), device_for(on), Parallel(tp=tp, pp=pp, ep=ep, dp=dp)
     options = options or Options()
+    if threads is not None:
+        options = replace(options, threads=threads)
     require_used(graph, device, parallel, options, two_machines=prefill_on is not None)
     workload = Workload(
         batch=batch,
@@ -110,16 +115,35 @@ def _format(name: str | None) -> str | None:
 def model_graph(model: Any, *, image: int | None = None) -> Graph:
     """A model that has a name is read once, because pricing caches what it prepared by the identity of the graph.
 
-    `image` chooses among the graphs of a package's network, each of which is made for one size.
+    `image` chooses among the graphs of a package's network, each of which is made for one size. A catalog model that
+    is such a network too is read as it was traced; where a size of image is asked for, from its config, in which that
+    size is open.
     """
     if isinstance(model, Graph):
         return model
     if isinstance(model, str):
-        if row_named("models", model) or net_named(model):
+        if row_named("models", model):
+            return _catalog_graph(model, at_size=image is not None)
+        if net_named(model):
             return _named_graph(model, None)
         if network_named(model):
             return _named_graph(model, image)
     return read(model)
+
+
+def graphs_named(model: str) -> tuple[Graph, ...]:
+    """The graphs that a name may stand for: of a catalog model that was also traced, as traced and as configured."""
+    usual = model_graph(model)
+    row = catalog_model(model) if row_named("models", model) else None
+    return (usual,) if row is None or row.network is None else (usual, _catalog_graph(model, at_size=True))
+
+
+@cache
+def _catalog_graph(name: str, *, at_size: bool) -> Graph:
+    row = catalog_model(name)
+    if row.network is not None and not at_size and is_shipped(row.network):
+        return replace(_named_graph(row.network, None), name=row.name)
+    return _named_graph(row.name, None)
 
 
 @cache

@@ -142,7 +142,11 @@ def _made_here(calibration: Calibration) -> bool:
 
 
 def _newest(entries: list[_Entry], setup: HostSetup | None, refused: list[str]) -> CalibrationChoice:
-    path, calibration = max(entries, key=lambda entry: (entry[1].created, entry[0].name))
+    """The newest; of several that were made with other numbers of threads, the newest with those of the set-up."""
+    threads = None if setup is None else setup.threads
+    path, calibration = max(
+        entries, key=lambda entry: (threads in {None, entry[1].threads}, entry[1].created, entry[0].name)
+    )
     notes = () if setup is None else differences(calibration, setup)
     if notes:
         factor = max(WIDER_THREADS if "thread" in note else WIDER_VERSION for note in notes)
@@ -206,7 +210,8 @@ def calibration_for_question(  # noqa: PLR0913 - what a calibration is chosen by
         own = calibration_for(device.name, runtime, wanted)
         return own if own.calibration is not None else _from_engine_tables(device, engine.serving, version)
     if not is_local(device.name):
-        return calibration_for(device.name, runtime, wanted)
+        setup = None if threads is None or device.unit != "cpu" else HostSetup(threads=threads)
+        return calibration_for(device.name, runtime, wanted, setup)
     choice = calibration_for(device.name, runtime, wanted, host_setup(runtime, threads))
     if choice.calibration is None and (advice := _how_to_calibrate(device, runtime, wanted)) is not None:
         return replace(choice, notes=(*choice.notes, advice))

@@ -36,6 +36,8 @@ def content_hash(calibration: Calibration) -> str:
     plain = document(replace(calibration, content_hash=None))
     if not calibration.parameters:  # calibrations of before this field keep their hash
         plain.pop("parameters", None)
+    if calibration.host_call_s is None:  # as above
+        plain.pop("host_call_s", None)
     if not calibration.kernels:  # files from before serving engines have none, and keep their hash
         plain.pop("kernels", None)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -20,6 +20,7 @@ from inferometer.asking.calibrations import (
 )
 from inferometer.asking.change import Change, changed_device, parse_change
 from inferometer.asking.roof import roof_for, with_roof
+from inferometer.asking.running import measured_otherwise, require_run
 from inferometer.catalog import device as device_named
 from inferometer.catalog import link as link_named
 from inferometer.catalog.engines import require_effects
@@ -36,6 +37,7 @@ from inferometer.core.workload import Precision, Workload
 from inferometer.cost.options import Offload, Options
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.price.class_figures import with_class_figures
+from inferometer.cost.price.variants import with_threads
 from inferometer.cost.unused import require_used
 from inferometer.errors import DomainError
 
@@ -100,21 +102,26 @@ class Question:
                 self.device,
                 self.runtime_name,
                 precision,
-                self.threads,
+                self.threads or self.options.threads,
                 version=self.options.engine_version,
             )
             calibration, notes = choice.calibration, choice.notes
+            if calibration is not None and (reason := measured_otherwise(self, calibration)) is not None:
+                calibration, notes = None, (reason,)
         device = _figures(self.device, calibration, self.roof)
         if calibration is not None:
             precision = as_calibrated(self.runtime_name, precision)
         if calibration is None or calibration.parameters:
             device, lacking = with_class_figures(device)
             notes = (*notes, *lacking)
+        if calibration is None and self.options.threads is not None:
+            device = _limited(device, self.options.threads)
         return Basis(device=device, precision=precision, calibration=calibration, notes=notes)
 
     def answer(self) -> Profile:
         """Predict."""
         require_applicable(self)
+        require_run(self)
         if self.prefill_on is not None:
             return self._on_two_machines(self.prefill_on)
         basis = self.basis()
@@ -175,7 +182,7 @@ class CalibrationChoices:
     def __init__(self, given: Iterable[Calibration] = ()) -> None:
         self._given = tuple(given)
         self._formats: dict[tuple[int, str, Precision], str] = {}
-        self._chosen: dict[tuple[int, str, str, int | None], Calibration | None] = {}
+        self._chosen: dict[tuple[Any, ...], Calibration | None] = {}
 
     def calibration(self, question: Question, precision: Precision) -> Calibration | None:
         """The calibration for the question in these formats.
@@ -186,7 +193,8 @@ class CalibrationChoices:
         format_of = (id(graph), runtime, precision)
         if (dtype := self._formats.get(format_of)) is None:
             dtype = self._formats[format_of] = format_key(graph, runtime, precision)
-        key = (id(device), runtime, dtype, question.threads)
+        options = question.options
+        key = (id(device), runtime, dtype, question.threads, options.threads, options.layout)
         if key not in self._chosen:
             matching = [given for given in self._given if (given.device, given.runtime) == (device.name, runtime)]
             matching.sort(key=lambda given: given.dtype != dtype)  # stable: the first given stays first
@@ -208,7 +216,12 @@ def _link_between(one: Device, other: Device) -> Link | None:
     return min(known, key=lambda link: float(link.bandwidth_bytes_per_s or 0), default=None)
 
 
-_devices, _judged_by = Kept(), Kept()
+_devices, _judged_by, _with_threads = Kept(), Kept(), Kept()
+
+
+def _limited(device: Device, threads: int) -> Device:
+    """A CPU with so many of its threads; the same arguments give the same object, as below."""
+    return _with_threads.get_or_make((id(device), threads), (device,), lambda: with_threads(device, threads))
 
 
 def _figures(device: Device, calibration: Calibration | None, roof: Roof | None) -> Device:

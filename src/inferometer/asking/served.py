@@ -61,9 +61,11 @@ class Served:
         own = max(1, -(-users // self.replicas))
         return steady_state(self.step, self.rules, self.limits, traffic, own, self.memory, stages=self.stages)
 
-    def saturated(self, traffic: Traffic) -> float:
-        """Tokens a second of all replicas together."""
-        one = saturated_tokens_per_s(self.step, self.rules, self.limits, traffic, self.memory, stages=self.stages)
+    def saturated(self, traffic: Traffic, most: int | None = None) -> float:
+        """Tokens a second of all replicas together, each with as many sequences as fit, or `most` of them."""
+        one = saturated_tokens_per_s(
+            self.step, self.rules, self.limits, traffic, self.memory, stages=self.stages, most=most
+        )
         return self.replicas * one
 
     def batch_seconds(self, traffic: Traffic, batch: int) -> float:

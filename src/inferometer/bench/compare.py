@@ -13,6 +13,7 @@ from inferometer.bench.figures import LATENCY, Figure, Key, op_times, phase_time
 from inferometer.bench.measurement import TOOL, turns_of
 from inferometer.bench.ranks import holm
 from inferometer.bench.verdict import Call, Criteria, Evidence, Judgement, decide, weigh, weigh_intervals
+from inferometer.core.framed import Framed
 from inferometer.core.profile import Environment, Profile
 from inferometer.lazy import late
 
@@ -20,6 +21,7 @@ _PRIMARY = (LATENCY, "decode", "prefill")  # what the verdict on the whole is of
 _COVERAGE = 0.95  # of the intervals that profiles carry
 UNITS = {"memory": "B", "energy": "J", "tokens_per_s": "token/s"}
 _SHOWN = 3
+_WHEN = ("before ", "during ", "after ", "for an ")  # reasons that go on where a sentence stops
 _MEMORY_NOISE = 0.02  # between two runs of one model: buffers, threads' stacks, pages touched
 _FROM_EVIDENCE = ("ratio", "low", "high", "test", "effect", "detectable", "runs", "runs_needed")
 
@@ -55,7 +57,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Framed):
     """B against A, the baseline. `metric` names the one that the verdict on the whole is of."""
 
     a: str
@@ -78,14 +80,6 @@ class Comparison:
         """One row a metric, then one an op: lists by name, times in seconds, `ratio` is B over A."""
         columns: dict[str, Any] = late("inferometer.report.frames", "comparison_columns")(self)
         return columns
-
-    def to_pandas(self) -> Any:
-        """The same columns as a `pandas.DataFrame`."""
-        return late("inferometer.report.frames", "pandas_frame")(self)
-
-    def to_polars(self) -> Any:
-        """The same columns as a `polars.DataFrame`."""
-        return late("inferometer.report.frames", "polars_frame")(self)
 
     def _repr_html_(self) -> str:
         return str(late("inferometer.report.notebook", "comparison_html")(self))
@@ -204,7 +198,7 @@ def _disturbance(environment: Environment | None, name: str) -> str | None:
     if environment is None or not environment.disturbed:
         return None
     why = environment.reasons[0].rstrip(".") if environment.reasons else "for an unknown reason"
-    return f"{name} was disturbed {why}"
+    return f"{name} was disturbed{'' if why.startswith(_WHEN) else ':'} {why}"
 
 
 def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metric]:

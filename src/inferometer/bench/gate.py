@@ -87,7 +87,7 @@ def held(gate: Gate, comparison: Comparison) -> str | None:
 
 def _word(word: str, comparison: Comparison) -> str | None:
     if word == "disturbed":
-        return next((note for note in comparison.notes if " was disturbed " in note), None)
+        return next((note for note in comparison.notes if " was disturbed" in note), None)
     reasons = [
         f"{metric.name}: {metric.reason}"
         for metric in _times(comparison)

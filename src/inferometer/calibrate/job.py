@@ -27,6 +27,7 @@ from inferometer.calibrate.run import (
     calibrate_with,
 )
 from inferometer.catalog.engines import engine, engines
+from inferometer.catalog.health.host_calls import host_call_s
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import LOCAL, Device
 from inferometer.errors import DomainError, EngineError, InferometerError
@@ -275,6 +276,7 @@ def calibrate(
     *,
     watch: Callable[[CalibrationProgress], None] | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    calls: Callable[[], float] = host_call_s,
 ) -> CalibrationResult:
     """Measure, fit and write. An interrupted run keeps its journal and writes no calibration."""
     left_s = (1 - _FITTING) * job.budget_s - prepared.spent_s
@@ -299,6 +301,7 @@ def calibrate(
         versions=prepared.versions,
         environment=prepared.environment,
         threads=prepared.threads or job.threads,
+        host_call_s=calls(),
     )
     calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
     path = write_calibration(calibration, job.out or job.folder)

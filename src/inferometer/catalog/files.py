@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from inferometer import settings
 from inferometer.catalog.load import CatalogRow, CatalogRows, parse_file, parse_text, read_rows, rows_in
+from inferometer.catalog.parsed import parsed_files
 from inferometer.catalog.sections import excerpt
 from inferometer.errors import CatalogError, UnknownNameError
 
@@ -28,9 +29,10 @@ def rows_of(kind: str) -> CatalogRows:
 
 def row_named(kind: str, name: str) -> CatalogRow | None:
     """The row of that name or alias. Only rows that hold the name are parsed: one should not cost all of them."""
-    rows = rows_with(kind, name)
+    whole = _READ.get((kind, settings.catalog_folders()))
+    rows = whole or rows_with(kind, name)
     canonical = rows.canonical(name)
-    if canonical is None and name.casefold() != name:  # the catalog's own names have small letters
+    if whole is None and canonical is None and name.casefold() != name:  # the catalog's own names have small letters
         rows = rows_with(kind, name.casefold())
         canonical = rows.canonical(name)
     return None if canonical is None else rows.by_name[canonical]
@@ -87,9 +89,15 @@ def _with(kind: str, word: str, folders: tuple[Path, ...]) -> CatalogRows:
     return rows_in([*parsed, *((file, parse_file(file)) for file in _theirs(folders) if word in _text(file))], kind)
 
 
-@cache
+_READ: dict[tuple[str, tuple[Path, ...]], CatalogRows] = {}  # kinds that were read whole
+
+
 def _rows(kind: str, folders: tuple[Path, ...]) -> CatalogRows:
-    return read_rows([*_own(kind), *_theirs(folders)], kind)
+    rows = _READ.get((kind, folders))
+    if rows is None:
+        theirs = ((file, parse_file(file)) for file in _theirs(folders))
+        rows = _READ[kind, folders] = rows_in([*parsed_files(kind, _own(kind)), *theirs], kind)
+    return rows
 
 
 def _own(kind: str) -> list[Path]:

@@ -96,32 +96,38 @@ class CatalogRow:
 
     def number(self, key: str, unit: str, *, below: float | None = None) -> Sourced | None:
         """The number under `key` in SI base units with its source, or None where the row has none."""
-        if key not in self.fields:
+        stated = self.fields.get(key)
+        if stated is None:
             return None
-        place, stated = self.place.at(key), self.fields[key]
         table = stated if isinstance(stated, dict) else {"value": stated}
-        for unknown in sorted(set(table) - _NUMBER_KEYS):
-            raise place.at(unknown).error("is not a known key.", remedy=f"Known: {', '.join(sorted(_NUMBER_KEYS))}.")
-        value = _value(table.get("value"), unit, place)
+        for unknown in sorted(table.keys() - _NUMBER_KEYS):
+            remedy = f"Known: {', '.join(sorted(_NUMBER_KEYS))}."
+            raise self.place.at(key, unknown).error("is not a known key.", remedy=remedy)
+        value = _value(table.get("value"), unit, self.place, key)
         if value < 0 or (below is not None and value > below):
-            raise place.error(f"{table['value']!r} is out of range.")
-        return self.sourced(value, table, place)
+            raise self.place.at(key).error(f"{table['value']!r} is out of range.")
+        return self.sourced(value, table, key)
 
-    def sourced(self, value: float, table: Mapping[str, Any], place: Place) -> Sourced:
+    def sourced(self, value: float, table: Mapping[str, Any], stated_in: str) -> Sourced:
         """A value with what its table says of it, and otherwise what its row says."""
         key = table.get("source", self.fields.get("source"))
-        if key is None:
-            raise place.error("has no source, and its row has none.", remedy="Every number says where it comes from.")
-        if key not in self.sources:
-            remedy = did_you_mean(str(key), self.sources)
-            raise place.error(f"names the source {key!r}, which the file does not declare.", remedy=remedy)
-        source = self.sources[key]
+        source = self.sources.get(key) if key is not None else None
+        if source is None:
+            raise self._unsourced(key, stated_in)
         origin, date = table.get("origin", source.get("origin", "datasheet")), table.get("date", source.get("date"))
         if origin not in ORIGINS:
-            raise place.error(f"has the origin {origin!r}.", remedy=f"Known origins: {', '.join(ORIGINS)}.")
+            remedy = f"Known origins: {', '.join(ORIGINS)}."
+            raise self.place.at(stated_in).error(f"has the origin {origin!r}.", remedy=remedy)
         if not isinstance(date, str):
-            raise place.error("has no date, and its source has none.")
+            raise self.place.at(stated_in).error("has no date, and its source has none.")
         return Sourced(value=value, origin=origin, source=_cite(source), date=date, note=table.get("note"))
+
+    def _unsourced(self, key: object, stated_in: str) -> CatalogError:
+        place = self.place.at(stated_in)
+        if key is None:
+            return place.error("has no source, and its row has none.", remedy="Every number says where it comes from.")
+        remedy = did_you_mean(str(key), self.sources)
+        return place.error(f"names the source {key!r}, which the file does not declare.", remedy=remedy)
 
 
 _NO_ROW = CatalogRow(name="", place=Place(file="", key=""), fields={}, sources={})
@@ -170,8 +176,12 @@ def rows_in(contents: Iterable[tuple[Path, Mapping[str, Any]]], table: str) -> C
 
 
 def parse_file(file: Path) -> dict[str, Any]:
+    return parse_text(file_text(file), file)
+
+
+def file_text(file: Path) -> str:
     try:
-        return parse_text(file.read_text(encoding="utf-8"), file)
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise CatalogError(f"{file}: cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
@@ -208,15 +218,15 @@ def _aliases(rows: Mapping[str, CatalogRow]) -> dict[str, str]:
     return aliases
 
 
-def _value(stated: Any, unit: str, place: Place) -> float:
+def _value(stated: Any, unit: str, row: Place, key: str) -> float:
     if isinstance(stated, int | float) and not isinstance(stated, bool) and unit == "1":
         return stated
     if not isinstance(stated, str):
-        raise place.error(f"must be text with a unit such as '12 {unit}', and is {stated!r}.")
+        raise row.at(key).error(f"must be text with a unit such as '12 {unit}', and is {stated!r}.")
     try:
         return _parsed(stated, unit)
     except UnitError as error:
-        raise place.error(error.message, remedy=error.remedy) from None
+        raise row.at(key).error(error.message, remedy=error.remedy) from None
 
 
 @cache

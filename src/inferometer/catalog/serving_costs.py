@@ -44,3 +44,9 @@ def fitted_costs(engine: str) -> tuple[StepCosts, ...]:
 def fitted_number(name: str) -> float:
     """A number of the fit that belongs to no engine."""
     return float(_document()["numbers"][name])
+
+
+def fitted_on(engine: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The devices and the models whose published figures with an engine are in the fit."""
+    known = _document()["fitted_on"].get(engine, {})
+    return frozenset(known.get("devices", ())), frozenset(known.get("models", ()))

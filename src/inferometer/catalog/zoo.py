@@ -12,7 +12,10 @@ from inferometer.core.frozen import frozen
 
 @frozen
 class CatalogModel:
-    """`parameters` is the published count; `config` has Hugging Face's own key names."""
+    """`parameters` is the published count; `config` has Hugging Face's own key names.
+
+    `network` is a package's network that is the same model, where its traced graph says more than the config does.
+    """
 
     name: str
     title: str
@@ -23,6 +26,7 @@ class CatalogModel:
     active_parameters: Sourced | None = None
     context: Sourced | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    network: str | None = None
     notes: str | None = None
 
 
@@ -36,7 +40,9 @@ def model(name: str) -> CatalogModel:
 
 
 def _model(row: CatalogRow) -> CatalogModel:
-    row.allow("title", "family", "aliases", "year", "parameters", "active_parameters", "context", "config", "notes")
+    row.allow(
+        "title", "family", "aliases", "year", "parameters", "active_parameters", "context", "config", "network", "notes"
+    )
     config = row.fields.get("config")
     if not isinstance(config, dict) or not config:
         raise row.place.at("config").error("must be a table with the values of the model's config.")
@@ -50,5 +56,6 @@ def _model(row: CatalogRow) -> CatalogModel:
         active_parameters=row.number("active_parameters", "1"),
         context=row.number("context", "1"),
         config=config,
+        network=row.text("network"),
         notes=row.text("notes"),
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_table, say
+from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.errors import DomainError, UnknownNameError, same_but_for_case
 
@@ -38,6 +38,7 @@ _PUBLISHED = (
 
 
 @click.command("accuracy")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="")
 @click.option("--device", metavar="NAME", help="Only cases of this device.")
 @click.option("--runtime", metavar="NAME", help="Only cases of this runtime.")
 @click.option("--by", type=click.Choice(tuple(_GROUPS)), default="phase", help="How to group the cases.")
@@ -47,8 +48,15 @@ _PUBLISHED = (
 @click.option(
     "--atlas",
     type=click.Path(path_type=Path),
+    multiple=True,
     metavar="FILE",
-    help="Judge a table of published measurements (.csv, .csv.gz).",
+    help="Judge tables of published measurements (.csv, .csv.gz).",
+)
+@click.option(
+    "--from-models",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --atlas: calibrate each device from N of its models there, and judge the others.",
 )
 @click.option("--aims", is_flag=True, help="Show the accuracy aimed for, and whether it is reached.")
 @click.option(
@@ -57,13 +65,15 @@ _PUBLISHED = (
 @click.option("--chart", type=OutputFile(), metavar="FILE", help="Save a chart: .svg, .png, .html or .json.")
 @format_option
 def command(
+    files: tuple[Path, ...],
     device: str | None,
     runtime: str | None,
     by: str,
     priors: bool,
     peers: bool,
     published: bool,
-    atlas: Path | None,
+    atlas: tuple[Path, ...],
+    from_models: int | None,
     aims: bool,
     folder: Path | None,
     chart: Path | None,
@@ -77,11 +87,17 @@ def command(
     inferometer accuracy --priors
     inferometer accuracy --published
     inferometer accuracy --atlas qai_hub_perf.csv.gz
+    inferometer accuracy --atlas mine.csv --from-models 10 --format json
 
     A case that a calibration was fitted to is predicted with one fitted again without its model.
     """
-    if published or atlas is not None:
-        _print_published(atlas, form)
+    if (from_models is not None or files) and not atlas:
+        raise DomainError("A table to judge, and --from-models, need --atlas.", remedy="Ask: --atlas FILE [FILE …].")
+    if atlas:
+        _print_atlas((*atlas, *files), from_models, form)
+        return
+    if published:
+        _print_published(form)
         return
     from inferometer.accuracy.cases import CASES, read_cases, read_peers
     from inferometer.accuracy.judge import by_group, judge_cases, peer_errors
@@ -110,26 +126,31 @@ def command(
         _save_chart(judged, chart)
 
 
-def _print_published(atlas: Path | None, form: str) -> None:
+def _print_published(form: str) -> None:
     from inferometer.accuracy.published import left_out_results
     from inferometer.report.accuracy import published_table
 
-    text = form in {"table", "md"}
-    if atlas is None:
-        print_table(published_table(left_out_results(), text=text), form)
-        return
-    from inferometer.atlas.reading import read_atlas
-    from inferometer.calibrate.priors.judged import judge_rows
+    print_table(published_table(left_out_results(), text=form in {"table", "md"}), form)
 
-    reading = read_atlas(atlas)
-    judged = judge_rows(reading.table.rows())
-    if judged.groups or form != "table":
-        print_table(published_table(judged.groups, text=text), form)
-    asked = judged.rows - sum(judged.left.values())
-    aside = f", {len(reading.set_aside)} lines set aside" if reading.set_aside else ""
-    say(f"{judged.rows} rows of {atlas.name}{aside}: {asked} predicted, {judged.rows - asked} not:")
-    for reason, rows in sorted(judged.left.items(), key=lambda each: -each[1])[:_REASONS]:
-        say(f"  {rows:5}  {reason}")
+
+def _print_atlas(paths: "Sequence[Path]", from_models: int | None, form: str) -> None:
+    """The groups of every file; why rows were not predicted goes to the terminal's words."""
+    from inferometer.accuracy.atlas_file import accuracy_document, judge_atlas
+    from inferometer.report.accuracy import published_table
+
+    sets = [judge_atlas(path, from_models=from_models) for path in paths]
+    groups = [group for judged in sets for group in judged.file.groups]
+    if form == "json":
+        print_document(accuracy_document(sets))
+    elif groups or form != "table":
+        print_table(published_table(groups, text=form in {"table", "md"}), form)
+    for judged in sets:
+        aside = f", {len(judged.set_aside)} lines set aside" if judged.set_aside else ""
+        refused = judged.file.rows - judged.asked
+        names = f" ({judged.unmapped} with a name that nobody here knows)" if judged.unmapped else ""
+        say(f"{judged.file.rows} rows of {judged.name}{aside}: {judged.asked} predicted, {refused} not{names}:")
+        for reason, rows in sorted(judged.file.left.items(), key=lambda each: -each[1])[:_REASONS]:
+            say(f"  {rows:5}  {reason}")
 
 
 def page() -> str:

@@ -8,7 +8,7 @@ import click
 from inferometer.cli.options import format_option, print_card, print_profiles, print_table, print_text, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.errors import DomainError
-from inferometer.report.phrases import TIMES, fraction, profile_title
+from inferometer.report.phrases import TIMES, counter_fact, fraction, profile_title
 from inferometer.report.table import Column, ReportTable, columns
 from inferometer.units import counted
 
@@ -53,7 +53,8 @@ def command(
 
     Known sources: ONNX Runtime profiling, PyTorch profiler traces, OpenVINO benchmark_app, LiteRT benchmark_model,
     TensorRT trtexec, Qualcomm AI Hub, Embedl Hub, llama-bench, GuideLLM, AIPerf, vllm bench serve, SGLang
-    bench_serving, InferenceX, MLPerf LoadGen, hyperfine. What a tool does not report stays unknown.
+    bench_serving, InferenceX, MLPerf LoadGen, hyperfine, benchncnn, MNN's benchmark, ExecuTorch, Nsight Systems,
+    Nsight Compute, rocprof, VTune, perf stat. What a tool does not report stays unknown.
 
     A file with several results gives several profiles: --format json then prints a list, and -o writes a numbered file
     for each. --format csv prints a row for each op, or for each phase if no ops are known.
@@ -116,6 +117,7 @@ def _card(profile: "Profile") -> "Card":
         facts.append(("top unit", summary.top_unit, "by time"))
     if summary.top_unit_by_count is not None:
         facts.append(("top unit", summary.top_unit_by_count, "by number of ops"))
+    facts += counter_fact(profile.steady)
     measured_by = provenance.tool if provenance else "another tool"
     return Card(
         title=profile_title(profile),

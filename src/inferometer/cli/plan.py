@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
-from inferometer.cli.prediction_options import options_from
 from inferometer.cli.progress import progress_line
 from inferometer.errors import GateError
+from inferometer.verbs.prediction_flags import options_from
 
 if TYPE_CHECKING:
     from inferometer.cost.options import Options
-    from inferometer.serving.plans.asked import PlanAnswer, PlanSearch
+    from inferometer.serving.plans.asked import EdgeAsked, PlanAnswer, PlanSearch
 
 _GOALS = ("cheapest", "greenest", "smallest")
 _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-512."
+_ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
 
@@ -34,6 +35,10 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--replica-up", default=0.99, metavar="SHARE", help="Of the time that one replica is up."),
         option("--headroom", default=0.0, metavar="SHARE", help="Of the capacity that stays free."),
         option("--fallback", type=float, metavar="SHARE", help="Of the rate: the edge does the rest itself."),
+        option("--edge", metavar="DEVICE", help="With --fallback: the device that answers first."),
+        option("--edge-model", metavar="MODEL", help="What it runs.  [default: MODEL]"),
+        option("--edge-weights", metavar="FORMAT", help="In which format.  [default: the model's]"),
+        option("--round-trip", default="0s", metavar="TIME", help="From the edge to the servers and back."),
     )):  # fmt: skip
         function = made(function)
     return function
@@ -66,6 +71,7 @@ def _choice_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--pue", metavar="NAME|X", help="Overhead of the data centre, for the carbon."),
         option("--keep", default=3, metavar="N", help="Plans to confirm and show."),
         option("--seed", default=0, metavar="N", help="Of the simulations."),
+        option("--engine", metavar="WHERE", help=_ENGINE),
     )):  # fmt: skip
         function = made(function)
     return function
@@ -95,10 +101,11 @@ def command(model: str, form: str, **options: Any) -> None:
         return
     if options["rate"] is None:
         raise click.UsageError("Say what comes: --rate 50 for requests, or --frames 30 for a stream of images.")
-    from inferometer.serving.plans.search import plan
+    from inferometer.serving.plans.search import plan, usual_engine
 
+    search = search_from(model, options)
     with progress_line(lambda words: f"simulating {words}") as progress:
-        answer = plan(search_from(model, options), progress=progress)
+        answer = plan(search, engine=options["engine"] or usual_engine(search), progress=progress)
     print_plan(answer, form, title=f"{model} at {options['rate']:g} requests/s")
 
 
@@ -141,10 +148,27 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         replica_up=options["replica_up"],
         headroom=options["headroom"],
         fallback=options["fallback"],
+        edge=_edge(options),
         options=_options(options),
         keep=options["keep"],
         seed=options["seed"],
     )
+
+
+def _edge(options: dict[str, Any]) -> EdgeAsked | None:
+    from inferometer.serving.plans.asked import EdgeAsked
+    from inferometer.units import parse_quantity
+
+    if options["edge"] is None:
+        if options["edge_model"] or options["edge_weights"]:
+            raise click.UsageError(
+                "--edge-model and --edge-weights need the device: --edge nvidia-jetson-orin-nano-8gb."
+            )
+        return None
+    return EdgeAsked(
+        device=options["edge"], model=options["edge_model"], weights=options["edge_weights"],
+        round_trip_s=parse_quantity(options["round_trip"], "s"),
+    )  # fmt: skip
 
 
 def _options(options: dict[str, Any]) -> Options:

@@ -17,8 +17,9 @@ from inferometer.cli.options import (
     print_table,
     print_text,
 )
-from inferometer.cli.prediction_options import options_from, prediction_options, taken
+from inferometer.cli.prediction_options import prediction_options, taken
 from inferometer.errors import DomainError, InferometerError
+from inferometer.verbs.prediction_flags import options_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,7 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 @click.option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers.")
 @click.option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts.")
 @click.option("--dp", default=1, metavar="N", help="Data parallelism: replicas of the model.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Of a CPU.  [default: one per core]")
 @click.option("--priors", is_flag=True, help="Ignore calibrations: use the datasheet and class priors.")
 @click.option(
     "--calibration",
@@ -82,6 +84,7 @@ def command(
     pp: int,
     ep: int,
     dp: int,
+    threads: int | None,
     priors: bool,
     calibration_file: Path | None,
     prefill_on: str | None,
@@ -122,7 +125,8 @@ def command(
         return ask(
             model, on=device, runtime=runtime, weights=stored, activations=activations, kv=kv, batch=batch,
             prompt=prompt, generate=generate, context=context, image=image, sizes=given_sizes, tp=tp, pp=pp, ep=ep,
-            dp=dp, calibration=calibration, calibrated=not priors, prefill_on=prefill_on, options=options,
+            dp=dp, threads=threads, calibration=calibration, calibrated=not priors, prefill_on=prefill_on,
+            options=options,
         )  # fmt: skip
 
     cases: list[Case] = list(product(models, devices, weights or (None,)))

@@ -18,9 +18,9 @@ from inferometer.cli.load import (
 )
 from inferometer.cli.options import format_option
 from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import options_from
 from inferometer.cli.storing import print_run_link, recording_from, storing_options
 from inferometer.errors import DomainError
+from inferometer.verbs.prediction_flags import options_from
 
 if TYPE_CHECKING:
     from inferometer.asking.question import Question

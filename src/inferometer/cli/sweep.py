@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,11 @@ import click
 
 from inferometer.cli.options import format_option, parse_sizes, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import options_from, prediction_options, taken
+from inferometer.cli.prediction_options import prediction_options, taken
 from inferometer.cli.progress import bar, progress_line
 from inferometer.errors import DomainError, FormatError
 from inferometer.units import counted, format_quantity
+from inferometer.verbs.prediction_flags import options_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +26,7 @@ _AXES = {
     "models": "Catalog names, files or folders.",
     "devices": "Catalog names or TOML files.",
     "runtimes": "Engines.  [default: depends on the model and device]",
+    "threads": "Threads of a CPU.  [default: one per core]",
     "weights": "Formats of the weights.  [default: the model's]",
     "activations": "Formats of the activations.  [default: the model's]",
     "kv": "Formats of the KV cache.  [default: the activations']",
@@ -194,7 +197,10 @@ def _study(spec: "Spec", given: dict[str, str | None]) -> "Study":
 
     lists = {name: parse_axis(name, text) for name, text in given.items() if text is not None}
     axes: dict[str, Any] = {**spec.axes, **lists}
-    finders: dict[str, Callable[[Any], Any]] = {"models": model_graph, "devices": device_for}
+    sides = [side for side in axes.get("image") or () if side is not None]
+    finders: dict[str, Callable[[Any], Any]] = {
+        "models": partial(model_graph, image=sides[0] if sides else None), "devices": device_for,
+    }  # fmt: skip
     for name, find in finders.items():
         if isinstance(axes.get(name), list):
             axes[name] = [find(entry) if isinstance(entry, str) else entry for entry in axes[name]]

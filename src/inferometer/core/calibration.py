@@ -73,7 +73,7 @@ class Calibration:
     devices whose own are not known. `kernels` are single kernels of a serving engine, by family. `points` says how
     many ops were measured, `steps` how many whole models' steps. One that was fitted from published whole-model times
     has `parameters` in place of tables: the sums that `cost.price.deviations` would make, by their names there, as
-    odds and seconds.
+    odds and seconds. `host_call_s` is what `doctor` reads as the speed of a host, of the one that it was made on.
     """
 
     device: str
@@ -96,6 +96,7 @@ class Calibration:
     parameters: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    host_call_s: float | None = None
     notes: tuple[str, ...] = ()
     content_hash: str | None = None
 

@@ -167,6 +167,15 @@ class Device:
             return min(reached, whole)
         return whole * min(1.0, threads / self.cores.value) if self.cores and self.cores.value else whole
 
+    def even_peak(self, name: str, threads: int) -> float:
+        """Operations per second of threads that get even shares: each waits for the slowest core in use."""
+        left, slowest, used = threads, float("inf"), 0
+        for group in self.core_groups:
+            if left > 0 and group.count and group.peak(name, 1) > 0:
+                taken = min(left, group.count)
+                slowest, used, left = min(slowest, group.peak(name, 1)), used + taken, left - taken
+        return self.peak_of_threads(name, threads) if not used else min(used * slowest, self.peak(name).value)
+
     def __repr__(self) -> str:
         return f"<device {self.name}: {self.title}>"
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from inferometer.core.device import Device, Origin, Sourced
 from inferometer.core.estimate import Bound
 from inferometer.core.finding import Finding
+from inferometer.core.framed import Framed
 from inferometer.core.frozen import frozen
 from inferometer.core.machine import MachineFacts
 from inferometer.core.served import Served
@@ -72,6 +73,7 @@ class OpTime:
     kernel: str | None = None  # the engine's name for it
     provider: str | None = None  # the engine's name for where it ran
     device_s: float | None = None  # on the device's own clock; `time_s` is then the larger of host and device
+    counters: Mapping[str, float] = field(default_factory=dict)  # the processor's counts in `time_s`: core/counters.py
 
 
 COUNTED = 0.95  # of a phase: where less of it has known work, it is not compared with its floor
@@ -103,6 +105,7 @@ class Phase:
     # They overlap, so they are not parts of the time.
     streams: Mapping[str, float] = field(default_factory=dict)
     repeats: float | None = None  # how often a request runs it, where its name and the workload do not tell
+    counters: Mapping[str, float] = field(default_factory=dict)  # the processor's counts in `time_s`: core/counters.py
 
     @property
     def counted(self) -> float:
@@ -263,7 +266,7 @@ _SHOWN = {"tpot_s": "a token", "latency_s": "a pass", "e2e_s": "a request"}
 
 
 @frozen
-class Profile:
+class Profile(Framed):
     """A prediction or a measurement, in the same shape: phases with their ops, a summary, the environment.
 
     In a notebook it shows itself as tables with bars; `to_pandas` and `to_polars` have a row an op.
@@ -304,14 +307,6 @@ class Profile:
         """One row an op, in the order of execution, its phase first: lists by name, None where nothing is known."""
         columns: dict[str, Any] = late("inferometer.report.frames", "profile_columns")(self)
         return columns
-
-    def to_pandas(self) -> Any:
-        """The same columns as a `pandas.DataFrame`."""
-        return late("inferometer.report.frames", "pandas_frame")(self)
-
-    def to_polars(self) -> Any:
-        """The same columns as a `polars.DataFrame`."""
-        return late("inferometer.report.frames", "polars_frame")(self)
 
     def _repr_html_(self) -> str:
         return str(late("inferometer.report.notebook", "profile_html")(self))

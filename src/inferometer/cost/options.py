@@ -113,7 +113,9 @@ class Options:
     `micro_batches` are what a pipeline works on at once. `overlap` is the share of communication that hides behind
     computing. `imbalance` is the busiest expert device's rows over the mean. `steps` are those of a diffusion model.
     `frame_rate` are the frames that a camera gives a second. `overrides` are formats of the weights of some ops, by
-    patterns of their names. `sizes` binds further symbols of a file's inputs.
+    patterns of their names. `sizes` binds further symbols of a file's inputs. `threads` are those that
+    the engine has of a CPU, `layout` is that of images (nchw, nhwc). `host_speed` is how fast the host starts kernels,
+    over the host that is assumed otherwise; `host_call_s` says so by the figure that `doctor` reads there.
     """
 
     chunk: int | None = None
@@ -133,6 +135,10 @@ class Options:
     link: Link | None = None
     storage_bytes_per_s: float | None = None
     engine_version: str | None = None  # of a serving engine: the nearest whose kernels were measured is used
+    threads: int | None = None
+    layout: str | None = None
+    host_speed: float | None = None
+    host_call_s: float | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
 
@@ -143,6 +149,13 @@ class Options:
         _require("overlap", self.overlap, least=0, most=1)
         _require("imbalance", self.imbalance, least=1)
         _require("steps", self.steps, least=1)
+        _require("threads", self.threads, least=1)
+        if self.layout not in {None, "nchw", "nhwc"}:
+            raise DomainError(f"The layout of images is nchw or nhwc, and not {self.layout!r}.")
+        _require("host_speed", self.host_speed, least=0.01, most=100)
+        _require("host_call_s", self.host_call_s, least=1e-9, most=1e-3)
+        if self.host_speed is not None and self.host_call_s is not None:
+            raise DomainError("host_speed and host_call_s say the same thing twice.", remedy="Give one of them.")
         if self.frame_rate is not None and not (isfinite(self.frame_rate) and self.frame_rate > 0):
             raise DomainError(f"frame_rate must be greater than 0, and is {self.frame_rate!r}.")
         if self.storage_bytes_per_s is not None:

@@ -8,7 +8,7 @@ mean step, because a step's time grows evenly with the context.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ from inferometer.cost.phases import (
     site_of,
 )
 from inferometer.cost.precision import weight_formats
+from inferometer.cost.price.hosts import host_note, waits_for_host
 from inferometer.cost.ready import ReadyGraph, make_ready
 from inferometer.cost.request import completed, decode_context, goes_beyond, prefill_steps, window_notes
 from inferometer.errors import DomainError
@@ -71,6 +72,8 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     notes = [*ready.notes, *window_notes(graph, workload)]
     job = _Job(ready=ready, device=device, effects=effects, workload=workload, options=options, notes=notes)
     phases = with_repeats(job.phases(), workload, options)
+    if job.waiting:
+        notes.append(host_note(job.waiting, options, ready.plan.calibration))
     summary = job.headline(phases)
     return Profile(
         kind="predicted",
@@ -127,6 +130,7 @@ class _Job:
     workload: Workload
     options: Options
     notes: list[str]
+    waiting: list[str] = field(default_factory=list)  # phases that wait for their host
 
     @property
     def batch(self) -> int:
@@ -186,6 +190,8 @@ class _Job:
         once = name == "encode"
         step = plan.step(sizes, "prefill" if once else name, once=once)
         self.notes += outside_notes(name, step)
+        if waits_for_host(step):
+            self.waiting.append(name)
         return phase_of(name, step, plan, site)
 
     def _forward_sizes(self) -> dict[str, Any]:

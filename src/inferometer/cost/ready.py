@@ -22,7 +22,9 @@ from inferometer.cost.options import Options
 from inferometer.cost.parallel import Placed, is_layer, layer_count, place
 from inferometer.cost.precision import UNSTATED, resolved_precision, weight_formats, with_overrides
 from inferometer.cost.price.deviations import effect_key
+from inferometer.cost.price.hosts import host_speed_of
 from inferometer.cost.price.plan import Plan, plan_of
+from inferometer.cost.price.variants import variants_asked
 from inferometer.cost.work.collect import collect
 from inferometer.cost.work.count import coverage, unknown_sizes
 from inferometer.cost.work.merge import as_loaded
@@ -107,7 +109,11 @@ def on_device(
     layout: Layout, device: Device, *, options: Options, calibration: Calibration | None = None
 ) -> ReadyGraph:
     """As `make_ready`, for a layout that already exists."""
-    key = (id(layout), device.name, options.overlap, options.link and options.link.name, id(calibration))
+    speed = host_speed_of(options, calibration)
+    variants = () if calibration is not None else variants_asked(options, device.unit)
+    key = (
+        id(layout), device.name, options.overlap, options.link and options.link.name, speed, variants, id(calibration),
+    )  # fmt: skip
 
     def make() -> ReadyGraph:
         effects = layout.prepared.effects
@@ -122,6 +128,8 @@ def on_device(
             link=options.link,
             overlap=options.overlap,
             model=layout.model,
+            host_speed=speed,
+            variants=variants,
         )
         return ReadyGraph(layout=layout, plan=plan, notes=(*plan.notes, *layout.notes))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferometer.asking.ask import model_graph
+from inferometer.asking.ask import graphs_named
 from inferometer.catalog import device as device_named
 from inferometer.catalog.detect.identity import this_machine
 from inferometer.catalog.files import row_named
@@ -30,10 +30,11 @@ def graph_behind(profile: Profile, *, files: bool) -> tuple[Graph | None, str | 
     sources = [source] if files and source and Path(source).exists() else []
     if row_named("models", name) is not None or is_shipped(name):
         sources.append(name)
-    graphs, problems = [], []
+    graphs: list[Graph] = []
+    problems: list[str] = []
     for place in sources:
         try:
-            graphs.append(model_graph(place))
+            graphs += graphs_named(place)
         except InferometerError as error:
             problems.append(str(error))
     if not graphs:

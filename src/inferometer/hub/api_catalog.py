@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,19 +25,31 @@ from inferometer.hub.rules import Rules
 from inferometer.report.catalog_tables import CatalogTable, catalog_table, tables_table
 from inferometer.sweep.columns import COLUMNS
 from inferometer.units import format_capacity
+from inferometer.verbs.prediction_flags import FLAGS, Takes, options_from
 
 if TYPE_CHECKING:
-    from inferometer.cost.options import Options
+    from inferometer.asking.question import Question
 
-OFFERED = ("chunk", "cached_prefix", "steps", "frame_rate")
-_OPTIONS = {*OFFERED, "offload_layers", "offload_experts"}
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Size = Annotated[int, Field(ge=1, le=100_000_000)]
 Count = Annotated[int, Field(ge=1, le=4096)]
+_TAKEN: dict[Takes, Any] = {
+    "whole": (Annotated[int, Field(ge=0, le=100_000_000)] | None, None),
+    "number": (Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None, None),
+    "share": (Annotated[float, Field(ge=0, le=1)] | None, None),
+    "switch": (bool, False),
+    "text": (Name | None, None),
+    "texts": (Annotated[list[Name], Field(max_length=20)], []),
+}
+_Flags: Any = create_model("_Flags", **{name: _TAKEN[flag.takes] for name, flag in FLAGS.items()})
+_WORKLOAD = {
+    "runtime", "weights", "activations", "kv", "batch", "prompt", "generate", "context", "image", "tp", "pp", "ep",
+    "dp", "threads",
+}  # fmt: skip
 
 
-class PredictRequest(BaseModel):
-    """One model, some devices and the workload. What is not given is the model's default."""
+class PredictRequest(_Flags):  # type: ignore[misc] # made from the table of the command's flags
+    """One model, some devices, the workload, and the command's flags. What is not given is the model's default."""
 
     model_config = ConfigDict(extra="forbid")
     model: Name
@@ -55,13 +67,12 @@ class PredictRequest(BaseModel):
     pp: Count = 1
     ep: Count = 1
     dp: Count = 1
+    threads: Count | None = None
+    prefill_on: Name | None = None
+    priors: bool = False
+    users: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    tokens_per_user: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
     ops: bool = False
-    chunk: Size | None = None
-    cached_prefix: Annotated[int, Field(ge=0, le=100_000_000)] | None = None
-    steps: Count | None = None
-    frame_rate: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
-    offload_layers: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    offload_experts: bool = False
 
 
 class CalculateRequest(BaseModel):
@@ -177,26 +188,35 @@ def _prediction(wanted: PredictRequest, name: str) -> dict[str, Any]:
     from inferometer.asking.applicable import meaningful  # noqa: PLC0415 - the cost model, with the first prediction
     from inferometer.verbs import ask  # noqa: PLC0415 - as above
 
-    device = catalog_device(name)
-    parameters = wanted.model_dump(exclude={"model", "devices", "ops", *_OPTIONS})
+    device, other = catalog_device(name), wanted.prefill_on and catalog_device(wanted.prefill_on)
+    if wanted.draft is not None:
+        catalog_model(wanted.draft)
     row = {"device": device.name, "title": device.title, "unit": device.unit}
     try:
-        asked = ask(wanted.model, on=device, options=_options(wanted), **parameters)
+        asked = ask(
+            wanted.model, on=device, options=options_from(_given(wanted)), prefill_on=other,
+            calibrated=not wanted.priors, **wanted.model_dump(include=_WORKLOAD),
+        )  # fmt: skip
         question = replace(asked, workload=meaningful(asked.workload, asked.graph))  # the sliders are for all models
-        profile = question.answer()
+        profile, served = question.answer(), _served(question, wanted)
     except (InferometerError, OverflowError) as error:
         return {**row, "error": str(error)}
-    return {**row, "runtime": profile.runtime, **_numbers(profile, ops=wanted.ops), "fit": _fit(question)}
+    answers = {**_numbers(profile, ops=wanted.ops), "fit": _fit(question), "served": served}
+    return {**row, "runtime": profile.runtime, **answers}
 
 
-def _options(wanted: PredictRequest) -> "Options":
-    """What may be asked beyond the workload. One that this model would not use is refused, as on the command line."""
-    from inferometer.cost.options import Offload, Options  # noqa: PLC0415 - as above
+def _given(wanted: PredictRequest) -> dict[str, Any]:
+    """The flags that are set. One that this model would not use is refused, as on the command line."""
+    flags = {name: getattr(wanted, name) for name in FLAGS}
+    return {name: value for name, value in flags.items() if value is not None and value is not False and value != []}
 
-    given: dict[str, Any] = {name: value for name in OFFERED if (value := getattr(wanted, name)) is not None}
-    if wanted.offload_layers or wanted.offload_experts:
-        given["offload"] = Offload(layers=wanted.offload_layers or 0, experts=wanted.offload_experts)
-    return Options(**given)
+
+def _served(question: "Question", wanted: PredictRequest) -> dict[str, Any] | None:
+    from inferometer.asking.served import serving_answer  # noqa: PLC0415 - as above
+
+    if wanted.users is None:
+        return None
+    return serving_answer(question, wanted.users, wanted.tokens_per_user).document()
 
 
 def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:
@@ -208,7 +228,7 @@ def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:
     return {name: plain[name] for name in kept}
 
 
-def _fit(question: Any) -> dict[str, Any] | None:
+def _fit(question: "Question") -> dict[str, Any] | None:
     try:
         fit = question.fit()
     except (InferometerError, OverflowError):

@@ -72,6 +72,7 @@ def router(desk: FleetDesk) -> APIRouter:
     api = APIRouter(prefix="/fleet", responses=ERRORS, tags=["fleet"])
     _add_devices(api, desk)
     _add_jobs(api, desk)
+    _add_submissions(api, desk)
     _add_progress(api, desk)
     _add_files(api, desk)
     return api
@@ -140,30 +141,6 @@ def _add_jobs(api: APIRouter, desk: FleetDesk) -> None:
         rows = desk.fleet.jobs(states=tuple(state or ()), project=project, device=device, limit=limit)
         return answer(request, [job_document(row) for row in rows])
 
-    @api.post("/jobs", status_code=201, responses={200: json_response(), 201: json_response()})
-    def submit_job(request: Request, submission: Submission) -> Response:
-        """Put a job into the queue. Its files must be here. The same one again is the one that is there (200)."""
-        job = decode(msgspec.json.encode(submission.job), Job)
-        missing = desk.artifacts.missing([file.sha256 for file in job.files])
-        if missing:
-            raise DomainError(f"The file {missing[0][:12]}… of the job is not here.", remedy="Send it first.")
-        token = token_of(request)
-        project = submission.project
-        if token is not None and token.project is not None and token.project != project:
-            raise HubError(403, f"This token is for the project {token.project}, and the job for {project}.")
-        desk.touch(tuple(file.sha256 for file in job.files))
-        row, fresh = desk.fleet.submit(
-            NewJob(
-                job=job, wanted=Wanted(device=submission.device, labels=submission.labels), project=project,
-                user=user_of(request), priority=submission.priority, name=submission.name, tags=tuple(submission.tags),
-            )
-        )  # fmt: skip
-        if fresh:
-            desk.dispatcher.ring()
-            desk.forecaster.ask(row, job)
-        headers = {"location": f"/api/v1/fleet/jobs/{row.id}"}
-        return answer(request, job_document(row), status=201 if fresh else 200, headers=headers)
-
     @api.get("/jobs/{job}", responses={200: json_response()})
     def show_job(request: Request, job: JobId) -> Response:
         return answer(request, job_document(desk.fleet.job(job)))
@@ -172,6 +149,15 @@ def _add_jobs(api: APIRouter, desk: FleetDesk) -> None:
     def show_job_document(request: Request, job: JobId) -> Response:
         """What was submitted: an inferometer.job document."""
         return answer(request, document(desk.fleet.document(job)))
+
+
+def _add_submissions(api: APIRouter, desk: FleetDesk) -> None:
+    @api.post("/jobs", status_code=201, responses={200: json_response(), 201: json_response()})
+    def submit_job(request: Request, submission: Submission) -> Response:
+        """Put a job into the queue. Its files must be here. The same one again is the one that is there (200)."""
+        row, fresh = _submitted(desk, submission, request)
+        headers = {"location": f"/api/v1/fleet/jobs/{row.id}"}
+        return answer(request, job_document(row), status=201 if fresh else 200, headers=headers)
 
     @api.post("/jobs/{job}/again", status_code=201, responses={201: json_response()})
     def run_again(request: Request, job: JobId, again: Again) -> Response:
@@ -193,6 +179,27 @@ def _add_jobs(api: APIRouter, desk: FleetDesk) -> None:
         """Take a job out of the queue, or have its device stop it. What it has measured is kept. May be repeated."""
         row = desk.fleet.cancel(job, by=user_of(request))
         return answer(request, job_document(row))
+
+
+def _submitted(desk: FleetDesk, submission: Submission, request: Request) -> tuple[JobRow, bool]:
+    """The job in the queue, and whether it is new."""
+    job, project, token = decode(msgspec.json.encode(submission.job), Job), submission.project, token_of(request)
+    missing = desk.artifacts.missing([file.sha256 for file in job.files])
+    if missing:
+        raise DomainError(f"The file {missing[0][:12]}… of the job is not here.", remedy="Send it first.")
+    if token is not None and token.project is not None and token.project != project:
+        raise HubError(403, f"This token is for the project {token.project}, and the job for {project}.")
+    desk.touch(tuple(file.sha256 for file in job.files))
+    row, fresh = desk.fleet.submit(
+        NewJob(
+            job=job, wanted=Wanted(device=submission.device, labels=submission.labels), project=project,
+            user=user_of(request), priority=submission.priority, name=submission.name, tags=tuple(submission.tags),
+        )
+    )  # fmt: skip
+    if fresh:
+        desk.dispatcher.ring()
+        desk.forecaster.ask(row, job)
+    return row, fresh
 
 
 def _add_progress(api: APIRouter, desk: FleetDesk) -> None:

@@ -1,7 +1,9 @@
 """The API of runs and projects: list, import, change, delete, compare."""
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -68,7 +70,8 @@ class RunChange(BaseModel):
 def router(store: Store, rules: Rules) -> APIRouter:
     api = APIRouter(responses=ERRORS)
     _add_reads(api, store, rules)
-    _add_imports(api, store, rules)
+    _add_profiles(api, store, rules)
+    _add_archives(api, store, rules)
     _add_changes(api, store)
     return api
 
@@ -135,7 +138,7 @@ def _add_reads(api: APIRouter, store: Store, rules: Rules) -> None:
         return answer(request, {"comparisons": comparisons})
 
 
-def _add_imports(api: APIRouter, store: Store, rules: Rules) -> None:
+def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
     @api.post(
         "/profiles",
         tags=["runs"],
@@ -184,6 +187,8 @@ def _add_imports(api: APIRouter, store: Store, rules: Rules) -> None:
         runs = await to_thread.run_sync(work)
         return answer(request, [ImportedRun(id=run, link=_link(request, run, rules)) for run in runs], status=201)
 
+
+def _add_archives(api: APIRouter, store: Store, rules: Rules) -> None:
     @api.post(
         "/runs/import",
         tags=["runs"],
@@ -197,26 +202,20 @@ def _add_imports(api: APIRouter, store: Store, rules: Rules) -> None:
         A run that is here already is not doubled (200); another one under its id is refused (409).
         """
         _require_type(request, _ZIP)
-        body = await request.body()
-
-        def work() -> tuple[str, bool]:
-            with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
-                path = Path(folder, "archive.zip")
-                path.write_bytes(body)
-                try:
-                    return store.take_in(path, project=project, limits=_limits(rules), author=author_of(request))
-                except (FormatError, ConflictError) as error:
-                    message = error.message.replace(f"{path}: ", "")  # the client knows nothing of our path
-                    message = message[:1].upper() + message[1:]
-                    raise type(error)(message, remedy=error.remedy) from None
-
-        run, fresh = await to_thread.run_sync(work)
+        taken_in = partial(store.take_in, project=project, limits=_limits(rules), author=author_of(request))
+        run, fresh = await to_thread.run_sync(_from_archive, await request.body(), taken_in)
         return _created(request, run, rules, fresh=fresh)
 
-    @api.post("/projects", tags=["projects"], status_code=201, responses={201: json_response()})
-    def create_project(request: Request, wanted: NewProject) -> Response:
-        store.create_project(wanted.name, description=wanted.description)
-        return answer(request, {"name": wanted.name.strip()}, status=201)
+
+def _from_archive(body: bytes, taken_in: Callable[[Path], tuple[str, bool]]) -> tuple[str, bool]:
+    with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
+        path = Path(folder, "archive.zip")
+        path.write_bytes(body)
+        try:
+            return taken_in(path)
+        except (FormatError, ConflictError) as error:
+            message = error.message.replace(f"{path}: ", "")  # the client knows nothing of our path
+            raise type(error)(message[:1].upper() + message[1:], remedy=error.remedy) from None
 
 
 def _limits(rules: Rules) -> Limits:
@@ -260,6 +259,11 @@ def _created(request: Request, run: str, rules: Rules, *, fresh: bool = True) ->
 
 
 def _add_changes(api: APIRouter, store: Store) -> None:
+    @api.post("/projects", tags=["projects"], status_code=201, responses={201: json_response()})
+    def create_project(request: Request, wanted: NewProject) -> Response:
+        store.create_project(wanted.name, description=wanted.description)
+        return answer(request, {"name": wanted.name.strip()}, status=201)
+
     @api.patch("/runs/{run}", tags=["runs"], responses={200: json_response()})
     def change_run(request: Request, run: str, change: RunChange) -> Response:
         """Rename a run, tag it, note something about it (empty: nothing), or move it to another project."""

@@ -25,6 +25,7 @@ from inferometer.hub.rendering import STATIC, render_template
 from inferometer.hub.rules import Rules
 from inferometer.hub.security import RequestGuard, sign_in_limit
 from inferometer.hub.sign_in import sign_in_routes
+from inferometer.hub.store_mark import StoreMark
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,7 +64,8 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
         ],
         exception_handlers={404: _not_found, 405: _not_found, 500: _server_error},
     )
-    return RequestGuard(ListCache(_Compressed(inner), store), store, chosen, wrong_tokens)
+    mark = StoreMark(store)
+    return RequestGuard(ListCache(_Compressed(inner), mark), store, chosen, wrong_tokens, mark=mark)
 
 
 class _Compressed:

@@ -10,6 +10,7 @@ from inferometer.core.dtype import DTYPES
 from inferometer.errors import UnitError
 from inferometer.formulas.listing import formula_document
 from inferometer.formulas.registry import SECTIONS, all_formulas, find_formula
+from inferometer.hub.prediction_fields import FIELDS, field_groups, name_lists
 from inferometer.report.catalog_tables import TABLES, catalog_table
 from inferometer.report.charts.theme import COLOURS, column_title
 from inferometer.report.records import device_record, model_record
@@ -25,8 +26,7 @@ _FORMATS = ("f32", "bf16", "f16", "f8e4m3", "i8", "q8_0", "q6_k", "q5_k", "q4_k"
 
 
 _ASKED = (
-    "runtime", "weights", "kv", "activations", "batch", "prompt", "generate", "image", "tp", "context", "chunk",
-    "cached_prefix", "offload_layers", "steps", "frame_rate",
+    "runtime", "weights", "kv", "activations", "batch", "prompt", "generate", "image", "tp", "context", *FIELDS,
 )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def predict_values(query: QueryParams) -> dict[str, Any]:
         "chosen": chosen or usual,
         "asked": {name: query[name] for name in _ASKED if query.get(name)},
     }
-    return {"data": data, "formats": formats()}
+    return {"data": data, "formats": formats(), "groups": field_groups(), "names": name_lists()}
 
 
 def formula_sections() -> list[dict[str, Any]]:

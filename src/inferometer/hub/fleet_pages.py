@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
-from inferometer.hub.forecasting import starts_in
 from inferometer.hub.pages import html_page, with_error_page
+from inferometer.hub.starting import starts_in
 from inferometer.store.queue.trust import grade
 from inferometer.store.queue.wanted import fits
 from inferometer.units import format_capacity

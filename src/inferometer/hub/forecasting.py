@@ -1,4 +1,4 @@
-"""An expected time for every job in the queue: how long it should take, and when it should begin."""
+"""An expected time for every job in the queue: how long it should take."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ from inferometer.store.queue.wanted import fits, written
 from inferometer.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from inferometer.core.job import Job
     from inferometer.hub.fleet_desk import FleetDesk
-    from inferometer.store.queue.fleet import Fleet
     from inferometer.store.queue.values import FleetDevice, JobRow, Wanted
 
 _STARTING_S = 6.0  # to start an engine, where no job has been timed yet
@@ -36,7 +33,6 @@ _TIMED, _LEAST = 20, 3  # earlier jobs that are looked at, and that are enough
 MEMORY_BYTES, SECONDS = 4_000_000_000, 60  # that reading and pricing a model may take
 _REMEMBERED = 1000
 _LOOKED_S, _ASKED = 2.0, 3  # how old a look at the devices may be, and how many are asked what they can do
-_WAITING = 500  # jobs whose turn is worked out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,35 +172,3 @@ def _mark(job: Job) -> str:
 
 def _took(row: JobRow) -> float:
     return (row.ended or 0.0) - (row.leased or row.created)
-
-
-def starts_in(fleet: Fleet) -> Mapping[str, float | None]:
-    """In how many seconds each job that waits should begin; None where a job before it has no expected time.
-
-    Each goes to the device that is free first of those that fit, in the order of the queue.
-    """
-    now = fleet.now()
-    waiting = fleet.jobs(states=("queued",), limit=_WAITING)
-    free: dict[str, float | None] = {}
-    labels = {}
-    running = {row.device: row for row in fleet.jobs(states=("preparing", "running"), limit=_WAITING)}
-    for device in fleet.devices(facts=False):
-        if device.state == "ready" and not device.away(now):
-            row = running.get(device.name)
-            free[device.name] = 0.0 if row is None else _left(row, now)
-            labels[device.name] = device.labels
-    starts: dict[str, float | None] = {}
-    for job in waiting:
-        able = [name for name in free if fits(job.wanted, name, labels[name])]
-        known = [(free_at, name) for name in able if (free_at := free[name]) is not None]
-        if not known:
-            starts[job.id] = None
-            continue
-        at, name = min(known)
-        starts[job.id] = max(at, job.not_before - now, 0.0)
-        free[name] = None if job.expected_s is None else at + job.expected_s
-    return starts
-
-
-def _left(row: JobRow, now: float) -> float | None:
-    return None if row.expected_s is None else max((row.leased or now) + row.expected_s - now, 0.0)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from inferometer.store.store import Store
+    from inferometer.hub.store_mark import StoreMark
     from inferometer.store.values import Token
 
     Key = tuple[object, ...]
@@ -29,14 +29,14 @@ _LASTS_S = 2.0  # a process that was killed writes nothing: who looks finds out,
 class ListCache:
     """In front of the application. Each list is answered from here while the store's mark stays the same."""
 
-    def __init__(self, app: ASGIApp, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._store, self._clock = app, store, clock
+    def __init__(self, app: ASGIApp, mark: StoreMark, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._mark, self._clock = app, mark, clock
         self._kept: OrderedDict[Key, Kept] = OrderedDict()
         self._coming: dict[Key, asyncio.Future[Kept]] = {}
         self._bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        key = self._key(scope)
+        key = await self._key(scope)
         if key is None:
             await self._app(scope, receive, send)
             return
@@ -48,11 +48,11 @@ class ListCache:
         for message in messages:
             await send(message)
 
-    def _key(self, scope: Scope) -> Key | None:
+    async def _key(self, scope: Scope) -> Key | None:
         if scope["type"] != "http" or scope["method"] != "GET" or not _is_list(scope["path"]):
             return None
         headers = Headers(scope=scope)
-        mark = None if "if-none-match" in headers else self._store.mark()
+        mark = None if "if-none-match" in headers else await self._mark.now()
         if mark is None:
             return None
         packed = "gzip" in headers.get("accept-encoding", "")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from inferometer.store.values import Token
 from inferometer.units import format_capacity, format_duration, format_quantity
@@ -38,6 +38,8 @@ def environment() -> Environment:
         "moment": _moment,
         "share": _share,
         "evidence": _evidence,
+        "coded": _coded,
+        "linked": _linked,
         "shell": shlex.quote,
         "span": _span,
     }
@@ -68,6 +70,24 @@ def _quantity(value: float | None, unit: str, digits: int = 4) -> str:
 
 def _duration(seconds: float | None) -> str:
     return "–" if seconds is None else format_duration(seconds)
+
+
+def _coded(text: str | None) -> Markup:
+    """Text of ours with its commands between backticks as code. Everything in it is escaped."""
+    parts = (text or "").split("`")
+    if len(parts) % 2 == 0:  # one that stands alone is a backtick
+        return escape(text)
+    tags = (Markup("<code>%s</code>") % part if number % 2 else escape(part) for number, part in enumerate(parts))
+    return Markup("").join(tags)
+
+
+def _linked(source: str) -> Markup:
+    """A source that ends with its address, as a link to it."""
+    words, comma, address = source.rpartition(", https://")
+    if not comma or not address or set(address) & set(" \"'<>"):
+        return escape(source)
+    link = Markup('<a href="https://%s" rel="noreferrer" target="_blank">https://%s</a>') % (address, address)
+    return escape(f"{words}, ") + link
 
 
 def _evidence(numbers: Mapping[str, float]) -> str:

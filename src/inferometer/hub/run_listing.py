@@ -30,6 +30,7 @@ class ListColumn:
     sort: str | None = None
     number: bool = False
     wanted: bool = True  # by default, where some run has it
+    telling: bool = False  # by default only where two runs differ in it
 
 
 COLUMNS = (
@@ -43,11 +44,11 @@ COLUMNS = (
     ListColumn(key="tpot", heading="TPOT", field="tpot_s", sort="tpot", number=True, wanted=False),
     ListColumn(key="tokens", heading="Tokens/s", field="tokens_per_s", sort="tokens", number=True),
     ListColumn(key="memory", heading="Memory", field="peak_memory_bytes", sort="memory", number=True),
-    ListColumn(key="batch", heading="Batch", field="batch", sort="batch", number=True),
-    ListColumn(key="precision", heading="Precision", field="precision", sort="precision"),
+    ListColumn(key="batch", heading="Batch", field="batch", sort="batch", number=True, telling=True),
+    ListColumn(key="precision", heading="Precision", field="precision", sort="precision", telling=True),
     ListColumn(key="threads", heading="Threads", field="threads", sort="threads", number=True, wanted=False),
-    ListColumn(key="runtime", heading="Runtime", field="runtime"),
-    ListColumn(key="machine", heading="Machine", field="machine_id", sort="machine"),
+    ListColumn(key="runtime", heading="Runtime", field="runtime", telling=True),
+    ListColumn(key="machine", heading="Machine", field="machine_id", sort="machine", telling=True),
     ListColumn(key="author", heading="Author", field="author", sort="author", wanted=False),
     ListColumn(key="tags", heading="Tags", field="tags"),
 )
@@ -94,9 +95,9 @@ class RunListing:
         """Every column, and whether it is shown: as the address says, else where some run has something in it."""
         if self.columns is not None:
             return {column.key: column.key in self.columns or column.key in _ALWAYS for column in COLUMNS}
+        known = {column.key: {getattr(row, column.field) for row in rows} - {None, ()} for column in COLUMNS}
         return {
-            column.key: column.wanted and any(getattr(row, column.field) not in {None, ()} for row in rows)
-            for column in COLUMNS
+            column.key: column.wanted and len(known[column.key]) > (1 if column.telling else 0) for column in COLUMNS
         }
 
 

@@ -25,6 +25,8 @@ _TOLD = {
     "cpu", "architecture", "logical_cores", "usable_cpus", "memory_bytes", "system", "container", "hypervisor", "gpus",
 }  # fmt: skip
 _ENDINGS = {"s": "s", "hz": "Hz", "w": "W", "j": "J"}
+_CALLED = {"memory": "memory held", "placed": "ops placed on"}  # what says little by its name in the document
+_FEW = 16  # numbers that a person reads in a row
 _SIZES = ("batch", "prompt", "generate", "context", "image")
 
 
@@ -128,7 +130,7 @@ def _humane(name: str, value: Any) -> tuple[str, Any]:
             return words.replace("_", " "), format_quantity(value, _ENDINGS[unit])
     if isinstance(value, bool):
         value = "yes" if value else "no"
-    return name.replace("_", " "), value
+    return _CALLED.get(name) or name.replace("_", " "), value
 
 
 def _machine_rows(machine: MachineFacts | None) -> Iterable[tuple[str, Any]]:
@@ -142,9 +144,15 @@ def _machine_rows(machine: MachineFacts | None) -> Iterable[tuple[str, Any]]:
             yield {"id": "machine id", "memory_bytes": "memory"}.get(name, name.replace("_", " ")), text
 
 
+def _is_series(value: Any) -> bool:
+    """Readings over time, which a chart shows and nobody reads."""
+    return isinstance(value, list | tuple) and len(value) > _FEW and all(isinstance(one, int | float) for one in value)
+
+
 def environment_text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {environment_text(item)}" for name, item in value.items())
+        parts = (_humane(str(name), item) for name, item in value.items() if not _is_series(item))
+        return ", ".join(f"{name} {environment_text(item)}" for name, item in parts)
     if isinstance(value, list | tuple):
-        return ", ".join(map(environment_text, value))
+        return f"{len(value)} values" if _is_series(value) else ", ".join(map(environment_text, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -9,7 +9,6 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Literal
 from urllib.parse import quote, urlsplit
 
@@ -25,6 +24,7 @@ from inferometer.hub.failures import problem
 from inferometer.hub.rate_limit import RateLimit
 from inferometer.hub.rendering import signed_in
 from inferometer.hub.rules import Rules
+from inferometer.hub.store_mark import StoreMark
 from inferometer.store.store import Store
 from inferometer.store.values import Token
 
@@ -70,14 +70,15 @@ class RequestGuard:
         store: Store,
         rules: Rules,
         wrong_tokens: RateLimit | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        mark: StoreMark | None = None,
     ) -> None:
         self._app, self._store, self._rules = app, store, rules
+        self._store_mark = mark or StoreMark(store)
         # Tokens that held, by their marks, the latest last; each with the store's mark at that time.
         self._held: OrderedDict[str, tuple[Token, object]] = OrderedDict()
-        self._requests = RateLimit(rules.per_s, rules.burst, clock=clock)
-        self._agents = RateLimit(rules.agents_per_s, rules.agents_burst, clock=clock)
-        self._wrong_tokens = wrong_tokens or sign_in_limit(rules, clock)
+        self._requests = RateLimit(rules.per_s, rules.burst)
+        self._agents = RateLimit(rules.agents_per_s, rules.agents_burst)
+        self._wrong_tokens = wrong_tokens or sign_in_limit(rules)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -152,7 +153,7 @@ class RequestGuard:
         mark = _mark(text or "")
         if text and mark not in self._held and self._wrong_tokens.spent(client_of(request)):
             return _refuse(request, 429, "Too many wrong tokens.", {"retry-after": "60"})
-        token = await self._admitted(text, mark) if text else None
+        token = await self._admitted(text, mark, request) if text else None
         if token is None:
             self._held.pop(mark, None)
             return self._unknown(request, text)
@@ -162,12 +163,14 @@ class RequestGuard:
         request.scope[TOKEN] = token
         return None
 
-    async def _admitted(self, text: str, mark: str) -> Token | None:
+    async def _admitted(self, text: str, mark: str, request: Request) -> Token | None:
         """The token, if it holds. It is looked up again as soon as anybody has written to the store: it may be revoked.
 
-        And once a minute, since that is noted down as when it was last used.
+        And once a minute, since that is noted down as when it was last used. Agents write with most of their requests:
+        theirs is looked up each time.
         """
-        state, now = self._store.mark(), time.time()
+        agent = request.scope["path"].startswith(AGENTS)
+        state, now = None if agent else await self._store_mark.now(), time.time()
         if mark in self._held:
             token, then = self._held[mark]
             if state is not None and state == then and token.holds(now) and now - (token.used or 0.0) < _NOTED_S:
@@ -195,9 +198,9 @@ class RequestGuard:
         return _refuse(request, 401, message, {"www-authenticate": "Bearer"})
 
 
-def sign_in_limit(rules: Rules, clock: Callable[[], float] = time.monotonic) -> RateLimit:
+def sign_in_limit(rules: Rules) -> RateLimit:
     """How many wrong tokens one address may send, in requests and in the form together."""
-    return RateLimit(rules.sign_ins / 60, rules.sign_ins, clock=clock)
+    return RateLimit(rules.sign_ins / 60, rules.sign_ins)
 
 
 def _scope(request: Request) -> Literal["read", "write", "agent"]:

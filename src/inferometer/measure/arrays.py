@@ -12,12 +12,13 @@ from inferometer.bench.energy import MeteredSubject
 from inferometer.bench.guard import Guard, NoGuard
 from inferometer.bench.loop import collect
 from inferometer.bench.subject import FunctionSubject, Stopwatch, calls_for
+from inferometer.catalog.counters import HardwareCounters, hardware_counters
 from inferometer.catalog.detect import LocalMachine
 from inferometer.core.profile import Environment
 from inferometer.errors import EngineError
 from inferometer.measure.energy import CaseEnergy
 from inferometer.measure.inputs import make_inputs
-from inferometer.measure.raw import MemoryReadings, Shape, Tell
+from inferometer.measure.raw import MemoryReadings, Shape, StepCounters, Tell
 from inferometer.measure.turns import Turns
 from inferometer.profiler.energy import NO_ENERGY, EnergyMeter, energy_meter
 from inferometer.profiler.meters import process_memory
@@ -40,6 +41,7 @@ _TURN = 5  # steps of one session before the other's turn; the first of each tur
 # Between two runs the loop does work of its own, and the first step after it finds the caches cold. That would lengthen
 # short steps by much, so several are timed at once: one in a few is cold, as in a program that runs them in a loop.
 _SHORT_S, _LONG_ENOUGH_S = 0.5e-3, 1e-3
+_COUNTED, _COUNTED_S = 20, 0.2  # steps in which the processor counts, at most, and for how long
 
 
 def measure_arrays(
@@ -52,7 +54,11 @@ def measure_arrays(
     gauge = process_memory()
     before = gauge.read().current
     meter = energy_meter(LocalMachine()).at_rest() if order.energy else None
-    with closing(cast("Session", runtime.open(replace(order.target, watched=order.shape)))) as session:
+    counters = hardware_counters()  # before the engine makes threads, which are then counted too
+    with (
+        closing(counters),
+        closing(cast("Session", runtime.open(replace(order.target, watched=order.shape)))) as session,
+    ):
         tell("opened", session.opened)
         feed_session(order, session)
         opened = gauge.read().current
@@ -79,11 +85,24 @@ def measure_arrays(
             measured = subject.energy("forward", unit=session.opened.unit)
             joules = {} if measured.energy_j is None else {"forward": measured.energy_j}
             tell("energy", CaseEnergy(joules=joules, facts=measured.facts))
+        if order.shape and clean.samples_s and session.opened.unit == "cpu":
+            tell("counters", count_steps(session.step, counters, min(clean.samples_s)))
         if order.outputs is not None:
             _keep(order.outputs, session, tell)
         if order.shape and runtime.capabilities.per_op and clean.samples_s:
             seconds = sum(clean.samples_s) * clean.calls  # as long as the clean steps took
             _instrumented(order, runtime, session, tell, seconds=seconds, clock=clock)
+
+
+def count_steps(step: Callable[[], None], counters: HardwareCounters, step_s: float) -> StepCounters:
+    """What the processor counts in a step: the mean of a few, taken apart from the steps that are timed."""
+    if not counters.descriptors:
+        return StepCounters(reason=counters.reason)
+    steps = max(1, min(_COUNTED, int(_COUNTED_S / max(step_s, 1e-9))))
+    with counters.counting():
+        for _ in range(steps):
+            step()
+    return StepCounters(counts={name: count / steps for name, count in counters.counts.items()})
 
 
 def feed_session(order: MeasureOrder, session: Session) -> None:

@@ -118,7 +118,8 @@ def _array_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[
     if raw.clean is None or not raw.clean.samples_s:
         return []
     layers = graph_layers(subject.graph, bind(subject.graph, subject.workload, subject.sizes))
-    return [_with_ops(_phase("forward", raw.clean.samples_s), raw.shapes, layers, notes)]
+    phase = _with_ops(_phase("forward", raw.clean.samples_s), raw.shapes, layers, notes)
+    return [replace(phase, counters=dict(raw.counters.counts)) if raw.counters else phase]
 
 
 def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list[str]) -> Phase:
@@ -313,7 +314,8 @@ def _environment(raw: Raw) -> Environment:
     environment = raw.environment or Environment()
     if raw.opened is None:
         return environment
-    details = {"placed": dict(raw.opened.placed), "memory": _memory(raw)}
+    uncounted = raw.counters.reason if raw.counters else None
+    details = {"placed": dict(raw.opened.placed), "memory": _memory(raw), "counters": uncounted}
     host = {**environment.host, **{name: value for name, value in details.items() if value}}
     return replace(
         environment, versions={**environment.versions, **raw.opened.versions}, threads=raw.opened.threads, host=host

@@ -69,7 +69,14 @@ def _op(name: str, group: _Group) -> OpTime:
         bound="overhead" if kind == "launch" else None,
         provider=kernel.provider,
         device_s=sum(device) if device else None,
+        counters=_counted(group.kernels),
     )
+
+
+def _counted(kernels: Sequence[Kernel]) -> dict[str, float]:
+    """The sums of the counts that every kernel of the row has."""
+    names = set.intersection(*(set(kernel.counters) for kernel in kernels))
+    return {name: sum(kernel.counters[name] for kernel in kernels) for name in sorted(names)}
 
 
 def _samples(group: _Group) -> tuple[float, ...] | None:

@@ -66,6 +66,14 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepCounters:
+    """The processor's counts in one step, by name; or why there are none."""
+
+    counts: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Raw:
     ended: Ended
     opened: Opened | None = None
@@ -78,6 +86,7 @@ class Raw:
     resident: Resident = field(default_factory=Resident)
     environment: Environment | None = None
     energies: tuple[CaseEnergy, ...] = ()
+    counters: StepCounters | None = None  # None: nobody looked for counters
     kept: Mapping[str, str] = field(default_factory=dict)  # files the child wrote, by what is in them
     error: str | None = None
     remedy: str | None = None

@@ -114,6 +114,15 @@ def _pnnx(name: str, title: str, stored: str | None) -> Step:
     )  # fmt: skip
 
 
+def _mnn(name: str, title: str, stored: str | None) -> Step:
+    numbers = {} if stored is None else {"weights": stored}
+    asked = stored if stored in {None, "f16"} else f"{stored}-weights"
+    return Step(
+        name=name, title=title, takes=("onnx",), gives="mnn", packages=("MNN", "onnx"), modules=("_tools", "onnx"),
+        extra="mnn", work="mnn:convert", quantises=asked, changes=numbers, options=numbers,
+    )  # fmt: skip
+
+
 STEPS: tuple[Step, ...] = (
     Step(
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
@@ -162,6 +171,10 @@ STEPS: tuple[Step, ...] = (
     _nncf_weights("i4"),
     _pnnx("pnnx", "ONNX as ncnn, weights in f32", None),
     _pnnx("pnnx-f16", "ONNX as ncnn, weights in f16", "f16"),
+    _mnn("mnn", "ONNX as MNN, weights in f32", None),
+    _mnn("mnn-f16", "ONNX as MNN, weights in f16", "f16"),
+    _mnn("mnn-i8-weights", "ONNX as MNN, weights in i8", "i8"),
+    _mnn("mnn-i4-weights", "ONNX as MNN, weights in i4", "i4"),
     *(_gguf(stored) for stored in ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")),
 )  # fmt: skip
 

@@ -57,7 +57,7 @@ FORMATS = (
             remedy="Convert the original model to ONNX; Core ML has no way back."),
     Foreign(title="a Paddle model", suffixes=(".pdmodel", ".pdiparams", ".pdparams"),
             remedy="Convert it with paddle2onnx, which takes the folder it lies in."),
-    Foreign(title="an MNN model", suffixes=(".mnn",), remedy="Give the ONNX or TFLite file that MNNConvert was given."),
+    Foreign(title="an MNN model", suffixes=(".mnn",), remedy="It is cut short or damaged: convert the model again."),
     Foreign(title="a frozen TensorFlow graph", suffixes=(".pb",), remedy=_TO_TFLITE),
     Foreign(title="a Qualcomm deep-learning container", suffixes=(".dlc",), remedy=_BUILT),
     Foreign(title="weights of an OpenVINO or ncnn model", suffixes=(".bin",),

@@ -68,9 +68,13 @@ def published_table(groups: Sequence[Any], *, text: bool = True) -> ReportTable:
     for group in groups:
         row = {name: getattr(group, name) for name in (*names, *shares)}
         if text:
-            row |= {name: f"{row[name]:+.1%}" if name == "bias" else f"{row[name]:.1%}" for name in shares}
+            row |= {name: _share(row[name], signed=name == "bias") for name in shares}
         rows.append(row)
     return ReportTable(title="Published measurements", columns=columns, rows=tuple(rows))
+
+
+def _share(value: float | None, *, signed: bool) -> str | None:
+    return None if value is None else f"{value:+.1%}" if signed else f"{value:.1%}"
 
 
 def target_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> ReportTable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from inferometer.core.counters import branch_miss_share, cache_miss_share, instructions_per_cycle
 from inferometer.core.profile import COUNTED
 from inferometer.units import format_capacity, format_quantity
 
@@ -55,7 +56,7 @@ def profile_notes(profile: Profile) -> tuple[str, ...]:
     critical = (finding for finding in profile.findings if finding.severity == "critical")
     warnings = (f"! {finding.title}: {finding.advice}" for finding in critical)
     notes = profile.provenance.notes if profile.provenance else ()
-    return (*warnings, *notes, *energy_notes(profile.environment))
+    return (*warnings, *notes, *energy_notes(profile.environment), *counter_notes(profile.environment))
 
 
 def energy_notes(environment: Environment | None) -> Iterator[str]:
@@ -73,6 +74,25 @@ def energy_notes(environment: Environment | None) -> Iterator[str]:
     yield f"Energy is of {covered} ({names}) and includes the draw at rest{over}."
     if facts.reason:
         yield f"Energy is not measured of everything: {facts.reason}."
+
+
+def counter_notes(environment: Environment | None) -> Iterator[str]:
+    """Why the processor's counters were not read, where somebody looked for them."""
+    reason = environment.host.get("counters") if environment else None
+    if reason:
+        yield f"Cycles, instructions and misses are not measurable here: {reason}."
+
+
+def counter_fact(phase: Phase | None) -> Iterator[tuple[str, str, str]]:
+    """Instructions a cycle in a phase, and how much missed the last level of cache and the branch predictor."""
+    counts = phase.counters if phase else {}
+    rate = instructions_per_cycle(counts)
+    if rate is None:
+        return
+    shares = {"cache misses": cache_miss_share(counts), "branch misses": branch_miss_share(counts)}
+    known = (f"{share:.1%} {name}" for name, share in shares.items() if share is not None)
+    amount = f"{counts['instructions'] / 1e6:,.0f} million instructions"
+    yield "IPC", f"{rate:.2f}", ", ".join((amount, *known))
 
 
 def energy_fact(profile: Profile) -> Iterator[tuple[str, str, str]]:

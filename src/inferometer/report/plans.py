@@ -69,9 +69,28 @@ def plan_card(document: Mapping[str, Any], *, title: str) -> Card:
     return Card(
         title=title,
         subtitle=f"{best['count']} × {best['device']} · {best['runtime']}{weights} · TP {best['tp']}",
-        facts=tuple(_facts(best)),
+        facts=(*_facts(best), *_edge_facts(document.get("edge"))),
         sources=(compared + ".", *document["rejected"][-3:], *document["notes"]),
     )
+
+
+def _edge_facts(edge: Mapping[str, Any] | None) -> Iterator[Fact]:
+    """What the tier before the servers does, and what users see of both."""
+    if edge is None:
+        return
+
+    def seconds(name: str) -> str:
+        return format_quantity(edge[name], "s", digits=3)
+
+    fits = "" if edge["fits"] is not False else ", which does not fit its memory"
+    yield "at the edge", f"{edge['share']:.0%}", f"{edge['model']} on {edge['device']}, {edge['runtime']}{fits}"
+    words = f"first token {seconds('ttft_s')}, each token {seconds('tpot_s')}, {edge['requests_per_s']:.3g} requests/s"
+    yield "answered there", seconds("answer_s"), words
+    yield "handed on", seconds("handed_on_s"), f"until the servers have answered; {seconds('mean_s')} over all requests"
+    if edge["joules"] is not None:
+        charge = edge["requests_per_charge"]
+        words = "an answer at the edge" + ("" if charge is None else f", {charge:,.0f} on a charge")
+        yield "energy", format_quantity(edge["joules"], "J", digits=3), words
 
 
 def _facts(plan: Mapping[str, Any]) -> Iterator[Fact]:

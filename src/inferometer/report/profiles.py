@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.bench.statistics import summarise
+from inferometer.core.counters import instructions_per_cycle
 from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_layers
 from inferometer.core.steps import summed_samples
 from inferometer.report.cards import Card, Fact
@@ -17,6 +18,7 @@ from inferometer.report.growth import growths
 from inferometer.report.measured import percentile_fact
 from inferometer.report.phrases import (
     TIMES,
+    counter_fact,
     energy_fact,
     fraction,
     profile_notes,
@@ -47,6 +49,7 @@ _LAYERS = columns(
     Column(key="max_s", heading="most", unit="s"),
     Column(key="growth", heading="growth", signed=True),
     Column(key="cumulative", heading="running sum", share=True),
+    Column(key="ipc", heading="IPC"),
     "predicted_s", "floor_s",
     Column(key="efficiency", heading="of floor", share=True),
     "bound",
@@ -122,6 +125,7 @@ def _circumstances(profile: Profile) -> Iterator[Fact]:
     if summary.peak_memory_bytes is not None:
         yield "memory", format_capacity(summary.peak_memory_bytes), "peak of the model, without Python"
     yield from energy_fact(profile)
+    yield from counter_fact(profile.steady)
     if summary.top_unit is not None:
         yield "top unit", summary.top_unit, f"by time; {_by_count(profile)}"
     if profile.verification is not None:
@@ -266,6 +270,7 @@ def _layer_row(op: OpTime, phase: Phase, so_far: float, growth: float | None) ->
         "max_s": max(op.samples_s) if op.samples_s else None,
         "growth": growth if phase.op_context is not None else None,
         "cumulative": fraction(so_far, phase.time_s),
+        "ipc": instructions_per_cycle(op.counters),
         "predicted_s": op.predicted_s,
         "floor_s": op.floor_s,
         "efficiency": fraction(op.floor_s, op.time_s) if op.floor_s is not None else None,

@@ -150,6 +150,7 @@ class Kernel:
     dtype: str | None = None
     bytes: float | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
+    counters: Mapping[str, float] = field(default_factory=dict)  # the processor's, of one step: core/counters.py
 
 
 class Session(Protocol):

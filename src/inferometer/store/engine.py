@@ -135,8 +135,18 @@ class Database:
             raise busy(self.location) from error
 
     def mark(self) -> object:
-        """Something that is another whenever anybody has written; None where that cannot be told."""
-        return None if self.watcher is None else self.watcher.version()
+        """Something that is another whenever anybody has written; None where that cannot be told.
+
+        PostgreSQL's is the snapshot of now, which transactions are over and which are not: two that are equal see the
+        same rows. Writers of other databases on that server change it too, which costs a look and is never wrong.
+        """
+        if self.watcher is not None:
+            return self.watcher.version()
+        try:
+            with self.reading() as connection:
+                return connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar()
+        except StoreError:
+            return None
 
     def takes_writes(self) -> bool:
         """Whether a run could be stored now, as far as can be seen without storing one."""

@@ -8,7 +8,8 @@ from sqlalchemy import Connection, inspect, text
 from inferometer.errors import MissingDependencyError, SchemaError
 from inferometer.store.engine import Database
 from inferometer.store.errors import StoreError
-from inferometer.store.tables import REVISIONS, VERSION_TABLE, metadata
+from inferometer.store.revisions import REVISIONS, VERSION_TABLE
+from inferometer.store.tables import metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config

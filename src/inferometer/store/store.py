@@ -62,7 +62,7 @@ class Store(Exchange):
         self.database.close()
 
     def mark(self) -> object:
-        """Changes whenever somebody has written to the store; None where that cannot be told cheaply."""
+        """Changes whenever somebody has written to the store; None where that cannot be told."""
         return self.database.mark()
 
     def readable(self) -> None:

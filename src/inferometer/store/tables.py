@@ -21,8 +21,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")  # every migration, oldest first
-VERSION_TABLE = "inferometer_version"  # of our own name: a database may hold another program's alembic_version
 OPEN = ("pending", "running")
 OPEN_ONLY = "status IN ('pending', 'running')"  # word for word: SQLite uses a partial index for nothing less
 HELD_ONLY = "state IN ('preparing', 'running')"  # of jobs that a device has; word for word, as above

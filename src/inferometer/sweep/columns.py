@@ -26,7 +26,7 @@ class Column:
 
 
 _TEXTS = ("model", "device", "runtime", "weights", "activations", "kv")
-_COUNTS = ("tp", "pp", "ep", "dp", "image", "batch", "prompt", "generate", "context")
+_COUNTS = ("threads", "tp", "pp", "ep", "dp", "image", "batch", "prompt", "generate", "context")
 _KINDS: dict[str, Kind] = {
     "peak_memory_bytes": "whole", "fits": "flag", "top_unit": "text", "top_unit_by_count": "text",
 }  # fmt: skip

@@ -54,33 +54,70 @@ Run = Callable[[Iterable[Chunk], str | None], Iterator[Done]]
 @contextmanager
 def engine_for(address: str, study: Study) -> Iterator[Run]:
     """The engine of that name, for as long as it is needed."""
-    kind, _, rest = address.partition(":")
     if address.startswith("dask://"):
-        with _dask(address.removeprefix("dask://"), study) as run:
+        with _dask(address.removeprefix("dask://")) as (client, threads):
+            sent = client.scatter(study, broadcast=True, hash=False)
+
+            def run(chunks: Iterable[Chunk], form: str | None) -> Iterator[Done]:
+                def submit(chunk: Chunk) -> Any:
+                    return client.submit(work, sent, chunk, form, pure=False)
+
+                yield from _in_order(submit, chunks, _AHEAD * threads)
+
             yield run
-    elif kind == "local" and (not rest or rest.isdecimal()):
-        processes = int(rest or 1)
-        if processes < 1:
-            raise DomainError("An engine has one process or more.", remedy=f"Engines are: {ENGINES}.")
-        if processes == 1:
-            yield lambda chunks, form: (work(study, chunk, form) for chunk in chunks)
-        else:
-            with _processes(processes, study) as run:
-                yield run
+    elif (processes := _process_count(address)) == 1:
+        yield lambda chunks, form: (work(study, chunk, form) for chunk in chunks)
     else:
+        with _processes(processes, study) as submit:
+            yield lambda chunks, form: _in_order(
+                lambda chunk: submit(_work_here, chunk, form), chunks, _AHEAD * processes
+            )
+
+
+Spread = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+
+
+@contextmanager
+def spread_over(address: str) -> Iterator[Spread]:
+    """A `map` whose calls run on the engine of that name, for as long as it is needed; results come in their order."""
+    if address.startswith("dask://"):
+        with _dask(address.removeprefix("dask://")) as (client, threads):
+            yield lambda function, items: _in_order(
+                lambda item: client.submit(function, item, pure=False), items, _AHEAD * threads
+            )
+    elif (processes := _process_count(address)) == 1:
+        yield map
+    else:
+        with _processes(processes, None) as submit:
+            yield lambda function, items: _in_order(lambda item: submit(function, item), items, _AHEAD * processes)
+
+
+def _process_count(address: str) -> int:
+    kind, _, rest = address.partition(":")
+    if kind != "local" or (rest and not rest.isdecimal()):
         raise DomainError(f"There is no engine {address!r}.", remedy=f"Engines are: {ENGINES}.")
+    if not (processes := int(rest or 1)):
+        raise DomainError("An engine has one process or more.", remedy=f"Engines are: {ENGINES}.")
+    return processes
 
 
-def _in_order(submit: Callable[[Chunk], Any], chunks: Iterable[Chunk], most: int) -> Iterator[Any]:
-    """Results in the order of the chunks, with no more than `most` under way."""
+def _in_order(submit: Callable[[Any], Any], items: Iterable[Any], most: int) -> Iterator[Any]:
+    """Results in the order of the items, with no more than `most` under way."""
+    from concurrent.futures import BrokenExecutor  # noqa: PLC0415 - one process does without
+
     waiting: deque[Any] = deque()
     try:
-        for chunk in chunks:
-            waiting.append(submit(chunk))
+        for item in items:
+            waiting.append(submit(item))
             if len(waiting) >= most:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    except BrokenExecutor:
+        raise InferometerError(
+            "A worker process ended before its time: no memory, killed, or begun by a script without a main part.",
+            remedy="Use fewer processes, or put the call under `if __name__ == '__main__':`.",
+        ) from None
     finally:
         for future in waiting:
             future.cancel()
@@ -92,28 +129,19 @@ _study: Study | None = None  # of a worker process: sent once, so that its graph
 
 
 @contextmanager
-def _processes(count: int, study: Study) -> Iterator[Run]:
-    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # noqa: PLC0415 - most do without
+def _processes(count: int, study: Study | None) -> Iterator[Callable[..., Any]]:
+    """`submit` of a pool of processes."""
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - most do without
     from multiprocessing import get_context  # noqa: PLC0415 - as above
 
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin, initargs=(study,))
-
-    def run(chunks: Iterable[Chunk], form: str | None) -> Iterator[Done]:
-        try:
-            yield from _in_order(lambda chunk: pool.submit(_work_here, chunk, form), chunks, _AHEAD * count)
-        except BrokenProcessPool:
-            raise InferometerError(
-                "A worker process ended before its time: no memory, killed, or begun by a script without a main part.",
-                remedy="Use fewer processes, or put the call under `if __name__ == '__main__':`.",
-            ) from None
-
     try:
-        yield run
+        yield pool.submit
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(study: Study) -> None:
+def _begin(study: Study | None) -> None:
     """A worker leaves Ctrl-C to its parent, and does not outlive it."""
     global _study  # noqa: PLW0603 - a worker process has one study for all of its life
     _study = study
@@ -140,7 +168,8 @@ def _work_here(chunk: Chunk, form: str | None) -> Done:
 
 
 @contextmanager
-def _dask(address: str, study: Study) -> Iterator[Run]:
+def _dask(address: str) -> Iterator[tuple[Any, int]]:
+    """A client of the cluster, and how many threads its workers have."""
     try:
         distributed = import_module("distributed")
     except ImportError:
@@ -159,12 +188,4 @@ def _dask(address: str, study: Study) -> Iterator[Run]:
         threads = sum(client.nthreads().values())
         if not threads:
             raise InferometerError(f"The Dask scheduler at {address} has no workers.", remedy="Start `dask worker`.")
-        sent = client.scatter(study, broadcast=True, hash=False)
-
-        def run(chunks: Iterable[Chunk], form: str | None) -> Iterator[Done]:
-            def submit(chunk: Chunk) -> Any:
-                return client.submit(work, sent, chunk, form, pure=False)
-
-            yield from _in_order(submit, chunks, _AHEAD * threads)
-
-        yield run
+        yield client, threads

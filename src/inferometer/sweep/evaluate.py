@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.asking.applicable import require_formats
+from inferometer.asking.running import require_run
 from inferometer.catalog.engines import require_effects
 from inferometer.core.graph import is_generative
 from inferometer.cost.energy import energy_costs
@@ -52,9 +53,9 @@ def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | SweepTable]:
     ]
 
 
-def _kind(question: Question) -> tuple[int, bool, bool]:
+def _kind(question: Question) -> tuple[int, int | None, bool, bool]:
     """What combinations have in common that are evaluated together."""
-    return id(question.graph), _is_special(question), goes_beyond(question.runtime)
+    return id(question.graph), question.options.threads, _is_special(question), goes_beyond(question.runtime)
 
 
 def _is_special(question: Question) -> bool:
@@ -86,7 +87,7 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
     beyond = goes_beyond(questions[0].runtime)
     asked, bases = asked_of(graph, sizes, options, beyond=beyond), [question.basis() for question in questions]
     prompt = sizes.prompt[0] if encodes_prompt(graph) else None  # a plan depends on it where an encoder reads it
-    foreign, refused = _of_other_engines(questions), dict[int, str]()
+    foreign, refused = _not_so(questions), dict[int, str]()
     groups: dict[tuple[int, Parallel], list[Member]] = {}
     layouts: dict[tuple[int, Workload], Layout] = {}
     for place, (question, basis) in enumerate(zip(questions, bases, strict=True)):
@@ -125,12 +126,13 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
     return _assembled(questions, bases, asked, results, against, details=details)
 
 
-def _of_other_engines(questions: Sequence[Question]) -> dict[int, str]:
-    """By place, why a question asks for a format that its engine has no kernels for: what is looked at first."""
+def _not_so(questions: Sequence[Question]) -> dict[int, str]:
+    """By place, why a question asks for a format or a setting that its engine cannot run with: looked at first."""
     reasons: dict[int, str] = {}
     for place, question in enumerate(questions):
         try:
             require_formats(question)
+            require_run(question)
         except DomainError as error:
             reasons[place] = str(error)
     return reasons
@@ -188,6 +190,7 @@ def _constants(questions: Sequence[Question], bases: Sequence[Basis]) -> dict[st
         "model": [graph.name] * len(questions),
         "device": [question.device.name for question in questions],
         "runtime": [question.runtime_name for question in questions],
+        "threads": [question.options.threads for question in questions],
         "image": [question.workload.image for question in questions],
         "top_unit": [question.device.unit for question in questions],
     }

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
 
 NAMED = ("models", "devices", "runtimes", "weights", "activations", "kv")
-COUNTED = {"tp": 1, "pp": 1, "ep": 1, "dp": 1, "image": 1, "batch": 1, "prompt": 1, "generate": 0, "context": 0}
-AXES = (*NAMED, *COUNTED)
+COUNTED = {
+    "threads": 1, "tp": 1, "pp": 1, "ep": 1, "dp": 1, "image": 1, "batch": 1, "prompt": 1, "generate": 0, "context": 0,
+}  # fmt: skip
+AXES = (*NAMED[:3], "threads", *NAMED[3:], *(name for name in COUNTED if name != "threads"))
 _LISTED = {"batch": "batch", "query": "prompt", "context": "context"}  # sizes that have axes
 _NEVER_OPEN = frozenset({"models", "devices", "tp", "pp", "ep", "dp", "batch"})  # None is no answer to these
 
@@ -98,8 +100,8 @@ class Chunk:
 class Study:
     """A whole sweep. Every choice that a prediction leaves open is made in it: it is the same in any process.
 
-    `questions` are models × devices × runtimes, their formats and sizes left open. `chosen` says, for each of those and
-    each of the formats, which of the `calibrations` answers it; None: none does.
+    `questions` are models × devices × runtimes × threads, their formats and sizes left open. `chosen` says, for each
+    of those and each of the formats, which of the `calibrations` answers it; None: none does.
     """
 
     questions: tuple[Question, ...]
@@ -246,15 +248,16 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
             graph=graph,
             device=device,
             runtime=runtime or usual_runtime(device, graph, None),
-            options=sized[id(graph)],
+            options=sized[id(graph)] if threads is None else replace(sized[id(graph)], threads=threads),
             calibrated=calibrated,
             roof=roof_for(device),
             prefill_on=prefill_on,
         )
-        for graph, device, runtime in product(found["models"], found["devices"], runtimes)
+        for graph, device, runtime, threads in product(found["models"], found["devices"], runtimes, counts["threads"])
     )
     _require_used(questions, plans)
-    usual = tuple(runtime is None for _, _, runtime in product(found["models"], found["devices"], runtimes))
+    outer = product(found["models"], found["devices"], runtimes, counts["threads"])
+    usual = tuple(runtime is None for _, _, runtime, _ in outer)
     used, chosen = _chosen(questions, usual, product(*formats.values()), calibrations)
     return Study(
         questions=questions,

@@ -22,6 +22,7 @@ from inferometer.sweep.table import Unread, vector
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+_LATER = frozenset({"threads"})  # columns that files from before them do not have
 _FLAGS = {"true": True, "false": False, 1: True, 0: False}
 
 
@@ -69,7 +70,7 @@ def read_parts(path: Path) -> Iterator[Unread]:
 
 def _known_columns(path: Path, names: Sequence[str]) -> list[str]:
     """The columns that a file has: all but the details, or those too."""
-    missing = [name for name in COLUMNS if name not in names]
+    missing = [name for name in COLUMNS if name not in names and name not in _LATER]
     if missing:
         raise FormatError(f"{path} is no file of a sweep: it has no column {missing[0]!r}.")
     return [name for name in columns_with(details=True) if name in names]

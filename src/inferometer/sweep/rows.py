@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from inferometer.core.framed import Framed
 from inferometer.errors import DomainError
 from inferometer.lazy import late
 from inferometer.sweep import choose
@@ -49,7 +50,7 @@ class RowSource(Protocol):
     def cheapest(self, *conditions: str, by: str = "usd_per_million_tokens") -> Rows: ...
 
 
-class Rows:
+class Rows(Framed):
     """One row a configuration. `rows["tpot_s"]` is a numpy array; `columns` are its names.
 
     Numbers are NaN and texts None where there is nothing to say; whole numbers are int64 where all are known. A row
@@ -83,14 +84,6 @@ class Rows:
         """Every column as a numpy array."""
         columns: dict[str, Any] = late("inferometer.report.frames", "rows_columns")(self)
         return columns
-
-    def to_pandas(self) -> Any:
-        """The same columns as a `pandas.DataFrame`."""
-        return late("inferometer.report.frames", "pandas_frame")(self)
-
-    def to_polars(self) -> Any:
-        """The same columns as a `polars.DataFrame`."""
-        return late("inferometer.report.frames", "polars_frame")(self)
 
     def _repr_html_(self) -> str:
         return str(late("inferometer.report.notebook", "rows_html")(self))

@@ -33,6 +33,7 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     devices: str | Device | Sequence[str | Device],
     *,
     runtimes: RuntimeEffects | str | Sequence[RuntimeEffects | str | None] | None = None,
+    threads: Counts = None,
     weights: Names = None,
     activations: Names = None,
     kv: Names = None,
@@ -61,10 +62,11 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     time, what bounds each phase, and what each resource takes of it. `engine`: see ENGINES.
     """
     axes: dict[str, Any] = {
-        "models": [model_graph(model) for model in _listed(models)],
+        "models": [model_graph(model, image=_first(image)) for model in _listed(models)],
         "devices": [device_for(device) for device in _listed(devices)],
-        "runtimes": runtimes, "weights": weights, "activations": activations, "kv": kv, "tp": tp, "pp": pp, "ep": ep,
-        "dp": dp, "image": image, "batch": batch, "prompt": prompt, "generate": generate, "context": context,
+        "runtimes": runtimes, "threads": threads, "weights": weights, "activations": activations, "kv": kv, "tp": tp,
+        "pp": pp, "ep": ep, "dp": dp, "image": image, "batch": batch, "prompt": prompt, "generate": generate,
+        "context": context,
     }  # fmt: skip
     study = study_of(
         axes,
@@ -76,6 +78,11 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
         chunk_rows=_HELD_ROWS,
     )
     return run_study(study, engine=engine)
+
+
+def _first(sizes: Counts) -> int | None:
+    """One of the sizes of images, if any is asked for: graphs are then read with that size left open."""
+    return next((size for size in _listed(sizes) if size is not None), None)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -51,6 +51,7 @@ def _inputs(question: Question, workload: Workload) -> dict[str, Any]:
         "model": question.graph.name,
         "device": question.device.name,
         "runtime": question.runtime_name,
+        "threads": question.options.threads,
         **asdict(precision),
         **asdict(parallel),
         **{name: getattr(workload, name) for name in ("image", "batch", "prompt", "generate", "context")},

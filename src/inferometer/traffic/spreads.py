@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,36 +15,33 @@ _SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 def spread_of(times: NDArray[np.float64]) -> Spread | None:
     """The spread of these times; None of none."""
-    if len(times) == 0:
-        return None
-    positive = times[times > 0]
-    bins, counts = np.unique(np.floor(np.log(positive) / math.log(_RATIO)).astype(int), return_counts=True)
-    return Spread(
-        count=len(times),
-        total_s=float(times.sum()),
-        min_s=float(times.min()),
-        max_s=float(times.max()),
-        zeros=len(times) - len(positive),
-        ratio=_RATIO,
-        bins=tuple(bins.tolist()),
-        counts=tuple(counts.tolist()),
-    )
+    return weighted_spread(times, np.ones(len(times), np.int64))
 
 
 def weighted_spread(times: NDArray[np.float64], counts: NDArray[np.int64]) -> Spread | None:
     """The spread of times that came so many times each; None of none."""
     known = counts > 0
-    times, counts = times[known], counts[known].astype(np.int64)
-    once = spread_of(times)
-    if once is None:
+    if not known.all():
+        times, counts = times[known], counts[known]
+    if len(times) == 0:
         return None
-    places = np.floor(np.log(times[times > 0]) / math.log(_RATIO)).astype(int)
-    bins = np.array(once.bins)
-    totals = np.bincount(np.searchsorted(bins, places), weights=counts[times > 0], minlength=len(bins))
-    return replace(
-        once, count=int(counts.sum()), total_s=float((times * counts).sum()), zeros=int(counts[times <= 0].sum()),
-        counts=tuple(totals.astype(int).tolist()),
-    )  # fmt: skip
+    is_positive = times > 0
+    positive, often = (times, counts) if is_positive.all() else (times[is_positive], counts[is_positive])
+    places = np.floor(np.log(positive) / math.log(_RATIO)).astype(np.int64)
+    lowest = int(places.min()) if len(places) else 0
+    totals = np.bincount(places - lowest, weights=often).astype(np.int64)
+    bins = np.flatnonzero(totals)
+    count = int(counts.sum())
+    return Spread(
+        count=count,
+        total_s=float((times * counts).sum()),
+        min_s=float(times.min()),
+        max_s=float(times.max()),
+        zeros=count - int(often.sum()),
+        ratio=_RATIO,
+        bins=tuple((bins + lowest).tolist()),
+        counts=tuple(totals[bins].tolist()),
+    )
 
 
 def merged(spreads: Iterable[Spread]) -> Spread | None:

@@ -56,12 +56,16 @@ def name_of_result(what: Result) -> str | None:
 def profile_named(what: str, store: str | Path | None) -> Profile:
     """The profile in the file of that name if there is one, else that of the stored run."""
     from inferometer.bench.files import load_profile  # noqa: PLC0415 - as above
+    from inferometer.store.glance import profile_at_a_glance  # noqa: PLC0415 - as above
 
     path = Path(what)
     if path.is_file():
         return load_profile(path)
     if "/" in what or "\\" in what:
         raise _no_file(what)
+    profile = profile_at_a_glance(what, store)
+    if profile is not None:
+        return profile
     try:
         with open_chosen(store) as runs:
             run = runs.get(what)

@@ -41,6 +41,7 @@ def predict(  # noqa: PLR0913 - everything a prediction depends on
     pp: int = 1,
     ep: int = 1,
     dp: int = 1,
+    threads: int | None = None,
     calibration: Calibration | None = None,
     calibrated: bool = True,
     prefill_on: str | Device | None = None,
@@ -49,15 +50,15 @@ def predict(  # noqa: PLR0913 - everything a prediction depends on
     """How fast a model will run on a device: `predict("llama-3.2-1b", on="nvidia-h200", prompt=2048, generate=128)`.
 
     `model` is a catalog name, a path or a Graph; `on` is a catalog name, a TOML file or a Device. `sizes` are those
-    that a file leaves open, such as `{"height": 48, "width": 320}`. With `context` the
-    decode phase is a single step with that many tokens in the cache. `calibration` replaces the newest one that fits;
-    `calibrated=False` uses none. `prefill_on` reads the prompt on another device. `options` has the rest: chunked
+    that a file leaves open, such as `{"height": 48, "width": 320}`. With `context` the decode phase is a single step
+    with that many tokens in the cache. `threads` are the engine's on a CPU. `calibration` replaces the newest one that
+    fits; `calibrated=False` uses none. `prefill_on` reads the prompt on another device. `options` has the rest: chunked
     prefill, a cached prefix, offloading, speculative decoding, prices, a battery.
     """
     return ask(
         model, on=on, runtime=runtime, weights=weights, activations=activations, kv=kv, batch=batch, prompt=prompt,
         generate=generate, context=context, image=image, sizes=sizes, tp=tp, pp=pp, ep=ep, dp=dp,
-        calibration=calibration, calibrated=calibrated, prefill_on=prefill_on, options=options,
+        threads=threads, calibration=calibration, calibrated=calibrated, prefill_on=prefill_on, options=options,
     ).answer()  # fmt: skip
 
 

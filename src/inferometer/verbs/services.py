@@ -129,8 +129,12 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     availability: float | None = None,
     discount: float = 0.0,
     options: Options | None = None,
+    engine: str = "local",
 ) -> PlanAnswer:
-    """The best ways to serve a model: `plan("llama-3.3-70b", rate=50, slo="ttft_p95<=1s,tpot_p95<=50ms").plans[0]`."""
+    """The best ways to serve a model: `plan("llama-3.3-70b", rate=50, slo="ttft_p95<=1s,tpot_p95<=50ms").plans[0]`.
+
+    `engine` is where they are compared: in this process, in several ("local:4"), or on Dask ("dask://HOST:PORT").
+    """
     from inferometer.cost.options import Options as Given  # noqa: PLC0415 - the search, for this alone
     from inferometer.serving.plans.asked import PlanSearch  # noqa: PLC0415 - as above
     from inferometer.serving.plans.search import plan as search  # noqa: PLC0415 - as above
@@ -141,7 +145,8 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
             objectives=_objectives(slo), goal=goal, devices=tuple(devices), runtimes=tuple(runtimes),
             weights=tuple(weights), tp=tuple(tp), most_devices=most_devices, availability=availability,
             discount=discount, options=options or Given(),
-        )
+        ),
+        engine=engine,
     )  # fmt: skip
 
 

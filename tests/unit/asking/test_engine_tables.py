@@ -78,11 +78,11 @@ def test_what_was_read_is_kept_and_a_missing_version_is_named(folder, tmp_path, 
     products(folder_of, "0.24.0", 0.01)
     monkeypatch.setattr(calibrating, "tables_folder", lambda: root)
     monkeypatch.setattr(calibrating, "cache_folder", lambda: tmp_path / "cache")
-    calibrating._calibration.cache_clear()
+    calibrating._calibrations.clear()
     first = engine_calibration(device("nvidia-h100-sxm"), "vllm", "0.11.0")
     assert any("0.11.0" in note and "0.24.0" in note for note in first.notes)
-    calibrating._calibration.cache_clear()
-    (folder_of / "gemm" / "vllm" / "0.24.0" / "gemm_perf.parquet").unlink()
+    calibrating._calibrations.clear()
+    (folder_of / "gemm" / "vllm" / "0.24.0" / "gemm_perf.parquet").write_bytes(b"no table any more")
     again = engine_calibration(device("nvidia-h100-sxm"), "vllm", "0.11.0")
     np.testing.assert_allclose(
         again.calibration.kernels["gemm"].shares, first.calibration.kernels["gemm"].shares, rtol=1e-6
@@ -90,7 +90,7 @@ def test_what_was_read_is_kept_and_a_missing_version_is_named(folder, tmp_path, 
     other = engine_calibration(device("nvidia-h100-pcie"), "vllm", "0.11.0")
     assert any("nvidia-h100-pcie" in note for note in other.notes)
     assert other.calibration.kernels["gemm"].residual > first.calibration.kernels["gemm"].residual
-    calibrating._calibration.cache_clear()
+    calibrating._calibrations.clear()
 
 
 def test_without_the_package_the_priors_answer_and_say_what_would_be_better(monkeypatch):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,3 +62,15 @@ def test_the_best_is_by_rows_for_products_and_over_all_else():
 
 def test_no_part_of_a_step_goes_below_its_least():
     assert least_seconds({"a": 4.0, "b": 1.0}, {"a": 0.5, "b": 2.0}, {"a": 3.0}) == 5.0
+
+
+def test_tables_of_forms_are_measured_and_not_made():
+    """Whole steps are taken apart with them, and a factor of their class holds for them as it is."""
+    convolution = replace(LINEAR, op_class="convolution", axes=("flops", "bytes"))
+    pointwise = replace(convolution, op_class="convolution.pointwise")
+    plain = replace(calibration(convolution_forward=0.8), tables=(convolution, pointwise))
+    made = bounded(plain)
+    assert unbounded(made).tables == (convolution, pointwise)
+    assert made.factors == {"convolution.forward": 0.8}
+    path = ("convolution.pointwise", "convolution.forward", "convolution")
+    assert (tables_for(made, path), factor_for(made, path)) == ((pointwise,), 0.8)

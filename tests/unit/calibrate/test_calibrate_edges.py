@@ -455,10 +455,12 @@ def test_small_ops_take_their_floor_until_enough_ran_alone():
     beside = Beside(kernel_s=0.5)
     alone = [point(2.5, 1.0, f"p{n}", 1.0 + n, classes=("vector",)) for n in range(7)]
     beside.add([point(classes=("linear",)), point(classes=("vector",), floor=0.0), *alone])
-    assert len(beside.points) == 7
+    assert {name: len(points) for name, points in beside.points.items()} == {"vector": 7}
     small = replace(work("v", "vector"), floor_s=4.0, axes={"elements": 5.0, "bytes": 8.0})
     assert beside.seconds(small) == 4.0
-    beside.add([point(seconds=2.5, floor=1.0, classes=("indexing",))])
+    beside.add([point(seconds=2.5, floor=1.0, classes=("vector.layer", "vector"))])
+    assert beside.seconds(small) == 4.0, "ops of another class say nothing of it"
+    beside.add(alone[:1])
     assert beside.seconds(small) == pytest.approx(4.0 / 0.5 + 0.5)
 
 

@@ -59,7 +59,11 @@ def test_what_a_question_cannot_say_is_a_variant():
         ({"model": None}, "the model m has no graph here"),
         ({"weights": None}, "no number format is stated"),
         ({"quantity": "prefill"}, "no length of the prompt is stated"),
-        ({"count": 4}, "more than one device"),
+        (
+            {"count": 4, "engine": "llamacpp", "quantity": "tokens", "prompt": 9, "generate": 9},
+            "more than one device",
+        ),
+        ({"unit": "cpu+gpu"}, "a CPU and a GPU shared the layers"),
         ({"model": "resnet50"}, "resnet50 makes no tokens"),
         ({"quantity": "tokens", "prompt": 9, "batch": None}, "how many sequences ran at once is not stated"),
     ],
@@ -89,6 +93,31 @@ def test_a_prediction_is_what_the_fit_says_of_the_same_steps(facts, sizes):
         published.model, on=published.device, runtime=published.engine, weights="i4", activations="i16", **sizes
     )
     assert question.answer().phase(phase).time_s == pytest.approx(fitted_s * effect.times, rel=1e-6)
+
+
+def ideal_s(**facts):
+    (case,) = language_cases([row(**facts)]).cases
+    return float(np.sum(case.repeats * np.maximum(case.compute, case.memory))), case.standing.variants
+
+
+def test_devices_share_each_layer_but_llamacpp_gives_each_card_some_of_them():
+    one, two = (ideal_s(count=count, device="intel-gaudi-2", engine="deepspeed-mii", weights="bf16", activations=None)
+                for count in (1, 2))  # fmt: skip
+    assert two[0] == pytest.approx(one[0] / 2, rel=0.1)
+    assert two[1] == ("split",)
+    cards = {"device": "nvidia-rtx-3090", "unit": "gpu", "engine": "llamacpp", "weights": "q4_0", "activations": None}
+    assert ideal_s(count=2, **cards)[0] == ideal_s(**cards)[0]  # a token passes through one card after the other
+    # Two parts of a prompt pass two cards in the time of three parts on half of the layers each.
+    prompt = {"quantity": "prefill", "prompt": 1024, **cards}
+    assert ideal_s(count=2, **prompt)[0] == pytest.approx(0.75 * ideal_s(**prompt)[0])
+
+
+def test_a_device_may_be_described_by_its_name():
+    (case,) = language_cases([
+        row(device=None, device_published="M1 7-Core GPU 8GB", unit="gpu", engine="llamacpp", weights="q4_0",
+            activations=None)
+    ]).cases  # fmt: skip
+    assert case.standing.device == "apple-m1-gpu-7-cores"
 
 
 def test_unpacking_weights_costs_as_much_for_one_row_as_for_many():

@@ -219,6 +219,16 @@ def test_the_large_op_of_a_kernel_gets_what_the_small_ones_leave():
     )
 
 
+def test_what_is_plain_inside_a_kernel_gets_the_part_that_is_left_to_it():
+    relu = work("relu", floor_s=2e-6, classes=("vector.fused.plain", "vector.fused", "vector"))
+    gelu = work("gelu", floor_s=2e-6, classes=("vector.fused", "vector"))
+    large = work("fc", flops=9.0, floor_s=7e-6)
+    kernel = ran("k", 8e-6, "fc", "relu", "gelu")
+    assert pointed(kernel, works=(large, relu, gelu)) == pytest.approx({"fc": 7e-6, "relu": 0.5e-6}), (
+        "a product is never faster than its floor, and what is left is shared"
+    )
+
+
 def test_of_ops_without_arithmetic_the_one_with_the_longer_floor_is_the_large_one():
     works = (work("a", floor_s=1e-6), work("b", floor_s=4e-6))
     assert pointed(ran("k", 20e-6, "a", "b"), works=works) == {"b": pytest.approx(19e-6)}
@@ -245,7 +255,7 @@ def test_small_ops_are_known_from_those_that_ran_alone():
     small = work("relu", floor_s=2e-6, classes=("vector",))
     assert beside.seconds(small) == 2e-6, "of seven nothing is fitted yet"
     beside.add([alone, replace(alone, floor_s=0.0), replace(alone, classes=("linear",))])
-    assert len(beside.points) == 8
+    assert len(beside.points["vector"]) == 8
     assert beside.seconds(small) == pytest.approx(4e-6)
     slower = replace(alone, seconds=40e-6)
     beside.add([slower] * 4)
@@ -258,7 +268,7 @@ def test_only_kernels_of_one_op_tell_how_long_it_takes_alone():
     beside = Beside()
     works = (work("relu", classes=("vector",)), work("gelu", classes=("vector",)), work("fc", flops=1.0))
     pointed(ran("k", 5e-6, "relu"), ran("l", 9e-6, "fc", "gelu"), works=works, beside=beside)
-    assert [point.op for point in beside.points] == ["relu"]
+    assert [point.op for point in beside.points["vector"]] == ["relu"]
 
 
 def test_rates_are_of_the_formats_asked_for_and_of_main_memory():

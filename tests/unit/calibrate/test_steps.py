@@ -114,3 +114,52 @@ def test_where_kernels_would_take_many_times_what_they_do_alone_no_phase_is_beli
 def test_a_factor_takes_no_part_below_its_least():
     found = [replace(step, least=dict(step.parts)) for step in steps({"linear.decode": 0.8})]
     assert explained_seconds(found[0], {"linear.decode": 0.5}, START) == explained_seconds(found[0], {}, START)
+
+
+def forward_steps(factors, **parts):
+    """Forward steps of four models whose classes take `factors` times their parts."""
+    found = []
+    for model, size in enumerate((1.0, 3.0, 10.0, 30.0)):
+        shares = {f"{name}.forward": seconds * size * (1 + 0.3 * model) for name, seconds in parts.items()}
+        bare = WholeStep(model=f"m{model}", phase="forward", seconds=1.0, parts=shares, launches=20.0)
+        found.append(replace(bare, seconds=explained_seconds(bare, factors, START)))
+    return found
+
+
+def test_a_small_class_that_strays_is_dropped_and_the_phase_is_kept():
+    """It takes the blame for what others take: its factor is not kept, theirs are."""
+    made = [
+        replace(step, parts={**step.parts, "indexing.forward": 1e-4}, seconds=step.seconds + 3e-3)
+        for step in forward_steps({"linear.forward": 1.2}, linear=1e-3)
+    ]
+    fitted = whole_fit(made, START)
+    assert fitted.left == ()
+    assert set(fitted.factors) == {"linear.forward"}
+    assert 1.1 < fitted.factors["linear.forward"] < 1.4
+
+
+def test_attention_of_probes_over_padding_explains_them_alone():
+    made = [
+        replace(step, parts={**step.parts, "attention.padded": 1e-3}, seconds=step.seconds + 2e-4)
+        for step in forward_steps({"linear.forward": 1.2}, linear=1e-3)
+    ]
+    fitted = whole_fit(made, START)
+    assert fitted.left == ()
+    assert set(fitted.factors) == {"linear.forward"}
+
+
+def test_a_fit_that_predicts_left_out_models_worse_than_ops_alone_is_not_kept():
+    """Each model is off another way, so that what three of them say of the fourth is worse than nothing."""
+    made = [
+        replace(step, seconds=step.seconds * factor)
+        for step, factor in zip(forward_steps({}, linear=1e-3), (1.3, 0.8, 1.3, 0.8), strict=True)
+    ]
+    assert whole_fit(made, START).left == ("forward",)
+
+
+def test_a_factor_that_is_at_its_bound_strays_no_further_than_the_bound():
+    made = [
+        replace(step, least={"linear.forward": 0.75 * step.parts["linear.forward"]})
+        for step in forward_steps({"linear.forward": 0.75, "vector.forward": 0.4}, linear=1e-3, vector=1e-4)
+    ]
+    assert whole_fit(made, START).left == ()

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 from click.shell_completion import BashComplete
@@ -119,6 +120,60 @@ def test_bash_itself_completes_a_device(tmp_path):
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}  # noqa: TID251 - the child's
     done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, env=environment, check=True)
     assert "nvidia-h200-nvl" in done.stdout.split()
+
+
+@pytest.fixture
+def at_home(tmp_path, monkeypatch):
+    """A home of its own where a completion is installed and `inferometer` is on the path; gives its environment."""
+    (tmp_path / "bin").mkdir()
+    shim = tmp_path / "bin" / "inferometer"
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m inferometer "$@"\n')
+    shim.chmod(0o755)
+    for name, value in {"HOME": tmp_path, "ZDOTDIR": tmp_path, "INFEROMETER_DATA": tmp_path / "data"}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")  # noqa: TID251 - the child's
+
+    def install(shell):
+        assert CliRunner().invoke(command, [shell, "--install"], catch_exceptions=False).exit_code == 0
+
+    return install
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_itself_completes_commands_and_devices(at_home):
+    at_home("fish")
+    asked = 'complete -C "inferometer expl"; complete -C "inferometer predict x --on nvidia-h200"'
+    done = subprocess.run(["fish", "-c", asked], capture_output=True, text=True, check=True)
+    offered = [line.split("\t")[0] for line in done.stdout.splitlines()]
+    assert {"explain", "nvidia-h200-nvl"} <= set(offered), done
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_zsh_itself_completes_a_device_at_its_prompt(at_home):
+    at_home("zsh")
+    screen = typed(["zsh", "-i"], "inferometer predict x --on nvidia-h200-n\t", until="nvidia-h200-nvl")
+    assert "nvidia-h200-nvl" in screen
+
+
+def typed(shell, keys, until, seconds=60):
+    """What a terminal shows after these keys, as far as the text that is waited for."""
+    import pty
+    import select
+
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvp(shell[0], shell)  # noqa: S606 - a shell, by its name
+    shown, sent, ends = "", False, time.monotonic() + seconds
+    while until not in shown and time.monotonic() < ends:
+        ready, _, _ = select.select([terminal], [], [], 1.0)
+        if ready:
+            shown += os.read(terminal, 65536).decode(errors="replace")
+        elif shown and not sent:  # it has said what it says at its start, and waits
+            sent = bool(os.write(terminal, keys.encode()))
+    os.close(terminal)
+    os.waitpid(child, 0)
+    return shown
 
 
 def test_a_shell_that_is_not_known_is_told_what_to_do(monkeypatch):

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 import inferometer as im
 from inferometer.cli.predict import command as predict_command
-from inferometer.cli.prediction_options import FLAGS, options_from
 from inferometer.cli.run import cli
 from inferometer.cli.sweep import command as sweep_command
 from inferometer.core.codec import decode
@@ -22,9 +21,11 @@ from inferometer.core.graph import Graph
 from inferometer.core.profile import Profile
 from inferometer.cost import options as cost_options
 from inferometer.cost.options import Options
+from inferometer.verbs.prediction_flags import FLAGS, options_from
 
 LLAMA = ("llama-3.2-1b", "--on", "nvidia-l4", "--prompt", "64", "--generate", "8")
 RESNET = ("resnet50", "--on", "nvidia-t4")
+EAGER = ("resnet50", "--on", "nvidia-rtx-4090", "--runtime", "torch-eager")
 MOE = ("qwen3-30b-a3b", "--on", "nvidia-h200", "--tp", "2", "--ep", "2", "--prompt", "64", "--generate", "8")
 # The option that each flag sets, a value for it, and a question that it changes.
 CASES = {
@@ -57,10 +58,13 @@ CASES = {
     "per_second": ("battery.per_s", 5.0, (*RESNET, "--battery", "15Wh")),
     "battery_efficiency": ("battery.efficiency", 0.5, (*RESNET, "--battery", "15Wh")),
     "frame_rate": ("frame_rate", 30.0, RESNET),
+    "layout": ("layout", "nhwc", (*EAGER, "--batch", "64")),
+    "host_speed": ("host_speed", "0.5", EAGER),
 }  # fmt: skip
 # Keywords of `predict` whose flag has another name. `--size` comes with reading files.
 NAMED = {"model": "models", "on": "devices", "calibrated": "priors", "calibration": "calibration_file"}
-BESIDE = {"sizes", "engine_version"}  # of a serving engine alone
+# Of a serving engine alone; a flag of `predict` and an axis of `sweep`; what `--host-speed 2us` sets.
+BESIDE = {"sizes", "engine_version", "threads", "host_call_s"}
 
 
 def option_names(kind=Options, start=""):

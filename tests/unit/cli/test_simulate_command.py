@@ -121,6 +121,21 @@ def test_a_plan_meets_its_objectives_and_says_why_the_next_lost(run):
     assert document["why_not"] is None
 
 
+def test_a_plan_is_the_same_in_several_processes():
+    """What they compute ahead of the search changes nothing."""
+    asked = {"rate": 40.0, "slo": "ttft_p95<=1s,tpot_p95<=60ms", "devices": ("nvidia-l4", "nvidia-a10g"), "tp": (1, 2)}
+    alone, several = (im.plan("llama-3.2-1b", **asked, engine=engine) for engine in ("local", "local:2"))
+    assert len(alone.plans) > 1
+    assert (several.candidates, several.simulated, several.rejected) == (
+        alone.candidates, alone.simulated, alone.rejected,
+    )  # fmt: skip
+    for one, other in zip(alone.plans, several.plans, strict=True):
+        assert (one.device, one.weights, one.tp, one.replicas, one.why) == (
+            other.device, other.weights, other.tp, other.replicas, other.why,
+        )  # fmt: skip
+        assert other.tpot_p95_s == pytest.approx(one.tpot_p95_s, rel=1e-6)  # kernels that are read once are rounded
+
+
 def test_without_a_plan_it_says_what_binds():
     asked = {"rate": 10.0, "devices": ("nvidia-l4",), "weights": (None,), "tp": (1,)}
     answer = im.plan("llama-3.2-1b", slo="tpot_p95<=10us", **asked)
@@ -138,6 +153,39 @@ def test_cameras_get_devices_that_keep_up(run):
     assert plans[0]["battery_s"] > 0
     with pytest.raises(GateError):
         run("plan", "yolo11n", "--frames", "5000", "--on", "raspberry-pi-2")
+
+
+def test_two_tiers_say_what_the_edge_answers_and_what_users_see(run):
+    words = (
+        "plan", "llama-3.1-8b", "--rate", "20", "--fallback", "0.25", "--slo", "tpot_p95<=60ms", "--on", "nvidia-l4",
+        "--tp", "1", "--prompt", "256", "--generate", "64", "--edge-model", "llama-3.2-1b", "--battery", "50Wh",
+    )  # fmt: skip
+    tiers = ("--edge", "nvidia-jetson-orin-nano-8gb", "--round-trip", "40ms")
+    document = json.loads(run(*words, *tiers, "--format", "json").stdout)
+    edge, cloud = document["edge"], document["plans"][0]
+    there = cloud["ttft_s"] + 63 * cloud["tpot_s"]
+    assert edge["share"] == 0.75
+    assert edge["handed_on_s"] == pytest.approx(edge["answer_s"] + 0.04 + there)
+    assert edge["mean_s"] == pytest.approx(edge["answer_s"] + 0.25 * (0.04 + there))
+    assert edge["requests_per_charge"] == pytest.approx(50 * 3600 / edge["joules"])
+    assert "handed on" in run(*words, *tiers).stdout
+    assert run(*words).exit_code == 2  # a model for the edge, and no device
+    with pytest.raises(DomainError, match="--fallback"):
+        run("plan", "llama-3.1-8b", "--rate", "20", "--edge", "raspberry-pi-5")
+
+
+def test_cooling_takes_streams_from_a_device_before_it_takes_the_device():
+    from inferometer.serving.plans.edge import EdgeSearch, edge_plans
+
+    asked = {"model": "yolo11n", "frames_per_s": 30.0, "streams": 8, "devices": ("nvidia-jetson-agx-orin-64gb",)}
+    (free,) = edge_plans(EdgeSearch(**asked)).plans
+    (cool,) = edge_plans(EdgeSearch(**asked, max_watts=0.8 * free.watts)).plans
+    assert 0 < cool.streams < free.streams
+    assert cool.watts <= 0.8 * free.watts < free.watts
+    assert cool.count > free.count
+    none = edge_plans(EdgeSearch(**asked, max_watts=0.1))
+    assert not none.plans[0].meets
+    assert none.why_not.startswith("Cooling binds")
 
 
 def test_spare_replicas_follow_from_availability():

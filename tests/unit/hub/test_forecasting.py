@@ -15,8 +15,8 @@ from inferometer.core.roof import Roof
 from inferometer.hub import forecasting
 from inferometer.hub.fleet_desk import FleetDesk
 from inferometer.hub.forecast import answer, measuring_s
-from inferometer.hub.forecasting import starts_in
 from inferometer.hub.rules import Rules
+from inferometer.hub.starting import starts_in
 from inferometer.store import open_store
 from inferometer.store.queue.values import NewDevice, NewJob, Wanted
 
@@ -122,3 +122,23 @@ def test_each_job_waits_for_those_before_it(desk, tmp_path):
     assert left[jobs[2]] == pytest.approx(20.0, abs=1)
     desk.fleet.expect(jobs[1], None, "unknown")
     assert starts_in(desk.fleet)[jobs[2]] is None
+
+
+def test_jobs_begin_in_the_order_of_fair_shares(desk, tmp_path):
+    """Three jobs of one project came before one of another, which has used nothing: it is second."""
+    jobs = {}
+    for number, project in enumerate(("busy", "busy", "busy", "quiet")):
+        work = packed(one_layer(tmp_path, name=f"net{number}.onnx"))
+        for file in work.job.files:
+            desk.artifacts.add(work.files[file.sha256], file)
+        new = NewJob(job=replace(work.job, id=f"key{number}"), wanted=Wanted(device="pi"), project=project)
+        jobs[number] = desk.fleet.submit(new)[0].id
+        desk.fleet.expect(jobs[number], 10.0, "a test")
+    starts = starts_in(desk.fleet)
+    begun = []
+    while (lease := desk.fleet.lease("pi")) is not None:
+        begun.append(lease.row.id)
+        desk.fleet.finish(lease.row.id, lease.id, a_result(lease.job))
+    assert sorted(starts, key=starts.get) == begun
+    assert begun == [jobs[0], jobs[3], jobs[1], jobs[2]]
+    assert sorted(starts.values()) == pytest.approx([0.0, 10.0, 20.0, 30.0], abs=1)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from inferometer.cli.predict import command as predict_command
 from inferometer.core.codec import decode
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import DeviceFacts, Environment, Profile
@@ -15,13 +16,15 @@ from inferometer.errors import MissingDependencyError, UnknownNameError
 from inferometer.hub import assets
 from inferometer.hub.compare_page import compare_values
 from inferometer.hub.explaining import page_explanation
-from inferometer.hub.rendering import data_element
+from inferometer.hub.rendering import data_element, environment
 from inferometer.hub.run_charts import chart_spec, charts_of
-from inferometer.hub.run_page import badges_of, run_values
+from inferometer.hub.run_listing import RunListing
+from inferometer.hub.run_page import badges_of, environment_text, run_values
 from inferometer.hub.run_view import cards_of, layer_columns
 from inferometer.report.charts.runs import run_trend
-from inferometer.store.values import RunRow
+from inferometer.store.values import Filter, RunRow
 from inferometer.verbs import explanations
+from inferometer.verbs.prediction_flags import FLAGS
 from unit.hub.samples import HOSTILE, decoder, hub, network
 
 
@@ -309,6 +312,71 @@ def test_the_predict_page_takes_its_question_from_the_address(here):
     found = data(page, "data")
     assert (found["model"], found["chosen"], found["asked"]["batch"]) == ("resnet50", ["nvidia-t4"], "8")
     assert data(here[1].get("/predict?model=nope").text, "data")["model"] == "llama-3.2-1b"
+
+
+def test_the_predict_page_has_a_field_for_every_flag_of_the_command(here):
+    page = here[1].get("/predict").text
+    asked = {*FLAGS, *(parameter.name for parameter in predict_command.params)}
+    elsewhere = {"models", "devices", "sizes", "calibration_file", "edgeprofiler", "changes", "form", "help"}
+    assert {name for name in asked - elsewhere if f'id="{name}"' not in page} == set()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"draft": "gpt2", "acceptance": 0.9}, "tpot_s"),
+        ({"usd_per_hour": 2.5}, "usd_per_million_tokens"),
+        ({"grid": "world"}, "co2e_g"),
+        ({"battery": "15Wh"}, "battery_s"),
+        ({"sampling": "1ms"}, "e2e_s"),
+        ({"override": ["lm_head=f32"]}, "e2e_s"),
+    ],
+)
+def test_a_flag_changes_what_the_hub_predicts(here, more, told):
+    asked = {"model": "llama-3.2-1b", "devices": ["nvidia-l4"], "prompt": 64, "generate": 8}
+    plain, found = (here[1].post("/api/v1/predict", json=asked | given).json()["answers"][0] for given in ({}, more))
+    assert found["summary"][told] != plain["summary"][told]
+
+
+def test_users_of_a_service_are_predicted_beside_one_request(here):
+    asked = {"model": "llama-3.2-1b", "devices": ["nvidia-l4", "nvidia-t4"], "users": 8, "tokens_per_user": 1}
+    answers = here[1].post("/api/v1/predict", json=asked).json()["answers"]
+    assert [(each["served"]["users"], each["served"]["meets"]) for each in answers] == [(8, True), (8, True)]
+
+
+@pytest.mark.parametrize("value", [0, 1, 100_000_000])
+def test_no_number_that_a_flag_takes_breaks_the_hub(here, value):
+    for name, flag in FLAGS.items():
+        if flag.takes in {"whole", "number", "share"} and not (flag.takes == "share" and value > 1):
+            asked = {"model": "llama-3.2-1b", "devices": ["nvidia-l4"], "prompt": 8, "generate": 2, name: value}
+            assert here[1].post("/api/v1/predict", json=asked).status_code in {200, 422}, name
+
+
+def test_a_draft_or_another_device_is_of_the_catalog(here, tmp_path):
+    for name in ("draft", "prefill_on"):
+        asked = {"model": "llama-3.2-1b", "devices": ["nvidia-l4"], name: str(tmp_path)[:99]}
+        assert here[1].post("/api/v1/predict", json=asked).status_code == 404
+
+
+def test_commands_in_advice_are_code_and_the_rest_is_escaped():
+    coded, linked = environment().filters["coded"], environment().filters["linked"]
+    assert coded("run `a <b>` & see") == "run <code>a &lt;b&gt;</code> &amp; see"
+    assert coded("one ` alone <") == "one ` alone &lt;"
+    assert 'href="https://a.example/x"' in linked("[1] A & B, https://a.example/x")
+    assert "<a" not in linked('odd, https://a"onclick=')
+
+
+def test_readings_over_time_are_not_written_out():
+    held = {"before_bytes": 42_528_768, "at_s": [0.1 * n for n in range(100)]}
+    assert environment_text(held) == "before 42.53 MB"
+    assert environment_text([1, 2, 3]) == "1, 2, 3"
+
+
+def test_the_list_leaves_out_what_is_the_same_of_all_runs():
+    rows = [RunRow(id=f"{n}", project="p", kind="bench", status="finished", created=0.0, runtime="ort", batch=n + 1)
+            for n in range(2)]  # fmt: skip
+    shown = RunListing(filter=Filter()).shown(rows)
+    assert (shown["runtime"], shown["batch"]) == (False, True)
 
 
 def test_data_for_scripts_cannot_end_its_element():

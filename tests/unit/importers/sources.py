@@ -23,6 +23,14 @@ ENTRIES = {
     "inferencex": "inferometer.importers.inferencex:importer",
     "loadgen": "inferometer.importers.loadgen:importer",
     "hyperfine": "inferometer.importers.hyperfine:importer",
+    "benchncnn": "inferometer.importers.benchncnn:importer",
+    "mnn": "inferometer.importers.mnn:importer",
+    "executorch": "inferometer.importers.executorch:importer",
+    "nsys": "inferometer.importers.nsys:importer",
+    "ncu": "inferometer.importers.ncu:importer",
+    "rocprof": "inferometer.importers.rocprof:importer",
+    "vtune": "inferometer.importers.vtune:importer",
+    "perf-stat": "inferometer.importers.perf_stat:importer",
 }
 OURS = {
     name: getattr(import_module(entry.partition(":")[0]), entry.partition(":")[2]) for name, entry in ENTRIES.items()
@@ -54,6 +62,20 @@ SAMPLES = {
     "inferencex.json": ("inferencex", 2),
     "loadgen.txt": ("loadgen", 1),
     "hyperfine.json": ("hyperfine", 2),
+    "benchncnn.txt": ("benchncnn", 3),
+    "mnn.txt": ("mnn", 3),
+    "executorch.tsv": ("executorch", 1),
+    "executorch.json": ("executorch", 2),
+    "executorch_runner.txt": ("executorch", 1),
+    "nsys.csv": ("nsys", 1),
+    "ncu_details.csv": ("ncu", 1),
+    "ncu_raw.csv": ("ncu", 1),
+    "rocprof_trace.csv": ("rocprof", 1),
+    "rocprof_stats.csv": ("rocprof", 1),
+    "vtune.csv": ("vtune", 1),
+    "perf_stat.txt": ("perf-stat", 1),
+    "perf_stat.csv": ("perf-stat", 1),
+    "perf_stat.jsonl": ("perf-stat", 1),
 }
 
 

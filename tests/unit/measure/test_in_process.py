@@ -299,7 +299,7 @@ def arrays_told(tmp_path, **more):
 def test_a_model_of_arrays_tells_each_result_as_soon_as_it_is_there(tmp_path):
     heard = arrays_told(tmp_path, outputs=tmp_path / "deep" / "o")
     fields = [name for name, _ in heard if name not in {"progress", "samples"}]
-    assert fields == ["opened", "first_s", "opened", "memory", "clean", "environment", "kept", "shape"]
+    assert fields == ["opened", "first_s", "opened", "memory", "clean", "environment", "counters", "kept", "shape"]
     assert of(heard, "first_s") == [pytest.approx(3.5e-3)]
     assert len(of(heard, "clean")[0].samples_s) == 3
     assert of(heard, "environment") == [Environment()]

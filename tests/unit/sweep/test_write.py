@@ -265,7 +265,7 @@ def test_a_file_with_something_that_is_no_number_says_so(tmp_path, rows):
     rows.to_csv(path)
     path.write_text(
         path.read_text(encoding="utf-8").replace(
-            "nvidia-h200,ideal,bf16,bf16,bf16,1,", "nvidia-h200,ideal,bf16,bf16,bf16,one,", 1
+            "nvidia-h200,ideal,bf16,bf16,bf16,,1,", "nvidia-h200,ideal,bf16,bf16,bf16,,one,", 1
         ),
         encoding="utf-8",
     )
@@ -289,3 +289,15 @@ def test_dask_without_distributed_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingDependencyError, match=r"inferometer\[dask\]"):
         run_study(small(), engine="dask://127.0.0.1:8786")
+
+
+def test_a_file_from_before_a_column_came_is_still_read(tmp_path, rows):
+    path = tmp_path / "rows.csv"
+    rows.to_csv(path)
+    lines = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
+    place = lines[0].index("threads")
+    without = "\n".join(",".join((*line[:place], *line[place + 1 :])) for line in lines) + "\n"
+    path.write_text(without, encoding="utf-8")
+    found = read_rows(path)
+    assert len(found) == len(rows)
+    assert found["tpot_s"].tolist() == pytest.approx(rows["tpot_s"].tolist(), nan_ok=True)

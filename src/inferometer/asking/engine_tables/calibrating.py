@@ -18,7 +18,7 @@ from zlib import crc32
 
 import numpy as np
 
-from inferometer.asking.engine_tables.reading import ReadTables, read_tables, version_distance
+from inferometer.asking.engine_tables.reading import ReadTables, read_tables, version_distance, versions_read
 from inferometer.catalog import device as device_named
 from inferometer.core.calibration import Calibration, KernelShares
 from inferometer.core.kept import Kept
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 PACKAGE, MODULE = "aiconfigurator-core", "aiconfigurator_core"
 REMEDY = "pip install 'inferometer[engines]'"
 WIDER_DEVICE = 2.0  # by how much intervals grow with tables of another device
-_FORM = 7  # of what is kept; another number makes it again
+_ALIGNED = 8  # bytes that every kept array begins at a multiple of
+_FORM = 8  # of what is kept; another number makes it again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +141,26 @@ def kernels_alone(calibration: Calibration) -> Calibration:
 
 
 @cache
+def _versions_read(system: str, engine: str, version: str | None, folder: Path) -> tuple[str, ...]:
+    return versions_read(folder / system, engine, version)
+
+
 def _calibration(system: str, engine: str, version: str | None, folder: Path) -> Calibration | None:
+    """The same object for all versions that are read from the same tables."""
+    key = (system, engine, _versions_read(system, engine, version, folder), folder)
+    if key not in _calibrations:
+        _calibrations[key] = _made(system, engine, version, folder, key[2])
+    return _calibrations[key]
+
+
+_calibrations: dict[tuple[Any, ...], Calibration | None] = {}
+
+
+def _made(system: str, engine: str, version: str | None, folder: Path, versions: tuple[str, ...]) -> Calibration | None:
     measured = device_named(_systems()["systems"][system])
     release, rates = _release(folder), peak_rates(measured)
-    peaks = repr((sorted(rates.peaks.items()), rates.memory, rates.link))  # other peaks, other shares
-    name = f"{system}-{engine}-{version or 'newest'}-{release}-{_FORM}-{crc32(peaks.encode()):08x}.npz"
+    told = repr((sorted(rates.peaks.items()), rates.memory, rates.link, versions))  # other peaks, other shares
+    name = f"{system}-{engine}-{release}-{_FORM}-{crc32(told.encode()):08x}.tables"
     file = cache_folder() / "engine-tables" / name
     tables = _kept(file)
     if tables is None:
@@ -183,11 +199,15 @@ def _release(folder: Path) -> str:
 def _kept(file: Path) -> ReadTables | None:
     """What was kept before; None where there is nothing, or it cannot be read."""
     try:
-        with np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError):
+        content = file.read_bytes()
+        line, _, numbers = content.partition(b"\n")
+        about = json.loads(line)
+        arrays = {
+            name: np.frombuffer(numbers, dtype=kind, count=count, offset=begin)
+            for name, (kind, count, begin) in about["arrays"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    about = json.loads(str(arrays.pop("about")))
     kernels = {
         family: KernelShares(
             family=family,
@@ -202,7 +222,10 @@ def _kept(file: Path) -> ReadTables | None:
 
 
 def _keep(file: Path, tables: ReadTables) -> None:
-    """If it cannot be written, all that is lost is the time to read the tables again."""
+    """A line that says what lies where, then the arrays: an archive of them takes ten times as long to open.
+
+    If it cannot be written, all that is lost is the time to read the tables again.
+    """
     arrays: dict[str, Any] = {}
     families: dict[str, Any] = {}
     for family, table in tables.kernels.items():
@@ -210,9 +233,16 @@ def _keep(file: Path, tables: ReadTables) -> None:
         arrays |= {f"{family}/texts/{name}": values for name, values in table.texts.items()}
         arrays[f"{family}/shares"] = table.shares.astype(np.float32)
         families[family] = {"sizes": [*table.sizes], "texts": [*table.texts], "residual": table.residual}
-    about = {"families": families, "versions": dict(tables.versions), "points": tables.points}
-    partial = file.with_suffix(".part.npz")
+    places, begin = {}, 0
+    for name, values in arrays.items():
+        places[name] = (values.dtype.str, len(values), begin)
+        begin += values.nbytes + -values.nbytes % _ALIGNED
+    about = {"families": families, "versions": dict(tables.versions), "points": tables.points, "arrays": places}
+    partial = file.with_suffix(".part")
     with suppress(OSError, InferometerError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(partial, about=np.array(json.dumps(about)), **arrays)
+        with partial.open("wb") as stored:
+            stored.write(json.dumps(about).encode() + b"\n")
+            for values in arrays.values():
+                stored.write(np.ascontiguousarray(values).tobytes() + bytes(-values.nbytes % _ALIGNED))
         partial.replace(file)

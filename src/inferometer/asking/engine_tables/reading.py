@@ -170,6 +170,16 @@ class ReadTables:
     points: int
 
 
+def versions_read(folder: Path, engine: str, version: str | None) -> tuple[str, ...]:
+    """The versions of a system's tables in the order in which `read_tables` takes them, family after family.
+
+    Questions about versions that nobody measured mostly come to the same ones.
+    """
+    return tuple(
+        name for family in FAMILIES for name, _ in _by_nearness(folder / family.folder / engine, family.file, version)
+    )
+
+
 def read_tables(folder: Path, engine: str, version: str | None, rates: PeakRates) -> ReadTables:
     """Every family of a system's folder for an engine, of the version that is nearest to the one asked for."""
     raw: dict[str, dict[str, Any]] = {}

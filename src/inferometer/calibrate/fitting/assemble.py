@@ -42,6 +42,7 @@ class CalibrationSubject:
     versions: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
+    host_call_s: float | None = None
     source: str = "inferometer calibrate"
 
     def sourced(self, value: float, note: str | None = None) -> Sourced:
@@ -133,6 +134,7 @@ def _calibration(
         points=len(points),
         versions=dict(subject.versions),
         environment={**subject.environment, **_circumstances(points)},
+        host_call_s=subject.host_call_s,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.cost.work.classes import FUSED
+from inferometer.cost.work.classes import FUSED, PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,15 +20,21 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration, Utilisation
 
 
+_PHASES = frozenset({"prefill", "decode", "forward"})
+
+
 def bounded(calibration: Calibration) -> Calibration:
     """The calibration with its factors below 1 written into tables, `linear.decode` beside `linear`; those are then 1.
 
-    Factors of classes without a table under their bare name stay as they are (attention has one for each path).
+    Factors of classes without a table under their bare name stay as they are (attention has one for each path), and so
+    do those of classes whose forms have tables, since they hold for all of these.
     """
     tables, factors, residuals = list(calibration.tables), dict(calibration.factors), dict(calibration.residuals)
     for name, factor in calibration.factors.items():
         base = calibration.table(name.partition(".")[0])
         if factor >= 1 or base is None or base.op_class == name or calibration.table(name) is not None:
+            continue
+        if name.endswith(".forward") and _has_forms(calibration, base.op_class):
             continue
         shares = np.minimum(_best(base), _shares(base) / factor)
         tables.append(_with(base, name, shares))
@@ -61,9 +67,18 @@ def at_best(calibration: Calibration) -> Calibration:
 
 
 def _made(calibration: Calibration, name: str) -> bool:
-    """Whether a table was made from another for one phase. Fused ops are measured by themselves."""
-    base = name.partition(".")[0]
-    return name not in {base, FUSED} and calibration.table(base) is not None
+    """Whether a table was made from another for one phase. Fused ops and forms are measured by themselves."""
+    base, _, phase = name.partition(".")
+    return phase in _PHASES and calibration.table(base) is not None
+
+
+def _has_forms(calibration: Calibration, name: str) -> bool:
+    return any(
+        table.op_class.startswith(f"{name}.")
+        and table.op_class not in {FUSED, PLAIN}
+        and not _made(calibration, table.op_class)
+        for table in calibration.tables
+    )
 
 
 def _shares(table: Utilisation) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 
 from inferometer.core.calibration import Utilisation
 from inferometer.cost.price.utilisation import interpolate
-from inferometer.cost.work.classes import FUSED
+from inferometer.cost.work.classes import FUSED, PLAIN
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _EIGHT_IN_TEN = 1.2816  # standard deviations on each side that contain 80 % of 
 _NODES = {1: 24, 2: 12, 3: 8, 4: 6}  # most grid points per axis, by the number of axes
 _FORMS = {  # of a class, that run other kernels: how many points a table of their own takes
     "convolution.first": 8, "convolution.pointwise": 60, "convolution.strided": 60, "convolution.window": 60,
-    "convolution.grouped": 60, "depthwise.strided": 60,
+    "convolution.grouped": 60, "depthwise.strided": 8, "depthwise.three": 8,
     "vector.batch": 10, "vector.layer": 10, "vector.activation": 10, "vector.elementwise": 10, "vector.pool": 10,
     "vector.copy": 10, "vector.softmax": 10, "vector.reduce": 10,
 }  # fmt: skip
@@ -97,11 +97,11 @@ def fit_points(points: Iterable[OpPoint], *, kernel_s: float = 0.0, stream: str 
 def class_for(classes: tuple[str, ...]) -> str:
     """Of an op's classes, the one whose table its point goes into.
 
-    Attention has a table for each phase and path, small ops one for those that are fused.
+    Attention has a table for each phase and path, small ops one for those that are fused and one for the plain of them.
     """
     name = classes[-1]
     if FUSED in classes:
-        return FUSED
+        return PLAIN if PLAIN in classes else FUSED
     if name != "attention":
         return name
     return next((path for path in classes if path.endswith(("prefill", "decode", "masked", "padded"))), name)

@@ -21,7 +21,7 @@ from inferometer.calibrate.fitting.base import READING_SPREAD, beyond_chance, cl
 from inferometer.calibrate.fitting.bounds import least_seconds
 from inferometer.calibrate.fitting.fit import residual_spread
 from inferometer.core.device import Sourced
-from inferometer.cost.work.classes import FREE, FUSED, attention_path, class_path, form_of
+from inferometer.cost.work.classes import FREE, FUSED, PLAIN, attention_path, class_path, form_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +40,11 @@ _SHORTEST = 0.1  # … and of all steps, as an upper bound to start from
 _BUSY = 0.7  # of a step that the device works: if it is less, the step may wait for its host
 _FAR = 2.0  # in units of noise: larger errors pull no harder
 _STRAY = 2.33  # in units of freedom: 98 in 100 factors are nearer; one further off explains something not modelled
+_MINOR = 0.15  # of the ops of steps that have it: a class of less that strays took the blame for others, and is dropped
+_WORSE = 1.1  # times what ops alone are off by: a fit that is further off for left-out models is not kept
+# Probes give attention a mask that a fused kernel takes; transformers' encoders go down the unfused path. What the
+# probes take says nothing of it: the factor explains them, and is not kept.
+_OTHERWISE = frozenset({"attention.padded"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +157,20 @@ def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
         launches=launches,
         queued=queued,
         workload=workload,
-        least={} if best is None else _parts(best, sizes, phase)[0],
+        least={} if best is None else _parts(best, sizes, phase, at_best=True)[0],
     )
 
 
-def _parts(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[dict[str, float], float]:
-    """Seconds by class, and the number of kernels."""
+def _parts(
+    plan: Plan, sizes: Mapping[str, Any], phase: str, *, at_best: bool = False
+) -> tuple[dict[str, float], float]:
+    """Seconds by class, and the number of kernels. `at_best` ops without a table take no less than their floor."""
     step = plan.step(sizes, phase)
     priced, counts, path = step.priced, step.counts, plan.prepared.effects.attention
     longest = np.maximum(priced.compute_s, priced.memory_s)
-    apart = plan.calibration is not None and plan.calibration.table(FUSED) is not None
+    if at_best:
+        longest = np.where(step.rates.tabled, longest, np.broadcast_to(priced.floor_s, longest.shape))
+    apart = plan.calibration is not None and any(plan.calibration.table(name) for name in (FUSED, PLAIN))
     parts: dict[str, float] = {}
     launches = 0.0
     for number, row in enumerate(plan.prepared.rows):
@@ -266,12 +275,19 @@ def _error(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str
 
 
 def leave_one_out(
-    steps: Sequence[WholeStep], start: Mapping[str, float], base: StepBase | None = None
+    steps: Sequence[WholeStep],
+    start: Mapping[str, float],
+    base: StepBase | None = None,
+    dropped: frozenset[str] = frozenset(),
 ) -> tuple[tuple[WholeStep, float, bool], ...]:
-    """log(measured / explained) of every step, fitted to the other models; and whether it waits for its host."""
+    """log(measured / explained) of every step, fitted to the other models; and whether it waits for its host.
+
+    Factors of classes that were `dropped` explain the other models, and are not used for this one.
+    """
     left_out: list[tuple[WholeStep, float, bool]] = []
     for model in dict.fromkeys(step.model for step in steps):
-        fit = fit_steps([step for step in steps if step.model != model], start, base)
+        factors, overheads = fit_steps([step for step in steps if step.model != model], start, base)
+        fit = _without(factors, dropped, base), overheads
         left_out += [(step, _error(step, *fit), _waits(step, *fit)) for step in steps if step.model == model]
     return tuple(left_out)
 
@@ -282,14 +298,15 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float], base: Step
     Steps that wait for their host have a residual of their own, `host`: it is mostly the host's noise.
     """
     factors, overheads = fit_steps(steps, start, base)
-    left = _left(steps, start, base, (factors, overheads))
+    dropped = _minor(steps, _moved(steps, factors, base))
+    left = _left(steps, start, base, (_without(factors, dropped, base), overheads), dropped)
     kept = [step for step in steps if step.phase not in left]
     if left and kept:
         factors, overheads = fit_steps(kept, start, base)
     elif left:
         host = {name: value for name, value in overheads.items() if name == "host"}
         factors, overheads = dict((base or _NOTHING).factors), {**start, **host}
-    left_out = leave_one_out(kept, start, base)
+    left_out = leave_one_out(kept, start, base, dropped)
     errors: dict[str, list[float]] = defaultdict(list)
     for step, error, waits in left_out:
         errors["host" if waits else _residual_name(step)].append(error)
@@ -299,7 +316,7 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float], base: Step
         if step.phase in left and (base is None or f"step.{step.phase}" in base.residuals):
             errors[_residual_name(step)].append(_error(step, factors, overheads))
     return StepFit(
-        factors=factors,
+        factors=_without(factors, dropped | _OTHERWISE, base),
         overheads=overheads,
         residuals={name: residual_spread(np.array(of_phase)) for name, of_phase in errors.items()},
         counts={name: len(of_phase) for name, of_phase in errors.items()},
@@ -308,6 +325,35 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float], base: Step
         left=left,
         measured=len(steps),
     )
+
+
+def _without(factors: Mapping[str, float], dropped: frozenset[str], base: StepBase | None) -> dict[str, float]:
+    """The factors, those of some classes as they were in the base; without one, these have none."""
+    before = {name: factor for name, factor in (base or _NOTHING).factors.items() if name in dropped}
+    return {name: factor for name, factor in factors.items() if name not in dropped} | before
+
+
+def _moved(steps: Sequence[WholeStep], factors: Mapping[str, float], base: StepBase | None) -> dict[str, float]:
+    """How far each factor has gone from where it started, no further than the bounds of its ops let it."""
+    before = (base or _NOTHING).factors
+    return {name: _felt(steps, name, factor) / before.get(name, 1.0) for name, factor in factors.items()}
+
+
+def _felt(steps: Sequence[WholeStep], name: str, factor: float) -> float:
+    """What a factor does to its class: below some value ops are at their bounds, and less would change nothing."""
+    parts = [(step.parts[name], step.least.get(name, 0.0)) for step in steps if step.parts.get(name)]
+    return max(factor, float(np.median([least / seconds for seconds, least in parts]))) if parts else factor
+
+
+def _minor(steps: Sequence[WholeStep], moved: Mapping[str, float]) -> frozenset[str]:
+    """Classes of little time whose factors stray: they explain what larger classes take."""
+    return frozenset(name for name in moved if strays(name, moved) and _share(steps, name) < _MINOR)
+
+
+def _share(steps: Sequence[WholeStep], name: str) -> float:
+    """What a class takes of the ops of the steps that have it, at the median."""
+    shares = [step.parts[name] / sum(step.parts.values()) for step in steps if step.parts.get(name)]
+    return float(np.median(shares)) if shares else 0.0
 
 
 def _residual_name(step: WholeStep) -> str:
@@ -321,18 +367,22 @@ def _left(
     start: Mapping[str, float],
     base: StepBase | None,
     fit: tuple[Mapping[str, float], Mapping[str, float]],
+    dropped: frozenset[str],
 ) -> tuple[str, ...]:
-    """Phases whose fit makes no sense, or is not clearly better than the base at predicting models that it left out."""
-    before = base or _NOTHING
-    moved = {name: factor / before.factors.get(name, 1.0) for name, factor in fit[0].items()}
+    """Phases whose fit makes no sense, or predicts models that it left out no better than what there was before.
+
+    That is the base, than which a fit has to be clearly better; or else ops as they were measured alone.
+    """
+    moved = {name: far for name, far in _moved(steps, fit[0], base).items() if name not in _OTHERWISE}
     left = _strayed(steps, moved, fit[1].get("kernel", 0.0) / start.get("kernel", 1.0))
-    if base is None:
-        return left
     now, then = defaultdict(list), defaultdict(list)
-    for step, error, waits in leave_one_out(steps, start, base):
+    for step, error, waits in leave_one_out(steps, start, base, dropped):
         if not waits:
             now[step.phase].append(error)
-            then[step.phase].append(_error(step, base.factors, start))
+            then[step.phase].append(_error(step, (base or _NOTHING).factors, start))
+    if base is None:
+        worse = (phase for phase in now if _wide(now[phase]) > _WORSE * _wide(then[phase]))
+        return tuple(dict.fromkeys((*left, *worse)))
     no_better = [
         phase
         for phase, errors in now.items()
@@ -345,6 +395,10 @@ def _left(
         )
     ]
     return tuple(dict.fromkeys((*left, *no_better)))
+
+
+def _wide(errors: Sequence[float]) -> float:
+    return residual_spread(np.array(errors))
 
 
 def _strayed(steps: Sequence[WholeStep], factors: Mapping[str, float], kernel: float) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ def _levels(fit: Hierarchy) -> dict[str, LevelRow]:
     levels = {}
     for name, level in sorted(fit.levels.items()):
         spread = np.sqrt(np.diag(level.posterior))
-        told = (np.abs(level.value) >= _WORTH_A_ROW) & (spread < _TOLD * np.sqrt(fit.variances[level.kind]))
+        told = (np.abs(level.value) >= _WORTH_A_ROW) & (spread < _TOLD * np.sqrt(fit.variances[level.pool]))
         values = {PARAMETERS[place]: round(float(level.value[place]), 3) for place in np.flatnonzero(told).tolist()}
         levels[name] = LevelRow(
             devices=len({devices[place] for place in level.members.tolist()}),

@@ -24,6 +24,7 @@ from inferometer.calibrate.priors.stack import Case
 from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import known_engine
 from inferometer.catalog.networks import network_named
+from inferometer.core.device import UNITS
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
 from inferometer.core.workload import Precision, Workload
@@ -32,6 +33,7 @@ from inferometer.cost.price.class_figures import with_class_figures
 from inferometer.cost.price.deviations import PLACE, effect_key, fitted_class, standing_of
 from inferometer.cost.price.likeness import features_of
 from inferometer.cost.price.plan import plan_of
+from inferometer.cost.price.variants import threads_variant, with_threads
 from inferometer.cost.ready import make_prepared
 from inferometer.cost.request import completed
 from inferometer.cost.work.classes import FREE
@@ -110,21 +112,11 @@ def _not_asked(row: PublishedMeasurement) -> str | None:
         (row.part is not None and "/" not in (row.model or ""), "forward of a part that has no graph here"),
         (row.count != 1, "more than one device"),
         (row.model is None, f"the model {row.model_published} has no graph here"),
-        (_device_of(row) is None, f"the device {row.device_published} is not in the catalog"),
+        (not has_device(row), f"the device {row.device_published} is not in the catalog"),
         (not is_described(row.engine), no_engine(row)),
         (not (row.weights or row.activations), "no number format is stated"),
     )
     return next((reason for holds, reason in reasons if holds), None)
-
-
-def _device_of(row: PublishedMeasurement) -> str | Device | None:
-    """The catalog's row, else a device that the published name describes: its cores, or CPU and GPU together."""
-    return row.device or _described(row.device_spelling or row.device_published, row.unit)
-
-
-@cache
-def _described(spelling: str, unit: str | None) -> str | Device | None:
-    return device_meant(spelling, unit)
 
 
 def no_engine(row: PublishedMeasurement) -> str:
@@ -291,7 +283,7 @@ def variants_of(row: PublishedMeasurement, older: frozenset[str] = frozenset()) 
     stated = {f"{name}={row.settings[name]}" for name in _VARIANTS if name in row.settings} - _USUAL
     threads = row.settings.get("threads")
     if threads is not None and row.unit == "cpu":
-        stated.add(f"threads={_threads(int(threads))}")
+        stated.add(threads_variant(int(threads)))
     if row.dataset == "ncnn" and row.device_published in older:
         stated.add("release=older")
     if row.unit is not None and "+" in row.unit:
@@ -301,40 +293,37 @@ def variants_of(row: PublishedMeasurement, older: frozenset[str] = frozenset()) 
     return tuple(sorted(stated))
 
 
-def _threads(count: int) -> str:
-    """The number of threads, roughly: what is lost between them grows with each doubling."""
-    return next(
-        (f"{most // 2 + 1}-{most}" if most > 2 else str(most) for most in (1, 2, 4, 8, 16) if count <= most), "17+"
-    )
+def has_device(row: PublishedMeasurement) -> bool:
+    """Whether its device is a row of the catalog, or is described by its name: `M1 7-Core GPU`."""
+    return row.device is not None or _described(*_words_of(row)) is not None
 
 
 def device_as_run(row: PublishedMeasurement) -> Device:
     """The device with the cores that ran: so many threads, the small cores alone, or the big ones."""
-    described = (None, None) if row.device else (row.device_spelling or row.device_published, row.unit)
-    return _as_run(row.device, *described, row.settings.get("threads"), row.settings.get("powersave"))
+    described = None if row.device is not None else _words_of(row)
+    return _as_run(row.device, described, row.settings.get("threads"), row.settings.get("powersave"))
+
+
+def _words_of(row: PublishedMeasurement) -> tuple[str, str | None]:
+    return row.device_spelling or row.device_published, row.unit
 
 
 @cache
-def _as_run(row: str | None, name: str | None, unit: str | None, threads: str | None, powersave: str | None) -> Device:
-    meant = row or _described(name or "", unit) or ""
-    device, _ = with_class_figures(device_named(meant) if isinstance(meant, str) else meant)
+def _described(spelling: str, unit: str | None) -> Device | None:
+    together = unit is not None and "+" in unit  # CPU and GPU at work on one input
+    meant = device_meant(spelling, unit) if together or unit in UNITS else None
+    return None if isinstance(meant, str) else meant
+
+
+@cache
+def _as_run(
+    name: str | None, described: tuple[str, str | None] | None, threads: str | None, powersave: str | None
+) -> Device:
+    made = None if described is None else _described(*described)
+    device, _ = with_class_figures(made or device_named(name or ""))
     if device.unit != "cpu" or threads is None:
         return device
     groups = device.core_groups
     if powersave == "1" and len(groups) > 1:  # ncnn: 0 all cores, 1 the small ones, 2 the big ones
         groups = groups[-1:]
-    limited = replace(device, core_groups=groups)
-    peaks = {
-        key: replace(peak, value=max(_evenly(limited, key, int(threads)), 1e6)) for key, peak in device.peaks.items()
-    }
-    return replace(device, peaks=peaks)
-
-
-def _evenly(device: Device, key: str, threads: int) -> float:
-    """Operations per second of threads that get even shares of the work: each waits for the slowest core in use."""
-    left, slowest, used = threads, float("inf"), 0
-    for group in device.core_groups:
-        if left > 0 and group.count and group.peak(key, 1) > 0:
-            taken = min(left, group.count)
-            slowest, used, left = min(slowest, group.peak(key, 1)), used + taken, left - taken
-    return device.peak_of_threads(key, threads) if not used else min(used * slowest, device.peak(key).value)
+    return with_threads(replace(device, core_groups=groups), int(threads))

@@ -2,6 +2,7 @@
 
 Robust (Student's) log residuals of whole steps, linearised at the present sums and solved level by level; a level's
 deviations are pulled to nothing by the variance of its kind, which is estimated from how far its members lie apart.
+Speeds of tokens have variances for each kind of unit: the engines of NPUs lie far apart, those of GPUs near together.
 """
 
 from __future__ import annotations
@@ -44,12 +45,22 @@ def starting_point(unit: str) -> Any:
 class Level:
     name: str
     members: Any  # places of leaves
+    unit: str = ""  # whose levels spread as this one does; empty: those of all units
     value: Any = field(default_factory=lambda: np.zeros(len(PARAMETERS)))
     posterior: Any = None
 
     @property
     def kind(self) -> str:
         return self.name.partition(":")[0]
+
+    @property
+    def pool(self) -> str:
+        """What its variance is known by."""
+        return pool_of(self.kind, self.unit)
+
+
+def pool_of(kind: str, unit: str) -> str:
+    return f"{kind}:{unit}" if unit else kind
 
 
 @dataclass(slots=True)
@@ -61,6 +72,7 @@ class Hierarchy:
     variances: dict[str, Any]
     weights: Any  # of each case
     noise: Any  # of each leaf
+    pools: Any = None  # of each leaf: the number of those that scatter alike; None: all do
     effects: ModelEffects | None = None
     offsets: Any = 0.0  # of each case: the effect of its model
     information: Any = None  # [leaves, parameters, parameters]
@@ -85,7 +97,7 @@ class Hierarchy:
         logs, slopes = log_times(self.stack, self.theta())
         residuals = self.stack.logs - self.offsets - logs
         if noise:
-            self.noise = _noise(residuals, self.stack.leaf, len(self.leaves))
+            self.noise = _noise(residuals, self.stack.leaf, len(self.leaves), self.pools)
         weights = self._weights(residuals)
         count = len(PARAMETERS)
         self.information = np.zeros((len(self.leaves), count, count))
@@ -107,13 +119,13 @@ class Hierarchy:
         scaled = self.residuals() / self.noise[self.stack.leaf]
         loss = float(np.sum(self.weights * (FREEDOM + 1) / 2 * np.log1p(scaled**2 / FREEDOM)))
         return loss + sum(
-            float(0.5 * np.sum(each.value**2 / self.variances[each.kind])) for each in self.levels.values()
+            float(0.5 * np.sum(each.value**2 / self.variances[each.pool])) for each in self.levels.values()
         )
 
     def sweep(self, times: int = 15, tolerance: float = 2e-3) -> None:
         """Solve the linearised problem, level after level, until nothing moves."""
         names = [level for level in self.levels.values() if len(level.members)]
-        precision = np.array([np.diag(1 / self.variances[level.kind]) for level in names])
+        precision = np.array([np.diag(1 / self.variances[level.pool]) for level in names])
         for place, level in enumerate(names):
             precision[place] += self.information[level.members].sum(axis=0)
         inverse = np.linalg.inv(precision)
@@ -121,7 +133,7 @@ class Hierarchy:
         for _ in range(times):
             most = 0.0
             for place, level in enumerate(names):
-                gradient = pull[level.members].sum(axis=0) - level.value / self.variances[level.kind]
+                gradient = pull[level.members].sum(axis=0) - level.value / self.variances[level.pool]
                 step = np.clip(inverse[place] @ gradient, -_MOST_STEP, _MOST_STEP)
                 level.value = level.value + step
                 pull[level.members] -= self.information[level.members] @ step
@@ -159,17 +171,18 @@ class Hierarchy:
 
     def estimate_spreads(self) -> None:
         """The variance of each kind of level, by kind of parameter: the members' own, and what is not known of them."""
-        for kind in {level.kind for level in self.levels.values()} - {"unit"}:
-            members = [level for level in self.levels.values() if level.kind == kind and level.posterior is not None]
-            if not members:
-                continue
+        pools: dict[str, list[Level]] = {}
+        for level in self.levels.values():
+            if level.kind != "unit" and level.posterior is not None:
+                pools.setdefault(level.pool, []).append(level)
+        for pool, members in pools.items():
             squares = np.mean([level.value**2 + np.diag(level.posterior) for level in members], axis=0)
-            start = _first_variance(kind)
+            start = _first_variance(members[0].kind)
             for parameter in dict.fromkeys(KINDS):
                 chosen = parameter == KINDS
                 told = min(len(members), 40) / (min(len(members), 40) + 4)
                 variance = told * float(squares[chosen].mean()) + (1 - told) * float(start[chosen][0])
-                self.variances[kind][chosen] = np.clip(variance, 0.03**2, 4.0)
+                self.variances[pool][chosen] = np.clip(variance, 0.03**2, 4.0)
 
     def without(self, rows: Any, *, rounds: int = 1) -> Hierarchy:
         """The same with some rows left out: it begins from here, so that few steps are left.
@@ -195,11 +208,13 @@ class Hierarchy:
         return other
 
 
-def _noise(residuals: Any, leaf: Any, leaves: int) -> Any:
-    """The scatter of each leaf's residuals, pulled to the usual where there are few rows."""
+def _noise(residuals: Any, leaf: Any, leaves: int, pools: Any = None) -> Any:
+    """The scatter of each leaf's residuals, pulled to the usual of its pool where there are few rows."""
     squares = np.bincount(leaf, weights=np.minimum(np.abs(residuals), 1.0) ** 2, minlength=leaves)
     count = np.bincount(leaf, minlength=leaves)
-    usual = np.median(np.abs(residuals)) * 1.4826
+    usual = np.full(leaves, np.median(np.abs(residuals)) * 1.4826)
+    for pool in () if pools is None else np.unique(pools[leaf]).tolist():
+        usual[pools == pool] = np.median(np.abs(residuals[pools[leaf] == pool])) * 1.4826
     return np.clip(np.sqrt((squares + 8 * usual**2) / (count + 8)), 0.05, 0.6)
 
 
@@ -221,16 +236,21 @@ def hierarchy_of(cases: list[Case]) -> Hierarchy:
     for place, names in enumerate(leaves):
         for name in names:
             members.setdefault(name, []).append(place)
-    levels = {name: Level(name=name, members=np.array(places)) for name, places in members.items()}
+    apart = cases[0].tokens
+    units = [standing.unit if apart else "" for standing in standings]
+    levels = {
+        name: Level(name=name, members=np.array(places), unit=units[places[0]]) for name, places in members.items()
+    }
     counts = np.bincount(leaf, minlength=len(leaves))
     return Hierarchy(
         cases=cases,
         stack=stack_of(cases, leaf, base),
         leaves=leaves,
         levels=levels,
-        variances={level.kind: _first_variance(level.kind) for level in levels.values()},
+        variances={level.pool: _first_variance(level.kind) for level in levels.values()},
         weights=np.minimum(1.0, np.sqrt(FULL_ROWS / counts))[leaf],
         noise=np.full(len(leaves), 0.3),
+        pools=np.array([sorted(set(units)).index(unit) for unit in units]),
         effects=effects_of(cases),
     )
 

@@ -43,6 +43,30 @@ WAYS = (DEVICE_OUT, MODEL_OUT, BOTH_OUT, FEW, SEEN)
 
 
 @frozen
+class JudgedRow:
+    """One published figure: what it is of, how it was predicted, and how far off that was.
+
+    `residual` is log(published / predicted), `half` half the width of the interval as a logarithm, and `roofline` the
+    error of every op at the longer of its two peaks; None where no such figure was made.
+    """
+
+    dataset: str
+    unit: str
+    engine: str
+    quantity: str
+    way: str
+    device: str
+    model: str
+    residual: float
+    half: float
+    roofline: float | None = None
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        return self.dataset, self.unit, self.engine, self.quantity, self.way
+
+
+@frozen
 class JudgedSteps:
     """One group of published steps: what they are, how they were predicted, and how far off that was.
 
@@ -63,49 +87,59 @@ class JudgedSteps:
     bias: float
     coverage: float
     width: float
-    roofline: float
+    roofline: float | None
 
 
 @frozen
 class JudgedFile:
-    """The groups of a file, and the rows that nothing could be said of by their reasons."""
+    """The rows of a file that could be asked, and how many others there are by their reasons."""
 
-    groups: tuple[JudgedSteps, ...]
+    judged: tuple[JudgedRow, ...]
     rows: int
     left: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def groups(self) -> tuple[JudgedSteps, ...]:
+        return tuple(summaries(self.judged))
 
-def judge_rows(rows: Iterable[PublishedMeasurement]) -> JudgedFile:
+
+def judge_rows(rows: Iterable[PublishedMeasurement], *, from_models: int | None = None) -> JudgedFile:
     """Every row as `predict` answers it, told apart by whether its device and its model were in the fit.
 
-    Devices that were not are also calibrated from a few of their models here, and the others predicted. Speeds of
-    tokens and forward passes are judged by the fit that each has.
+    Devices that were not are also calibrated from a few of their models here, and the others predicted; with
+    `from_models` every device is, from so many. Speeds of tokens and forward passes are judged by the fit that each
+    has.
     """
     taken = list(rows)
     spoken = [row for row in taken if row.quantity in QUANTITIES]
     readings = (language_cases(spoken), cases_of(row for row in taken if row.quantity not in QUANTITIES))
-    groups = [group for reading in readings for group in _judge(list(reading.cases))]
+    judged = [row for reading in readings for row in _judge(list(reading.cases), from_models)]
     return JudgedFile(
-        groups=tuple(groups), rows=len(taken), left=dict(sum((each.left for each in readings), Counter()))
+        judged=tuple(judged), rows=len(taken), left=dict(sum((each.left for each in readings), Counter()))
     )
 
 
-def _judge(cases: list[Case]) -> list[JudgedSteps]:
+def _judge(cases: list[Case], from_models: int | None) -> list[JudgedRow]:
     """Cases of one fit."""
     if not cases:
         return []
     seen = np.array([was_seen(case.standing, tokens=case.tokens) for case in cases])
     effects = [effect_on(case) for case in cases]
     named = np.array([effect.devices > 0 for effect in effects])
-    residuals, halves = _answers(cases, effects, seen)
-    ways = np.array(
-        [(BOTH_OUT, DEVICE_OUT, MODEL_OUT, SEEN)[2 * int(a) + int(b)] for a, b in zip(seen, named, strict=True)]
-    )
-    groups = summaries(cases, residuals, halves, ways)
-    if (~seen).any():
-        few, narrow = _from_few(cases, ~seen, effects)
-        groups += summaries(cases, few, narrow, np.full(len(cases), FEW))
-    return groups
+    judged: list[JudgedRow] = []
+    if from_models is None:
+        residuals, halves = _answers(cases, effects, seen)
+        judged += _judged(cases, residuals, halves, [way_of(*each) for each in zip(seen, named, strict=True)])
+    wanted = ~seen if from_models is None else np.ones(len(cases), dtype=bool)
+    if wanted.any():
+        few, narrow = _from_few(cases, wanted, effects, from_models)
+        judged += _judged(cases, few, narrow, [FEW] * len(cases))
+    return judged
+
+
+def way_of(device_seen: bool, model_seen: bool) -> str:
+    """How a row is predicted, by what of it was in the fit."""
+    return (BOTH_OUT, DEVICE_OUT, MODEL_OUT, SEEN)[2 * int(device_seen) + int(model_seen)]
 
 
 def effect_on(case: Case) -> ModelEffect:
@@ -139,10 +173,10 @@ def sums_vector(standing: Standing, *, tokens: bool = False) -> Any:
     return np.array([sums.get(name, 0.0) for name in PARAMETERS])
 
 
-def _from_few(cases: Sequence[Case], wanted: Any, effects: Sequence[Any]) -> tuple[Any, Any]:
-    """Devices that nobody had seen, each calibrated from a few of its models; NaN where a row was among those."""
+def _from_few(cases: Sequence[Case], wanted: Any, effects: Sequence[Any], count: int | None) -> tuple[Any, Any]:
+    """The wanted devices, each calibrated from a few of its models; NaN where a row was among those."""
     residuals, halves = np.full(len(cases), np.nan), np.zeros(len(cases))
-    out = few_models(cases, wanted)
+    out = few_models(cases, wanted, count)
     for device in sorted({case.standing.device for case, chosen in zip(cases, wanted, strict=True) if chosen}):
         rows = np.array([case.standing.device == device for case in cases])
         places = np.flatnonzero(rows).tolist()
@@ -159,18 +193,37 @@ def _from_few(cases: Sequence[Case], wanted: Any, effects: Sequence[Any]) -> tup
     return residuals, halves
 
 
-def summaries(cases: Sequence[Case], residuals: Any, halves: Any, ways: Any) -> list[JudgedSteps]:
-    """One summary for each dataset, kind of unit, engine, quantity and way; rows without a residual are left out."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for row in np.flatnonzero(~np.isnan(residuals)).tolist():
-        case = cases[row]
-        key = (case.dataset, case.standing.unit, case.standing.engine, case.quantity, str(ways[row]))
-        groups.setdefault(key, []).append(row)
-    floors = np.array([np.sum(case.repeats * np.maximum(case.compute, case.memory)) for case in cases])
-    published = np.array([case.seconds for case in cases])
+def _judged(cases: Sequence[Case], residuals: Any, halves: Any, ways: Sequence[str]) -> list[JudgedRow]:
+    """The rows that have a residual."""
+    judged = []
+    for place in np.flatnonzero(~np.isnan(residuals)).tolist():
+        case = cases[place]
+        floor = float(np.sum(case.repeats * np.maximum(case.compute, case.memory)))
+        judged.append(
+            JudgedRow(
+                dataset=case.dataset,
+                unit=case.standing.unit,
+                engine=case.standing.engine,
+                quantity=case.quantity,
+                way=ways[place],
+                device=case.standing.device,
+                model=case.model,
+                residual=float(residuals[place]),
+                half=float(halves[place]),
+                roofline=abs(floor / case.seconds - 1),
+            )
+        )
+    return judged
+
+
+def summaries(judged: Iterable[JudgedRow]) -> list[JudgedSteps]:
+    """One summary for each dataset, kind of unit, engine, quantity and way."""
+    groups: dict[tuple[str, ...], list[JudgedRow]] = {}
+    for row in judged:
+        groups.setdefault(row.group, []).append(row)
     made = []
     for (dataset, unit, engine, quantity, way), rows in sorted(groups.items()):
-        errors, half = np.expm1(-residuals[rows]), halves[rows]
+        floors = [row.roofline for row in rows if row.roofline is not None]
         made.append(
             JudgedSteps(
                 dataset=dataset,
@@ -179,17 +232,26 @@ def summaries(cases: Sequence[Case], residuals: Any, halves: Any, ways: Any) -> 
                 quantity=quantity,
                 way=way,
                 steps=len(rows),
-                devices=len({cases[row].standing.device for row in rows}),
-                models=len({cases[row].model for row in rows}),
-                median=_rounded(np.median(np.abs(errors))),
-                p90=_rounded(np.quantile(np.abs(errors), 0.9)),
-                bias=_rounded(np.median(errors)),
-                coverage=_rounded(np.mean(np.abs(residuals[rows]) <= half)),
-                width=_rounded(np.median(np.exp(half) - np.exp(-half))),
-                roofline=_rounded(np.median(np.abs(floors[rows] / published[rows] - 1))),
+                devices=len({row.device for row in rows}),
+                models=len({row.model for row in rows}),
+                **how_far(rows),
+                roofline=_rounded(np.median(floors)) if floors else None,
             )
         )
     return made
+
+
+def how_far(rows: Sequence[JudgedRow]) -> dict[str, float]:
+    """Errors, bias, coverage and width of some rows, by the names that `JudgedSteps` has for them."""
+    residuals, halves = np.array([row.residual for row in rows]), np.array([row.half for row in rows])
+    errors = np.expm1(-residuals)
+    return {
+        "median": _rounded(np.median(np.abs(errors))),
+        "p90": _rounded(np.quantile(np.abs(errors), 0.9)),
+        "bias": _rounded(np.median(errors)),
+        "coverage": _rounded(np.mean(np.abs(residuals) <= halves)),
+        "width": _rounded(np.median(np.exp(halves) - np.exp(-halves))),
+    }
 
 
 def _rounded(value: Any) -> float:
@@ -198,11 +260,11 @@ def _rounded(value: Any) -> float:
 
 def judge_validation(cases: Sequence[Case], validation: Validation) -> list[JudgedSteps]:
     """What was left out of the fit, in three ways; an interval's width comes from the other half of the models."""
-    groups: list[JudgedSteps] = []
+    judged: list[JudgedRow] = []
     for way, kept in ((DEVICE_OUT, validation.devices), (MODEL_OUT, validation.models), (FEW, validation.few)):
         halves = _crossed(cases, kept)
-        groups += summaries(cases, kept.residuals, halves, np.full(len(cases), way))
-    return groups
+        judged += _judged(cases, kept.residuals, halves, [way] * len(cases))
+    return summaries(judged)
 
 
 def _crossed(cases: Sequence[Case], kept: LeftOut) -> Any:

@@ -2,7 +2,9 @@
 
 A request is its prefill and all of its decoding steps in one case; the step in the middle of a generation stands for
 all of them, because a step's time grows evenly with its context. An engine that splits the layers among several cards
-runs a sequence through one after the other, and takes as long as one card that held them all.
+runs a sequence through one after the other, and takes as long as one card that held them all, but for long prompts,
+parts of which are under way at once. Any other engine splits each layer; what its devices tell each other is part of
+what the level of such runs has learned.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.asking.ask import model_graph
-from inferometer.calibrate.priors.cases import Reading, device_as_run, no_engine
+from inferometer.calibrate.priors.cases import Reading, device_as_run, has_device, no_engine
 from inferometer.calibrate.priors.stack import Case
 from inferometer.catalog.engines import known_engine
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
-from inferometer.core.workload import Precision, Workload
+from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.options import Options
 from inferometer.cost.price.deviations import PLACE, fitted_class
 from inferometer.cost.price.plan import plan_of, standing_in
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from inferometer.atlas.measurement import PublishedMeasurement
     from inferometer.core.device import Device
+    from inferometer.core.engine import EngineDescriptor
     from inferometer.core.graph import Graph
     from inferometer.cost.price.plan import Plan
     from inferometer.cost.ready import Layout
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 QUANTITIES = frozenset({"prefill", "decode", "request", "tokens"})
 _TYPICAL_CONTEXT = 256  # of a chat, where a table states none
 _ONE_BY_ONE = frozenset({"decode", "request"})  # what a sequence takes through layers that are split among cards
+_MICRO_BATCH = 512  # tokens of a prompt that llama.cpp sends from card to card at once
 _VARIANTS = ("form", "decoding", "fork")
 _SMALL_HOST = re.compile(r"(?i)(?:raspberry )?pi\b")  # a card on one lane of a Raspberry Pi waits for its host
 
@@ -103,14 +107,16 @@ def _not_asked(row: PublishedMeasurement) -> str | None:  # noqa: PLR0911 - one 
         return f"{row.quantity} is no speed of tokens"
     if row.model is None:
         return f"the model {row.model_published} has no graph here"
-    if row.device is None:
+    if row.unit == "cpu+gpu":
+        return "a CPU and a GPU shared the layers"
+    if not has_device(row):
         return f"the device {row.device_published} is not in the catalog"
     engine = None if row.engine is None else known_engine(row.engine)
     if engine is None:
         return no_engine(row)
     if engine.serving is not None:
         return f"{engine.name} serves many users: its own rules predict it, and not these priors"
-    if row.count != 1 and not (engine.opens == ("gguf",) and row.quantity in _ONE_BY_ONE):
+    if row.count != 1 and _splits_layers(engine) and row.quantity not in {*_ONE_BY_ONE, "prefill"}:
         return "more than one device"
     if row.weights is None:
         return "no number format is stated"
@@ -123,6 +129,22 @@ def _not_asked(row: PublishedMeasurement) -> str | None:  # noqa: PLR0911 - one 
         return f"{row.model} makes no tokens"
     encodes = {"encoder", "frames"} & set(graph.metadata.get("default_sizes", {}))
     return f"an encoder reads what {row.model} is asked" if encodes else None
+
+
+def _pipelined(row: PublishedMeasurement) -> float:
+    """What a prompt takes through cards that each hold some of the layers, of what one card would take for all.
+
+    Its parts go from card to card: the last card is done with m parts when the first would have done m + n − 1.
+    """
+    if row.quantity != "prefill" or row.count == 1 or not row.prompt:
+        return 1.0
+    parts = -(-row.prompt // _MICRO_BATCH)
+    return (parts + row.count - 1) / (parts * row.count)
+
+
+def _splits_layers(engine: EngineDescriptor) -> bool:
+    """Whether several cards each hold some of the layers, and not a part of each."""
+    return engine.opens == ("gguf",)
 
 
 @cache
@@ -143,7 +165,8 @@ class _Counted:
         layout, plan = self._plan(row, device)
         steps = steps_of(row)
         parts = [self._part(layout, plan, sequences_of(row), step) for step in steps]
-        repeats = [part["repeats"] * step.times for part, step in zip(parts, steps, strict=True)]
+        share = _pipelined(row)
+        repeats = [part["repeats"] * step.times * share for part, step in zip(parts, steps, strict=True)]
         arrays: dict[str, Any] = {
             name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name != "repeats"
         }
@@ -160,15 +183,16 @@ class _Counted:
 
     def _plan(self, row: PublishedMeasurement, device: Device) -> tuple[Layout, Plan]:
         precision = Precision(weights=row.weights, activations=row.activations)
-        key = (row.model, row.engine, precision, id(device))
+        engine = known_engine(row.engine or "")
+        if engine is None:
+            raise ValueError(f"{row.engine} is not described")
+        together = 1 if _splits_layers(engine) else row.count
+        key = (row.model, row.engine, precision, together, id(device))
         if key not in self._plans:
-            engine = known_engine(row.engine or "")
-            if engine is None:
-                raise ValueError(f"{row.engine} is not described")
             layout = make_layout(
                 graph_without_limit(row.model or ""),
                 effects=engine.effects,
-                workload=Workload(precision=precision),
+                workload=Workload(precision=precision, parallel=Parallel(tp=together)),
                 options=Options(),
             )
             plan = plan_of(layout.prepared, device, weights_bytes=layout.residency.weights_bytes)

@@ -92,8 +92,8 @@ def _folds(names: Sequence[str], folds: int, seed: int) -> list[Any]:
     return [of_rows == number for number in range(min(folds, len(distinct)))]
 
 
-def few_models(cases: Sequence[Case], mask: Any, seed: int = 2) -> Any:
-    """Of the devices in a fold: the rows of all but ten models each (of timm's twenty), which are left out."""
+def few_models(cases: Sequence[Case], mask: Any, count: int | None = None, seed: int = 2) -> Any:
+    """Of the devices in a fold: the rows of all but `count` models each, which are left out; ten, of timm's twenty."""
     draw = np.random.default_rng(seed)
     models: dict[tuple[str, str], list[str]] = {}
     for row in np.flatnonzero(mask).tolist():
@@ -101,7 +101,8 @@ def few_models(cases: Sequence[Case], mask: Any, seed: int = 2) -> Any:
         if name not in models.setdefault(key, []):
             models[key].append(name)
     kept: Mapping[tuple[str, str], set[str]] = {
-        key: set(draw.permutation(sorted(names))[: FEW.get(key[0], _TEN)].tolist()) for key, names in models.items()
+        key: set(draw.permutation(sorted(names))[: count or FEW.get(key[0], _TEN)].tolist())
+        for key, names in models.items()
     }
     out = mask.copy()
     for row in np.flatnonzero(mask).tolist():

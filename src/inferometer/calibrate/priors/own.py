@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.calibrate.priors.hierarchy import KINDS, Hierarchy, Level
+from inferometer.calibrate.priors.hierarchy import KINDS, Hierarchy, Level, pool_of
 from inferometer.calibrate.priors.stack import stack_of
 from inferometer.cost.price.deviations import PARAMETERS, known_deviations, known_unit, sums_of
 from inferometer.errors import InferometerError
@@ -63,7 +63,7 @@ def _variances(standing: Standing, *, tokens: bool) -> dict[str, Any]:
     known = known_deviations(tokens=tokens)
 
     def variance(kind: str) -> Any:
-        stated = known.variances.get(kind)
+        stated = known.variances.get(pool_of(kind, standing.unit)) or known.variances.get(kind)
         if stated is None:
             return np.zeros(len(PARAMETERS))
         return np.array([stated.get(str(parameter), 0.0) for parameter in KINDS]) ** 2

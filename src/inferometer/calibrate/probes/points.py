@@ -1,8 +1,9 @@
 """From a probe's times to points: each op of the graph with its share of the clean step.
 
 An engine runs several ops as one kernel, while a price is the sum of the ops' own. So the small ops of such a kernel
-get the time that their table predicts, and the large op gets the rest: the sum is then what was measured. The time of
-kernels that belong to no op of the graph (layout changes, shape arithmetic) is spread over the others.
+get the time that such ops take alone, as far as that is known, and the large op gets the rest: the sum is then what was
+measured. The time of kernels that belong to no op of the graph (layout changes, shape arithmetic) is spread over the
+others.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from inferometer.calibrate.fitting.points import OpPoint, OpWork, measured_point
 from inferometer.catalog.engines import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
+from inferometer.cost.work.classes import PLAIN
 from inferometer.measure.correct import correct
 from inferometer.measure.layers import graph_layers
 from inferometer.measure.ops import measured_ops
@@ -47,23 +49,31 @@ class PricedProbe:
 
 @dataclass(slots=True)
 class Beside:
-    """How long small ops take when they run alone, from the points so far; refitted now and then."""
+    """How long small ops take when they run alone, by their most specific class; refitted now and then.
+
+    A relu says nothing of a gelu, which may take twenty times as long, so an op whose class was never seen alone takes
+    its floor.
+    """
 
     kernel_s: float = 0.0
-    points: list[OpPoint] = field(default_factory=list)
-    _fitted: Fitted | None = None
-    _of: int = 0
+    points: dict[str, list[OpPoint]] = field(default_factory=dict)
+    _fitted: dict[str, Fitted] = field(default_factory=dict)
 
     def add(self, points: Sequence[OpPoint]) -> None:
-        self.points += [point for point in points if point.classes[-1] in _BESIDES and point.floor_s > 0]
+        for point in points:
+            if point.classes[-1] in _BESIDES and point.floor_s > 0:
+                self.points.setdefault(point.classes[0], []).append(point)
 
     def seconds(self, work: OpWork) -> float:
-        if len(self.points) < _FEW:
+        name = work.classes[0]
+        known = self.points.get(name, [])
+        if len(known) < _FEW:
             return work.floor_s
-        if self._fitted is None or len(self.points) > 1.5 * self._of:
-            self._fitted, self._of = fit_class("vector", self.points, kernel_s=self.kernel_s), len(self.points)
+        fitted = self._fitted.get(name)
+        if fitted is None or len(known) > 1.5 * fitted.points:
+            fitted = self._fitted[name] = fit_class(name, known, kernel_s=self.kernel_s)
         point = measured_point(work, 1.0, dtype="", probe="")
-        return predicted_seconds(self._fitted, point, self.kernel_s)
+        return predicted_seconds(fitted, point, self.kernel_s)
 
 
 def price_probe(  # noqa: PLR0913 - what a price depends on
@@ -121,7 +131,10 @@ def probe_points(  # noqa: PLR0913 - an op is measured, priced and named
     workload: str,
     rates: Mapping[str, float],
 ) -> tuple[OpPoint, ...]:
-    """One point per op of the graph: the median over its repetitions. No points if most of the time is in no op."""
+    """One point per op of the graph: the median over its repetitions. No points if most of the time is in no op.
+
+    Of what runs inside another op's kernel only plain ops get a point: no kernel of their own tells what they take.
+    """
     groups = [(op, [known.works[name] for name in op.layers or (op.name,) if name in known.works]) for op in ops]
     inside, whole_s = sum(op.time_s for op, works in groups if works), sum(op.time_s for op in ops)
     if inside < _LEAST_INSIDE * whole_s:
@@ -139,8 +152,14 @@ def probe_points(  # noqa: PLR0913 - an op is measured, priced and named
     points = []
     for key, (main, *rest) in mains.items():
         kernel_s = median(seconds[key])
-        own = max(kernel_s - sum(beside.seconds(work) for work in rest), _LEAST_PART * kernel_s)
-        point = measured_point(main, own, dtype=dtype, probe=probe, workload=workload)
-        points.append(replace(point, rates=dict(rates)))
+        least = min(kernel_s, max(_LEAST_PART * kernel_s, main.floor_s))
+        asked = [beside.seconds(work) for work in rest]
+        own = max(kernel_s - sum(asked), least)
+        shrunk = (kernel_s - own) / sum(asked) if sum(asked) > 0 else 1.0
+        shared = [(main, own), *((work, part * shrunk) for work, part in zip(rest, asked, strict=True))]
+        for work, taken in shared:
+            if work is main or (work.classes[0] == PLAIN and taken > 0):
+                point = measured_point(work, taken, dtype=dtype, probe=probe, workload=workload)
+                points.append(replace(point, rates=dict(rates)))
     beside.add([point for point in points if point.op in {key[0] for key in mains if len(key) == 1}])
     return tuple(points)

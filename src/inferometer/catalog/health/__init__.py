@@ -11,6 +11,7 @@ from inferometer.catalog.detect.host import Host
 from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.health import clocks, cpu, memory, storage, surroundings
 from inferometer.catalog.health.check import Bearing, Check, Topic, Verdict
+from inferometer.catalog.health.host_calls import host_call_s
 from inferometer.catalog.health.readings import Absent, Counters, Readings, State
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
@@ -49,15 +50,16 @@ class Overall:
     reservations: tuple[str, ...]
 
 
-def take(
+def take(  # noqa: PLR0913 - what is read, and with which clocks
     machine: Machine,
     host: Host,
     *,
     interval_s: float = INTERVAL_S,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.perf_counter,
+    calls: Callable[[], float] = host_call_s,
 ) -> Readings:
-    """Read the counters, wait, read them again; the state, which takes longer, comes before both."""
+    """Read the counters, wait, read them again; the state, which takes longer, comes before both, the calls after."""
     if not 0 < interval_s < 3600:
         raise DomainError(
             f"The interval between the two readings cannot be {interval_s:g} s.",
@@ -68,13 +70,15 @@ def take(
     before = read_counters(machine, host)
     sleep(interval_s)
     elapsed = clock() - started
+    after = read_counters(machine, host)
     return Readings(
         host=host,
         before=before,
-        after=read_counters(machine, host),
+        after=after,
         elapsed_s=max(elapsed, 0.0),
         state=state,
         pid=machine.pid,
+        call_s=calls(),
     )
 
 

@@ -209,6 +209,7 @@ class Readings:
     elapsed_s: float
     state: State
     pid: int | None = None
+    call_s: float | Absent = Absent("it was not timed")
 
     @property
     def seconds(self) -> float:

@@ -4,7 +4,7 @@ from collections import Counter
 
 from inferometer.catalog.health.check import Outcome, Topic, bad, good, topic, unknown, warn
 from inferometer.catalog.health.packages import engine_packages
-from inferometer.catalog.health.readings import Absent, Readings
+from inferometer.catalog.health.readings import Absent, Readings, known
 from inferometer.units import format_quantity
 
 _RECENT_S = 3600.0
@@ -104,4 +104,18 @@ def versions(readings: Readings) -> Outcome:
     return good(found, numbers) if engines else warn(f"{found}; no inference engine is installed", numbers)
 
 
-TOPICS: tuple[Topic, ...] = (kernel_errors, on_battery, container_limits, versions)
+@topic(
+    "host-speed",
+    title="Host speed",
+    what="The time of one call from Python into compiled code: a fixed piece of the work that starts a kernel.",
+    why="A GPU that is given its kernels one by one waits for its host, so an eager step takes longer on a slower "
+    "host with the same GPU. Calibrations carry the figure of the host that they were made on.",
+    remedy="Give it to a prediction for this host: `inferometer predict … --host-speed TIME`.",
+    bearing="none",
+)
+def host_speed(readings: Readings) -> Outcome:
+    seconds = known(readings.call_s)
+    return good(f"{format_quantity(seconds, 's', digits=3)} a call from Python", {"call_s": seconds})
+
+
+TOPICS: tuple[Topic, ...] = (kernel_errors, on_battery, container_limits, versions, host_speed)

@@ -180,7 +180,7 @@ def _cube(table: KernelShares, named: str) -> tuple[tuple[Any, ...], Any]:
     if key not in _cubes:
         chosen = table.texts["format"] == named
         axes = [table.sizes[axis][chosen] for axis in ("rows", "out_features", "in_features")]
-        grid = tuple(np.unique(axis).astype(float) for axis in axes)
+        grid = tuple(_distinct(axis).astype(float) for axis in axes)
         cube = np.full([len(points) for points in grid], np.nan)
         cube[tuple(np.searchsorted(points, axis) for points, axis in zip(grid, axes, strict=True))] = np.log(
             table.shares[chosen]
@@ -190,6 +190,12 @@ def _cube(table: KernelShares, named: str) -> tuple[tuple[Any, ...], Any]:
         _cubes[key] = (grid, cube)
         _kept[id(table)] = table  # the identity in the key stays its own
     return _cubes[key]  # type: ignore[no-any-return]
+
+
+def _distinct(values: Any) -> Any:
+    """Each value once, in rising order. numpy's own imports masked arrays, which takes longer than all else here."""
+    rising = np.sort(values)
+    return rising[np.concatenate(([True], rising[1:] != rising[:-1]))] if len(rising) else rising
 
 
 def _fold(values: Any, grid: Any, size: float, *, axis: int) -> Any:
@@ -276,7 +282,7 @@ def _nearest(
 
 def _line(sizes: Any, shares: Any, *, best: bool = False) -> tuple[Any, Any]:
     """Points in rising order. Where several kernels were measured at one size: the fastest, which engines choose."""
-    points = np.unique(sizes)
+    points = _distinct(sizes)
     one = np.max if best else np.median
     return points.astype(float), np.array([one(shares[sizes == point]) for point in points])
 
@@ -349,7 +355,7 @@ def _of_window(table: KernelShares, chosen: Any, wanted: dict[str, float]) -> tu
 def _plane(table: KernelShares, chosen: Any, length: str) -> tuple[tuple[Any, Any], Any]:
     """Logarithms of the shares over [batch, length]; what was too large to measure takes the share before it."""
     batches, lengths = (np.asarray(table.sizes[name])[chosen] for name in ("batch", length))
-    rows, columns = np.unique(batches), np.unique(lengths)
+    rows, columns = _distinct(batches), _distinct(lengths)
     plane = np.full((len(rows), len(columns)), np.nan)
     plane[np.searchsorted(rows, batches), np.searchsorted(columns, lengths)] = np.log(table.shares[chosen])
     plane = _filled(_filled(plane, 1), 0)

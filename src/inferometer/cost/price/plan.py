@@ -61,6 +61,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     arithmetic: tuple[str, ...] = ()  # the formats that matrix products are computed in
     effects: Mapping[str, ModelEffect] = field(default_factory=dict)  # by phase, of rows that are priced by the fit
+    variants: tuple[str, ...] = ()  # settings of the run that fitted levels may know
+    host_speed: float = 1.0  # over the host that the overheads were measured on
     rates: dict[str, Rates] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
 
@@ -107,7 +109,7 @@ class Plan:
 
     @property
     def standing(self) -> Standing:
-        return standing_in(self.prepared, self.device)
+        return standing_in(self.prepared, self.device, self.variants)
 
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
@@ -130,6 +132,7 @@ class Plan:
                 for each in (overheads.kernel_s, None if captured else overheads.host_s, overheads.step_s)
             )
             host, step = self._fitted(rates, host, step, effect)
+            host /= self.host_speed
             self.paces[phase] = Pace(
                 inverse_peaks=self.inverse_peaks,
                 levels=self.levels,
@@ -250,9 +253,10 @@ class Plan:
         return 1.0 if prior is None or prior.link_share is None else float(prior.link_share)
 
 
-def standing_in(prepared: Prepared, device: Device) -> Standing:
+def standing_in(prepared: Prepared, device: Device, variants: tuple[str, ...] = ()) -> Standing:
     """Where a graph on a device stands among the levels: with the format that most of its weights have."""
-    return standing_of(device, prepared.effects.name, counted_precision(prepared.graph, prepared.terms.precision))
+    precision = counted_precision(prepared.graph, prepared.terms.precision)
+    return standing_of(device, prepared.effects.name, precision, variants)
 
 
 def plan_of(  # noqa: PLR0913 - what a plan is made of
@@ -264,6 +268,8 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     link: Link | None = None,
     overlap: float = 0.0,
     model: str | None = None,
+    variants: tuple[str, ...] = (),
+    host_speed: float = 1.0,
     ideal: bool = False,
 ) -> Plan:
     """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads.
@@ -277,7 +283,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     notes = (*notes, *_stated_shares(device))
     effects: dict[str, ModelEffect] = {}
     if not ideal and (calibration is None or calibration.parameters):
-        standing = standing_in(prepared, device)
+        standing = standing_in(prepared, device, variants)
         phases = ("prefill", "decode") if is_generative(prepared.graph) else ("forward",)
         features = cache(partial(features_of, prepared, standing.activations))
         effects = {phase: model_effect(model or prepared.graph.name, standing, phase, features) for phase in phases}
@@ -297,6 +303,8 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         notes=notes,
         arithmetic=arithmetic,
         effects=effects,
+        variants=variants,
+        host_speed=host_speed,
     )
 
 

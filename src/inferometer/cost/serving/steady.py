@@ -286,9 +286,10 @@ def saturated_tokens_per_s(  # noqa: PLR0913 - as above
     memory: ServingMemory | None = None,
     *,
     stages: int = 1,
+    most: int | None = None,
 ) -> float:
-    """Tokens generated a second by one replica that always has as many sequences as fit."""
-    room = max(1, held(limits, traffic, memory))
+    """Tokens generated a second by one replica that always has as many sequences as fit, or `most` of them."""
+    room = max(1, min(held(limits, traffic, memory), most or limits.sequences))
     parts = kernel_parts(step, rules, limits, traffic, sequences=room, users=room, stages=stages)
     return float(1 / token_seconds(parts, step.costs))
 

@@ -29,6 +29,8 @@ FREE = frozenset({"free"})  # nothing is computed and nothing moves
 MATRIX = frozenset({"linear", "matmul", "attention", "convolution", "depthwise", "experts", "scan", "recurrent"})
 
 FUSED = "vector.fused"  # inside another op's kernel: the numbers are in registers, and nothing is launched
+PLAIN = "vector.fused.plain"  # … without a function that takes a series, as relu and sums: hardly more than free
+_CURVED = frozenset({"gelu", "gelu_new", "silu", "sigmoid", "tanh", "mish", "elu", "selu", "softplus", "erf", "exp"})
 NARROW_HEAD = 64  # heads up to this wide leave matrix units waiting for the softmax
 
 # What a table's axes may be called: numbers of an op's shape that a utilisation can depend on.
@@ -52,7 +54,7 @@ def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = Fal
     """The names to look for, the most specific first. A `fused` op runs inside another's kernel."""
     name = class_of(op)
     if fused and name == "vector":
-        return (FUSED, f"{name}.{phase}", name)
+        return (*(() if _is_curved(op) else (PLAIN,)), FUSED, f"{name}.{phase}", name)
     if name != "attention":
         form = form_of(op) if phase == "forward" else None
         return (*([form] if form else []), f"{name}.{phase}", name)
@@ -64,14 +66,18 @@ def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = Fal
     return (*(f"{name}.{way}{end}" for way in ways for end in (f".{width}", "")), name)
 
 
+def _is_curved(op: Op) -> bool:
+    return op.kind == "softmax" or op.get("norm") in {"layer", "rms"} or op.get("function") in _CURVED
+
+
 def form_of(op: Op) -> str | None:
     """What runs other kernels than the rest of its class, in one pass over an input: `convolution.pointwise`."""
     name = class_of(op)
     if name == "vector":
         return f"vector.{op.get('norm', op.kind)}"
     strided = any(stride > 1 for stride in op.get("strides", ()))
-    if name == "depthwise":
-        return "depthwise.strided" if strided else None
+    if name == "depthwise":  # engines have a kernel for windows of three, one step apart
+        return "depthwise.strided" if strided else "depthwise.three" if set(op["kernel"]) == {3} else None
     return f"convolution.{_kernel_of(op, strided=strided)}" if name == "convolution" else None
 
 

@@ -5,6 +5,7 @@ import { count, logTicks, quantity } from "./format.js";
 const data = dataOf("data");
 const FIELDS = ["model", "device", "runtime", "quantity", "unit", "dataset"];
 const HEADS = [["date", "Date"], ["device", "Device"], ["model", "Model"], ["runtime", "Runtime"], ["formats", "Formats"], ["sizes", "Sizes"], ["quantity", "What"]];
+const FIRST = ["date", "device", "model", "quantity"];
 const MOST_BANDS = 24;
 const MOST_INKS = 11;
 const LISTED = 200;
@@ -181,14 +182,19 @@ function list() {
   if (!rows || !rows.rows) { byId("list").replaceChildren(element("p", { class: "none" }, "Nothing to list.")); return; }
   const predicted = rows.predicted_s.some((value) => value !== null);
   const used = HEADS.filter(([name]) => rows.texts[name].values.some((value) => value !== null));
-  const heads = [...used.map(([, title]) => element("th", {}, title)), element("th", { class: "number" }, "Published"), ...(predicted ? [element("th", { class: "number" }, "Predicted"), element("th", { class: "number" }, "Apart")] : []), element("th", {}, "Source")];
+  // The times stand after what was measured where, so that they are in sight on any screen.
+  const first = used.filter(([name]) => FIRST.includes(name));
+  const rest = used.filter(([name]) => !FIRST.includes(name));
+  const titles = (some) => some.map(([, title]) => element("th", {}, title));
+  const heads = [...titles(first), element("th", { class: "number" }, "Published"), ...(predicted ? [element("th", { class: "number" }, "Predicted"), element("th", { class: "number" }, "Apart")] : []), ...titles(rest), element("th", {}, "Source")];
   const lines = [];
   for (let index = 0; index < Math.min(rows.rows, LISTED); index += 1) {
     const link = text("link", index);
     const guess = rows.predicted_s[index];
     const source = text("source", index);
-    lines.push(element("tr", {}, ...used.map(([name]) => element("td", {}, text(name, index) ?? "–")), element("td", { class: "number" }, quantity(rows.seconds[index], "s")),
-      ...(predicted ? [element("td", { class: "number" }, guess === null ? "–" : quantity(guess, "s")), element("td", { class: "number" }, guess === null ? "–" : `${guess > rows.seconds[index] ? "+" : "−"}${(100 * Math.abs(guess / rows.seconds[index] - 1)).toFixed(0)} %`)] : []),
+    const cells = (some) => some.map(([name]) => element("td", {}, text(name, index) ?? "–"));
+    lines.push(element("tr", {}, ...cells(first), element("td", { class: "number" }, quantity(rows.seconds[index], "s")),
+      ...(predicted ? [element("td", { class: "number" }, guess === null ? "–" : quantity(guess, "s")), element("td", { class: "number" }, guess === null ? "–" : `${guess > rows.seconds[index] ? "+" : "−"}${(100 * Math.abs(guess / rows.seconds[index] - 1)).toFixed(0)} %`)] : []), ...cells(rest),
       element("td", {}, link ? element("a", { href: link, rel: "noreferrer", target: "_blank" }, source) : source)));
   }
   byId("list").replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...lines)), ...(rows.total > lines.length ? [element("p", { class: "quiet" }, `${count(lines.length)} of ${count(rows.total)} listed; \`inferometer atlas --format csv\` has all.`)] : []));

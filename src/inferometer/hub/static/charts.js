@@ -3,6 +3,8 @@ import { byId, colour, dataOf, element } from "./dom.js";
 
 const INKS = { "#1f2933": "ink", "#7b8794": "soft", "#e4e7eb": "line", white: "raised", "#ffffff": "raised" };
 const NARROW = 560;
+const SUBTITLE_LETTER = 6.2; // pixels, of a subtitle
+const AXES = 70; // what axes take of a chart's width
 let loading = null;
 
 function vega() {
@@ -34,16 +36,25 @@ function tooltip(handler, event, item, value) {
   tip.style.top = `${Math.max(8, Math.min(event.clientY + 16, window.innerHeight - box.height - 8))}px`;
 }
 
+function wrapped(line, most) {
+  const lines = [""];
+  for (const word of line.split(" ")) {
+    const longer = `${lines.at(-1)} ${word}`.trim();
+    if (longer.length > most && lines.at(-1)) lines.push(word); else lines[lines.length - 1] = longer;
+  }
+  return lines;
+}
+
 // The panel has the title already; what the subtitle says stays. Vega's own version is the one that draws.
-function untitled(spec) {
+function untitled(spec, wide) {
   const { $schema: _, title, ...rest } = spec;
-  const said = title && title.subtitle ? [title.subtitle].flat() : null;
+  const said = title && title.subtitle ? [title.subtitle].flat().flatMap((line) => wrapped(line, Math.floor(wide / SUBTITLE_LETTER))) : null;
   return said ? { ...rest, title: { text: said, fontSize: 12, fontWeight: 400, color: "#7b8794", offset: 10, anchor: "start", frame: "group" } } : rest;
 }
 
 async function embed(figure, spec) {
   await vega();
-  const themed = { ...inked(untitled(spec)), background: null, padding: 4 };
+  const themed = { ...inked(untitled(spec, figure.clientWidth - AXES)), background: null, padding: 4 };
   const fixed = figure.dataset.chart.startsWith("roofline"); // its names are placed for its width: it came in the right one
   const narrow = figure.clientWidth < 560 && typeof themed.width === "number" && !fixed;
   if ("wide" in figure.dataset && !narrow) Object.assign(themed, { width: figure.clientWidth - 24, autosize: { type: "fit-x", contains: "padding" } });

@@ -10,7 +10,7 @@ const POWERS = Array.from({ length: 13 }, (_, place) => 2 ** place);
 const SIDES = [32, 64, 96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 480, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1152, 1280, 1408, 1536, 1664, 1792, 1920, 2048];
 const SLIDERS = { batch: POWERS, prompt: STEPS, generate: STEPS, image: SIDES, tp: POWERS.slice(0, 5) };
 const WORDS = ["runtime", "weights", "kv", "activations"];
-const NUMBERS = ["context", "chunk", "cached_prefix", "offload_layers", "steps", "frame_rate"];
+const FLAGS = Object.fromEntries([...document.querySelectorAll("[data-flag]")].map((field) => [field.id, field.dataset.flag]));
 const DEFAULTS = { batch: 1, prompt: 512, generate: 128, tp: 1 };
 const chosen = new Set(data.chosen);
 let turn = 0;
@@ -23,14 +23,28 @@ function offered(name) {
   return !document.querySelector(`[data-control="${name}"]`)?.hidden;
 }
 
+// What a field holds, as the API takes it; null where it is empty.
+function read(field, takes) {
+  if (takes === "switch") return field.checked || null;
+  const text = field.value.trim();
+  if (text === "") return null;
+  if (takes === "text") return text;
+  if (takes === "texts") return text.split(/[\s,]+/).filter(Boolean);
+  return takes === "whole" ? Math.round(Number(text)) : Number(text);
+}
+
 // The number is what is asked; the slider beside it only finds one quickly.
 function question() {
   const asked = { model: byId("model").value.trim(), devices: [...chosen] };
-  for (const name of [...Object.keys(SLIDERS), ...NUMBERS]) {
+  for (const name of [...Object.keys(SLIDERS), "context"]) {
     const value = Number(byId(name).value);
-    if (offered(name) && byId(name).value !== "" && Number.isFinite(value)) asked[name] = name === "frame_rate" ? value : Math.round(value);
+    if (offered(name) && byId(name).value !== "" && Number.isFinite(value)) asked[name] = Math.round(value);
   }
   for (const name of WORDS) if (offered(name) && byId(name).value) asked[name] = byId(name).value;
+  for (const [name, takes] of Object.entries(FLAGS)) {
+    const value = offered(name) ? read(byId(name), takes) : null;
+    if (value !== null) asked[name] = value;
+  }
   return asked;
 }
 
@@ -47,9 +61,10 @@ async function fit() {
   const answer = await fetch(`/api/v1/models/${encodeURIComponent(byId("model").value.trim())}/controls?${words}`).catch(() => null);
   if (!answer || !answer.ok) return;
   const found = await answer.json();
-  const shown = { ...found.sizes, kv: found.kv, offload_layers: found.kv };
-  for (const name of ["chunk", "cached_prefix", "steps", "frame_rate"]) shown[name] = found.options.includes(name);
+  const shown = { ...found.sizes, kv: found.kv };
+  for (const name of Object.keys(FLAGS)) shown[name] = found.options.includes(name);
   for (const label of document.querySelectorAll("[data-control]")) label.hidden = shown[label.dataset.control] === false;
+  for (const group of document.querySelectorAll(".more-controls")) group.hidden = [...group.querySelectorAll(".field")].every((field) => field.hidden);
   if (found.sizes.image && byId("image").value === "" && found.defaults.image) put("image", found.defaults.image);
   const kept = byId("runtime").value || data.asked.runtime || "";
   byId("runtime").replaceChildren(element("option", { value: "" }, "the usual one"), ...found.runtimes.map((each) => element("option", { value: each.name }, each.title)));
@@ -76,7 +91,19 @@ function facts(answer) {
   add("tokens/s", quantity(summary.tokens_per_s, ""), "");
   add("whole request", quantity(summary.e2e_s, "s"), "");
   add("energy", quantity(summary.energy_j, "J"), "");
+  const { served } = answer;
+  if (served) {
+    const met = served.meets === null ? "" : served.meets ? "as asked" : `${quantity(served.tokens_per_user, "", 3)} were asked for`;
+    add(`${count(served.users)} users: each`, `${quantity(served.tokens_per_s_per_user, "", 3)} tokens/s`, met);
+    add("all users", `${quantity(served.tokens_per_s, "", 3)} tokens/s`, `${count(served.batch)} at once on each replica`);
+    add("first token, served", quantity(served.ttft_s, "s"), `${quantity(served.ttft_low_s, "s", 2)} – ${quantity(served.ttft_high_s, "s", 2)}`);
+    if (served.usd_per_million_tokens !== null) add("a million tokens, served", `$${served.usd_per_million_tokens.toPrecision(3)}`, "");
+  }
   if (summary.usd_per_million_tokens !== null) add("a million tokens", `$${summary.usd_per_million_tokens.toPrecision(3)}`, "");
+  if (summary.usd_per_million_inferences !== null) add("a million inferences", `$${summary.usd_per_million_inferences.toPrecision(3)}`, "");
+  add("carbon", quantity(summary.co2e_g, "g"), "CO₂e a request");
+  add("battery lasts", summary.battery_s >= 3600 ? `${quantity(summary.battery_s / 3600, "", 3)} h` : quantity(summary.battery_s, "s", 3), summary.inferences_per_charge ? `${count(Math.round(summary.inferences_per_charge))} inferences` : "");
+  if (summary.frame_headroom !== null) add("left of a frame", `${(100 * summary.frame_headroom).toFixed(0)} %`, summary.frame_headroom < 0 ? "frames are dropped" : "");
   const steady = phases.decode || phases.forward || phases.prefill;
   if (steady && steady.bound) add("bound by", steady.bound, steady.floor_s ? `floor ${quantity(steady.floor_s, "s", 3)}` : "");
   return found;
@@ -142,8 +169,12 @@ function start() {
     slider.addEventListener("input", () => { byId(name).value = values[Number(slider.value)]; });
     byId(name).addEventListener("input", () => { slider.value = nearest(values, Number(byId(name).value) || 1); });
   }
-  for (const name of [...WORDS, ...NUMBERS]) if (data.asked[name]) byId(name).value = data.asked[name];
-  if (["kv", "activations", ...NUMBERS].some((name) => data.asked[name])) document.querySelector(".more-controls").open = true;
+  for (const name of [...WORDS, "context", ...Object.keys(FLAGS)]) {
+    if (!data.asked[name]) continue;
+    if (FLAGS[name] === "switch") byId(name).checked = data.asked[name] === "true";
+    else byId(name).value = data.asked[name];
+  }
+  for (const name of ["kv", "activations", "context", ...Object.keys(FLAGS)]) if (data.asked[name]) byId(name).closest("details").open = true;
   const known = new Set(data.devices.map((device) => device.name));
   const add = () => { const name = byId("device").value.trim(); if (known.has(name)) { chosen.add(name); byId("device").value = ""; fit().then(ask); } };
   byId("device").addEventListener("input", add);

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from inferometer.prepare.order import ToolOrder
 
 _PROTOBUF_BYTES = 2_000_000_000
+_LOWEST_IR = 8  # a version of the file format in which weights need not be listed among the inputs
 _HIGHEST_IR = 10  # the newest version of the file format that every engine here opens
 
 
@@ -87,6 +88,7 @@ def _clean(order: ToolOrder) -> str:
     import onnx  # noqa: PLC0415 - as above
 
     model = _loaded(order.source)
+    model.ir_version = max(model.ir_version, _LOWEST_IR)  # the quantiser renews old operators, which needs this
     model = onnx.shape_inference.infer_shapes(model)
     place = order.target.parent.parent / "shaped.onnx"
     _save(model, place)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.report.charts.theme import COLOURS, INK, QUIET, log_ticks, spec, tooltip
-from inferometer.units import format_quantity
+from inferometer.units import counted, format_quantity
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
@@ -54,6 +54,9 @@ def roofline(
     subtitle = [f"{heading} · batch {profile.workload.batch} · a dot is an op, its size its share of the time"]
     if any(point["hollow"] for point in points):
         subtitle.append(_HOLLOW)
+    above = sum(_beats_its_peak(op) for op in chosen.ops if _drawable(op, chosen))
+    if above:
+        subtitle.append(f"{counted(above, 'op')} above a flat roof: the engine does better than what measured it")
     subtitle = [part for line in subtitle for part in wrap(line, int(plane.width / _LETTER))]
     return spec(
         title=title or f"{profile.model.name} on {count}{device.title}",
@@ -72,6 +75,10 @@ def _under_its_roof(point: dict[str, Any], plane: _Plane) -> dict[str, Any]:
     if point["intensity"] * 1.01 >= least:
         return {**point, "hollow": False}
     return {**point, "intensity": least, "reach": f"≥ {least:.3g} FLOP/B ({point['reach']} counted)", "hollow": True}
+
+
+def _beats_its_peak(op: OpTime) -> bool:
+    return op.bound == "compute" and op.floor_s is not None and op.time_s < 0.99 * op.floor_s
 
 
 def _phase(profile: Profile, name: str | None) -> Phase:

@@ -134,9 +134,10 @@ class NcnnSession:
     """A Session. A step is one extractor: the inputs put in, every output asked for."""
 
     def __init__(self, net: Any, opened: Opened, target: Target, clock: Callable[[], float]) -> None:
-        self.opened, self._net, self._clock = opened, net, clock
+        # What lies in the network's memory stands before the network, so that it goes first if nobody closes.
         self._fed: dict[str, Any] = {}
         self._found: dict[str, Any] = {}
+        self.opened, self._net, self._clock = opened, net, clock
         self._asked = tuple(port.name for port in opened.outputs)
         self._layers = _layers(net, target) if target.instrument else ()
         self._samples: list[list[float]] = [[] for _ in self._layers]
@@ -154,27 +155,35 @@ class NcnnSession:
         self._fed = {name: ncnn.Mat(row).clone() for name, row in rows.items()}
 
     def step(self) -> None:
+        """Errors are raised here: their traceback must not keep an extractor longer than the network."""
+        missing = self._run()
+        if missing is not None:
+            raise EngineError(f"ncnn failed in a step: it could not compute {missing!r}.")
+
+    def _run(self) -> str | None:
+        """Run once, and give the name of the result that could not be computed, if there is one."""
         extractor = self._alive().create_extractor()
         for name, mat in self._fed.items():
             extractor.input(name, mat)
-        if self._layers:
-            self._step_by_step(extractor)
-        for name in self._asked:
+        missing = self._step_by_step(extractor) if self._layers else None
+        for name in self._asked if missing is None else ():
             failed, mat = extractor.extract(name)
             if failed:
-                raise EngineError(f"ncnn failed in a step: it could not compute {name!r}.")
+                return name
             self._found[name] = mat
+        return missing
 
-    def _step_by_step(self, extractor: Any) -> None:
+    def _step_by_step(self, extractor: Any) -> str | None:
         clock, extract = self._clock, extractor.extract
-        for (_, blob), samples in zip(self._layers, self._samples, strict=True):
+        for (kernel, blob), samples in zip(self._layers, self._samples, strict=True):
             start = clock()
             failed = extract(blob, _AS_IT_IS)[0]
             samples.append(clock() - start)
             if failed:
-                raise EngineError("ncnn failed in a step.")
+                return kernel.name
         if self.cost_per_kernel_s is None:
             self.cost_per_kernel_s = self._cost(extractor, self._layers[-1][1])
+        return None
 
     def _cost(self, extractor: Any, blob: int) -> float:
         times = []

@@ -15,6 +15,7 @@ from inferometer.notices import tell
 from inferometer.runtimes.base import Kernel, Opened, Port, Stage
 from inferometer.runtimes.feeding import require_fitting
 from inferometer.runtimes.torch.capture import Calls, capture_graph, kernels_in_order
+from inferometer.runtimes.torch.kept import compiled_apart, compiled_folder, kept_graphs
 from inferometer.runtimes.torch.kernels import align_layers, kernels_from_rows, map_calls
 from inferometer.runtimes.torch.provenance import compiler_calls
 from inferometer.runtimes.torch.recorder import mark_modules
@@ -39,7 +40,7 @@ class Arrays:
         self._host, self._clock, self._execution, self._capture = host, clock, execution, capture
         self._recorder, self._owner = host.recorder, True
         model = host.module.model
-        self._call: Any = host.torch.compile(model, dynamic=False) if execution == "compiled" else model
+        self._call: Any = self._compiled(model) if execution == "compiled" else model
         self._step: Callable[[], Any] | None = None
         self._placed: dict[str, Any] = {}
         self._stages: tuple[Stage, ...] = ()
@@ -144,14 +145,29 @@ class Arrays:
         with self._host.running(f"{doing} the model"):
             if self._execution == "captured":
                 self._capture_step(call)
-            elif self._host.watched:
+            else:
+                self._compile(call)
+            self._host.sync()
+        self._stages = (Stage(name=name, seconds=self._clock() - start),)
+
+    def _compiled(self, model: Any) -> Any:
+        """The model to be compiled for this session alone: an instrumented one must not run a plain one's kernels."""
+
+        def forward(*given: Any, **named: Any) -> Any:
+            return model(*given, **named)
+
+        return self._host.torch.compile(compiled_apart(forward), dynamic=False)
+
+    def _compile(self, call: Callable[[], Any]) -> None:
+        with kept_graphs(compiled_folder(self._host.torch)) as kept:
+            if self._host.watched:
                 names = frozenset(name for name, _ in self._host.module.model.named_modules() if name)
-                with compiler_calls(names, timers=self._recorder.on) as self._calls:
+                with compiler_calls(names, timers=self._recorder.on, folder=kept.calls) as self._calls:
                     call()
             else:
                 call()
-            self._host.sync()
-        self._stages = (Stage(name=name, seconds=self._clock() - start),)
+        if kept.note:
+            self._noted[kept.note] = None
 
     def _capture_step(self, call: Callable[[], Any]) -> None:
         torch = self._host.torch

@@ -12,7 +12,6 @@ import time
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
@@ -20,6 +19,7 @@ from inferometer.notices import tell
 from inferometer.runtimes.base import Stage
 from inferometer.runtimes.torch.capture import Calls, capture_graph, kernels_in_order
 from inferometer.runtimes.torch.engine import import_transformers
+from inferometer.runtimes.torch.kept import compiled_apart, compiled_folder, kept_graphs
 from inferometer.runtimes.torch.kernels import align_layers, map_calls
 from inferometer.runtimes.torch.provenance import compiler_calls
 from inferometer.runtimes.torch.recorder import mark_modules
@@ -202,7 +202,7 @@ class Static:
         return mapped
 
     def _maybe_compiled(self, function: Any, *, dynamic: bool | None = False) -> Any:
-        return self._torch.compile(_fresh(function), dynamic=dynamic) if self._compiled else function
+        return self._torch.compile(compiled_apart(function), dynamic=dynamic) if self._compiled else function
 
     def _positions(self, ids: Any) -> Any:
         batch, count = ids.shape
@@ -317,25 +317,21 @@ class Static:
     def _timed(self, stage: str, phase: str | None, work: Callable[[], Any]) -> Any:
         tell(_DOING[stage])
         start = self._clock()
-        if self._watched and phase is not None:
-            names = frozenset(name for name, _ in self._model.named_modules() if name)
-            with compiler_calls(names, timers=self._timers) as calls:
-                result = work()
-            self._calls[phase] = calls
-        else:
-            result = work()
+        result = work() if phase is None else self._compiling(phase, work)
         if self._place.cuda:
             self._torch.cuda.synchronize()
         self._paid[stage] = self._clock() - start
         return result
 
-
-def _fresh(function: Any) -> Any:
-    """The same function with a code object of its own, on which torch.compile keeps what it compiled.
-
-    Otherwise every session and size would share one list of compilations, which is short.
-    """
-    code = function.__code__.replace(co_name=function.__name__)
-    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
+    def _compiling(self, phase: str, work: Callable[[], Any]) -> Any:
+        """A pass that compiles, or takes what an earlier run has compiled."""
+        with kept_graphs(compiled_folder(self._torch)) as kept:
+            if self._watched:
+                names = frozenset(name for name, _ in self._model.named_modules() if name)
+                with compiler_calls(names, timers=self._timers, folder=kept.calls) as self._calls[phase]:
+                    result = work()
+            else:
+                result = work()
+        if kept.note:
+            self._noted[f"{phase.capitalize()}: {kept.note[0].lower()}{kept.note[1:]}"] = None
+        return result

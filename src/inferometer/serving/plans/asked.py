@@ -9,11 +9,22 @@ from inferometer.core.frozen import frozen
 from inferometer.core.served import Objective
 from inferometer.cost.options import Options
 from inferometer.errors import DomainError
+from inferometer.serving.plans.tiers import EdgeTier
 from inferometer.traffic.lengths import Lengths
 
 Goal = Literal["cheapest", "greenest", "smallest"]
 GOALS: tuple[Goal, ...] = ("cheapest", "greenest", "smallest")
 MONTH_H = 730.0  # hours
+
+
+@frozen
+class EdgeAsked:
+    """What answers before the servers do: a device, the model that it runs (None: the same), and the way to them."""
+
+    device: str
+    model: Any = None
+    weights: str | None = None
+    round_trip_s: float = 0.0
 
 
 @frozen
@@ -42,6 +53,7 @@ class PlanSearch:
     replica_up: float = 0.99
     headroom: float = 0.0
     fallback: float | None = None
+    edge: EdgeAsked | None = None
     options: Options = Options()
     keep: int = 3
     seed: int = 0
@@ -57,6 +69,11 @@ class PlanSearch:
                 raise DomainError(f"{name} lies between 0 and 1, and is {chance:g}.")
         if self.fallback is not None and not 0 < self.fallback <= 1:
             raise DomainError(f"The share that falls back is more than 0 and at most 1, and not {self.fallback:g}.")
+        if self.edge is not None and self.fallback is None:
+            raise DomainError(
+                f"{self.edge.device} answers at the edge, and nobody said how much of it falls back to the servers.",
+                remedy="Give the share that is handed on: --fallback 0.2.",
+            )
 
     @property
     def cloud_rate_per_s(self) -> float:
@@ -139,6 +156,7 @@ class PlanAnswer:
     simulated: int
     rejected: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    edge: EdgeTier | None = None  # before the best of them
 
     def document(self) -> dict[str, Any]:
         return {
@@ -149,4 +167,5 @@ class PlanAnswer:
             "simulated": self.simulated,
             "rejected": list(self.rejected),
             "notes": list(self.notes),
+            "edge": None if self.edge is None else self.edge.document(),
         }

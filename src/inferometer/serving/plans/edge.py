@@ -100,14 +100,12 @@ def _one(search: EdgeSearch, name: str, runtime: str | None, weights: str | None
         raise DomainError(
             f"{question.graph.name} makes tokens, and frames are for models of images.", remedy="Use --rate."
         )
-    rate = 1 / latency
-    streams = floor(rate / search.frames_per_s)
+    device, rate = device_named(name), 1 / latency
+    quick = floor(rate / search.frames_per_s)
+    streams = _cooled(search, device, latency, quick)
     count = ceil(search.streams / streams) if streams else 0
-    carried = min(search.streams, streams) * search.frames_per_s
-    busy = min(1.0, carried * latency) if streams else 1.0
-    device = device_named(name)
+    busy = _busy(search, latency, streams or min(quick, 1))
     watts = _watts(device, busy)
-    hot = search.max_watts is not None and watts is not None and watts > search.max_watts
     battery = search.options.battery
     life = None
     if battery is not None and battery.capacity_j and watts:
@@ -124,9 +122,22 @@ def _one(search: EdgeSearch, name: str, runtime: str | None, weights: str | None
         watts=watts,
         battery_s=life,
         usd=None if device.price_usd is None else float(device.price_usd),
-        meets=streams >= 1 and not hot,
-        why=_why(search, rate, watts, streams, hot=hot),
+        meets=streams >= 1,
+        why=_why(search, rate, watts, (streams, quick)),
     )
+
+
+def _busy(search: EdgeSearch, latency_s: float, streams: int) -> float:
+    """The share of the time that a device works, with so many streams or all that there are."""
+    return min(1.0, min(search.streams, streams) * search.frames_per_s * latency_s) if streams else 1.0
+
+
+def _cooled(search: EdgeSearch, device: Any, latency_s: float, streams: int) -> int:
+    """How many of the streams that a device is quick enough for it can take without drawing too much."""
+    if search.max_watts is None or power_model(device) is None:
+        return streams
+    drawn = ((count, _watts(device, _busy(search, latency_s, count))) for count in range(streams, 0, -1))
+    return next((count for count, watts in drawn if watts is not None and watts <= search.max_watts), 0)
 
 
 def _watts(device: Any, busy: float) -> float | None:
@@ -136,12 +147,15 @@ def _watts(device: Any, busy: float) -> float | None:
     return busy * (power.moving_w + power.computing_w) / 2 + (1 - busy) * power.idle_w
 
 
-def _why(search: EdgeSearch, rate: float, watts: float | None, streams: int, *, hot: bool) -> str:
-    if not streams:
+def _why(search: EdgeSearch, rate: float, watts: float | None, counts: tuple[int, int]) -> str:
+    """`counts` are the streams that the device takes, and those that it would without a limit of its power."""
+    streams, quick = counts
+    if not quick:
         return f"{search.frames_per_s / rate:.2g} times too slow"
-    if hot and watts is not None and search.max_watts is not None:
+    if not streams and watts is not None and search.max_watts is not None:
         return f"draws {watts / search.max_watts:.2g} times what may be taken away"
-    return f"keeps up with {streams} stream{'s' if streams > 1 else ''}"
+    limited = f" within {search.max_watts:g} W, with {quick} by its speed" if streams < quick else ""
+    return f"keeps up with {streams} stream{'s' if streams > 1 else ''}{limited}"
 
 
 def _why_not(search: EdgeSearch, found: list[EdgePlan], refused: list[str]) -> str | None:
@@ -150,7 +164,7 @@ def _why_not(search: EdgeSearch, found: list[EdgePlan], refused: list[str]) -> s
     if not found:
         return f"Nothing could be predicted. {refused[0]}" if refused else "There is no device to choose from."
     fastest = max(found, key=lambda each: each.frames_per_s)
-    if fastest.streams:
+    if fastest.frames_per_s >= search.frames_per_s:
         return f"Cooling binds: {fastest.device} keeps up and {fastest.why}."
     return (
         f"Speed binds: the fastest, {fastest.device}, does {fastest.frames_per_s:.3g} frames/s of "

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from functools import partial
+from heapq import heapify, heappop, heappush, nsmallest
 from itertools import product
 from math import ceil, comb
+from os import cpu_count
 from typing import TYPE_CHECKING
 
 from inferometer.asking.ask import ask, model_graph
@@ -24,8 +26,10 @@ from inferometer.errors import DomainError, InferometerError
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.plans.asked import MONTH_H, Candidate, PlanAnswer, PlanSearch, ServingPlan
 from inferometer.serving.plans.closed import LoadCurve, load_curve
+from inferometer.serving.plans.tiers import edge_tier
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.run import simulate
+from inferometer.sweep.engines import Spread, spread_over
 from inferometer.traffic.arrivals import Arrivals
 from inferometer.traffic.figures import figures_of
 
@@ -41,6 +45,9 @@ _SIMULATED_REPLICAS = 2
 _LEAST_REQUESTS, _MOST_REQUESTS = 600, 4000
 _KEPT_UP = 0.97  # of the offered rate
 _MOST_SIMULATIONS = 24
+_WORTH_PROCESSES = 150  # ways to serve a model: some three seconds of one core
+_LEAST_CORES, _MOST_PROCESSES = 4, 16  # with two, beginning a process costs what it saves
+_AT_ONCE = 3  # simulations ahead of the one that is asked for, where there are workers for them
 _SAME = 5e-4
 _GROWTH = 0.08  # more replicas after a simulation that missed an objective
 _IDLE = "A device that waits draws its idle power, one that works a share of its limit (docs/predicting.md)."
@@ -59,10 +66,15 @@ class Configuration:
     curve: LoadCurve
 
 
-def plan(search: PlanSearch, *, progress: Callable[[str], None] | None = None) -> PlanAnswer:
-    """Plans within the objectives, the best first; or why there is none."""
+def plan(search: PlanSearch, *, engine: str = "local", progress: Callable[[str], None] | None = None) -> PlanAnswer:
+    """Plans within the objectives, the best first; or why there is none. The same wherever it is computed."""
     model_graph(search.model)  # an unknown name is told before anything is searched
-    found, refused = all_configurations(search)
+    with spread_over(engine) as spread:
+        return _plan_on(search, spread, progress)
+
+
+def _plan_on(search: PlanSearch, spread: Spread, progress: Callable[[str], None] | None) -> PlanAnswer:
+    found, refused = all_configurations(search, spread)
     candidates = list(_candidates(search, found))
     count = sum(_tried(search, configuration) for configuration in found) + len(refused)
     fitting = [each for each in candidates if each.count <= search.most_devices]
@@ -72,6 +84,7 @@ def plan(search: PlanSearch, *, progress: Callable[[str], None] | None = None) -
     rejected: list[str] = []
     simulated, order = 0, len(queue)
     by_key = {_key(configuration): configuration for configuration in found}
+    simulations = _Simulations(search, spread)
     confirmed: set[tuple[object, ...]] = set()
     while queue and len(plans) < search.keep and simulated < _MOST_SIMULATIONS:
         _, _, candidate = heappop(queue)
@@ -81,7 +94,7 @@ def plan(search: PlanSearch, *, progress: Callable[[str], None] | None = None) -
             progress(candidate.words)
         configuration = by_key[_key(candidate)]
         simulated += 1
-        level, figures = _simulated(search, candidate, configuration)
+        level, figures = simulations.of(candidate, [waiting for _, _, waiting in nsmallest(_AT_ONCE, queue)])
         missed = _missed(search, figures)
         if missed is None:
             plans.append(_plan(search, candidate, configuration, level, figures))
@@ -97,26 +110,66 @@ def plan(search: PlanSearch, *, progress: Callable[[str], None] | None = None) -
     why_not = None if plans else _why_not(search, found, candidates, refused, rejected)
     notes = (_IDLE,) if any(each.watts is not None for each in plans) else ()
     return PlanAnswer(
-        plans=explained, why_not=why_not, candidates=count, simulated=simulated, rejected=tuple(rejected), notes=notes
+        plans=explained, why_not=why_not, candidates=count, simulated=simulated, rejected=tuple(rejected), notes=notes,
+        edge=edge_tier(search, explained[0]) if explained else None,
+    )  # fmt: skip
+
+
+class _Simulations:
+    """Simulations of candidates: the one that is asked for, and beside it, on other workers, those that come next."""
+
+    def __init__(self, search: PlanSearch, spread: Spread) -> None:
+        self._search, self._spread, self._is_here = search, spread, spread is map
+        self._known: dict[tuple[object, ...], tuple[Level, LevelFigures]] = {}
+
+    def of(self, candidate: Candidate, following: list[Candidate]) -> tuple[Level, LevelFigures]:
+        if (*_key(candidate), candidate.replicas) not in self._known:
+            asked = [candidate] if self._is_here else [candidate, *following]
+            found = self._spread(partial(_simulated, self._search), asked)
+            self._known |= {(*_key(each), each.replicas): result for each, result in zip(asked, found, strict=True)}
+        return self._known[*_key(candidate), candidate.replicas]
+
+
+def usual_engine(search: PlanSearch) -> str:
+    """All cores where there is enough to compare; a few devices are compared before other processes have begun."""
+    cores = min(_MOST_PROCESSES, cpu_count() or 1)
+    return f"local:{cores}" if cores >= _LEAST_CORES and len(ways(search)) >= _WORTH_PROCESSES else "local"
+
+
+Way = tuple[str, str, str | None, int]  # a device, an engine, a format of the weights, and tensor parallelism
+
+
+def ways(search: PlanSearch) -> list[Way]:
+    """What a replica can be, but for the limit of its sequences."""
+    return list(
+        product(
+            search.devices or _priced(),
+            search.runtimes or (serving_engine(),),
+            search.weights or _WEIGHTS,
+            search.tp or _TP,
+        )
     )
 
 
-def all_configurations(search: PlanSearch) -> tuple[list[Configuration], list[str]]:
+def all_configurations(search: PlanSearch, spread: Spread = map) -> tuple[list[Configuration], list[str]]:
     found: list[Configuration] = []
     refused: list[str] = []
-    traffic = Traffic(prompt=max(1, round(search.prompt.mean)), generate=max(1, round(search.generate.mean)))
-    axes = product(
-        search.devices or _priced(),
-        search.runtimes or (serving_engine(),),
-        search.weights or _WEIGHTS,
-        search.tp or _TP,
-    )
-    for device, runtime, weights, tp in axes:
-        try:
-            found += _configurations(search, traffic, device, runtime, weights, tp)
-        except InferometerError as error:
-            refused.append(f"{device}, {runtime}, {weights or 'own format'}, TP {tp}: {error.message}")
+    for result in spread(partial(_configured, search), ways(search)):
+        if isinstance(result, str):
+            refused.append(result)
+        else:
+            found += result
     return found, refused
+
+
+def _configured(search: PlanSearch, way: Way) -> list[Configuration] | str:
+    """The configurations of one way, or why there is none."""
+    device, runtime, weights, tp = way
+    traffic = Traffic(prompt=max(1, round(search.prompt.mean)), generate=max(1, round(search.generate.mean)))
+    try:
+        return list(_configurations(search, traffic, device, runtime, weights, tp))
+    except InferometerError as error:
+        return f"{device}, {runtime}, {weights or 'own format'}, TP {tp}: {error.message}"
 
 
 def _priced() -> tuple[str, ...]:
@@ -231,7 +284,7 @@ def _watts(name: str, count: int, busy: float) -> float | None:
     return count * (share * (power.moving_w + power.computing_w) / 2 + (1 - share) * power.idle_w)
 
 
-def _simulated(search: PlanSearch, candidate: Candidate, configuration: Configuration) -> tuple[Level, LevelFigures]:
+def _simulated(search: PlanSearch, candidate: Candidate) -> tuple[Level, LevelFigures]:
     """A few of the replicas with their share of the load: all are alike."""
     replicas = min(candidate.replicas, _SIMULATED_REPLICAS)
     rate = search.cloud_rate_per_s * replicas / candidate.replicas
@@ -246,7 +299,7 @@ def _simulated(search: PlanSearch, candidate: Candidate, configuration: Configur
         generate=search.generate, objectives=search.objectives, seed=search.seed,
     )  # fmt: skip
     asked = SimulationPlan(
-        question=question, traffic=traffic, replicas=replicas, sequences=configuration.sequences,
+        question=question, traffic=traffic, replicas=replicas, sequences=candidate.sequences,
     )  # fmt: skip
     profile = simulate(asked)
     assert profile.served is not None  # noqa: S101 - of a simulation

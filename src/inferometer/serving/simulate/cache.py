@@ -105,6 +105,18 @@ class BlockPool:
         return (before + size) // self.block_tokens - before // self.block_tokens
 
     @property
+    def is_plain(self) -> bool:
+        """Whether no free block holds anything that could be found again, and no block is shared."""
+        return not self._used and len(self.kept) <= 1 and (not self.kept or self._nameless in self.kept)
+
+    def refill(self, free: int) -> None:
+        """So many blocks are free, of a pool that is plain."""
+        self.free = free
+        self.kept.clear()
+        if free:
+            self.kept[self._nameless] = free
+
+    @property
     def used(self) -> int:
         return self.blocks - self.free
 

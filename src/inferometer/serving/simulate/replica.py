@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from inferometer.serving.simulate.request import Request
     from inferometer.serving.simulate.times import Times
 
-_MOST_STEPS = 4096  # of a run
+MOST_STEPS = 4096  # of a run
 _WATCHED = 32  # steps of a run while an estimate that falls from step to step keeps a request waiting
-_GAPS = 65_536  # of which are kept before they are folded
+GAPS = 65_536  # of which are kept before they are folded
 _CLIP = 4096  # tokens of an answer that an estimate counts at most, as SGLang does
 
 
@@ -63,19 +63,20 @@ class Replica:
         self.preempted = self.hit_tokens = self.read_tokens = self.steps = 0
         self.busy_s = self.sequence_s = self.block_s = 0.0
         self.most_blocks = self.most_running = self.most_waiting = 0
-        self.gaps: list[tuple[float, int]] = []  # seconds between tokens, and of how many tokens
+        self.gap_s: list[float] = []  # seconds between tokens
+        self.gap_tokens: list[int] = []  # and between how many
         self.folded: Spread | None = None
         self.pause = False  # whether `advance` comes back after every end
         self.from_s, self.until_s = 0.0, inf  # when it can be given requests
-        self._ends: list[tuple[int, int, Request]] = []
-        self._tick, self._base, self._end_sum, self._decoding = 0, 0.0, 0, 0
+        self.ends: list[tuple[int, int, Request]] = []
+        self.tick, self.base, self._end_sum, self.decoding = 0, 0.0, 0, 0
         # Ticks in which a sequence needs one more block come every so many: how many sequences at each turn.
-        self._period = max(1, round(limits.block_tokens / limits.kept))
-        self._turns = [0] * self._period
-        self._is_blocked = False
+        self.period = max(1, round(limits.block_tokens / limits.kept))
+        self.turns = [0] * self.period
+        self.is_blocked = False
         # Where steps are planned one ahead, a plan knows what came, and who ended, before the last step began.
-        self._seen_s, self._is_late = inf, False
-        self._reserves = rules.admission in {"whole", "slot"}
+        self.seen_s, self.is_late = inf, False
+        self.reserves = rules.admission in {"whole", "slot"}
         self._chunk, self._kept = limits.chunk or limits.tokens, limits.kept
         self._taken: int | None = None  # blocks that the step being planned has taken for those that decode
         self._extra_s = self._delay_s = 0.0  # of moving blocks, for the next step; of prompts read while others waited
@@ -90,12 +91,20 @@ class Replica:
         return 4 * len(self.waiting) + len(self.running)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its next steps are as usual: nobody has given way to others and nothing is shared (`plain.py`)."""
+        limits = self.limits
+        is_usual = limits.kept == limits.per_sequence == 1 and limits.chunk is None and not limits.by_priority
+        is_usual = is_usual and limits.swap_s_per_block is None and self.rules.order == "decode" and not self._fall
+        return is_usual and self.pool.is_plain and len(self.reading) <= 1
+
+    @property
     def is_idle(self) -> bool:
         return not self.running and not self.waiting
 
     def submit(self, request: Request) -> None:
         if self.now < request.sent and not self.running and not self.waiting:
-            self.now = self._seen_s = request.sent
+            self.now = self.seen_s = request.sent
         if not self.limits.prefix_cache:
             request.pieces = ()
         if self.limits.by_priority:
@@ -103,7 +112,7 @@ class Replica:
         else:
             self.waiting.append(request)
         if self.limits.by_priority or len(self.waiting) == 1:
-            self._is_blocked = False
+            self.is_blocked = False
         self.most_waiting = max(self.most_waiting, len(self.waiting))
 
     def _insert(self, request: Request) -> None:
@@ -114,35 +123,37 @@ class Replica:
 
     def advance(self, until: float = inf) -> None:
         """Take every step that begins before `until`. With `pause`, come back when a request has ended."""
-        running, waiting, reading, most = self.running, self.waiting, self.reading, self.limits.sequences
-        while self.now < until and (running or waiting):
-            if not self._decoding or reading:
-                ended = self._step(until)
-            elif len(running) >= most or (waiting and self._is_blocked and not self.limits.by_priority):
-                ended = self._run(inf)  # whoever comes meanwhile waits behind others until one ends
-            elif waiting and not self._is_blocked:
-                ended = self._step(until)
-            else:
-                ended = self._run(until)
-            if ended and self.pause:
+        while self.now < until and (self.running or self.waiting):
+            if self.take(until) and self.pause:
                 return
+
+    def take(self, until: float) -> bool:
+        """Take the next step, or run of steps that only decode; whether a request has ended with it."""
+        waiting = self.waiting
+        if not self.decoding or self.reading:
+            return self._step(until)
+        if len(self.running) >= self.limits.sequences or (waiting and self.is_blocked and not self.limits.by_priority):
+            return self._run(inf)  # whoever comes meanwhile waits behind others until one ends
+        if waiting and not self.is_blocked:
+            return self._step(until)
+        return self._run(until)
 
     # steps that only decode
 
-    def _run(self, until: float, most: int = _MOST_STEPS) -> bool:
+    def _run(self, until: float, most: int = MOST_STEPS) -> bool:
         """As many steps of decoding as there are before something else happens."""
-        ends, tick, count, kept = self._ends, self._tick, self._decoding, self._kept
+        ends, tick, count, kept = self.ends, self.tick, self.decoding, self._kept
         while ends[0][2].end != ends[0][0]:  # it was preempted meanwhile
             heappop(ends)
         steps = ends[0][0] - tick
         steps = min(steps, most)
         if self._fall and self.waiting and steps > _WATCHED:
             steps = _WATCHED
-        context = self._base / count + kept * tick
+        context = self.base / count + kept * tick
         seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
         if steps * seconds > until - self.now:
             steps, seconds = self._steps_until(until - self.now, steps, seconds, context)
-        need = 0 if self._reserves else self._need(steps)
+        need = 0 if self.reserves else self._need(steps)
         if need:
             if need > self.pool.free:
                 steps, need = self._held_steps(steps)
@@ -152,28 +163,28 @@ class Replica:
                 seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
             self.pool.take(need)
         self._pass(steps, seconds)
-        return self._finish() if ends[0][0] <= self._tick else False
+        return self._finish() if ends[0][0] <= self.tick else False
 
     def _steps_until(self, left_s: float, steps: int, seconds: float, context: float) -> tuple[int, float]:
         """The steps that begin within a time. They grow longer on the way, so look again from the middle of them."""
         for _ in range(2):
             steps = min(steps, max(1, ceil(left_s / seconds)) + self.rules.ahead)  # planned before anybody came
-            seconds = self.times.decode(self._decoding, context + self._kept * (steps - 1) / 2)
+            seconds = self.times.decode(self.decoding, context + self._kept * (steps - 1) / 2)
         return steps, seconds
 
     def _need(self, steps: int) -> int:
         """Blocks that the sequences take in so many steps."""
-        period, turns, tick = self._period, self._turns, self._tick
+        period, turns, tick = self.period, self.turns, self.tick
         whole, rest = divmod(steps, period)
         first = -(tick + rest - 1) % period  # the turns of the rest stand side by side, but for where they wrap round
         some = sum(turns[first : first + rest])
-        return whole * self._decoding + some + (sum(turns[: first + rest - period]) if first + rest > period else 0)
+        return whole * self.decoding + some + (sum(turns[: first + rest - period]) if first + rest > period else 0)
 
     def _held_steps(self, steps: int) -> tuple[int, int]:
         """How many steps the free blocks last, and how many they take."""
         need = 0
         for step in range(steps):
-            more = self._turns[-(self._tick + step) % self._period]
+            more = self.turns[-(self.tick + step) % self.period]
             if need + more > self.pool.free:
                 return step, need
             need += more
@@ -182,37 +193,41 @@ class Replica:
     def _pass(self, steps: int, seconds: float) -> None:
         """Time passes: so many steps, each so long."""
         whole, pool, running = steps * seconds, self.pool, len(self.running)
-        self._seen_s, self._is_late = self.now + whole - seconds, False
+        self.seen_s, self.is_late = self.now + whole - seconds, False
         self.now += whole
         self.steps += steps
-        self._tick += steps
+        self.tick += steps
         self.busy_s += whole
         used = pool.blocks - pool.free
         self.sequence_s += running * whole
         self.block_s += used * whole
         self.most_blocks = max(self.most_blocks, used)
         self.most_running = max(self.most_running, running)
-        count = self._decoding
+        count = self.decoding
         if count:
             if self._delay_s:
-                self.gaps.append((seconds + self._delay_s, count))
+                self._note_gap(seconds + self._delay_s, count)
                 self._delay_s, steps = 0.0, steps - 1
-            self.gaps.append((seconds, count * steps))
+            self._note_gap(seconds, count * steps)
             if self._fall:
                 self._ratio = max(self.rules.estimate_least, self._ratio - steps * self._fall)
-            if len(self.gaps) > _GAPS:
+            if len(self.gap_s) > GAPS:
                 self.fold_gaps()
+
+    def _note_gap(self, seconds: float, tokens: int) -> None:
+        self.gap_s.append(seconds)
+        self.gap_tokens.append(tokens)
 
     def fold_gaps(self) -> None:
         """Waits between tokens as a spread, so that they take the same memory however many there are."""
-        seconds, counts = (np.array(column) for column in zip(*self.gaps, strict=True))
-        self.gaps.clear()
-        part = weighted_spread(seconds, counts)
+        part = weighted_spread(np.array(self.gap_s), np.array(self.gap_tokens, np.int64))
+        self.gap_s.clear()
+        self.gap_tokens.clear()
         self.folded = merged(spread for spread in (self.folded, part) if spread is not None)
 
     def _finish(self) -> bool:
         """End the requests whose last token this tick has made."""
-        ends, tick, is_any = self._ends, self._tick, False
+        ends, tick, is_any = self.ends, self.tick, False
         while ends and ends[0][0] <= tick:
             end, _, request = heappop(ends)
             if request.end == end:
@@ -222,36 +237,36 @@ class Replica:
         return is_any
 
     def _end(self, request: Request) -> None:
-        if self.rules.ahead and (self._is_blocked or len(self.running) >= self.limits.sequences):
-            self._is_late = True  # the next step is planned already, without what becomes free now
+        if self.rules.ahead and (self.is_blocked or len(self.running) >= self.limits.sequences):
+            self.is_late = True  # the next step is planned already, without what becomes free now
         del self.running[request]
         self._release(request, None)
         request.last = self.now
-        self._is_blocked = False
+        self.is_blocked = False
         self.on_end(request)
 
     def _start_decoding(self, request: Request) -> None:
         """Its prompt is read: from the next step on it makes tokens."""
-        kept, tick = self.limits.kept, self._tick
+        kept, tick = self.limits.kept, self.tick
         request.end = tick + ceil((request.output_tokens - request.made) / kept - 1e-9)
         request.base = request.done - kept * tick
-        self._base += request.base
+        self.base += request.base
         self._end_sum += request.end
-        self._decoding += 1
-        if not self._reserves:
+        self.decoding += 1
+        if not self.reserves:
             room = request.blocks * self.limits.block_tokens - request.done  # tokens until its last block is full
-            request.turn = -(tick + round(room / kept)) % self._period
-            self._turns[request.turn] += 1
-            request.blocks += (-tick - request.turn) // self._period
-        heappush(self._ends, (request.end, request.number, request))
+            request.turn = -(tick + round(room / kept)) % self.period
+            self.turns[request.turn] += 1
+            request.blocks += (-tick - request.turn) // self.period
+        heappush(self.ends, (request.end, request.number, request))
 
     def _stop_decoding(self, request: Request) -> None:
-        self._base -= request.base
+        self.base -= request.base
         self._end_sum -= request.end
-        self._decoding -= 1
-        if not self._reserves:
-            self._turns[request.turn] -= 1
-            request.blocks -= (-self._tick - request.turn) // self._period
+        self.decoding -= 1
+        if not self.reserves:
+            self.turns[request.turn] -= 1
+            request.blocks -= (-self.tick - request.turn) // self.period
         request.end = 0
 
     def _release(self, request: Request, name: object) -> None:
@@ -274,7 +289,7 @@ class Replica:
                 self.pool.give(1)
                 self._taken -= 1
             self._stop_decoding(victim)
-            made = (before - self._tick) * self.limits.kept
+            made = (before - self.tick) * self.limits.kept
             victim.made = max(1, min(victim.output_tokens - 1, victim.output_tokens - ceil(made)))
             victim.done = victim.input_tokens + victim.made - 1
             victim.left_at = self.now
@@ -295,11 +310,11 @@ class Replica:
 
     def _is_full(self, request: Request) -> bool:
         """Whether one that decodes needs another block in this tick."""
-        return not self._reserves and (self._tick + request.turn) % self._period == 0
+        return not self.reserves and (self.tick + request.turn) % self.period == 0
 
     def _victim(self) -> Request:
         if self.rules.victim == "shortest":
-            return min(self.running, key=lambda request: self._tick - request.end + request.output_tokens)
+            return min(self.running, key=lambda request: self.tick - request.end + request.output_tokens)
         if self.limits.by_priority:
             return max(reversed(self.running), key=lambda request: request.priority)
         return next(reversed(self.running))
@@ -308,31 +323,31 @@ class Replica:
 
     def _step(self, until: float) -> bool:
         """One step with the prompts that its tokens and the cache have room for; without any, a run of decoding."""
-        decodes = self.rules.order == "decode" and self._decoding > 0
+        decodes = self.rules.order == "decode" and self.decoding > 0
         preempted = self.preempted
         if decodes:
-            while (need := self._turns[-self._tick % self._period]) > self.pool.free:
+            while (need := self.turns[-self.tick % self.period]) > self.pool.free:
                 self._preempt()
             if need:
                 self.pool.take(need)
             self._taken = need
         chunks = self._chunks(
-            self.limits.tokens - (self._decoding * self.limits.per_sequence if decodes else 0),
-            can_admit=not ((self.rules.waits_after_preemption and self.preempted > preempted) or self._is_late),
+            self.limits.tokens - (self.decoding * self.limits.per_sequence if decodes else 0),
+            can_admit=not ((self.rules.waits_after_preemption and self.preempted > preempted) or self.is_late),
         )
         taken, self._taken = self._taken, None
-        is_late, self._is_late = self._is_late or self._is_unseen(), False
+        is_late, self.is_late = self.is_late or self._is_unseen(), False
         if not chunks:
             if taken:
                 self.pool.give(taken)  # the run below counts it itself
-            self._is_blocked = bool(self.waiting) and not is_late
-            if not self._decoding and not is_late and self.preempted == preempted:
+            self.is_blocked = bool(self.waiting) and not is_late
+            if not self.decoding and not is_late and self.preempted == preempted:
                 raise RuntimeError("A simulated engine has requests and can begin none of them: a fault of the rules.")
-            return self._run(until, 1 if is_late else _MOST_STEPS) if self._decoding else False
+            return self._run(until, 1 if is_late else MOST_STEPS) if self.decoding else False
         sizes = [(size, request.done) for request, size in chunks]
-        if decodes and self._decoding:
-            count = self._decoding
-            context = self._base / count + self.limits.kept * self._tick
+        if decodes and self.decoding:
+            count = self.decoding
+            context = self.base / count + self.limits.kept * self.tick
             self._pass(1, self.times.mixed(sizes, count, context) + self._spent())
         else:
             self._read_alone(self.times.mixed(sizes, 0, 0.0) + self._spent())
@@ -341,7 +356,7 @@ class Replica:
 
     def _is_unseen(self) -> bool:
         """Whether the next request came too late for this step's plan; an engine without work takes it at once."""
-        return self.rules.ahead and bool(self.waiting) and bool(self._decoding) and self.waiting[0].sent > self._seen_s
+        return self.rules.ahead and bool(self.waiting) and bool(self.decoding) and self.waiting[0].sent > self.seen_s
 
     def _spent(self) -> float:
         extra, self._extra_s = self._extra_s, 0.0
@@ -349,10 +364,10 @@ class Replica:
 
     def _read_alone(self, seconds: float) -> None:
         """A step in which nobody decodes: those that could wait for it."""
-        decoding, self._decoding = self._decoding, 0
-        tick = self._tick
+        decoding, self.decoding = self.decoding, 0
+        tick = self.tick
         self._pass(1, seconds)
-        self._decoding, self._tick = decoding, tick
+        self.decoding, self.tick = decoding, tick
         if decoding:
             self._delay_s += seconds
 
@@ -370,7 +385,7 @@ class Replica:
         running, waiting, most = self.running, self.waiting, self.limits.sequences
         while can_admit and budget > 0 and waiting and len(running) < most:
             request = waiting[0]
-            if self.rules.ahead and self._decoding and request.sent > self._seen_s:
+            if self.rules.ahead and self.decoding and request.sent > self.seen_s:
                 break
             if request.ready:
                 if not self._admit_ready(request):
@@ -416,7 +431,7 @@ class Replica:
             pool.use(request.pieces)
         if held:
             pool.free -= pool.kept.pop(own)
-        reached = request.input_tokens + request.output_tokens if self._reserves else done + size
+        reached = request.input_tokens + request.output_tokens if self.reserves else done + size
         blocks = max(-(-reached // block), shared + held)
         if blocks > shared + held:
             pool.take(blocks - shared - held)
@@ -437,15 +452,15 @@ class Replica:
 
     def _promised(self) -> int:
         """Blocks that an estimate keeps for the answers under way."""
-        if not self._fall or not self._decoding:
+        if not self._fall or not self.decoding:
             return 0
-        left = min(self._end_sum - self._decoding * self._tick, _CLIP * self._decoding) * self.limits.kept
+        left = min(self._end_sum - self.decoding * self.tick, _CLIP * self.decoding) * self.limits.kept
         return ceil(self._ratio * left / self.limits.block_tokens)
 
     def _admit_ready(self, request: Request) -> bool:
         """One that brings its cache along: it needs the room, and decodes from this step on."""
         block = self.limits.block_tokens
-        reached = request.input_tokens + request.output_tokens if self._reserves else request.done
+        reached = request.input_tokens + request.output_tokens if self.reserves else request.done
         need = -(-reached // block)
         if need + 1 > self.pool.free:
             return False
@@ -475,7 +490,7 @@ class Replica:
             if request.made == 1:
                 request.first = self.now
             else:
-                self.gaps.append((self.now - request.left_at, 1))
+                self._note_gap(self.now - request.left_at, 1)
             if request.made >= request.output_tokens:
                 self._end(request)
                 is_any = True

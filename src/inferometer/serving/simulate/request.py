@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """Made by the million, so a plain class with slots. Times are seconds; NaN is what has not come yet.
+    """Made by the million: what has not happened yet stands once, in the class. Times are seconds; NaN is not yet.
 
     `target` is how many tokens must be read before its next token: the prompt, and after a preemption also what it had
     made. `done` counts those that are read. A request that is `ready` brings them along (from another pool, or from
@@ -24,16 +24,18 @@ class Request:
         "output_tokens", "pieces", "priority", "ready", "sent", "shared", "target", "turn",
     )  # fmt: skip
 
+    base: float
+    turn: int
+
     def __init__(self, number: int, due: float, input_tokens: int, output_tokens: int) -> None:
-        self.number, self.due, self.sent = number, due, due
-        self.input_tokens, self.output_tokens = input_tokens, output_tokens
-        self.target, self.done, self.made = input_tokens, 0, 0
-        self.blocks = self.shared = self.end = 0
-        self.base = 0.0
+        self.number = number
+        self.due = self.sent = due
+        self.input_tokens = self.target = input_tokens
+        self.output_tokens = output_tokens
+        self.done = self.made = self.blocks = self.shared = self.end = self.priority = 0
         self.first = self.last = self.left_at = nan
-        self.pieces: tuple[Piece, ...] = ()
-        self.priority = self.turn = 0
         self.ready = False
+        self.pieces: tuple[Piece, ...] = ()
 
     def __lt__(self, other: Request) -> bool:
         return self.number < other.number

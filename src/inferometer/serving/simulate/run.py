@@ -120,7 +120,8 @@ def _run(  # noqa: PLR0913, PLR0917 - what runs, and who hears of it
             ended(request)
             source.ended(request)
 
-        cluster = Cluster(service.pool, on_end, refused, routing=service.routing, scaling=service.scaling)
+        told = on_end if source.follows else ended
+        cluster = Cluster(service.pool, told, refused, routing=service.routing, scaling=service.scaling)
         with _without_collecting():
             cluster.run(source)
         return [cluster]
@@ -171,6 +172,9 @@ class _Shortened:
     def follows(self) -> bool:
         return False
 
+    def plain(self) -> None:
+        return None
+
     def __init__(self, source: Source, wanted: dict[int, int]) -> None:
         self._source, self._wanted = source, wanted
 
@@ -191,6 +195,9 @@ class _Handed:
     @property
     def follows(self) -> bool:
         return False
+
+    def plain(self) -> None:
+        return None
 
     def __init__(self, read: list[Request]) -> None:
         self._read = sorted(read, key=lambda request: -request.sent)
@@ -222,7 +229,7 @@ def _bare_level(step: LoadStep, clusters: Sequence[Cluster]) -> Level:
 def _gaps(replicas: Sequence[Replica]) -> Spread | None:
     """Waits between tokens, by the steps that made them. A run of equal steps counts with the one in its middle."""
     for replica in replicas:
-        if replica.gaps:
+        if replica.gap_s:
             replica.fold_gaps()
     return merged([replica.folded for replica in replicas if replica.folded is not None])
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from inferometer.core.frozen import frozen
 from inferometer.core.scheduler import SchedulerRules
 from inferometer.errors import DomainError
+from inferometer.serving.simulate.plain import play
 from inferometer.serving.simulate.replica import EngineLimits, Replica
 from inferometer.serving.simulate.times import Times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from inferometer.serving.simulate.request import Request
 
@@ -74,6 +75,7 @@ class Coming(Protocol):
     @property
     def next_s(self) -> float: ...
     def take(self) -> Request: ...
+    def plain(self) -> Iterator[Request] | None: ...
 
 
 class Cluster:
@@ -106,25 +108,28 @@ class Cluster:
 
     def run(self, source: Coming) -> None:
         """Until nothing comes any more and everything has ended."""
-        if len(self.replicas) == 1 and self._scaling is None and not source.follows:
-            self._run_alone(source)
+        plain = source.plain() if len(self.replicas) == 1 and self._scaling is None else None
+        if plain is not None:
+            replica = self.replicas[0]
+            replica.on_end = self._on_end
+            play(replica, self._fitting(plain))
         elif source.follows:
             self._run_following(source)
         else:
             self._run_timed(source)
 
-    def _run_alone(self, source: Coming) -> None:
-        replica, most = self.replicas[0], self._most_tokens
-        while (due := source.next_s) != inf:
-            if replica.now < due:
-                replica.advance(due)
-            request = source.take()
-            if request.input_tokens + request.output_tokens > most:
-                self._on_refused(request)
-            else:
-                self.under_way += 1
-                replica.submit(request)
-        replica.advance()
+    def _fitting(self, requests: Iterator[Request]) -> Iterator[Request]:
+        most = self._most_tokens
+        for request in requests:
+            if request.input_tokens + request.output_tokens <= most or not self._refuses(request):
+                yield request
+
+    def _refuses(self, request: Request) -> bool:
+        """Whether a request is longer than the whole cache."""
+        if request.input_tokens + request.output_tokens <= self._most_tokens:
+            return False
+        self._on_refused(request)
+        return True
 
     def _run_timed(self, source: Coming) -> None:
         """Arrivals by the clock: every replica works until the next one, and then it is known where it goes."""
@@ -156,8 +161,7 @@ class Cluster:
                 return
 
     def _submit(self, request: Request) -> None:
-        if request.input_tokens + request.output_tokens > self._most_tokens:
-            self._on_refused(request)
+        if self._refuses(request):
             return
         self.under_way += 1
         taking = [replica for replica in self.replicas if replica.from_s <= request.sent < replica.until_s]

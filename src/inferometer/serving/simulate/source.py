@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,10 @@ class Source:
     def __init__(
         self, demands: Iterable[Demand], *, concurrency: int | None = None, priorities: tuple[float, ...] = ()
     ) -> None:
-        self._coming = self._requests(iter(demands))
+        parts = iter(demands)
+        first = next(parts, None)
+        self._is_plain = first is not None and not priorities and concurrency is None and _is_plain(first)
+        self._coming = self._requests(parts if first is None else chain((first,), parts))
         self._priorities = priorities
         self._followers: list[tuple[float, int, Request]] = []
         self._talks: dict[int, tuple[Demand, int, int]] = {}  # by request: its demand, its index, tokens talked before
@@ -52,6 +56,12 @@ class Source:
         self._next = next(self._coming, None)
         return timed
 
+    def plain(self) -> Iterator[Request] | None:
+        """All requests, where each comes by the clock and shares nothing with others; else None."""
+        if not self._is_plain or self._next is None:
+            return None
+        return chain((self._next,), self._coming)
+
     def ended(self, request: Request) -> None:
         """Its session says the next thing, or its place sends the next request."""
         talk = self._talks.pop(request.number, None)
@@ -75,19 +85,23 @@ class Source:
         heappush(self._followers, (request.due, request.number, request))
 
     def _requests(self, demands: Iterator[Demand]) -> Iterator[Request]:
+        return chain.from_iterable(self._parts(demands))
+
+    def _parts(self, demands: Iterator[Demand]) -> Iterator[Iterator[Request]]:
         number, start = 0, 0.0
         for demand in demands:
-            turns = demand.sharing.turns
-            due = demand.due_s.tolist() if demand.is_open else [0.0] * len(demand)
-            inputs, outputs = demand.input_tokens.tolist(), demand.output_tokens.tolist()
-            plain = turns == 1 and not demand.blocks and not demand.sharing.prefix_tokens and not self._priorities
-            for index in range(0, len(demand), turns):
-                if plain:
-                    yield Request(number, start + due[index], inputs[index], outputs[index])
-                else:
-                    yield self._turn(demand, index, number, start + due[index], 0)
-                number += turns
-            start += due[-1] if due else 0.0
+            due = (start + demand.due_s).tolist() if demand.is_open else [0.0] * len(demand)
+            if self._is_plain:
+                numbers = range(number, number + len(demand))
+                yield map(Request, numbers, due, demand.input_tokens.tolist(), demand.output_tokens.tolist())
+            else:
+                yield self._first_turns(demand, number, due)
+            number += len(demand)
+            start = due[-1] if due else start
+
+    def _first_turns(self, demand: Demand, number: int, due: list[float]) -> Iterator[Request]:
+        for index in range(0, len(demand), demand.sharing.turns):
+            yield self._turn(demand, index, number + index, due[index], 0)
 
     def _turn(self, demand: Demand, index: int, number: int, due: float, said: int) -> Request:
         new, output = int(demand.input_tokens[index]), int(demand.output_tokens[index])
@@ -98,6 +112,10 @@ class Source:
         if demand.sharing.turns > 1:
             self._talks[number] = (demand, index, said)
         return request
+
+
+def _is_plain(demand: Demand) -> bool:
+    return demand.sharing.turns == 1 and not demand.blocks and not demand.sharing.prefix_tokens
 
 
 def class_of(shares: tuple[float, ...], number: int) -> int:

@@ -55,60 +55,51 @@ class StepTimes:
             0.0, step.logits(np.arange(1, (per + 1) * sequences + tokens // 8 + 2))
         ).tolist()
         self._first: list[float] = np.append(0.0, step.prompt(np.arange(1.0, tokens + 2), 1.0)).tolist()
-        self._rows: dict[int, list[float]] = {}
-        self._beside: dict[int, list[float]] = {}
+        self._rows: list[list[float] | None] = [None] * (sequences + 1)
         costs = step.costs
         self.kernels: float = costs.kernels.value
         self.kernels_prompt: float = costs.kernels_prompt.value
         self._step_s, self._sequence_s, self._eager_s = costs.step_s.value, costs.sequence_s.value, step.eager_s
 
     def decode(self, sequences: int, context: float) -> float:
-        row = self._rows.get(sequences) or self._row(sequences)
+        row = self._rows[sequences] or self._row(sequences)
         place = context / _EVERY
         index = int(place)
-        if index >= _ENTRIES - 1:
+        try:
+            low = row[index]
+            return low + (place - index) * (row[index + 1] - low)
+        except IndexError:  # beyond the last entry
             return self._whole(sequences, context)
-        low = row[index]
-        return low + (place - index) * (row[index + 1] - low)
 
     def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
-        first, reading, tokens = self._first, 0.0, sequences * self._per
+        first, reading, tokens = self._first, 0.0, 0
         for size, before in chunks:
-            reading += first[size] if not before else self._step.prompt.at(float(size), before + 1.0)
+            reading += self._step.prompt.at(float(size), before + 1.0) if before else first[size]
             tokens += size
         count = len(chunks)
-        reading -= (count - 1) * first[1]  # what one call costs at least is paid once: engines batch the chunks
-        kernels, alone, decoding = self._dense[tokens] + reading, 0.0, sequences * self._per
-        kernels += self._logits[decoding + count]
-        if sequences:
-            attention = self._attention(sequences, context)
-            kernels += attention
-            alone = self._dense[decoding] + self._logits[decoding] + attention
-        drafting = self._drafting(sequences, context) if sequences and self._speculation is not None else 0.0
-        taken = self.kernels * alone + self.kernels_prompt * max(0.0, kernels - alone)
-        return max(taken, self._eager_s) + self._step_s + (sequences + count) * self._sequence_s + drafting
+        if count > 1:
+            reading -= (count - 1) * first[1]  # what one call costs at least is paid once: engines batch the chunks
+        dense, logits, decoding = self._dense, self._logits, sequences * self._per
+        added = dense[tokens + decoding] - dense[decoding] + logits[decoding + count] - logits[decoding] + reading
+        seconds = self.decode(sequences, context) if sequences else self._step_s
+        if added > 0.0:
+            seconds += self.kernels_prompt * added
+        if self._eager_s:
+            drafting = self._drafting(sequences, context) if sequences and self._speculation is not None else 0.0
+            seconds = max(seconds, self._eager_s + self._step_s + sequences * self._sequence_s + drafting)
+        return seconds + count * self._sequence_s
 
     def _row(self, sequences: int) -> list[float]:
-        """Whole steps of decoding, and their attention alone, over the contexts of a row."""
+        """Whole steps of decoding over the contexts of a row."""
         contexts = np.maximum(1.0, np.arange(_ENTRIES) * float(_EVERY))
         attention = self._step.decode(float(sequences), contexts)
         products = self._dense[sequences * self._per] + self._logits[sequences * self._per]
         row = self.kernels * (products + attention) + self._step_s + sequences * self._sequence_s
         if self._speculation is not None:
             row = row + self._drafting(sequences, contexts)
-        self._rows[sequences] = row.tolist()
-        self._beside[sequences] = attention.tolist()
-        return self._rows[sequences]
-
-    def _attention(self, sequences: int, context: float) -> float:
-        if sequences not in self._beside:
-            self._row(sequences)
-        place = context / _EVERY
-        index = int(place)
-        if index >= _ENTRIES - 1:
-            return float(self._step.decode.at(float(sequences), context))
-        row = self._beside[sequences]
-        return row[index] + (place - index) * (row[index + 1] - row[index])
+        listed: list[float] = row.tolist()
+        self._rows[sequences] = listed
+        return listed
 
     def _whole(self, sequences: int, context: float) -> float:
         products = self._dense[sequences * self._per] + self._logits[sequences * self._per]

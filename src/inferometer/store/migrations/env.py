@@ -2,7 +2,8 @@
 
 from alembic import context
 
-from inferometer.store.tables import VERSION_TABLE, metadata
+from inferometer.store.revisions import VERSION_TABLE
+from inferometer.store.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

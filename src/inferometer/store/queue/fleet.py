@@ -10,7 +10,7 @@ from inferometer.errors import DomainError
 from inferometer.store import writing
 from inferometer.store.engine import Database
 from inferometer.store.opened import Opened
-from inferometer.store.queue import devices, ending, events, leasing
+from inferometer.store.queue import devices, ending, events, leasing, shares
 from inferometer.store.queue.ending import Finished
 from inferometer.store.queue.rows import device_named, devices_of, job_of, job_row, jobs_query
 from inferometer.store.queue.trust import Trust, grade
@@ -152,6 +152,10 @@ class Fleet(Opened):
             .group_by(fleet_wants.c.document)
         )
         return self._read(lambda connection: tuple((row[0], row[1]) for row in connection.execute(query)))
+
+    def used(self) -> Mapping[str, tuple[int, float]]:
+        """The projects by name: the number of each, and the seconds of devices that it has used lately."""
+        return self._read(shares.used, self._now())
 
     def lease(self, device: str, *, project: str | None = None) -> Lease | None:
         """The next job for a device, or again the one that it has. `project` limits it to that one."""

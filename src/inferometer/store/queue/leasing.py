@@ -123,16 +123,41 @@ def lease(connection: Connection, asking: Mapping[str, int | None], moment: Mome
     timing, now_us = moment.timing, moment.now_us
     beat = update(fleet_devices).where(fleet_devices.c.name.in_(asking)).values(heartbeat_us=now_us)
     # What is not asked for here are the facts, which may be long. The rows are locked until the end.
-    columns = (fleet_devices.c.name, fleet_devices.c.state, fleet_devices.c.labels)
+    columns = (fleet_devices.c.name, fleet_devices.c.state, fleet_devices.c.labels, fleet_devices.c.failures)
     known = {row.name: row for row in connection.execute(beat.returning(*columns))}
     leases = _held(connection, known, now_us + round(timing.lease_s * 1e6), timing)
     free = [name for name in asking if name in known and name not in leases and known[name].state == "ready"]
-    alike: dict[tuple[tuple[int, ...], int | None], list[str]] = {}
+    alike: dict[tuple[tuple[int, ...], int | None, tuple[str, ...]], list[str]] = {}
     for name, wants in _fitting(connection, {name: labels_of(known[name].labels) for name in free}).items():
-        alike.setdefault((wants, asking[name]), []).append(name)
-    for (wants, project), names_ in alike.items():
-        leases |= _give(connection, names_, ready(wants, now_us), project, moment)
+        lost = _left_to_others(connection, name, moment) if known[name].failures else ()
+        alike.setdefault((wants, asking[name], lost), []).append(name)
+    for (wants, project, lost), names_ in alike.items():
+        others = [fleet_jobs.c.id.not_in(lost)] if lost else []
+        leases |= _give(connection, names_, [*ready(wants, now_us), *others], project, moment)
     return leases
+
+
+def _left_to_others(connection: Connection, name: str, moment: Moment) -> tuple[str, ...]:
+    """The jobs that this device has lost and does not take again for as long as a lease, if another device can.
+
+    A device that has finished a job since has shown that it can, and is not asked: it counts no failures.
+    """
+    now_us = moment.now_us
+    since = now_us - round(moment.timing.lease_s * 1e6)
+    query = (
+        select(fleet_jobs.c.id, fleet_wants.c.document)
+        .join(fleet_wants, fleet_wants.c.id == fleet_jobs.c.wants_id)
+        .where(*ready(None, now_us), fleet_jobs.c.device == name, fleet_jobs.c.not_before_us > since)
+    )
+    lost = connection.execute(query.order_by(fleet_jobs.c.id)).all()
+    if not lost:
+        return ()
+    others = [
+        device
+        for device in devices_of(connection, facts=False)
+        if device.name != name and device.state == "ready" and not device.away(now_us / 1e6)
+    ]
+    return tuple(row.id for row in lost if any(fits(read(row.document), other.name, other.labels) for other in others))
 
 
 def _held(connection: Connection, devices_: Collection[str], until: int, timing: Timing) -> dict[str, Lease]:

@@ -54,6 +54,14 @@ def turns(
     ]  # fmt: skip
 
 
+def used(connection: Connection, now_us: int) -> dict[str, tuple[int, float]]:
+    """The projects by name: the number of each, and the time it has used lately."""
+    query = select(projects.c.name, projects.c.id, fleet_shares.c.used_s, fleet_shares.c.at_us).outerjoin(
+        fleet_shares, fleet_shares.c.project_id == projects.c.id
+    )
+    return {row.name: (row.id, _now(row.used_s or 0.0, row.at_us or 0, now_us)) for row in connection.execute(query)}
+
+
 def rank(turn: Turn) -> tuple[float, ...]:
     """The lowest has its turn."""
     return (-turn.priority, turn.held, turn.used_s, turn.project)

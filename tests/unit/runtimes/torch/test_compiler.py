@@ -1,6 +1,7 @@
 """Through the compiler: the same outputs, compile times apart, and fused kernels at the modules they came from."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,11 +49,31 @@ def test_a_compiled_language_model_makes_the_same_tokens_and_names_its_kernels(t
     session.close()
 
 
+ENCODER = {
+    "model_type": "bert", "architectures": ["BertModel"], "hidden_size": 32, "intermediate_size": 48,
+    "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 60, "max_position_embeddings": 32,
+}  # fmt: skip
+
+
+def test_a_second_run_compiles_nothing_and_knows_its_layers(tmp_path):
+    """A plain session comes first, as in a profile: its kernels have no timers, and must not be run again."""
+    target = Target(path=written(tmp_path, ENCODER), format="config", threads=1, unit="cpu")
+    layers, notes = [], []
+    for instrument in (False, True, True):
+        session = compiled.open(replace(target, instrument=instrument))
+        session.feed({"input_ids": np.arange(12).reshape(2, 6)})
+        session.step()
+        layers.append([kernel.layers for kernel in session.kernels().get("forward", ())])
+        notes.append(" ".join(session.opened.notes))
+        session.close()
+    assert any("encoder.layer.0.output.dense" in kernel for kernel in layers[1])
+    assert layers[1] == layers[2]
+    assert "Nothing was compiled" not in notes[1]
+    assert "Nothing was compiled: 1 graph came from an earlier run" in notes[2]
+
+
 def test_a_compiled_module_of_arrays_gives_the_same(tmp_path):
-    path = written(tmp_path, {"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 32,
-                              "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
-                              "vocab_size": 60, "max_position_embeddings": 32})  # fmt: skip
-    target = Target(path=path, format="config", threads=1, unit="cpu")
+    target = Target(path=written(tmp_path, ENCODER), format="config", threads=1, unit="cpu")
     inputs = {"input_ids": np.arange(12).reshape(2, 6)}
     outputs = []
     for runtime in (eager, compiled):

@@ -232,3 +232,38 @@ def test_a_replica_can_be_driven_by_hand():
     replica.submit(Request(0, 1.0, 10, 3))
     replica.advance()
     assert [request.last for request in ended] == [pytest.approx(1.0 + 3 * STEP_S)]
+
+
+class StepByStep(Source):
+    """Requests that are handed over one by one, so that the replica itself takes every step."""
+
+    def plain(self):
+        return None
+
+
+def run_source(source, rules, limits):
+    sink = Columns()
+    cluster = Cluster(Pool(times=GrowingSteps(), rules=rules, limits=limits), sink.ended, sink.refused)
+    cluster.run(source)
+    return Requests.of(sink.columns()), cluster.replicas[0]
+
+
+@pytest.mark.parametrize("seed", [*range(14), 80, 294])  # in the last two one is preempted and comes back at once
+def test_the_loop_and_the_replica_give_every_request_the_same_times(seed):
+    """Under the rules of every engine: idle and overloaded, with caches that are full and prompts in chunks."""
+    rng = np.random.default_rng(seed)
+    rules = (PLAIN, *schedulers().values())[seed % (1 + len(schedulers()))]
+    rate = float(rng.uniform(1, 200))
+    blocks, tokens, sequences = (int(rng.integers(*ends)) for ends in ((60, 1000), (64, 2048), (1, 65)))
+    asked = demand(poisson(rate, 120, seed), rng.integers(1, 200, 120), rng.integers(1, 900, 120))
+    limits = EngineLimits(tokens=tokens, sequences=min(sequences, tokens), blocks=blocks, block_tokens=16)
+    quick, one = run_source(Source([asked]), rules, limits)
+    slow, other = run_source(StepByStep([asked]), rules, limits)
+    assert np.array_equal(quick.ok, slow.ok)
+    for name in ("first_s", "last_s"):
+        np.testing.assert_allclose(getattr(quick, name), getattr(slow, name), rtol=1e-9)
+    for name in ("busy_s", "sequence_s", "block_s"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-9)
+    for name in ("steps", "preempted", "most_running", "most_waiting", "most_blocks", "read_tokens"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert one.pool.free == blocks

@@ -1,0 +1,250 @@
+"""A replica on the usual way, in one loop: requests that come by the clock, are read, decode and end.
+
+The state is the replica's, and so are the rules; here they stand in one function with local names, because calls and
+attributes took two thirds of the time. Whatever is not usual (the cache is full and somebody gives way, or comes back)
+is left to the replica for a step. A test holds the two to the same times.
+"""
+
+# ruff: noqa: PLR1730 - a call of min() takes five times as long as a comparison
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING
+
+from inferometer.serving.simulate.replica import GAPS, MOST_STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inferometer.serving.simulate.replica import Replica
+    from inferometer.serving.simulate.request import Request
+
+
+def play(replica: Replica, coming: Iterator[Request]) -> None:
+    """Hand over the requests when they come, and work until all have ended."""
+    request = next(coming, None)
+    while request is not None or not replica.is_idle:
+        if replica.is_plain:
+            request = _played(replica, coming, request)
+        while request is not None and (request.sent <= replica.now or replica.is_idle):
+            replica.submit(request)
+            request = next(coming, None)
+        if not replica.is_idle:
+            replica.take(inf if request is None else request.sent)
+
+
+def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
+    replica: Replica, coming: Iterator[Request], request: Request | None
+) -> Request | None:
+    """Until all have ended, or something happens that is left to the replica: the request that comes next."""
+    rules, limits, pool = replica.rules, replica.limits, replica.pool
+    decode, mixed, on_end = replica.times.decode, replica.times.mixed, replica.on_end
+    most, most_tokens, block = limits.sequences, limits.tokens, limits.block_tokens
+    reserves, ahead = replica.reserves, rules.ahead
+    asks_whole, asks_prompt = reserves, rules.admission == "prompt"
+    waiting, reading, ends, turns = replica.waiting, replica.reading, replica.ends, replica.turns
+    joined, most_joined = list(replica.running), 2 * most + 1024  # by admission; ended ones are dropped now and then
+    gap_s, gap_tokens = replica.gap_s, replica.gap_tokens
+    now, tick, base, count = replica.now, replica.tick, replica.base, replica.decoding
+    seen_s, is_late, is_blocked = replica.seen_s, replica.is_late, replica.is_blocked
+    free, blocks, alone = pool.free, pool.blocks, 0
+    sequence_s = block_s = idle_s = 0.0
+    least_free, most_running, most_waiting, read_tokens = free, 0, 0, 0
+    due = inf if request is None else request.sent
+    while True:
+        while due <= now or not (count or waiting or reading):
+            if request is None:
+                break
+            if now < due:
+                idle_s += due - now
+                now = seen_s = due
+            waiting.append(request)
+            if len(waiting) == 1:
+                is_blocked = False
+            if len(waiting) > most_waiting:
+                most_waiting = len(waiting)
+            request = next(coming, None)
+            due = inf if request is None else request.sent
+        held = count + len(reading)
+        if not held and not waiting:
+            break
+        until, limit, is_open = due, MOST_STEPS, held < most
+        was_late, was_blocked = is_late, is_blocked
+        chunks: list[tuple[Request, int, int]] = []
+        if not count or reading or (waiting and not is_blocked and is_open):
+            need = turns[-tick % block] if count else 0
+            if need > free or (waiting and (waiting[0].made or waiting[0].ready)):
+                break
+            left, spare = most_tokens - count, free - need
+            sizes: list[tuple[int, int]] = []
+            if reading:
+                (head,) = reading
+                size = head.target - head.done
+                if size > left:
+                    size = left
+                more = -(-(head.done + size) // block) - head.blocks
+                if more > spare:
+                    break
+                if size > 0:
+                    if more > 0:
+                        head.blocks += more
+                        spare -= more
+                    chunks.append((head, size, head.done))
+                    sizes.append((size, head.done))
+                    left -= size
+            if not is_late:
+                while left > 0 and waiting and held < most:
+                    head = waiting[0]
+                    if ahead and count and head.sent > seen_s:
+                        break
+                    size = tokens = head.input_tokens
+                    if size > left:
+                        size = left
+                    if asks_whole:
+                        tokens += head.output_tokens
+                    elif not asks_prompt:
+                        tokens = size
+                    if -(-tokens // block) > spare:
+                        break
+                    waiting.popleft()
+                    joined.append(head)
+                    held += 1
+                    head.blocks = taken = -(-(tokens if asks_whole else size) // block)
+                    spare -= taken
+                    chunks.append((head, size, 0))
+                    sizes.append((size, 0))
+                    left -= size
+            if waiting and ahead and count and waiting[0].sent > seen_s:
+                is_late = True
+            if not chunks:
+                is_blocked = bool(waiting) and not is_late
+                if not count:
+                    if not is_late:
+                        break
+                    is_late = False
+                    continue
+                if is_late:
+                    limit = 1
+        elif not is_open or waiting:
+            until = inf  # whoever comes meanwhile waits behind others until one ends
+        if chunks:
+            free, steps = spare, 1
+            if held > most_running:
+                most_running = held
+            if len(joined) > most_joined:
+                joined = [head for head in joined if head.last != head.last]
+                if len(gap_s) > GAPS:
+                    replica.fold_gaps()
+            seconds = mixed(sizes, count, base / count + tick if count else 0.0)
+        else:
+            soonest = ends[0]
+            while soonest[2].end != soonest[0]:  # it was preempted meanwhile
+                heappop(ends)
+                soonest = ends[0]
+            steps = soonest[0] - tick
+            if steps > limit:
+                steps = limit
+            context = base / count + tick
+            seconds = decode(count, context + (steps - 1) / 2)
+            if steps * seconds > until - now:
+                for _ in range(2):  # they grow longer on the way, so look again from the middle of them
+                    fewer = ahead - int((now - until) // seconds)  # those that begin before, rounded up
+                    if fewer >= steps:
+                        break
+                    steps = fewer
+                    seconds = decode(count, context + (steps - 1) / 2)
+            if reserves:
+                need = 0
+            elif steps == 1:
+                need = turns[-tick % block]
+            else:
+                whole, rest = divmod(steps, block)
+                first = -(tick + rest - 1) % block
+                need = whole * count + sum(turns[first : first + rest])
+                if first + rest > block:  # the turns of the rest stand side by side, but for where they wrap round
+                    need += sum(turns[: first + rest - block])
+            if need > free:
+                is_late, is_blocked = was_late, was_blocked
+                break
+            free -= need
+        passed, is_late = steps * seconds, False
+        seen_s = now + passed - seconds
+        now += passed
+        sequence_s += held * passed
+        block_s += (blocks - free) * passed
+        if free < least_free:
+            least_free = free
+        if count:
+            tick += steps
+            gap_s.append(seconds)
+            gap_tokens.append(count * steps)
+            while ends and ends[0][0] <= tick:
+                end, _, head = heappop(ends)
+                if head.end != end:
+                    continue
+                count -= 1
+                base -= head.base
+                free += head.blocks
+                if not reserves:
+                    turn = head.turn
+                    turns[turn] -= 1
+                    free -= (-tick - turn) // block
+                if is_blocked or held >= most:
+                    is_late = ahead  # the next step is planned already, without what becomes free now
+                held -= 1
+                is_blocked = False
+                head.end = 0  # it may stand in the heap twice, if it was preempted and came back at once
+                head.last = now
+                on_end(head)
+        else:
+            alone += 1
+        if not chunks:
+            continue
+        for head, size, before in chunks:
+            read_tokens += size
+            head.done = done = before + size
+            if done < head.target:
+                reading[head] = None
+                continue
+            if reading:
+                reading.pop(head, None)
+            head.made += 1
+            if head.made == 1:
+                head.first = now
+            else:
+                gap_s.append(now - head.left_at)
+                gap_tokens.append(1)
+            left = head.output_tokens - head.made
+            if left > 0:
+                end = head.end = tick + left
+                head.base = done - tick
+                base += done - tick
+                count += 1
+                if not reserves:
+                    head.turn = turn = -(tick + head.blocks * block - done) % block
+                    turns[turn] += 1
+                    head.blocks += (-tick - turn) // block
+                heappush(ends, (end, head.number, head))
+                continue
+            if is_blocked or held >= most:
+                is_late = ahead
+            held -= 1
+            is_blocked = False
+            free += head.blocks
+            head.last = now
+            on_end(head)
+    replica.busy_s += now - replica.now - idle_s
+    replica.steps += tick - replica.tick + alone
+    replica.now, replica.tick, replica.base, replica.decoding = now, tick, base, count
+    replica.seen_s, replica.is_late, replica.is_blocked = seen_s, is_late, is_blocked
+    replica.sequence_s += sequence_s
+    replica.block_s += block_s
+    replica.read_tokens += read_tokens
+    replica.most_blocks = max(replica.most_blocks, blocks - least_free)
+    replica.most_running = max(replica.most_running, most_running)
+    replica.most_waiting = max(replica.most_waiting, most_waiting)
+    replica.running = dict.fromkeys(head for head in joined if head.last != head.last)
+    pool.refill(free)
+    return request

@@ -1,0 +1,42 @@
+"""MNN in the suite of every runtime: a small network that its own converter made of ONNX."""
+
+import numpy as np
+import pytest
+
+from inferometer.runtimes.base import Target
+
+RANDOM = np.random.default_rng(0)
+
+
+def write_network(folder):
+    """A convolution with an activation, a pool and a matrix, with the same numbers every time."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: no file to convert")
+    tools = pytest.importorskip("_tools", reason="MNN is not installed")
+    from onnx import helper, numpy_helper
+
+    random = np.random.default_rng(1)
+    shapes = {"w": (8, 3, 3, 3), "b": (8,), "m": (10, 8), "o": (10,)}
+    stored = [numpy_helper.from_array(random.standard_normal(s).astype(np.float32), n) for n, s in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "m", "o"], ["y"], transB=1),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "small", [value("x", 1, [1, 3, 16, 16])], [value("y", 1, [1, 10])], initializer=stored
+    )
+    source, made = folder / "small.onnx", folder / "small.mnn"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), source)
+    arguments = ["MNNConvert", "-f", "ONNX", "--modelFile", str(source), "--MNNModel", str(made), "--bizCode", "test"]
+    tools.mnnconvert(arguments)
+    return made
+
+
+def small(folder):
+    return Target(path=write_network(folder), format="mnn", threads=1)
+
+
+CASES = [("mnn", small, {"x": RANDOM.standard_normal((1, 3, 16, 16), np.float32)})]

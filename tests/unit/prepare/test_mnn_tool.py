@@ -1,0 +1,68 @@
+"""MNN's converter: weights in fewer bits, and a Softmax of before opset 13, which it would misread."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="onnx is not installed: no file to convert")
+pytest.importorskip("_tools", reason="MNN is not installed")
+
+from onnx import helper, numpy_helper, save
+
+from inferometer.errors import FormatError
+from inferometer.prepare.order import ToolOrder
+from inferometer.prepare.tools.mnn import convert
+from inferometer.readers.mnn import reader
+from inferometer.runtimes.base import Target
+from inferometer.runtimes.mnn import runtime
+
+SHAPE = (1, 16, 4, 4)
+
+
+def written(folder, *, opset, op="Softmax"):
+    """A convolution and a Softmax over all that follows axis 1, or over axis 1 alone, as the opset has it."""
+    weight = np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node(op, ["c"], ["y"], **({"axis": 1} if op == "Softmax" else {"domain": "strange"})),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "n", [value("x", 1, SHAPE)], [value("y", 1, SHAPE)], [numpy_helper.from_array(weight, "w")]
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("strange", 1)]
+    path = folder / "network.onnx"
+    save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def ordered(source, folder, **options):
+    made = folder / "made" / "network.mnn"
+    made.parent.mkdir(exist_ok=True)
+    shapes, dtypes = {"x": SHAPE}, {"x": "float32"}
+    return ToolOrder(source=source, target=made, format="mnn", shapes=shapes, dtypes=dtypes, options=options)
+
+
+@pytest.mark.parametrize(("weights", "stored"), [(None, "f32"), ("f16", "f16"), ("i8", "i8"), ("i4", "i4")])
+def test_the_reader_tells_what_the_converter_stored(tmp_path, weights, stored):
+    order = ordered(written(tmp_path, opset=13), tmp_path, **({"weights": weights} if weights else {}))
+    list(convert(order))
+    convolution = next(op for _, op in reader.read(order.target).ops() if op.kind == "convolution")
+    assert convolution.weights[0].dtype == stored
+    assert convolution.weights[0].shape == (16, 16, 3, 3)
+
+
+@pytest.mark.parametrize(("opset", "axes"), [(9, (1, 2, 3)), (13, (1,))])
+def test_a_softmax_sums_to_one_where_its_opset_says(tmp_path, opset, axes):
+    order = ordered(written(tmp_path, opset=opset), tmp_path)
+    list(convert(order))
+    session = runtime.open(Target(path=order.target, format="mnn", threads=1))
+    session.feed({"x": np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)})
+    session.step()
+    (found,) = session.outputs().values()
+    session.close()
+    np.testing.assert_allclose(found.sum(axis=axes), 1.0, rtol=1e-4)
+
+
+def test_what_the_converter_cannot_make_says_so(tmp_path):
+    with pytest.raises(FormatError, match="made nothing"):
+        list(convert(ordered(written(tmp_path, opset=13, op="Nobody"), tmp_path)))
