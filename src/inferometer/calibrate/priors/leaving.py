@@ -6,7 +6,9 @@ effect comes from rows that were not left out, so nothing of a left-out row is i
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,8 +75,13 @@ def device_folds(cases: Sequence[Case], folds: int, seed: int = 0) -> list[Any]:
     np.random.default_rng(seed).shuffle(order)
     order.sort(key=lambda name: name[:2])
     fold: dict[str, int] = {}
-    for _, _, device in order:
-        fold.setdefault(device, len(fold) % folds)
+    for _, table in groupby(order, key=lambda name: name[:2]):
+        devices = [device for *_, device in table]
+        used = Counter(fold[device] for device in devices if device in fold)  # of another table, with its fold
+        for device in devices:
+            if device not in fold:
+                fold[device] = min(range(folds), key=lambda number: (used[number], (number - len(fold)) % folds))
+                used[fold[device]] += 1
     of_rows = np.array([fold[case.standing.device] for case in cases])
     return [of_rows == number for number in range(min(folds, len(fold)))]
 
