@@ -3,7 +3,8 @@
 `python benchmarks/zoo/build.py trace CACHE [--only TEXT,…]` builds each network on the meta device, so that it needs no
 weights, traces it with torch.export, checks its parameters against what was published, and keeps the graph in CACHE;
 what is there stays. It needs torch, torchvision, timm, transformers and diffusers. `… write CACHE` puts what is there
-into the package, one file a family, and `… list` prints every name.
+into the package, one file a family; `… unpack CACHE` puts what the package has into CACHE, so that only new networks
+need to be traced; and `… list` prints every name.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from inferometer.core.graph import Block, Graph
 from inferometer.readers.nets.shipped import DATA, ENDING, INDEX
 from inferometer.readers.torch.live import read_module
 from inferometer.readers.torch.pretrained import read_pretrained_config
-from inferometer.readers.zoo.archive import write_archive
+from inferometer.readers.zoo.archive import graph_in, read_tables, write_archive
 
 ATLAS_NAMES = DATA.parents[2] / "atlas" / "data" / "nets.txt"
 
@@ -134,6 +135,18 @@ def trace(cache: Path, chosen: Callable[[str], bool]) -> None:
         gc.collect()
 
 
+def unpack(cache: Path) -> None:
+    """The package's graphs, as if they had just been traced."""
+    cache.mkdir(parents=True, exist_ok=True)
+    for file in DATA.glob(f"*{ENDING}"):
+        tables = read_tables(file)
+        for name in tables.graphs:
+            graph, image = graph_in(tables, name)
+            sizes = {"default_sizes": {"image": image}} if image else {}
+            with gzip.open(cache / f"{name.replace('/', '~')}.pkl.gz", "wb", compresslevel=1) as packed:
+                pickle.dump(replace(graph, metadata=sizes), packed)
+
+
 def write(cache: Path) -> str:
     """The package's files from what was traced, and the names that the atlas maps to."""
     families = defaultdict(dict)
@@ -169,7 +182,7 @@ def _family(name: str) -> str:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("trace", "write", "list"))
+    parser.add_argument("what", choices=("trace", "unpack", "write", "list"))
     parser.add_argument("cache", nargs="?", type=Path)
     parser.add_argument("--only", default="", help="names that have one of these in them")
     parser.add_argument("--exact", default="", help="these names")
@@ -178,6 +191,8 @@ def main(arguments: list[str]) -> None:
         from nets import registry  # noqa: PLC0415 - writing needs no packages
 
         print("\n".join(registry.nets()))
+    elif chosen.what == "unpack":
+        unpack(chosen.cache)
     elif chosen.what == "write":
         print(write(chosen.cache))
     else:

@@ -64,7 +64,7 @@ class Opening:
         total, rest = 1, size
         while rest % BATCH == 0:
             total, rest = total * Symbol("batch"), rest // BATCH
-        if self.cells is None:
+        if self.cells is None or rest < CELLS - _CUT:
             return total * rest
         more = next((more for more in _NEAR if (rest - more) % CELLS == 0), 0)
         rest -= more

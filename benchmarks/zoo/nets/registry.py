@@ -11,6 +11,7 @@ from nets import (
     restoration,
     segmentation,
     speech,
+    streets,
     yolo,
     yolo_others,
 )
@@ -41,6 +42,6 @@ def nets():
         )  # fmt: skip
     for name, (make, side, published) in yolo_others.nets().items():
         found[name] = Net(make=make, inputs=image(side), step=32, published=published)
-    for module in (packaged, restoration, segmentation, blaze, speech, language, mlperf, diffusion, assorted):
+    for module in (packaged, restoration, segmentation, streets, blaze, speech, language, mlperf, diffusion, assorted):
         found |= module.nets()
     return found

@@ -1,9 +1,16 @@
 """Names as others spell them → the one that `predict` is asked for."""
 
+import tomllib
+
 import pytest
 
-from inferometer.atlas.names import match_model, normal_form, same_models, untuned
+from inferometer.atlas.names import DATA, match_model, normal_form, same_models, timm_names, untuned
 from inferometer.atlas.sources.timm import current_name
+from inferometer.readers.nets.shipped import net_named
+from inferometer.readers.zoo.shipped import is_shipped, networks
+
+# What torch.export does not take, or what was not traced yet
+NO_GRAPH = {"mask2former-swin-tiny", "mobilebert-uncased", "gemma-3n-e2b", "gemma-3n-e4b", "yolo26n-cls", "yolo26n-obb"}
 
 
 @pytest.mark.parametrize(
@@ -69,6 +76,11 @@ def test_a_name_may_mean_something_in_one_list_only():
         ("hailo", "clip_vit_b_16_text_encoder", "clip-vit-b-16/text_encoder"),
         ("rknn", "yolov8m-seg", "yolov8m-seg"),
         ("rknn", "yolov7", "yolov7"),
+        ("openvino", "resnet-50-pytorch", "timm:resnet50"),
+        ("openvino", "yolo-v4-tf", "yolov4"),
+        ("hailo", "yolov8m_pose", "yolov8m-pose"),
+        ("qai-hub", "ffnet_78s", "ffnet-78s"),
+        ("qai-hub", "wideresnet50", "timm:wide_resnet50_2"),
         ("ultralytics", "YOLO11l", "yolo11l"),
         ("mlperf", "retinanet", "retinanet-resnext50"),
         ("openvino-llm", "glm-4-9b-chat-hf", "glm-4-9b"),
@@ -117,7 +129,32 @@ def test_a_catalog_row_and_timms_model_of_the_same_architecture_are_one():
     ("old", "new"),
     [("gluon_resnet50_v1d", "resnet50d"), ("tv_resnet34", "resnet34"), ("mnasnet_a1", "semnasnet_100"),
      ("jx_nest_base", "nest_base_jx"), ("mobilevitv2_150_384_in22ft1k", "mobilevitv2_150"),
+     ("tf_efficientnet_b4_ns", "tf_efficientnet_b4"), ("xcit_tiny_12_p8_384_dist", "xcit_tiny_12_p8_384"),
+     ("resnetv2_50x1_bitm_in21k", "resnetv2_50x1_bit"), ("vit_base_patch16_224_miil_in21k", "vit_base_patch16_224"),
+     ("vit_large_patch14_224_clip_laion2b", "vit_large_patch14_clip_224"), ("tresnet_m_448", "tresnet_m"),
      ("resnet50.a1_in1k", "resnet50"), ("a_model_of_tomorrow", "a_model_of_tomorrow")],
 )  # fmt: skip
 def test_timms_older_names_are_todays(old, new):
     assert current_name(old) == new
+
+
+def _targets(table):
+    for value in table.values():
+        yield from _targets(value) if isinstance(value, dict) else (value,)
+
+
+def test_what_an_alias_means_has_a_graph():
+    aliases = tomllib.loads((DATA / "aliases.toml").read_text(encoding="utf-8"))["models"]
+    assert {target for target in _targets(aliases) if not _has_graph(target)} <= NO_GRAPH
+
+
+def _has_graph(target):
+    if ":" in target:
+        return is_shipped(target)
+    return match_model(target) is not None or net_named(f"{target}/encoder") is not None
+
+
+def test_timms_networks_have_graphs_where_timm_is_not_installed():
+    no_networks = {"pretrained_cfg_for_features"}
+    named = {name for name in timm_names() if not name.startswith(("_", "test_", "naflexvit"))} - no_networks
+    assert len(named - set(networks("timm"))) <= 0.1 * len(named)

@@ -6,17 +6,19 @@ numbers in ncnn, so a quantised net runs on the CPU whatever adapter is asked fo
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from inferometer.atlas.csv_lines import CsvLine
 from inferometer.atlas.form import Form, published, settings
 from inferometer.atlas.measurement import PublishedMeasurement
 from inferometer.atlas.names import ncnn_inputs
 
-_HALF = re.compile(r"(?i)cortex[- ]?(?:a(?:55|65|7[5-8]|78|51\d|52\d|71\d|72\d)|x\d)|apple m\d|macbook.*\bm\d|neoverse"
-                   r"|kryo ?[3-9]\d\d|kyro ?[3-9]\d\d|snapdragon (?:8[4-9]\d|8 |7[1-9]\d)|orion|oryon|carmel|dimensity"
-                   r"|kunpeng 920|azure.*d\d+ps|graviton [2-9]|ampere")  # fmt: skip
+_HALF = re.compile(r"(?i)\ba(?:55|65|7[5-8]|78|51\d|52\d|71\d|72\d)(?:ae|c)?\b|cortex[- ]?x\d|bcm2712|apple m\d"
+                   r"|macbook.*\bm\d|neoverse|kryo ?[3-9]\d\d|kyro ?[3-9]\d\d|snapdragon (?:8[4-9]\d|8 |7[1-9]\d)"
+                   r"|orion|oryon|carmel|dimensity|kunpeng 920|azure.*d\d+ps|graviton [2-9]|ampere")  # fmt: skip
 _DEFAULT_SIDE = 224
+_ADDED = "vision_transformer"  # in the spring of 2022: a whole list without it is of an older release
+_WHOLE = 12  # nets, of the two or three dozen that a list has
 
 
 def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
@@ -52,6 +54,11 @@ def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
         high=line.value("max_ms"),
         spread="range",
     )
+
+
+def is_older(nets: Collection[str]) -> bool | None:
+    """Whether the nets that one device's list has are those of a release before 2022; None where they do not tell."""
+    return False if _ADDED in nets else True if len(nets) >= _WHOLE else None
 
 
 FORM = Form(

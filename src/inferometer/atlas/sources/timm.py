@@ -67,21 +67,29 @@ def _dotted(text: str | None, prefix: str) -> str | None:
     return f"{digits[0]}.{digits[1:]}" if digits[0] == "1" else ".".join(digits)
 
 
+_ORIGIN = re.compile(r"^(?:tv|ig|ssl|swsl|gluon|ens_adv|adv|jx)_")
+_TAUGHT = re.compile(
+    r"_(?:in2[12]ft1k|in2[12]k|22k|22kft1k|in1k|miil|iabn|dist|distilled|dino|sam|ap|ns|teacher|clip_laion2b)(?=_|$)"
+)
+_RENAMED = {
+    "mnasnet_a1": "semnasnet_100", "mnasnet_b1": "mnasnet_100", "seresnext26tn_32x4d": "seresnext26t_32x4d",
+    "efficientnet_b2a": "efficientnet_b2", "efficientnet_b3a": "efficientnet_b3", "tf_inception_v3": "inception_v3",
+    "xception": "legacy_xception", "regnetz_040h": "regnetz_040_h", "vit_base_resnet50_224": "vit_base_r50_s16_224",
+    "vit_base_resnet50_384": "vit_base_r50_s16_384",
+}  # fmt: skip
+
+
 def current_name(name: str) -> str:
     """What timm calls an architecture today: earlier releases put the origin of the weights into the name."""
     bare = name.partition(".")[0]
     known = timm_names()
     if bare in known:
         return bare
-    plain = re.sub(r"^(?:tv|ig|ssl|swsl|gluon|ens_adv|jx)_", "", bare)
-    plain = re.sub(r"_(?:in22ft1k|in22k|in1k|miil|iabn)$", "", plain).replace("_distilled", "")
-    plain = re.sub(r"_v1b$", "", plain)
-    plain = re.sub(r"_v1([cdse])$", r"\1", plain)
-    plain = {
-        "mnasnet_a1": "semnasnet_100", "mnasnet_b1": "mnasnet_100", "seresnext26tn_32x4d": "seresnext26t_32x4d",
-        "efficientnet_b2a": "efficientnet_b2", "efficientnet_b3a": "efficientnet_b3",
-    }.get(plain, plain)  # fmt: skip
-    guesses = (f"{plain}_jx" if bare.startswith("jx_") else plain, plain, re.sub(r"_384$", "", plain))
+    plain = re.sub(r"_bitm(?=_|$)", "_bit", _TAUGHT.sub("", _ORIGIN.sub("", bare)))
+    plain = re.sub(r"_v1([cdse])$", r"\1", re.sub(r"_v1b$", "", plain))
+    plain = _RENAMED.get(plain, plain)
+    sized = re.sub(r"^(vit_.*)_(\d+)$", r"\1_clip_\2", plain) if "_clip_" in bare else plain
+    guesses = (f"{plain}_jx" if bare.startswith("jx_") else sized, sized, plain, re.sub(r"_\d{3}$", "", plain))
     return next((guess for guess in guesses if guess in known), bare)
 
 

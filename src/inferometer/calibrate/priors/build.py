@@ -17,7 +17,15 @@ from inferometer.calibrate.priors.leaving import (
     left_out,
     model_folds,
 )
-from inferometer.cost.price.deviations import FILE, FITTED, PARAMETERS, Deviations, LevelRow
+from inferometer.cost.price.deviations import (
+    FILE,
+    FITTED,
+    PARAMETERS,
+    UNMEASURED,
+    Deviations,
+    LevelRow,
+    known_by,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -145,7 +153,7 @@ def _ways(validation: Validation, *, tokens: bool) -> list[tuple[str, LeftOut, b
     return [
         ("unseen:known", validation.devices, True),
         ("seen:known", validation.few, True),
-        ("seen:new", validation.models, False),
+        *((f"seen:{known}", validation.models, False) for known in UNMEASURED),
     ]
 
 
@@ -153,12 +161,14 @@ def spreads(cases: Sequence[Case], validation: Validation) -> dict[str, float]:
     """Half-widths that hold eight in ten left-out residuals, by unit, engine and quantity.
 
     A device that was not seen answers as those left out did; a seen one as those of which a few models were kept, and
-    for a new model as models left out on known devices did. Few devices or models say little of the next one: their
-    half-width is mixed with that of the wider group.
+    for a new model as models left out on known devices did that were as like to a kept one. Few devices or models say
+    little of the next one: their half-width is mixed with that of the wider group.
     """
     halves: dict[str, float] = {}
     for what, kept, known in _ways(validation, tokens=any(case.tokens for case in cases)):
         chosen = ~np.isnan(kept.residuals) if known is None else (kept.known == known) & ~np.isnan(kept.residuals)
+        if known is False:
+            chosen &= np.array([known_by(likeness) == what.partition(":")[2] for likeness in kept.likeness.tolist()])
         told: dict[str, dict[str, list[float]]] = {}
         for row in np.flatnonzero(chosen).tolist():
             case = cases[row]

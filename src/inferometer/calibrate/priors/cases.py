@@ -18,6 +18,8 @@ import numpy as np
 from inferometer.asking.ask import model_graph
 from inferometer.atlas.devices import device_meant
 from inferometer.atlas.names import same_models
+from inferometer.atlas.shipped import load, shipped_datasets
+from inferometer.atlas.sources.ncnn import is_older
 from inferometer.calibrate.priors.stack import Case
 from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import known_engine
@@ -39,7 +41,7 @@ from inferometer.errors import InferometerError
 from inferometer.readers.zoo.read import read_network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from inferometer.atlas.measurement import PublishedMeasurement
     from inferometer.core.device import Device
@@ -76,21 +78,27 @@ class _Asked:
     engine: str
     precision: Precision
 
+    @property
+    def network(self) -> tuple[str, int, int]:
+        return self.model, self.image or 0, self.prompt or 0
+
 
 def cases_of(rows: Iterable[PublishedMeasurement]) -> Reading:
     """Forward passes of whole models on one device. What cannot be asked is counted by its reason."""
     left: Counter[str] = Counter()
     groups: dict[_Asked, list[PublishedMeasurement]] = {}
-    for row in rows:
+    taken = list(rows)
+    older = _older_lists(taken)
+    for row in taken:
         reason = _not_asked(row)
         if reason is not None:
             left[reason] += 1
             continue
         groups.setdefault(_asked(row), []).append(row)
     cases: list[Case] = []
-    for asked, members in groups.items():
+    for asked, members in sorted(groups.items(), key=lambda group: group[0].network):  # what is counted once is kept
         try:
-            cases += _counted(asked, members, left)
+            cases += _counted(asked, members, left, older)
         except (InferometerError, OverflowError, ValueError) as error:
             left[f"{asked.model}: {error}".partition("\n")[0]] += len(members)
     return Reading(cases=tuple(cases), left=left)
@@ -175,7 +183,32 @@ def has_parameters(row: PublishedMeasurement, counted: int) -> bool:
     return abs(counted - row.parameters) <= max(share * row.parameters, _LAST_DIGIT)
 
 
-def _counted(asked: _Asked, members: Sequence[PublishedMeasurement], left: Counter[str]) -> Iterable[Case]:
+def _older_lists(rows: Iterable[PublishedMeasurement]) -> frozenset[str]:
+    """The devices whose list of ncnn's benchmark is of an older release: its own nets say so, else the shipped ones."""
+    nets: dict[str, set[str]] = {}
+    for row in rows:
+        if row.dataset == "ncnn":
+            nets.setdefault(row.device_published, set()).add(row.model_published)
+    if not nets:
+        return frozenset()
+    for name, more in _shipped_lists().items():
+        if name in nets:
+            nets[name] |= more
+    return frozenset(name for name, known in nets.items() if is_older(known))
+
+
+@cache
+def _shipped_lists() -> Mapping[str, frozenset[str]]:
+    """By device, the nets that the shipped table of ncnn's benchmark has."""
+    nets: dict[str, set[str]] = {}
+    for row in load(("ncnn",)).rows() if "ncnn" in shipped_datasets() else ():
+        nets.setdefault(row.device_published, set()).add(row.model_published)
+    return {name: frozenset(known) for name, known in nets.items()}
+
+
+def _counted(
+    asked: _Asked, members: Sequence[PublishedMeasurement], left: Counter[str], older: frozenset[str]
+) -> Iterable[Case]:
     graph = graph_of(asked.model, asked.image)
     if is_generative(graph):
         raise ValueError("it makes tokens; a forward pass is no phase of it")
@@ -193,12 +226,12 @@ def _counted(asked: _Asked, members: Sequence[PublishedMeasurement], left: Count
     sizes = {"batch": distinct, "query": workload.prompt or 1, "context": 0, "logits": 1}
     quantities = prepared.quantities(sizes)
     features = features_of(prepared, asked.precision.activations or "f32")
-    counted = _Ops(prepared, effect_key(graph, asked.image), features)
+    counted = _Ops(prepared, effect_key(graph, asked.image), features, older)
     plans: dict[Any, tuple[Any, Any, Any]] = {}
     for row, at in zip(rows, place.tolist(), strict=True):
         device = device_as_run(row)
         if (prices := plans.get(id(device))) is None:
-            plan = plan_of(prepared, device, weights_bytes=0.0)
+            plan = plan_of(prepared, device, weights_bytes=0.0, ideal=True)
             compute, memory = plan.ideals(quantities)
             prices = plans[id(device)] = (device, compute, memory)
         yield counted.case(row, asked, device, (_column(prices[1], at), _column(prices[2], at)))
@@ -216,7 +249,7 @@ def _column(values: Any, at: int) -> Any:
 class _Ops:
     """The ops of a graph that cost anything, in the form that cases have them."""
 
-    def __init__(self, prepared: Prepared, model: str, features: tuple[int, ...]) -> None:
+    def __init__(self, prepared: Prepared, model: str, features: tuple[int, ...], older: frozenset[str]) -> None:
         rows, repeats = prepared.rows, prepared.counts(once=False)
         names = [fitted_class(row.op, "forward") for row in rows]
         self.kept = np.array([name is not None and repeats[at] > 0 for at, name in enumerate(names)])
@@ -226,12 +259,13 @@ class _Ops:
         self.hosted = prepared.effects.on("gpu").host_s is not None
         self.model = model
         self.features = features
+        self.older = older
 
     def case(self, row: PublishedMeasurement, asked: _Asked, device: Device, ideals: tuple[Any, Any]) -> Case:
         return Case(
             dataset=row.dataset,
             model=self.model,
-            standing=standing_of(device, asked.engine, asked.precision, variants_of(row)),
+            standing=standing_of(device, asked.engine, asked.precision, variants_of(row, self.older)),
             seconds=row.seconds,
             compute=ideals[0][self.kept],
             memory=ideals[1][self.kept],
@@ -244,12 +278,16 @@ class _Ops:
         )
 
 
-def variants_of(row: PublishedMeasurement) -> tuple[str, ...]:
+def variants_of(row: PublishedMeasurement, older: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """What a published row says of how it ran, beyond what a question can: only where it is not the usual."""
     stated = {f"{name}={row.settings[name]}" for name in _VARIANTS if name in row.settings} - _USUAL
     threads = row.settings.get("threads")
     if threads is not None and row.unit == "cpu":
         stated.add(threads_variant(int(threads)))
+    if row.dataset == "ncnn" and row.device_published in older:
+        stated.add("release=older")
+    if row.unit is not None and "+" in row.unit:
+        stated.add(f"units={row.unit}")
     if row.quantity == "stream":
         stated.add("stream" if (row.batch or 1) == 1 else "stream of batches")
     return tuple(sorted(stated))
@@ -272,7 +310,8 @@ def _words_of(row: PublishedMeasurement) -> tuple[str, str | None]:
 
 @cache
 def _described(spelling: str, unit: str | None) -> Device | None:
-    meant = device_meant(spelling, unit) if unit in UNITS else None
+    together = unit is not None and "+" in unit  # CPU and GPU at work on one input
+    meant = device_meant(spelling, unit) if together or unit in UNITS else None
     return None if isinstance(meant, str) else meant
 
 

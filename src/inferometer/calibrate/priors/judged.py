@@ -18,6 +18,7 @@ from inferometer.core.frozen import frozen
 from inferometer.cost.price.deviations import (
     PARAMETERS,
     UNKNOWN_SPREAD,
+    known_by,
     known_unit,
     model_effect,
     spread_of,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from inferometer.atlas.measurement import PublishedMeasurement
     from inferometer.calibrate.priors.build import Validation
+    from inferometer.calibrate.priors.leaving import LeftOut
     from inferometer.calibrate.priors.stack import Case
     from inferometer.cost.price.deviations import ModelEffect, Standing
 
@@ -156,13 +158,13 @@ def _answers(cases: Sequence[Case], effects: Sequence[Any], seen: Any) -> tuple[
     logs, _ = log_times(stack, np.zeros_like(base), slopes=False)
     logs = logs + np.log([effect.times for effect in effects])
     halves = [
-        _half(case, seen=bool(known), known=effect.devices > 0)
+        _half(case, seen=bool(known), known=effect.known)
         for case, known, effect in zip(cases, seen, effects, strict=True)
     ]
     return stack.logs - logs, np.array(halves)
 
 
-def _half(case: Case, *, seen: bool, known: bool) -> float:
+def _half(case: Case, *, seen: bool, known: str) -> float:
     return spread_of(known_unit(case.standing, tokens=case.tokens), case.quantity, seen=seen, known=known)
 
 
@@ -186,9 +188,8 @@ def _from_few(cases: Sequence[Case], wanted: Any, effects: Sequence[Any], count:
         for place, error in zip(places, errors.tolist(), strict=True):
             if out[place]:
                 case = cases[place]
-                named = effects[place].devices > 0
                 residuals[place] = error
-                halves[place] = _half(case, seen=True, known=named)
+                halves[place] = _half(case, seen=True, known=effects[place].known)
     return residuals, halves
 
 
@@ -261,27 +262,38 @@ def judge_validation(cases: Sequence[Case], validation: Validation) -> list[Judg
     """What was left out of the fit, in three ways; an interval's width comes from the other half of the models."""
     judged: list[JudgedRow] = []
     for way, kept in ((DEVICE_OUT, validation.devices), (MODEL_OUT, validation.models), (FEW, validation.few)):
-        halves = _crossed(cases, kept.residuals)
+        halves = _crossed(cases, kept)
         judged += _judged(cases, kept.residuals, halves, [way] * len(cases))
     return summaries(judged)
 
 
-def _crossed(cases: Sequence[Case], residuals: Any) -> Any:
+def _crossed(cases: Sequence[Case], kept: LeftOut) -> Any:
     """The half-width that holds eight in ten residuals of the other half of a group's models.
 
-    The group is the nearest that has enough of them on the other side, as an answer's interval is.
+    The group is the nearest that has enough of them on the other side, as an answer's interval is: first of models that
+    are known as well.
     """
     names = sorted({case.model for case in cases})
     side = {name: place % 2 for place, name in enumerate(names)}
+    known = [
+        "known" if seen else known_by(likeness)
+        for seen, likeness in zip(kept.known.tolist(), kept.likeness.tolist(), strict=True)
+    ]
+    ways = [_group_names(case, how) for case, how in zip(cases, known, strict=True)]
     told: dict[tuple[str, int], list[float]] = {}
-    for case, residual in zip(cases, residuals.tolist(), strict=True):
+    for case, names, residual in zip(cases, ways, kept.residuals.tolist(), strict=True):
         if not np.isnan(residual):
-            for name in case.standing.spread_names(case.quantity):
+            for name in names:
                 told.setdefault((name, side[case.model]), []).append(abs(residual))
     halves = {key: float(np.quantile(values, 0.8)) for key, values in told.items() if len(values) >= ENOUGH}
-    return np.array([_other_half(case, halves, 1 - side[case.model]) for case in cases])
+    return np.array([_other_half(names, halves, 1 - side[case.model]) for case, names in zip(cases, ways, strict=True)])
 
 
-def _other_half(case: Case, halves: Mapping[tuple[str, int], float], side: int) -> float:
-    names = case.standing.spread_names(case.quantity)
+def _other_half(names: Iterable[str], halves: Mapping[tuple[str, int], float], side: int) -> float:
     return next((halves[name, side] for name in names if (name, side) in halves), UNKNOWN_SPREAD)
+
+
+def _group_names(case: Case, known: str) -> tuple[str, ...]:
+    """The nearest first: with models that are known in the same way, then with all."""
+    names = case.standing.spread_names(case.quantity)
+    return (*(f"{name}:{known}" for name in names[:1]), *names)

@@ -6,10 +6,14 @@ effect comes from rows that were not left out, so nothing of a left-out row is i
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from inferometer.cost.price.likeness import alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,16 +27,21 @@ _TEN = 10
 
 @dataclass(slots=True)
 class LeftOut:
-    """Of each case: log(published / predicted), NaN where it was not left out; and whether its model was known."""
+    """Of each case: log(published / predicted), NaN where it was not left out; and how its model was known.
+
+    `known` is whether it was measured with this engine elsewhere, `likeness` that of the nearest model which was.
+    """
 
     residuals: Any
     known: Any
+    likeness: Any
 
 
 def left_out(fit: Hierarchy, folds: Iterable[Any], *, judged: Iterable[Any] | None = None, rounds: int = 1) -> LeftOut:
     """`folds` are masks of rows left out together; `judged` of those then looked at, all of them by default."""
     cases = fit.cases
     residuals, known = np.full(len(cases), np.nan), np.zeros(len(cases), dtype=bool)
+    likeness = np.zeros(len(cases))
     masks = list(folds)
     for mask, looked in zip(masks, masks if judged is None else judged, strict=True):
         other = fit.without(mask, rounds=rounds)
@@ -41,7 +50,23 @@ def left_out(fit: Hierarchy, folds: Iterable[Any], *, judged: Iterable[Any] | No
         for row in np.flatnonzero(looked).tolist():
             known[row] = (cases[row].model, cases[row].runs_on) in told
             residuals[row] = errors[row]
-    return LeftOut(residuals=residuals, known=known)
+        likeness[looked] = _likeness(cases, mask)[looked]
+    return LeftOut(residuals=residuals, known=known, likeness=likeness)
+
+
+def _likeness(cases: Sequence[Case], mask: Any) -> Any:
+    """How like each case's model is to the nearest that was kept with its engine; 0 where no features are known."""
+    features = {case.model: case.features for case in cases if case.features is not None}
+    kept: dict[str, set[str]] = {}
+    for case, out in zip(cases, mask.tolist(), strict=True):
+        if not out and case.model in features:
+            kept.setdefault(case.runs_on, set()).add(case.model)
+    nearest: dict[tuple[str, str], float] = {}
+    for where, models in kept.items():
+        asked = sorted({case.model for case in cases if case.runs_on == where and case.model in features})
+        most = alike([features[model] for model in asked], [features[model] for model in sorted(models)]).max(axis=1)
+        nearest |= {(model, where): float(value) for model, value in zip(asked, most, strict=True)}
+    return np.array([nearest.get((case.model, case.runs_on), 0.0) for case in cases])
 
 
 def device_folds(cases: Sequence[Case], folds: int, seed: int = 0) -> list[Any]:
@@ -50,8 +75,13 @@ def device_folds(cases: Sequence[Case], folds: int, seed: int = 0) -> list[Any]:
     np.random.default_rng(seed).shuffle(order)
     order.sort(key=lambda name: name[:2])
     fold: dict[str, int] = {}
-    for _, _, device in order:
-        fold.setdefault(device, len(fold) % folds)
+    for _, table in groupby(order, key=lambda name: name[:2]):
+        devices = [device for *_, device in table]
+        used = Counter(fold[device] for device in devices if device in fold)  # of another table, with its fold
+        for device in devices:
+            if device not in fold:
+                fold[device] = min(range(folds), key=lambda number: (used[number], (number - len(fold)) % folds))
+                used[fold[device]] += 1
     of_rows = np.array([fold[case.standing.device] for case in cases])
     return [of_rows == number for number in range(min(folds, len(fold)))]
 

@@ -13,6 +13,7 @@ _PLUS = re.compile(r"(?<=[0-9a-z])\+(?![0-9a-z])")  # 8480+, MAX+ 395, but not C
 _WORD = re.compile(r"[0-9a-z]+")
 _CLOCK = re.compile(r"\d+(?:\.\d+)?\s*[gm]hz")
 _GPU_CORES = re.compile(r"\b\d+[- ]core gpu\b")
+_TENSOR_CORES = re.compile(r"\btensor[- ]cores?\b")  # NVIDIA's, and no Tensor of Google's
 _SIZE = re.compile(r"\d+g(?:b|ib)?")
 _COUNT = (
     re.compile(r"^(\d+)\s*[x×]\s+"),  # 8x H100
@@ -36,7 +37,7 @@ def plain(name: str) -> str:
 def words_of(name: str) -> tuple[str, ...]:
     """The words that tell devices apart: `Intel® Core™ i7-1185G7 CPU-only` is i7 and 1185g7."""
     text = plain(name)
-    for pattern in (*_COUNT, _CLOCK, _GPU_CORES):
+    for pattern in (*_COUNT, _CLOCK, _GPU_CORES, _TENSOR_CORES):
         text = pattern.sub(" ", text)
     return tuple(word for word in _split(text) if word not in name_table().noise)
 

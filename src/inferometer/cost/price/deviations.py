@@ -49,6 +49,9 @@ EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many read
 UNKNOWN_SPREAD = log(3.0)  # where nothing was left out to see
 ALIKE = {"tpu": "npu"}  # kinds of units that a fit of another stands in for
 WORTH_SAYING = 0.02
+# How a model is known that nobody measured, by its likeness to the nearest that was: see design/0009-priors.md.
+_NEAR, _LIKE = 0.95, 0.8
+UNMEASURED = ("near", "like", "new")
 _GENERATING = frozenset({"prefill", "decode"})
 _INSTRUCTION_SETS = {
     "x86": re.compile(r"zen|lake|cove|mont|rapids|haswell|broadwell|knights"),
@@ -158,10 +161,11 @@ class Deviations:
     """The file: where sums begin, each level's deviations, how far levels of a kind spread, and what else was learned.
 
     `spreads` are half-widths of eight in ten left-out residuals, as logarithms, by `UNIT:ENGINE:QUANTITY:SEEN:KNOWN`
-    (whether the device was seen, and the model is known from others), where tokens are after a device or a vendor with
-    enough of them; the nearest name that is there counts. What models take over what their work says is `usual` by
-    unit and engine (and phase, of tokens), and the sum of `pulls` towards models that were measured, by unit, engine
-    and formats (or phase): by model the pull, and the number of devices that say so. `features` say which are alike.
+    (whether the device was seen, and the model is known from others: itself, or as `near` or `like` one that is; `new`
+    is like none), where tokens are after a device or a vendor with enough of them; the nearest name that is there
+    counts. What models take over what their work says is `usual` by unit and engine (and phase, of tokens), and the sum
+    of `pulls` towards models that were measured, by unit, engine and formats (or phase): by model the pull, and the
+    number of devices that say so. `features` say which are alike.
     """
 
     made: str
@@ -192,8 +196,8 @@ class FittedPrior:
     """The sums for one standing: by class the shares of arithmetic and memory and the seconds of a kernel.
 
     `spread` is the standard deviation of the logarithm of the time of a model that others measured elsewhere, and
-    `spread_new` of one that nobody did; `rows` is how many published steps of this very
-    device with this engine and these formats are in it.
+    `unmeasured` that of one that nobody did, by how like it is to those (`UNMEASURED`); `rows` is how many published
+    steps of this very device with this engine and these formats are in it.
     """
 
     classes: Mapping[str, tuple[float, float, float]]
@@ -201,7 +205,7 @@ class FittedPrior:
     host_s: float
     unpack: float  # rows
     spread: float
-    spread_new: float
+    unmeasured: Mapping[str, float]
     rows: int
     source: str
 
@@ -225,8 +229,10 @@ def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
         standing,
         sums_of(standing, tokens=tokens),
         tokens=tokens,
-        spread=spread_of(standing, quantity, seen=seen, known=True) / EIGHT_IN_TEN,
-        spread_new=spread_of(standing, quantity, seen=seen, known=False) / EIGHT_IN_TEN,
+        spread=spread_of(standing, quantity, seen=seen, known="known") / EIGHT_IN_TEN,
+        unmeasured={
+            known: spread_of(standing, quantity, seen=seen, known=known) / EIGHT_IN_TEN for known in UNMEASURED
+        },
         rows=0 if own is None else own.rows,
         source=_source(standing, own, known.levels),
     )
@@ -277,7 +283,8 @@ def prior_from(
     source = f"fitted from {rows} published steps of {standing.device} with {standing.engine}"
     tokens = phase in _GENERATING
     known = known_unit(standing, tokens=tokens)
-    return _prior_of(known, sums, tokens=tokens, spread=spread, spread_new=spread, rows=rows, source=source)
+    unmeasured = dict.fromkeys(UNMEASURED, spread)
+    return _prior_of(known, sums, tokens=tokens, spread=spread, unmeasured=unmeasured, rows=rows, source=source)
 
 
 def known_unit(standing: Standing, *, tokens: bool = False) -> Standing:
@@ -293,7 +300,7 @@ def _prior_of(  # noqa: PLR0913 - what a prior is made of
     *,
     tokens: bool,
     spread: float,
-    spread_new: float,
+    unmeasured: Mapping[str, float],
     rows: int,
     source: str,
 ) -> FittedPrior:
@@ -304,7 +311,7 @@ def _prior_of(  # noqa: PLR0913 - what a prior is made of
         host_s=exp(sums["host"]),
         unpack=exp(sums["unpack"]) if tokens else 0.0,
         spread=spread,
-        spread_new=spread_new,
+        unmeasured=unmeasured,
         rows=rows,
         source=source,
     )
@@ -320,16 +327,23 @@ def share_of(log_odds: float) -> float:
     return 1 / (1 + exp(-max(-ODDS, min(ODDS, log_odds))))
 
 
-def spread_of(standing: Standing, quantity: str, *, seen: bool, known: bool) -> float:
-    """Half the width of the interval of eight in ten, as a logarithm, by whether device and model were seen."""
-    what = f"{'seen' if seen else 'unseen'}:{'known' if known else 'new'}"
+def spread_of(standing: Standing, quantity: str, *, seen: bool, known: str) -> float:
+    """Half the width of the interval of eight in ten, as a logarithm, by whether device and model were seen.
+
+    `known` is `known`, or how like a model that nobody measured is to those that were.
+    """
+    what = f"{'seen' if seen else 'unseen'}:{known}"
     spreads = known_deviations(tokens=quantity in _GENERATING).spreads
     names = (f"{name}:{what}" for name in standing.spread_names(quantity))
     told = next((spreads[name] for name in names if name in spreads), None)
-    if told is None and not seen and not known:  # the two doubts are of different things, and add as such
-        parts = (spread_of(standing, quantity, seen=one, known=not one) for one in (True, False))
+    if told is not None:
+        return told
+    if known in UNMEASURED[:-1] and not any(name.endswith(f":seen:{known}") for name in spreads):
+        return spread_of(standing, quantity, seen=seen, known=UNMEASURED[-1])
+    if not seen and known != "known":  # the two doubts are of different things, and add as such
+        parts = (spread_of(standing, quantity, seen=one, known=known if one else "known") for one in (True, False))
         return sqrt(sum(part**2 for part in parts))
-    return UNKNOWN_SPREAD if told is None else told
+    return UNKNOWN_SPREAD
 
 
 def _source(standing: Standing, own: LevelRow | None, known: Mapping[str, LevelRow]) -> str:
@@ -348,10 +362,17 @@ class ModelEffect:
     """What a model takes over what its work says, as others measured it with this engine on this kind of unit.
 
     `devices` is how many say so of this very model; 0 where only models like it, or the engine's usual ones, do.
+    `likeness` is that of the nearest model that was measured with the engine, from 0 to 1.
     """
 
     times: float = 1.0
     devices: int = 0
+    likeness: float = 0.0
+
+    @property
+    def known(self) -> str:
+        """How the model is known, in the words of `spread_of`."""
+        return "known" if self.devices else known_by(self.likeness)
 
     def note(self, what: str = "run") -> str | None:
         if abs(self.times - 1) < WORTH_SAYING:
@@ -364,6 +385,11 @@ class ModelEffect:
 
 
 NO_EFFECT = ModelEffect()
+
+
+def known_by(likeness: float) -> str:
+    """How a model is known that nobody measured."""
+    return UNMEASURED[0] if likeness >= _NEAR else UNMEASURED[1] if likeness >= _LIKE else UNMEASURED[2]
 
 
 def model_effect(
@@ -384,7 +410,11 @@ def model_effect(
     if standing.unit not in known.base:
         return NO_EFFECT
     own = known.features.get(model) or (None if features is None else features())
-    return ModelEffect(times=exp(_expected(model, own, engine, formats)), devices=max(seen, default=0))
+    return ModelEffect(
+        times=exp(_expected(model, own, engine, formats)),
+        devices=max(seen, default=0),
+        likeness=1.0 if seen else _likeness(own, engine),
+    )
 
 
 def _pulls_with(engine: str) -> Iterator[Mapping[str, tuple[float, int]]]:
@@ -399,6 +429,18 @@ def _expected(model: str, features: tuple[int, ...] | None, engine: str, formats
     known, unit = known_deviations(), engine.partition(":")[0]
     pulls = {where: models for where, models in known.pulls.items() if where.startswith(f"{unit}:")}
     return known.usual.get(engine, 0.0) + expected_effect(model, features, (engine, formats), pulls, known.features)
+
+
+@lru_cache(maxsize=4096)
+def _likeness(features: tuple[int, ...] | None, engine: str) -> float:
+    """How like a model is to the nearest that was measured with an engine."""
+    from inferometer.cost.price.likeness import alike  # noqa: PLC0415 - it needs the classes of this module
+
+    measured = {name for models in _pulls_with(engine) for name in models}
+    if features is None or not measured:
+        return 0.0
+    known = known_deviations().features
+    return float(alike([features], [known[name] for name in sorted(measured)]).max())
 
 
 def effect_key(graph: Graph, image: int | None) -> str:

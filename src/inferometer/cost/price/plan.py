@@ -149,9 +149,10 @@ class Plan:
 
     def doubt(self, rates: Rates, phase: str) -> Any:
         """How much more doubt there is of a fitted row where nobody has measured the model."""
-        if rates.prior is None or self.effects.get(phase, NO_EFFECT).devices or not rates.prior.spread:
+        known = self.effects.get(phase, NO_EFFECT).known
+        if rates.prior is None or known == "known" or not rates.prior.spread:
             return 1.0
-        return np.where(rates.fitted > 0, rates.prior.spread_new / rates.prior.spread, 1.0)
+        return np.where(rates.fitted > 0, rates.prior.unmeasured[known] / rates.prior.spread, 1.0)
 
     def _fitted(self, rates: Rates, host: float, step: float, effect: ModelEffect) -> tuple[float, float]:
         """The seconds of a launch and of a step: the fit's, unless this device's were measured."""
@@ -269,15 +270,19 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     model: str | None = None,
     variants: tuple[str, ...] = (),
     host_speed: float = 1.0,
+    ideal: bool = False,
 ) -> Plan:
-    """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads."""
+    """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads.
+
+    `ideal` is for those who ask for ideal times alone: what was learned of models is then not looked up.
+    """
     if not 0 <= overlap <= 1:
         raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
     levels = levels_of(device)
     inverse, arithmetic, notes = _inverse_peaks(prepared, device)
     notes = (*notes, *_stated_shares(device))
     effects: dict[str, ModelEffect] = {}
-    if calibration is None or calibration.parameters:
+    if not ideal and (calibration is None or calibration.parameters):
         standing = standing_in(prepared, device, variants)
         phases = ("prefill", "decode") if is_generative(prepared.graph) else ("forward",)
         features = cache(partial(features_of, prepared, standing.activations))

@@ -1,14 +1,16 @@
 """Make the shipped graphs: `python -m inferometer.readers.zoo.build FOLDER [--part K/N]`, then with `--write`.
 
 The first traces every network of the installed packages into FOLDER, one file a network and size, and goes on where
-it was stopped; several parts may run side by side. The second puts what is there into the files that are shipped. A
-network that cannot be traced leaves its reason in FOLDER.
+it was stopped; several parts may run side by side. The second puts what is there into the files that are shipped. With
+`--unpack` FOLDER gets what is shipped, so that only what is new needs to be traced. A network that cannot be traced
+leaves its reason in FOLDER.
 """
 
 import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +24,7 @@ from inferometer.readers.zoo.archive import graph_in, read_tables, write_archive
 from inferometer.readers.zoo.packages import PACKAGES, built, installed, usual_image
 from inferometer.readers.zoo.recording import recorded
 from inferometer.readers.zoo.shipped import DATA, ENDING, INDEX, Packages, ShippedNetwork, key_of
+from inferometer.readers.zoo.shipped import index as shipped_packages
 from inferometer.readers.zoo.tracing import MARK, traced
 
 _FAILED = ".failed"
@@ -64,6 +67,18 @@ def _trace(folder: Path, package: str, name: str, image: int) -> None:
     write_archive(unfinished, {key_of(name, image): (graph, image)})
     unfinished.rename(target)
     sys.stdout.write(f"{stem}: {graph.parameters:,} parameters\n")
+
+
+def unpack(folder: Path) -> None:
+    """Every shipped graph, as if it had just been traced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tables_of = cache(lambda file: read_tables(DATA / f"{file}{ENDING}"))
+    for package, known in shipped_packages().networks.items():
+        for name, entry in known.items():
+            tables = tables_of(entry.file)
+            for image in entry.images:
+                key = key_of(name, image)
+                write_archive(folder / f"{package}~{key}{ENDING}", {key: graph_in(tables, key)})
 
 
 def write(folder: Path) -> str:
@@ -133,7 +148,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--package", action="append", choices=tuple(PACKAGES), help="trace only this one's networks")
     parser.add_argument("--part", default="0/1", metavar="K/N", help="trace only every Nth network, from K on")
     parser.add_argument("--images", type=Path, metavar="FILE", help="more sizes: a name and a size in each line")
+    parser.add_argument("--unpack", action="store_true", help="put what is shipped into the folder")
     chosen = parser.parse_args(arguments)
+    if chosen.unpack:
+        unpack(chosen.folder)
+        return
     if chosen.write:
         sys.stdout.write(write(chosen.folder) + "\n")
         return

@@ -129,3 +129,10 @@ def test_a_model_is_told_by_its_own_formats_before_others():
 def test_devices_of_one_table_are_left_out_apart():
     cases = [case(device, 0) for device in "abcd"]
     assert sorted(int(fold.sum()) for fold in device_folds(cases, 4)) == [1, 1, 1, 1]
+
+
+def test_a_device_of_two_tables_keeps_its_fold_and_the_others_avoid_it():
+    other = [replace(case(device, 0), dataset="another") for device in "xyzwvd"]  # read first, by its name
+    cases = [*other, *(case(device, 0) for device in "abcd")]
+    ours = np.array([each.dataset == "made" for each in cases])
+    assert all(int((fold & ours).sum()) == 1 for fold in device_folds(cases, 4))
