@@ -281,12 +281,12 @@ def _crossed(cases: Sequence[Case], kept: LeftOut) -> Any:
     ]
     ways = [_group_names(case, how) for case, how in zip(cases, known, strict=True)]
     told: dict[tuple[str, int], list[float]] = {}
-    for case, names, residual in zip(cases, ways, kept.residuals.tolist(), strict=True):
+    for case, groups, residual in zip(cases, ways, kept.residuals.tolist(), strict=True):
         if not np.isnan(residual):
-            for name in names:
+            for name in groups:
                 told.setdefault((name, side[case.model]), []).append(abs(residual))
     halves = {key: float(np.quantile(values, 0.8)) for key, values in told.items() if len(values) >= ENOUGH}
-    return np.array([_other_half(names, halves, 1 - side[case.model]) for case, names in zip(cases, ways, strict=True)])
+    return np.array([_other_half(each, halves, 1 - side[case.model]) for case, each in zip(cases, ways, strict=True)])
 
 
 def _other_half(names: Iterable[str], halves: Mapping[tuple[str, int], float], side: int) -> float:
