@@ -30,7 +30,6 @@ FILES = {
     "resnet50": ("onnx", "onnx", f"{LIGHT}light_resnet50.onnx", {}),
     "shufflenet": ("onnx", "onnx", f"{LIGHT}light_shufflenet.onnx", {}),
     "ocr-rec": ("rapidocr-onnxruntime", "rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx", OCR),
-    "ocr-cls": ("rapidocr-onnxruntime", "rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", OCR),
     "basic-pitch": ("basic-pitch", "basic_pitch", "saved_models/icassp_2022/nmp.onnx", {}),
     "magika": ("magika", "magika", "models/standard_v3_3/model.onnx", {}),
     "yolo": ("nudenet", "nudenet", "320n.onnx", {"height": 320, "width": 320}),

@@ -127,7 +127,7 @@ def require_same(row, found, *, details):
             assert row[name] == value, name
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(axes=AXES, options=OPTIONS, how=HOW, calibrated=some.booleans())
 def test_a_row_is_the_summary_of_its_prediction(axes, options, how, calibrated):
     rows = swept(axes, options=options, calibrated=calibrated, **how)

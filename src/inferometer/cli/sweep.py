@@ -13,7 +13,7 @@ from inferometer.cli.outputs import OutputFile
 from inferometer.cli.prediction_options import prediction_options, taken
 from inferometer.cli.progress import bar, progress_line
 from inferometer.errors import DomainError, FormatError
-from inferometer.units import counted, format_quantity
+from inferometer.units import counted, format_duration
 from inferometer.verbs.prediction_flags import options_from
 
 if TYPE_CHECKING:
@@ -311,6 +311,6 @@ def _save_chart(rows: "RowSource", questions: dict[str, Any], columns: list[str]
 
 def _progress_text(progress: "Progress") -> str:
     left = progress.remaining_s
-    wait = "" if left is None else f", {format_quantity(left, 's', digits=2)} left"
+    wait = "" if left is None else f", {format_duration(left)} left"
     rows = f"{progress.done:,} of {progress.total:,} rows, {progress.rate:,.0f} rows/s"
     return f"{bar(progress.done / progress.total)}  {rows}{wait}"

@@ -162,7 +162,7 @@ def test_every_door_gives_the_same_answer(tmp_path):
     cases = [
         (BOARD, {"threads": 2}, None, ["--threads", "2"], {"threads": 2}),
         (card, {}, Options(layout="nhwc"), ["--layout", "nhwc"], {"layout": "nhwc"}),
-        (EAGER, {}, Options(host_speed=0.7), ["--host-speed", "0.7"], {"host_speed": 0.7}),
+        (EAGER, {}, Options(host_speed=0.7), ["--host-speed", "0.7"], {"host_speed": "0.7"}),
     ]
     with hub(tmp_path) as (_, client):
         for asked, axes, options, flags, sent in cases:

@@ -1,4 +1,4 @@
-"""Plans priced at once cost what each of them costs alone: on every device of the catalog, in several formats."""
+"""Plans priced at once cost what each of them costs alone: on devices of every kind, in several formats."""
 
 import numpy as np
 import pytest
@@ -19,9 +19,10 @@ PHASES = {"decode": {"query": 1}, "prefill": {"query": 100}}
 
 
 def plans(model, runtime, weights):
-    """On every device that can run it, from the calibration that a question would be answered with."""
+    """On every sixth device, and the calibrated ones, from what a question would be answered with."""
     graph = model_graph(model)
-    for name in rows_of("devices").by_name:
+    names = [*rows_of("devices").by_name]
+    for name in dict.fromkeys(["nvidia-h200", "intel-emerald-rapids-1-vcpu", *names[::6]]):
         basis = ask(graph, on=device(name), runtime=runtime, weights=weights).basis()
         workload = Workload(precision=Precision(weights=weights))
         effects = require_effects(runtime)

@@ -16,6 +16,7 @@ from inferometer.atlas.names import ncnn_inputs
 _HALF = re.compile(r"(?i)\ba(?:55|65|7[5-8]|78|51\d|52\d|71\d|72\d)(?:ae|c)?\b|cortex[- ]?x\d|bcm2712|apple m\d"
                    r"|macbook.*\bm\d|neoverse|kryo ?[3-9]\d\d|kyro ?[3-9]\d\d|snapdragon (?:8[4-9]\d|8 |7[1-9]\d)"
                    r"|orion|oryon|carmel|dimensity|kunpeng 920|azure.*d\d+ps|graviton [2-9]|ampere")  # fmt: skip
+OF_RELEASES = "ncnn"  # the table whose lists are of several releases
 _DEFAULT_SIDE = 224
 _ADDED = "vision_transformer"  # in the spring of 2022: a whole list without it is of an older release
 _WHOLE = 12  # nets, of the two or three dozen that a list has

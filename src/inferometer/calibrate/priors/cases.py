@@ -19,7 +19,7 @@ from inferometer.asking.ask import model_graph
 from inferometer.atlas.devices import device_meant
 from inferometer.atlas.names import same_models
 from inferometer.atlas.shipped import load, shipped_datasets
-from inferometer.atlas.sources.ncnn import is_older
+from inferometer.atlas.sources.ncnn import OF_RELEASES, is_older
 from inferometer.calibrate.priors.stack import Case
 from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import known_engine
@@ -187,7 +187,7 @@ def _older_lists(rows: Iterable[PublishedMeasurement]) -> frozenset[str]:
     """The devices whose list of ncnn's benchmark is of an older release: its own nets say so, else the shipped ones."""
     nets: dict[str, set[str]] = {}
     for row in rows:
-        if row.dataset == "ncnn":
+        if row.dataset == OF_RELEASES:
             nets.setdefault(row.device_published, set()).add(row.model_published)
     if not nets:
         return frozenset()
@@ -201,7 +201,7 @@ def _older_lists(rows: Iterable[PublishedMeasurement]) -> frozenset[str]:
 def _shipped_lists() -> Mapping[str, frozenset[str]]:
     """By device, the nets that the shipped table of ncnn's benchmark has."""
     nets: dict[str, set[str]] = {}
-    for row in load(("ncnn",)).rows() if "ncnn" in shipped_datasets() else ():
+    for row in load((OF_RELEASES,)).rows() if OF_RELEASES in shipped_datasets() else ():
         nets.setdefault(row.device_published, set()).add(row.model_published)
     return {name: frozenset(known) for name, known in nets.items()}
 
@@ -284,7 +284,7 @@ def variants_of(row: PublishedMeasurement, older: frozenset[str] = frozenset()) 
     threads = row.settings.get("threads")
     if threads is not None and row.unit == "cpu":
         stated.add(threads_variant(int(threads)))
-    if row.dataset == "ncnn" and row.device_published in older:
+    if row.dataset == OF_RELEASES and row.device_published in older:
         stated.add("release=older")
     if row.unit is not None and "+" in row.unit:
         stated.add(f"units={row.unit}")
