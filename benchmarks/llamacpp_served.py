@@ -43,6 +43,7 @@ from inferometer.traffic.traces import RequestTrace
 
 MODEL, WEIGHTS, SLOTS, CONTEXT = "smollm2-135m", "q4_0", 4, 4096
 PROMPT, GENERATE = "uniform:8-40", "uniform:8-24"
+ALONE, APART_S = "1 at once", 1000.0
 
 
 def serve(path, threads):
@@ -85,10 +86,11 @@ def measured(url, step, seconds, seed):
     return {name: [getattr(columns, name)[index] for index in kept] for name in names}
 
 
-def simulated(question, rows, pace):
-    """The same requests in the simulator; in a closed loop each comes when it came."""
+def simulated(question, rows, pace, *, alone=False):
+    """The same requests in the simulator, each when it came; `alone`, one after the other has ended."""
+    due = np.arange(len(rows["due_s"])) * APART_S if alone else np.array(rows["due_s"]) - min(rows["due_s"])
     trace = RequestTrace(
-        name="requests", form="requests", arrival_s=np.array(rows["due_s"]) - min(rows["due_s"]),
+        name="requests", form="requests", arrival_s=due,
         input_tokens=np.array(rows["input_tokens"]), output_tokens=np.array(rows["output_tokens"]),
     )  # fmt: skip
     plan = SimulationPlan(
@@ -126,7 +128,11 @@ def measure(given):
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             url = child.stdout.readline().strip()
-            levels = {step.name: measured(url, step, given.seconds, given.seed) for step in loads}
+            # Another seed for each: the server finds a prompt that it has read before.
+            levels = {
+                step.name: measured(url, step, given.seconds, given.seed + 100 * place)
+                for place, step in enumerate(loads)
+            }
         finally:
             child.kill()
             child.wait()
@@ -143,17 +149,18 @@ def measure(given):
 
 def pace_of(question, alone):
     """How many times as long as simulated the requests of one at a time took."""
-    return times_of(alone)["E2E"].sum() / times_of(simulated(question, alone, 1.0))["E2E"].sum()
+    return times_of(alone)["E2E"].sum() / times_of(simulated(question, alone, 1.0, alone=True))["E2E"].sum()
 
 
 def errors(question, rounds):
     """(load, metric, percentile, requests, measured, plain, at its pace), over the requests of all rounds."""
-    paces = [pace_of(question, each["levels"]["1 at once"]) for each in rounds]
+    paces = [pace_of(question, each["levels"][ALONE]) for each in rounds]
     yield "pace", "", "", len(rounds), float(np.median(paces)), min(paces), max(paces)
     for load_name in rounds[0]["levels"]:
         rows = [each["levels"][load_name] for each in rounds]
-        told = [simulated(question, each, 1.0) for each in rows]
-        paced = [simulated(question, each, pace) for each, pace in zip(rows, paces, strict=True)]
+        alone = load_name == ALONE
+        told = [simulated(question, each, 1.0, alone=alone) for each in rows]
+        paced = [simulated(question, each, pace, alone=alone) for each, pace in zip(rows, paces, strict=True)]
         for metric in ("TTFT", "TPOT"):
             times = [np.concatenate([times_of(each)[metric] for each in kind]) for kind in (rows, told, paced)]
             for name, share in (("p50", 0.5), ("p95", 0.95)):
