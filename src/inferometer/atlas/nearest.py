@@ -27,6 +27,7 @@ class Comparison:
     quantity: str
     engine: str | None = None
     weights: str | None = None
+    activations: str | None = None
     computed: frozenset[str] = field(default_factory=frozenset)  # formats of products; none if it is not known
     count: int = 1
     batch: int = 1
@@ -99,7 +100,8 @@ def _distance(row: PublishedMeasurement, asked: Comparison) -> tuple[object, ...
     family = (asked.engine or "").partition("-")[0]
     engine = 0 if row.engine == asked.engine else 1 if family and (row.engine or "").startswith(family) else 2
     newest = tuple(-part for part in _numbers(row.date)), tuple(-part for part in _numbers(row.version))
-    return engine, row.weights != asked.weights, *newest
+    stored = asked.activations is not None and row.activations != asked.activations
+    return engine, row.weights != asked.weights, stored, *newest
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:

@@ -55,6 +55,7 @@ def _asked(question: Question, profile: Profile, phase: str) -> Comparison:
         quantity=phase,
         engine=profile.runtime,
         weights=profile.model.weights or workload.precision.weights,
+        activations=workload.precision.activations,
         computed=frozenset(profile.arithmetic) | frozenset(filter(None, (workload.precision.activations,))),
         count=profile.device.count,
         batch=workload.batch,

@@ -176,3 +176,12 @@ def test_a_model_that_was_measured_in_parts_is_found_by_its_name():
     found = atlas(model="whisper-base", dataset="qai-hub")
     assert set(found["part"]) == {"encoder", "decoder"}
     assert {"whisper-base/encoder", "whisper-base/decoder"} == set(found["model"])
+
+
+def test_of_rows_that_are_as_near_the_one_with_the_same_activations_counts():
+    asked = Comparison(
+        model="llama-3.2-1b", device="qualcomm-snapdragon-8-elite-npu", quantity="decode", engine="genie", weights="i4",
+        computed=frozenset({"f16", "i16"}),
+    )  # fmt: skip
+    found = {name: nearest_published(replace(asked, activations=name)) for name in ("f16", "i16")}
+    assert {name: row.activations for name, row in found.items()} == {"f16": "f16", "i16": "i16"}
