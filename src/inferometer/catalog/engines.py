@@ -243,7 +243,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
     row.allow(*_KEYS)
     small, probing = row.inner("small"), row.inner("calibrated")
     small.allow("narrow", "byte", "kv")
-    probing.allow("format", "by_weights", *UNITS)
+    probing.allow("format", "by_weights", "beyond_peaks", *UNITS)
     stated = {key: dtype(small.required_text(key)).name for key in ("narrow", "byte", "kv") if key in small.fields}
     uses = row.names("first_for")
     return EngineDescriptor(
@@ -258,6 +258,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         calibrated={unit: _one_of(probing, unit, Probing) for unit in UNITS if unit in probing.fields},
         calibrated_in=probing.text("format"),
         by_weights=_by_weights(probing),
+        beyond_peaks=probing.text("beyond_peaks") == "yes",
         compiled_by=row.text("compiled_by"),
         serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,
     )

@@ -186,7 +186,8 @@ class EngineDescriptor:
     chosen only for a file that it opens. `calibrated` says, by unit, what it is calibrated with: probe networks as
     `files`, the same as PyTorch `modules`, `decoders` in GGUF, or single `kernels` of PyTorch. Its calibrations are
     of a format of the activations; where `by_weights` is given they are of a format of the weights, and those are the
-    formats it computes in. `compiled_by` names the runtime that compiles what this one launches op by op. `serving`
+    formats it computes in. One that goes `beyond_peaks` computes in fewer bits or with fewer products than a format says
+    unless told otherwise: its calibrations measure the peaks that it reaches. `compiled_by` names the runtime that compiles what this one launches op by op. `serving`
     has the rules of an engine that serves many requests at once.
     """
 
@@ -201,6 +202,7 @@ class EngineDescriptor:
     calibrated: Mapping[str, Probing] = field(default_factory=dict)
     calibrated_in: str | None = None  # the format that is calibrated where none is asked for
     by_weights: Precision | None = None
+    beyond_peaks: bool = False
     compiled_by: str | None = None
     serving: ServingRules | None = None
 

@@ -29,7 +29,7 @@ class Step:
 
     `changes` is what it does to a question about the model's speed. `runtimes` are the engines it is made for; none
     means every engine that opens what it gives. `fixed` tools want every size of the inputs. A step that is `optional`
-    is kept only if the outputs stay right and it is not slower.
+    is kept only if the outputs stay right and it is not slower. A tool that `renames` gives layers names of its own.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Step:
     runtimes: tuple[str, ...] = ()
     calibrated: bool = False
     fixed: bool = False
+    renames: bool = False
     optional: bool = False
     place: Place = "way"
 
@@ -110,7 +111,7 @@ def _pnnx(name: str, title: str, stored: str | None) -> Step:
     numbers = {} if stored is None else {"weights": stored}
     return Step(
         name=name, title=title, takes=("onnx",), gives="ncnn", packages=("pnnx",), modules=("pnnx",), extra="ncnn",
-        work="ncnn:convert", quantises=stored, changes=numbers, options=numbers, fixed=True,
+        work="ncnn:convert", quantises=stored, changes=numbers, options=numbers, fixed=True, renames=True,
     )  # fmt: skip
 
 
