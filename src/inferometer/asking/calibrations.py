@@ -283,16 +283,23 @@ def as_calibrated(runtime: str, precision: Precision) -> Precision:
 
 
 def with_calibration(device: Device, calibration: Calibration) -> Device:
-    """The device with the peaks and bandwidths that its row lacks or the engine went beyond, as it reached them.
+    """The device with the peaks and bandwidths its row lacks, as the calibration reached them.
 
-    Such a peak holds only for the runtime, the format and the threads it was measured with.
+    Such a peak holds only for the runtime, the format and the threads it was measured with. An engine that goes
+    beyond a format's peak has the one that it reached, if that is higher.
     """
+    engine = known_engine(calibration.runtime)
+    taken = higher_rates if engine is not None and engine.beyond_peaks else _stated_first
     stated = {memory.level: memory.bandwidth_bytes_per_s for memory in device.memories}
-    peaks, bandwidths = higher_rates(device.peaks, calibration.peaks), higher_rates(stated, calibration.bandwidths)
+    peaks, bandwidths = taken(device.peaks, calibration.peaks), taken(stated, calibration.bandwidths)
     memories = tuple(replace(memory, bandwidth_bytes_per_s=bandwidths.get(memory.level)) for memory in device.memories)
     if peaks == device.peaks and memories == device.memories:
         return device
     return replace(device, peaks=peaks, memories=memories)
+
+
+def _stated_first(stated: Mapping[str, Sourced | None], reached: Mapping[str, Sourced]) -> dict[str, Sourced]:
+    return {**reached, **{name: rate for name, rate in stated.items() if rate is not None}}
 
 
 def higher_rates(stated: Mapping[str, Sourced | None], reached: Mapping[str, Sourced]) -> dict[str, Sourced]:

@@ -20,7 +20,7 @@ import msgspec
 from inferometer.calibrate.fitting.base import shared_rates
 from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, overhead
 from inferometer.calibrate.probes.converted import CONVERTING_S, ConvertedProbe, converted_probe, converter_to
-from inferometer.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
+from inferometer.calibrate.probes.models import READS, SEES, WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probes.pace import MachinePace
 from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, ops_of, price_probe, probe_points
 from inferometer.calibrate.probes.steps import ProbeTimes, fed, order_of, run_in_turns
@@ -155,12 +155,16 @@ class ProbeProvider:
         return step
 
     def candidates(self) -> list[Candidate]:
-        """Decoders are left out: they have phases of their own, and a provider of their own."""
+        """Decoders are left out: they have phases of their own, and a provider of their own.
+
+        So are encoders where a converter renames layers: it merges attention with the products around it.
+        """
+        kinds = {SEES} if self._converter is not None and self._converter.renames else {SEES, READS}
         self._cases = {
             f"{probe.name} {run.words}": (probe, run)
             for probe in self.probes
             for run in probe.runs
-            if probe.kind != WRITES and (run.batch == 1 or self.runtime.capabilities.batches)
+            if probe.kind in kinds and (run.batch == 1 or self.runtime.capabilities.batches)
         }
         return [self._candidate(key, *case) for key, case in self._cases.items()]
 
