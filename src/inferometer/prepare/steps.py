@@ -124,6 +124,15 @@ def _mnn(name: str, title: str, stored: str | None) -> Step:
     )  # fmt: skip
 
 
+def _litert(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> Step:
+    packages, modules = ("ai-edge-quantizer", "ai-edge-litert"), ("ai_edge_quantizer", "ai_edge_litert")
+    return Step(
+        name=f"litert-{asked}", title=title, takes=("tflite",), gives="tflite", packages=packages, modules=modules,
+        extra="prepare", work="litert:quantise", quantises=asked, changes=numbers, options={"recipe": asked},
+        runtimes=("litert",), calibrated=calibrated,
+    )  # fmt: skip
+
+
 STEPS: tuple[Step, ...] = (
     Step(
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
@@ -176,6 +185,10 @@ STEPS: tuple[Step, ...] = (
     _mnn("mnn-f16", "ONNX as MNN, weights in f16", "f16"),
     _mnn("mnn-i8-weights", "ONNX as MNN, weights in i8", "i8"),
     _mnn("mnn-i4-weights", "ONNX as MNN, weights in i4", "i4"),
+    _litert("i8", "int8 weights and activations, with their ranges in the file", _BOTH_I8, calibrated=True),
+    _litert("i8-dynamic", "int8 weights, activations quantised while it runs", _BOTH_I8),
+    _litert("i8-weights", "int8 weights, written out when they are used", {"weights": "i8"}),
+    _litert("f16", "weights in f16", {"weights": "f16"}),
     *(_gguf(stored) for stored in ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")),
 )  # fmt: skip
 
