@@ -55,7 +55,7 @@ _RANKING = re.compile(r"^(?:opens|rank|first_for) *=.*$", re.MULTILINE)
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "merged", "unquantised", "logits", "winograd", "first_run", "notes", *UNITS,
+    "arithmetic", "instead", "expanded", "merged", "dynamic", "unquantised", "logits", "winograd", "first_run", "notes", *UNITS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
@@ -371,6 +371,7 @@ def _effects(row: CatalogRow) -> RuntimeEffects:
         instead=_arithmetic(row.inner("instead")),
         expanded=frozenset(dtype(name).name for name in row.names("expanded")),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
+        dynamic=frozenset(row.names("dynamic")),
         unquantised=row.names("unquantised"),
         logits=_one_of(row, "logits", LogitsPath),
         winograd=row.number("winograd", "1"),

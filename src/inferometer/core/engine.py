@@ -55,7 +55,8 @@ class RuntimeEffects:
     in an `expanded` format are written out in the format of the activations before they are used. `logits` are
     needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a `prompt`, or
     after each `chunk`. `merged` are groups of projections, by their last names, that it stores as one matrix;
-    `unquantised` are patterns of the names of ops whose weights keep the model's own format. `winograd` is how many
+    `dynamic` are the kinds of op that it quantises activations for while it runs, where weights are stored for that:
+    others compute in floats. `unquantised` are patterns of the names of ops whose weights keep the model's own format. `winograd` is how many
     times fewer products a 3 × 3 convolution may need by Winograd's method.
     """
 
@@ -73,6 +74,7 @@ class RuntimeEffects:
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
     merged: tuple[tuple[str, ...], ...] = ()
+    dynamic: frozenset[str] = frozenset()
     unquantised: tuple[str, ...] = ()
     logits: LogitsPath = "prompt"
     winograd: Sourced | None = None

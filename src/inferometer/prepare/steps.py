@@ -76,6 +76,7 @@ def require_tool(step: Step) -> None:
 
 
 _BOTH_I8 = {"weights": "i8", "activations": "i8"}
+_WHILE_IT_RUNS = {"weights": "i8", "dynamic": "i8"}
 _NNCF = (("nncf", "openvino"), ("nncf", "openvino"))
 _ORT = (("onnxruntime", "onnx"), ("onnxruntime", "onnx"))
 
@@ -152,7 +153,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         name="ort-i8-dynamic", title="int8 weights, activations quantised while it runs", takes=("onnx",), gives="onnx",
         packages=_ORT[0], modules=_ORT[1], extra="onnxruntime", work="onnx:quantise_dynamic",
-        quantises="i8-dynamic", changes=_BOTH_I8, runtimes=("onnxruntime",),
+        quantises="i8-dynamic", changes=_WHILE_IT_RUNS, runtimes=("onnxruntime",),
     ),
     Step(
         name="ort-optimise", title="ONNX Runtime's own fusions, made once and saved", takes=("onnx",), gives="onnx",
@@ -186,7 +187,7 @@ STEPS: tuple[Step, ...] = (
     _mnn("mnn-i8-weights", "ONNX as MNN, weights in i8", "i8"),
     _mnn("mnn-i4-weights", "ONNX as MNN, weights in i4", "i4"),
     _litert("i8", "int8 weights and activations, with their ranges in the file", _BOTH_I8, calibrated=True),
-    _litert("i8-dynamic", "int8 weights, activations quantised while it runs", _BOTH_I8),
+    _litert("i8-dynamic", "int8 weights, activations quantised while it runs", _WHILE_IT_RUNS),
     _litert("i8-weights", "int8 weights, written out when they are used", {"weights": "i8"}),
     _litert("f16", "weights in f16", {"weights": "f16"}),
     *(_gguf(stored) for stored in ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")),
