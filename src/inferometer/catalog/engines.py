@@ -55,7 +55,8 @@ _RANKING = re.compile(r"^(?:opens|rank|first_for) *=.*$", re.MULTILINE)
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "merged", "dynamic", "unquantised", "logits", "winograd", "first_run", "notes", *UNITS,
+    "arithmetic", "instead", "expanded", "merged", "dynamic", "unquantised", "logits", "winograd", "first_run",
+    "notes", *UNITS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",

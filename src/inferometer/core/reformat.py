@@ -25,23 +25,25 @@ class OtherFormats:
     dynamic: str | None = None
     kinds: frozenset[str] = frozenset()
 
-    @classmethod
-    def named(cls, **formats: str | None) -> "OtherFormats":
-        return cls(**{key: None if name is None else dtype(name).name for key, name in formats.items()})
-
     def read_by(self, op: Op) -> str | None:
         return self.dynamic if self.dynamic is not None and op.kind in self.kinds else self.activations
 
 
 def with_formats(
-    graph: Graph, *, kinds: frozenset[str] = frozenset(), **formats: str | None
+    graph: Graph,
+    *,
+    weights: str | None = None,
+    activations: str | None = None,
+    dynamic: str | None = None,
+    kinds: frozenset[str] = frozenset(),
 ) -> Graph:
-    """The graph with what the file stores in a wider format in others; `formats` are those of `OtherFormats`.
+    """The graph with what the file stores in a wider format in others; see `OtherFormats`.
 
     A number without a format of its own follows the workload's precision already. The same arguments give the same
     object, because pricing keeps what it prepared by the graph's identity.
     """
-    asked = replace(OtherFormats.named(**formats), kinds=kinds)
+    names = [None if name is None else dtype(name).name for name in (weights, activations, dynamic)]
+    asked = OtherFormats(weights=names[0], activations=names[1], dynamic=names[2], kinds=kinds)
     return _graphs.get_or_make((id(graph), asked), (graph,), lambda: _changed(graph, asked))
 
 

@@ -106,7 +106,7 @@ def _predicted(proving: Proving, candidate: Candidate) -> Profile | None:
     kinds = frozenset() if engine is None else engine.effects.dynamic
     try:
         return ask(
-            with_formats(proving.graph, kinds=kinds, **changes),
+            with_formats(proving.graph, **changes, kinds=kinds),
             on=proving.device,
             runtime=candidate.runtime,
             weights=changes.get("weights"),

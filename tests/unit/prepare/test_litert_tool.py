@@ -45,7 +45,7 @@ def outputs(path: Path, given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 @pytest.mark.filterwarnings("ignore:Warning. Enabling:UserWarning")  # the tool keeps every tensor to see its range
 @pytest.mark.parametrize("asked", FORMATS)
 def test_a_format_opens_and_stays_near(asked: str, network: Path, tmp_path: Path):
-    from inferometer.prepare.tools.litert import quantise  # noqa: PLC0415 - as the child does
+    from inferometer.prepare.tools.litert import quantise
 
     step, inside = step_named(f"litert-{asked}"), tmp_path / "out"
     inside.mkdir()
@@ -67,7 +67,7 @@ def test_a_format_opens_and_stays_near(asked: str, network: Path, tmp_path: Path
 
 
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path):
-    from inferometer.prepare.tools.litert import quantise  # noqa: PLC0415 - as above
+    from inferometer.prepare.tools.litert import quantise
 
     damaged = tmp_path / "damaged.tflite"
     damaged.write_bytes(b"\x1c\0\0\0TFL3" + bytes(8))

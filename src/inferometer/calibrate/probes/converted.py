@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.calibrate.probes.models import Probe, ProbeRun, file_of, graph_of
+from inferometer.core.graph import Graph
 from inferometer.errors import EngineError
 from inferometer.measure.inputs import input_shapes
 from inferometer.prepare.calibration import ports_of
@@ -24,8 +25,6 @@ from inferometer.readers.sizes import bind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from inferometer.core.graph import Graph
 
 SOURCE = "onnx"
 CONVERTING_S = 2.0  # a process, the tool and its reader: a second for most probes, three for the largest

@@ -30,14 +30,14 @@ def quantise(order: ToolOrder) -> Iterator[str]:
 
 
 def _signed(order: ToolOrder) -> Path:
-    """The file, with a signature that calls inputs and outputs as its tensors are if it has none: the tool needs one."""
+    """The file; if it has no signature, with one that calls inputs and outputs as its tensors are: the tool needs it."""
     from ai_edge_litert import schema_py_generated as schema  # noqa: PLC0415 - as above
     from ai_edge_litert.tools import flatbuffer_utils  # noqa: PLC0415 - as above
 
     try:
         model = flatbuffer_utils.read_model(str(order.source))
         graph = model.subgraphs[0]
-    except Exception as error:  # it raises no narrower kind
+    except Exception as error:  # noqa: BLE001 - it raises no narrower kind
         raise FormatError(
             f"{order.source.name} cannot be read as TFLite: {error}.", remedy="Export the model again; it is damaged."
         ) from None
@@ -89,9 +89,7 @@ def _recipe(name: str) -> Any:
         weight_tensor_config=half, compute_precision=qtyping.ComputePrecision.FLOAT, explicit_dequantize=True
     )
     manager = RecipeManager()
-    manager.add_quantization_config(
-        _EVERY, qtyping.TFLOperationName.ALL_SUPPORTED, stored, AlgorithmName.FLOAT_CASTING
-    )
+    manager.add_quantization_config(_EVERY, qtyping.TFLOperationName.ALL_SUPPORTED, stored, AlgorithmName.FLOAT_CASTING)
     return manager.get_quantization_recipe()
 
 

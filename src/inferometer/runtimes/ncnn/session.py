@@ -38,7 +38,7 @@ _ASKED = 200  # times that a result is asked for again, to see what asking costs
 def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> NcnnSession:
     _check(target, name)
     threads = threads_of(target.threads)
-    _wait_asleep(threads, os.environ)
+    _wait_asleep(threads, os.environ)  # noqa: TID251 - no setting of ours: what the library itself reads
     import ncnn  # noqa: PLC0415 - the engine is imported when a model is opened
 
     half = _computes_in_half(ncnn, target.precision)
