@@ -30,7 +30,7 @@ def quantise(order: ToolOrder) -> Iterator[str]:
 
 
 def _signed(order: ToolOrder) -> Path:
-    """The file; if it has no signature, with one that calls inputs and outputs as its tensors are: the tool needs it."""
+    """The file; if it has no signature, with one that names inputs and outputs as tensors are: the tool needs one."""
     from ai_edge_litert import schema_py_generated as schema  # noqa: PLC0415 - as above
     from ai_edge_litert.tools import flatbuffer_utils  # noqa: PLC0415 - as above
 
