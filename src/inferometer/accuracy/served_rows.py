@@ -157,7 +157,7 @@ def _is_vllm_of_inferencemax(row: PublishedMeasurement, runtime: str) -> bool:
 
 
 def _step_tokens(row: PublishedMeasurement, runtime: str, users: int | None) -> int | None:
-    """InferenceMAX's TensorRT-LLM has room for one prompt a step beside the sequences, in blocks of 64; Llama has more."""
+    """InferenceMAX's TensorRT-LLM has room for one prompt a step beside the sequences, in blocks of 64; Llama more."""
     if row.settings.get("client") != "inferencemax" or runtime != "trtllm" or row.prompt is None:
         return None
     if (row.model or "").startswith("llama"):
@@ -166,7 +166,7 @@ def _step_tokens(row: PublishedMeasurement, runtime: str, users: int | None) -> 
 
 
 def _waits(row: PublishedMeasurement, runtime: str, tp: int, users: int) -> float:
-    """Steps that InferenceMAX's servers hold a prompt back for, on average: the first that they gather waits longest."""
+    """Steps that InferenceMAX's servers hold a prompt back for on average: the first of several waits longest."""
     if row.settings.get("client") != "inferencemax" or row.generate is None:
         return 0.0
     if runtime == "sglang" and row.device == "nvidia-b200":

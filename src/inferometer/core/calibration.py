@@ -86,7 +86,7 @@ class KernelForm:
 
 @frozen
 class KernelForms:
-    """A family by its forms, where `KernelShares` has each kernel: by format, or by the devices that a message joins."""
+    """A family by its forms, where `KernelShares` has each kernel: by format, or by the devices of a message."""
 
     family: str
     by_format: Mapping[str, KernelForm]
