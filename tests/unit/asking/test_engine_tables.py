@@ -10,7 +10,6 @@ from inferometer.asking.engine_tables.forms import form_calibration
 from inferometer.asking.engine_tables.reading import read_tables, version_distance, version_key
 from inferometer.asking.served import serving_answer
 from inferometer.catalog import device, devices
-from inferometer.core.calibration import KernelForms
 from inferometer.cost.price.kernel_floors import PeakRates, floor_of, gemm_ideals
 
 RATES = PeakRates(peaks={"bf16": 1e15, "f8e4m3": 2e15}, memory=3e12, link=4e11)
@@ -101,7 +100,7 @@ def test_without_the_package_the_forms_answer_and_say_what_would_be_better(monke
     monkeypatch.setattr(calibrating, "tables_folder", lambda: None)
     found = engine_calibration(device("nvidia-h100-sxm"), "vllm")
     assert "inferometer[engines]" in found.notes[0]
-    assert isinstance(found.calibration.kernels["experts"], KernelForms)
+    assert "experts" in found.calibration.forms
     unlike = engine_calibration(device("google-tpu-v3"), "vllm")
     assert unlike.calibration.device == "ten GPUs"
     assert unlike.notes == ()  # no tables would change it
@@ -111,7 +110,7 @@ def test_without_the_package_the_forms_answer_and_say_what_would_be_better(monke
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_no_form_is_faster_than_the_peaks_or_free(engine):
     for system in (*calibrating.systems(), None):
-        for table in form_calibration(engine, system, "any").kernels.values():
+        for table in form_calibration(engine, system, "any").forms.values():
             for form in table.by_format.values():
                 assert 0 < form.compute_share <= 1
                 assert 0 < form.memory_share <= 1
