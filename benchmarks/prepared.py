@@ -74,7 +74,10 @@ def case(model: str, runtime: str, asked: str | None, options: argparse.Namespac
     if row is None:
         return {**key, "reason": "the engine opens the file as it is, and no step would help it"}
     low, high, gain = row.predicted_low, row.predicted_high, row.measured_gain
-    within = None if None in {low, high, gain} else low <= gain <= high  # type: ignore[operator]
+    open_ = (
+        None in {low, high, gain} or low == high
+    )  # what leaves engine and formats alone is predicted to gain nothing
+    within = None if open_ else low <= gain <= high  # type: ignore[operator]
     return {
         **key, "step": row.name, "tool": row.tool, "original_bytes": made.original_bytes, "bytes": row.bytes,
         "drift": row.drift, "predicted": [row.predicted_gain, low, high],
