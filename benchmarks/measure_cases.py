@@ -131,9 +131,8 @@ def converted(want: Wanted, options: argparse.Namespace) -> PreparedModel | None
     if step is None or (want.batch > 1 and not runtime.capabilities.batches):
         raise InferometerError(f"{runtime.title} cannot run {want.model} with a batch of {want.batch}.")
     run = ProbeRun(batch=want.batch, image=want.image, prompt=want.prompt)
-    probe = Probe(
-        name=want.model, kind=READS if want.image is None else SEES, config=model(want.model).config, runs=(run,)
-    )
+    kind = READS if want.image is None else SEES
+    probe = Probe(name=want.model, kind=kind, config=model(want.model).config, runs=(run,))
     made = converted_probe(step, probe, run, weights="f32", folder=options.models)
     return PreparedModel(path=made.path, format=step.gives, graph=made.graph, text=False)
 
