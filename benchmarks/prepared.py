@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import inferometer as im
+from inferometer.bench.plan import Plan
 from inferometer.errors import InferometerError
 from inferometer.prepare.run import Prepared, StepResult
 from inferometer.prepare.steps import step_named
@@ -74,10 +75,9 @@ def case(model: str, runtime: str, asked: str | None, options: argparse.Namespac
     if row is None:
         return {**key, "reason": "the engine opens the file as it is, and no step would help it"}
     low, high, gain = row.predicted_low, row.predicted_high, row.measured_gain
-    open_ = (
-        None in {low, high, gain} or low == high
-    )  # what leaves engine and formats alone is predicted to gain nothing
-    within = None if open_ else low <= gain <= high  # type: ignore[operator]
+    within = None
+    if low is not None and high is not None and gain is not None and low < high:  # equal: nothing is changed
+        within = low <= gain <= high
     return {
         **key, "step": row.name, "tool": row.tool, "original_bytes": made.original_bytes, "bytes": row.bytes,
         "drift": row.drift, "predicted": [row.predicted_gain, low, high],
@@ -90,7 +90,8 @@ def layers(runtime: str, options: argparse.Namespace) -> dict[str, Any]:
     key = {"what": "layers", "model": NETWORK, "runtime": runtime}
     try:
         path = _opened_by(runtime, options)
-        profile = im.profile(path, runtime=runtime, runs=options.runs, threads=options.threads)
+        plan = Plan(runs=options.runs, warmup=3, seconds=0.0, seconds_at_most=60.0)
+        profile = im.profile(path, runtime=runtime, plan=plan, threads=options.threads, predict=False)
     except InferometerError as error:
         return {**key, "reason": str(error)}
     steady = profile.steady
