@@ -25,8 +25,8 @@ from inferometer.catalog.engines import require_effects
 def refit(journal: Path, shipped: Path) -> None:
     kept = read_calibration(shipped)
     subject = CalibrationSubject(
-        device=with_calibration(device(kept.device), kept), runtime=require_effects(kept.runtime),
-        dtype=kept.dtype, created=kept.created, versions=kept.versions, environment=kept.environment, threads=kept.threads,
+        device=with_calibration(device(kept.device), kept), runtime=require_effects(kept.runtime), dtype=kept.dtype,
+        created=kept.created, versions=kept.versions, environment=kept.environment, threads=kept.threads,
     )  # fmt: skip
     steps = read_steps(journal / "steps.jsonl") if (journal / "steps.jsonl").exists() else ()
     made = assemble_calibration(subject, read_points(journal / "points.jsonl"), steps)
