@@ -8,7 +8,7 @@ are over what went into the step that converts or quantises: for a converter tha
 opens it. `within` says whether the measured gain lies in the predicted interval. It needs a quiet machine, and some
 five minutes.
 
-Layers are the network's own. ncnn's converter renames them: there they are matched in order, by their operations.
+Layers are the network's own. Converters rename them: there they are matched in order, by their operations.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ FORMATS: dict[str, dict[str, tuple[str | None, ...]]] = {
 }
 ENGINES = ("onnxruntime", "openvino", "litert", "torch-eager", "ncnn", "mnn")
 PRODUCTS = frozenset({"convolution", "linear"})
+FUSED = 0.06  # of a product's operations: what sums, norms and activations that ran inside it may add
 
 
 def source_of(model: str) -> str:
@@ -165,7 +166,7 @@ def matched(names: list[dict[str, Any]], found: list[dict[str, Any]]) -> dict[st
         return known
     left, by_name = list(found), {}
     for row in names:
-        same = next((other for other in left if abs(other["flops"] / row["flops"] - 1) < 0.02), None)
+        same = next((other for other in left if abs(other["flops"] / row["flops"] - 1) < FUSED), None)
         if same is not None:
             left.remove(same)
             by_name[row["name"]] = same["ms"]
