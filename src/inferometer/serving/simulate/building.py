@@ -11,7 +11,7 @@ from inferometer.cost.price.collectives import message_seconds
 from inferometer.errors import DomainError
 from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.service import Pool, Service
-from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes
+from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes, Times, TimesApart
 
 if TYPE_CHECKING:
     from inferometer.asking.question import Question
@@ -90,7 +90,9 @@ def _slots(
         by_priority=bool(plan.priorities),
     )
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
-    times = StepTimes(step, limits.tokens, limits.sequences)
+    times: Times = StepTimes(step, limits.tokens, limits.sequences)
+    if rules.apart and question.device.unit == "cpu":
+        times = TimesApart(StepTimes(step, limits.tokens, 1))
     return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)
 
 

@@ -114,6 +114,20 @@ class StepTimes:
         return speculation.length * speculation.draft.decode_seconds(sequences, context)  # type: ignore[no-any-return] # one number or an array
 
 
+class TimesApart:
+    """Sequences that a step computes one after the other: each takes as long as it would alone."""
+
+    def __init__(self, alone: StepTimes) -> None:
+        self._alone = alone
+
+    def decode(self, sequences: int, context: float) -> float:
+        return sequences * self._alone.decode(1, context)
+
+    def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
+        decoding = self.decode(sequences, context) if sequences else 0.0
+        return decoding + sum(self._alone.mixed([chunk], 0, 0.0) for chunk in chunks)
+
+
 class GangTimes:
     """Ranks that step together, as vLLM's data-parallel ranks of a mixture of experts.
 

@@ -67,3 +67,15 @@ def test_a_gang_has_room_where_one_rank_could_not_hold_all_experts():
 def test_ranks_of_a_dense_model_are_replicas():
     made, _ = service("llama-3.1-8b", ranks=3)
     assert made.pool.replicas == 3
+
+
+def test_llamacpp_computes_the_sequences_of_a_step_one_after_the_other_on_a_cpu():
+    def times(device):
+        question = ask("smollm2-135m", on=device, runtime="llamacpp", weights="q4_0")
+        return service_of(SimulationPlan(question=question, traffic=LoadPlan(url="", steps=(LoadStep(),))))[0].pool.times
+
+    cpu, gpu = times("raspberry-pi-5"), times("nvidia-l4")
+    assert cpu.decode(4, 100.0) == pytest.approx(4 * cpu.decode(1, 100.0))
+    assert gpu.decode(4, 100.0) < 2 * gpu.decode(1, 100.0)
+    together = cpu.mixed([(16, 0)], 2, 100.0)
+    assert together == pytest.approx(2 * cpu.decode(1, 100.0) + cpu.mixed([(16, 0)], 0, 0.0))
