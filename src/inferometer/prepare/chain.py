@@ -80,7 +80,7 @@ def _way(source: str, engine: EngineDescriptor, wanted: str, goal: str | None) -
 
 def _goals(engine: EngineDescriptor) -> tuple[str, ...]:
     """The formats to prepare, an engine's own first. `.ort` is made only for a file that is called so."""
-    return tuple(form for form in engine.opens if form in SUFFIXES.keys() | FOLDERS and form != "ort")
+    return tuple(form for form in engine.opens if form in SUFFIXES.keys() | FOLDERS.keys() and form != "ort")
 
 
 def _with_helpers(source: str, way: tuple[Step, ...], engine: EngineDescriptor) -> tuple[Step, ...]:

@@ -203,16 +203,26 @@ def _goal(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str | 
     goal = next((form for form, suffix in SUFFIXES.items() if out.name.endswith(suffix)), None)
     opens = [form for form in engine.opens if form in SUFFIXES]
     folder = next((form for form in engine.opens if form in FOLDERS), None)
-    if folder is not None and goal is None:
-        return folder
+    if folder is not None:
+        return _goal_folder(out, folder, goal, engine)
     if goal not in opens:
-        if folder is not None:
-            raise FormatError(
-                f"{engine.title} opens a folder, and {out.name} is the name of a file.", remedy="Leave the ending out."
-            )
         endings = " or ".join(SUFFIXES[form] for form in opens)
         raise FormatError(f"{out.name} is no name of a file that {engine.title} opens.", remedy=f"End it in {endings}.")
     return goal
+
+
+def _goal_folder(out: Path, folder: str, goal: str | None, engine: EngineDescriptor) -> str:
+    """The folder is replaced as a whole: one that holds something else is left alone."""
+    if goal is not None or out.is_file():
+        raise FormatError(
+            f"{engine.title} opens a folder, and {out.name} is the name of a file.", remedy="Name a folder."
+        )
+    if out.is_dir() and any(out.iterdir()) and not (out / FOLDERS[folder]).is_file():
+        raise DomainError(
+            f"{out} holds other things than a model of {engine.title}, and would be replaced.",
+            remedy="Name a folder of its own.",
+        )
+    return folder
 
 
 def source_of(request: PrepareRequest, engine: EngineDescriptor) -> Path:

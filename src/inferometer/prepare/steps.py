@@ -20,7 +20,8 @@ SUFFIXES: Mapping[str, str] = {
     "onnx": ".onnx", "ort": ".ort", "openvino": ".xml", "ncnn": ".param", "mnn": ".mnn", "gguf": ".gguf",
     "tflite": ".tflite",
 }  # fmt: skip
-FOLDERS = frozenset({"ctranslate2"})  # formats that are a folder of files
+# Formats that are a folder, and a file that lies in each of them.
+FOLDERS: Mapping[str, str] = {"ctranslate2": "model.bin", "onnxruntime-genai": "genai_config.json"}
 COMPANIONS: Mapping[str, str] = {"openvino": ".bin", "ncnn": ".bin"}  # the weights, in a file beside it
 
 
@@ -134,6 +135,17 @@ def _ctranslate2(name: str, title: str, stored: str | None) -> Step:
     )  # fmt: skip
 
 
+def _genai(name: str, title: str, stored: str | None) -> Step:
+    numbers = {} if stored is None else {"weights": stored}
+    return Step(
+        name=name, title=title, takes=("safetensors",), gives="onnxruntime-genai",
+        packages=("onnxruntime-genai", "onnx-ir", "transformers", "torch"),
+        modules=("onnxruntime_genai", "onnx_ir", "transformers", "torch"), extra="checkpoints",
+        work="onnxruntime_genai:build", quantises=None if stored is None else f"{stored}-weights", changes=numbers,
+        options=numbers,
+    )  # fmt: skip
+
+
 STEPS: tuple[Step, ...] = (
     Step(
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
@@ -186,6 +198,9 @@ STEPS: tuple[Step, ...] = (
     _mnn("mnn-f16", "ONNX as MNN, weights in f16", "f16"),
     _mnn("mnn-i8-weights", "ONNX as MNN, weights in i8", "i8"),
     _mnn("mnn-i4-weights", "ONNX as MNN, weights in i4", "i4"),
+    _genai("genai", "a checkpoint as ONNX Runtime GenAI's folder, weights in f32", None),
+    _genai("genai-i8-weights", "a checkpoint as ONNX Runtime GenAI's folder, weights in i8", "i8"),
+    _genai("genai-i4-weights", "a checkpoint as ONNX Runtime GenAI's folder, weights in i4", "i4"),
     _ctranslate2("ctranslate2", "a checkpoint as CTranslate2's folder", None),
     _ctranslate2("ctranslate2-f16", "a checkpoint as CTranslate2's folder, weights in f16", "f16"),
     _ctranslate2("ctranslate2-bf16", "a checkpoint as CTranslate2's folder, weights in bf16", "bf16"),

@@ -50,7 +50,7 @@ def test_every_step_names_a_tool_that_is_there_and_what_to_do_where_it_is_not():
         module, _, function = step.work.partition(":")
         assert callable(getattr(import_module(f"inferometer.prepare.tools.{module}"), function))
         assert len(step.packages) == len(step.modules)
-        assert step.gives in SUFFIXES.keys() | FOLDERS
+        assert step.gives in SUFFIXES.keys() | FOLDERS.keys()
     from dataclasses import replace
 
     absent = replace(STEPS[0], packages=("nothing-such",), modules=("nothing_such",))
