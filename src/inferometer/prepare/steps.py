@@ -21,7 +21,9 @@ SUFFIXES: Mapping[str, str] = {
     "tflite": ".tflite",
 }  # fmt: skip
 # Formats that are a folder, and a file that lies in each of them.
-FOLDERS: Mapping[str, str] = {"ctranslate2": "model.bin", "onnxruntime-genai": "genai_config.json"}
+FOLDERS: Mapping[str, str] = {
+    "ctranslate2": "model.bin", "onnxruntime-genai": "genai_config.json", "openvino-genai": "openvino_model.xml",
+}  # fmt: skip
 COMPANIONS: Mapping[str, str] = {"openvino": ".bin", "ncnn": ".bin"}  # the weights, in a file beside it
 
 
@@ -146,6 +148,16 @@ def _genai(name: str, title: str, stored: str | None) -> Step:
     )  # fmt: skip
 
 
+def _openvino_genai(name: str, title: str, stored: str | None) -> Step:
+    numbers = {} if stored is None else {"weights": stored}
+    packages = ("openvino", *(("nncf",) if stored in {"i8", "i4"} else ()), "transformers", "torch")
+    return Step(
+        name=name, title=title, takes=("safetensors",), gives="openvino-genai", packages=packages, modules=packages,
+        extra="checkpoints", work="openvino_genai:convert",
+        quantises=stored if stored in {None, "f16"} else f"{stored}-weights", changes=numbers, options=numbers,
+    )  # fmt: skip
+
+
 STEPS: tuple[Step, ...] = (
     Step(
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
@@ -198,6 +210,10 @@ STEPS: tuple[Step, ...] = (
     _mnn("mnn-f16", "ONNX as MNN, weights in f16", "f16"),
     _mnn("mnn-i8-weights", "ONNX as MNN, weights in i8", "i8"),
     _mnn("mnn-i4-weights", "ONNX as MNN, weights in i4", "i4"),
+    _openvino_genai("openvino-llm", "a checkpoint as OpenVINO GenAI's folder, weights in f32", None),
+    _openvino_genai("openvino-llm-f16", "a checkpoint as OpenVINO GenAI's folder, weights in f16", "f16"),
+    _openvino_genai("openvino-llm-i8-weights", "a checkpoint as OpenVINO GenAI's folder, weights in i8", "i8"),
+    _openvino_genai("openvino-llm-i4-weights", "a checkpoint as OpenVINO GenAI's folder, weights in i4", "i4"),
     _genai("genai", "a checkpoint as ONNX Runtime GenAI's folder, weights in f32", None),
     _genai("genai-i8-weights", "a checkpoint as ONNX Runtime GenAI's folder, weights in i8", "i8"),
     _genai("genai-i4-weights", "a checkpoint as ONNX Runtime GenAI's folder, weights in i4", "i4"),
