@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import shutil
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import FormatError
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from inferometer.prepare.order import ToolOrder
 
 NETWORK = "openvino_model.xml"
-_BESIDE = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_BESIDE = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+)  # fmt: skip
 _GROUP = 64  # weights that share a scale in four bits; fewer where a row is no multiple of it
 _TRACED = (2, 3, 2)  # sequences, tokens and cached tokens of the example that is traced
 
@@ -46,10 +49,11 @@ def convert(order: ToolOrder) -> Iterator[str]:
 
 def _network(folder: Path) -> Any:
     import openvino  # noqa: PLC0415 - as above
-    import torch  # noqa: PLC0415 - as above
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415 - as above
 
-    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, attn_implementation="sdpa").eval()
+    torch, transformers = _torch(), _transformers()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        str(folder), dtype=torch.float32, attn_implementation="sdpa"
+    ).eval()
     config = model.config
     heads = config.num_key_value_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -76,36 +80,41 @@ def _network(folder: Path) -> Any:
 
 def _stepped(model: Any) -> Any:
     """The module that is traced: a cache goes in as tensors and comes out as tensors."""
-    import torch  # noqa: PLC0415 - as above
-    from transformers.cache_utils import DynamicCache, DynamicLayer  # noqa: PLC0415 - as above
+    caches = _transformers().cache_utils
 
     def layer(key: Any, value: Any) -> Any:
-        made = DynamicLayer()
+        made = caches.DynamicLayer()
         made.keys, made.values, made.dtype, made.device = key, value, key.dtype, key.device
         made.is_initialized = True  # it would begin with an empty tensor of another rank
         return made
 
-    class Stepped(torch.nn.Module):  # type: ignore[misc] # torch is no typed package here
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
+    def forward(  # noqa: PLR0913, PLR0917 - the inputs of the network, by the names that they shall have
+        self: Any, input_ids: Any, attention_mask: Any, position_ids: Any, beam_idx: Any, past: Any
+    ) -> Any:
+        cache = caches.DynamicCache()
+        cache.layers = [layer(*(part.index_select(0, beam_idx) for part in pair)) for pair in past]
+        made = self.model(
+            input_ids=input_ids, attention_mask=_mask(input_ids, attention_mask), position_ids=position_ids,
+            past_key_values=cache, use_cache=True,
+        )  # fmt: skip
+        return (made.logits, *(part for entry in cache.layers for part in (entry.keys, entry.values)))
 
-        def forward(self, input_ids: Any, attention_mask: Any, position_ids: Any, beam_idx: Any, past: Any) -> Any:
-            cache = DynamicCache()
-            cache.layers = [layer(*(part.index_select(0, beam_idx) for part in pair)) for pair in past]
-            made = self.model(
-                input_ids=input_ids, attention_mask=_mask(input_ids, attention_mask), position_ids=position_ids,
-                past_key_values=cache, use_cache=True,
-            )  # fmt: skip
-            return (made.logits, *(part for entry in cache.layers for part in (entry.keys, entry.values)))
+    stepped = type("Stepped", (_torch().nn.Module,), {"forward": forward})()
+    stepped.model = model
+    return stepped
 
-    return Stepped()
+
+def _torch() -> Any:
+    return import_module("torch")
+
+
+def _transformers() -> Any:
+    return import_module("transformers")
 
 
 def _mask(input_ids: Any, attention_mask: Any) -> Any:
     """What each token may look at, as numbers to add: itself and those before it that are no padding."""
-    import torch  # noqa: PLC0415 - as above
-
+    torch = _torch()
     tokens, total = input_ids.shape[1], attention_mask.shape[1]
     before = torch.arange(total)[None, None, :] <= (torch.arange(tokens) + (total - tokens))[None, :, None]
     seen = torch.logical_and(before, attention_mask[:, None, :].bool())
@@ -168,12 +177,13 @@ def _tokeniser(folder: Path, target: Path) -> Iterator[str]:
     try:
         import openvino  # noqa: PLC0415 - as above
         from openvino_tokenizers import convert_tokenizer  # noqa: PLC0415 - as above
-        from transformers import AutoTokenizer  # noqa: PLC0415 - as above
     except ImportError:
         yield "openvino-tokenizers is not installed: the folder takes token ids alone."
         return
     with suppress(Exception):  # many kinds of tokenisers are not convertible, and ids serve without one
-        into, back = convert_tokenizer(AutoTokenizer.from_pretrained(str(folder)), with_detokenizer=True)
+        into, back = convert_tokenizer(
+            _transformers().AutoTokenizer.from_pretrained(str(folder)), with_detokenizer=True
+        )
         openvino.save_model(into, str(target / "openvino_tokenizer.xml"))
         openvino.save_model(back, str(target / "openvino_detokenizer.xml"))
         return

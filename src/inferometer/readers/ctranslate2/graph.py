@@ -72,9 +72,8 @@ def _config(held: ModelBin) -> dict[str, Any] | None:
     fused, table = variables[needed[0]], variables["decoder/embeddings/weight"]
     if not heads or len(table.shape) != 2 or fused.shape[0] % (heads + 2 * kv):
         return None
-    family = "qwen3" if f"{at}/q_norm/gamma" in variables else "qwen2" if f"{at}/linear_0/bias" in variables else "llama"
     return {
-        "model_type": family,
+        "model_type": _family(held, at),
         "hidden_size": table.shape[1],
         "intermediate_size": variables[needed[1]].shape[0],
         "num_hidden_layers": _layers(held),
@@ -85,6 +84,12 @@ def _config(held: ModelBin) -> dict[str, Any] | None:
         "hidden_act": _ACTIVATIONS.get(int(held.number("decoder/activation", 2)), "silu"),
         "tie_word_embeddings": held.aliases.get("decoder/projection/weight") == "decoder/embeddings/weight",
     }
+
+
+def _family(held: ModelBin, attention: str) -> str:
+    if f"{attention}/q_norm/gamma" in held.variables:
+        return "qwen3"
+    return "qwen2" if f"{attention}/linear_0/bias" in held.variables else "llama"
 
 
 def _layers(held: ModelBin) -> int:
@@ -147,6 +152,4 @@ def _tensors_only(held: ModelBin, name: str, why: str) -> Graph:
         if variable.shape and key not in held.aliases and not key.endswith("_scale")
     ]
     graph = stored.tensors_graph(name, weights)
-    return replace(
-        graph, precision=_precision(held), metadata={**graph.metadata, "notes": (stored.tensors_only(why),)}
-    )
+    return replace(graph, precision=_precision(held), metadata={**graph.metadata, "notes": (stored.tensors_only(why),)})

@@ -1,4 +1,4 @@
-"""The variables of a `model.bin`: names, shapes and formats; of single numbers the value, of weights only where they end.
+"""The variables of a `model.bin`: names, shapes and formats, and the value of a single number; weights are not read.
 
 The file is a version, the name of the architecture's class and its revision, the variables with their bytes, and other
 names of some of them; all numbers are little-endian.
@@ -7,13 +7,13 @@ names of some of them; all numbers are little-endian.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from inferometer.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 # By the number that the file has for a format: its name, and how Python unpacks one number of it.
@@ -115,4 +115,3 @@ def _text(file: BinaryIO) -> str:
     if len(raw) != length or raw[-1]:
         raise ValueError("a name does not end where it should")
     return raw[:-1].decode()
-

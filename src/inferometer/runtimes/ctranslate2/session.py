@@ -34,9 +34,7 @@ _STRIDE = 7  # through the vocabulary, so that the tokens of a depth differ
 NO_LAYERS = "CTranslate2 has no timers inside a step: phases and tokens are measured, layers are not."
 
 
-def open_session(
-    target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter
-) -> CTranslate2Session:
+def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> CTranslate2Session:
     import ctranslate2  # noqa: PLC0415 - the engine is imported when a model is opened
 
     folder = _checked(target, name)

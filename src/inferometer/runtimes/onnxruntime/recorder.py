@@ -46,7 +46,8 @@ class ProfileRecorder:
         model = as_onnx(plan)
         given = name_nodes(model)
         self.plan = plan
-        if given and plan.path.suffix != ORT and begin is None:  # what is in the engine's own format is run as it is, whatever its names
+        # What is in the engine's own format, or is opened by another engine, is run as it is, whatever its names.
+        if given and plan.path.suffix != ORT and begin is None:
             self.plan = replace(plan, model=model.SerializeToString())
         self.original: Topology = topology_of(model, given)
         del model

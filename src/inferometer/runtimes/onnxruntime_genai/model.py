@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError, FormatError
@@ -12,8 +13,6 @@ from inferometer.runtimes.faults import guard
 from inferometer.runtimes.onnxruntime.faults import engine_words
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from inferometer.runtimes.onnxruntime.loading import LoadPlan
 
 CONFIG = "genai_config.json"

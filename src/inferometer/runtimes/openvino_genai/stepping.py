@@ -1,8 +1,8 @@
 """The network of a folder, stepped as the pipeline steps it: for what the pipeline cannot do.
 
-It does not go on from a filled cache, shows no counters and gives no logits. Its own loop feeds the ids, a mask of ones,
-positions and the order of the beams to one request, whose state is the cache; so does this one. Before the last product
-all but the last token are cut off, as the pipeline does.
+It does not go on from a filled cache, shows no counters and gives no logits. Its own loop feeds the ids, a mask of
+ones, positions and the order of the beams to one request, whose state is the cache; so does this one. Before the last
+product all but the last token are cut off, as the pipeline does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LAST = np.iinfo(np.int64).max
 class SteppedNetwork:
     """One request. With `counting` it keeps what each kernel took, by phase."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is compiled, and how
         self, file: Path, device: str, settings: Mapping[str, Any], target: Target, *, counting: bool = False,
         last_only: bool = True,
     ) -> None:  # fmt: skip
