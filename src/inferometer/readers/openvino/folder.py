@@ -1,17 +1,20 @@
 """The folder of a language model: OpenVINO's network with its config beside it.
 
 The network keeps its cache as a state, of which the file does not say how it grows. So the graph is the config's, as a
-checkpoint's is, with the formats and bytes that the network has for each weight; without a config that fits it is the
-network's own, and the cache is not counted.
+checkpoint's is, with the formats and bytes that the network has for each weight; where their names do not show which is
+which, with the format that most of them have. Without a config it is the network's own, and the cache is not counted.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.dtype import dtype
 from inferometer.errors import InferometerError
 from inferometer.readers import stored
 from inferometer.readers.stored import Companion, Stored
@@ -45,9 +48,30 @@ def _by_config(network: Graph, folder: Path) -> tuple[Graph | None, str]:
     except (OSError, ValueError, InferometerError) as error:
         return None, f"There is no config.json that says the architecture ({error})"
     held, problems = stored.fit(graph, _locator(network))
-    if problems:
-        return None, f"The network does not fit config.json ({stored.listed(problems)})"
-    return replace(stored.with_stored(graph, held), precision=_precision(held)), ""
+    if not problems:
+        return replace(stored.with_stored(graph, held), precision=_precision(held)), ""
+    usual = _usual(network)
+    held, _ = stored.fit(graph, lambda _name, weight: _counted_as(weight, usual))
+    note = f"The network's names do not show which weight is which: all are counted as {usual}, as most of them are."
+    notes = (*graph.metadata.get("notes", ()), note)
+    alike = replace(stored.with_stored(graph, held), precision="f16" if usual == "f16" else "f32")
+    return replace(alike, metadata={**alike.metadata, "notes": notes}), ""
+
+
+def _counted_as(weight: Tensor, usual: str) -> Stored:
+    """A matrix in the usual format; vectors stay as they are."""
+    shape = _numbers(weight)
+    name = usual if len(shape) > 1 else "f32"
+    return Stored(names=(), shape=shape, dtype=name, nbytes=ceil(prod(shape) * dtype(name).bits / 8))
+
+
+def _usual(network: Graph) -> str:
+    """The format that most numbers of its weights have."""
+    numbers: Counter[str] = Counter()
+    for weight, _ in network.weights():
+        if weight.role == "weight" and weight.dtype is not None:
+            numbers[weight.dtype] += prod(_numbers(weight))
+    return numbers.most_common(1)[0][0] if numbers else "f32"
 
 
 def _locator(network: Graph) -> Callable[[str, Tensor], Stored | None]:
