@@ -1,11 +1,11 @@
-"""A small checkpoint for the engines of language models, by the tools that make their folders: the same tokens come out."""
+"""A small checkpoint for the engines of language models, by the tools for their folders: the same tokens come out."""
 
 import json
 
 import pytest
 
-for package in ("torch", "transformers"):
-    pytest.importorskip(package, reason=f"{package} is not installed: the converters need it")
+pytest.importorskip("torch", reason="torch is not installed: the converters need it")
+pytest.importorskip("transformers", reason="transformers is not installed: the converters need it")
 
 from inferometer.core.graph import is_generative
 from inferometer.errors import FormatError
@@ -50,7 +50,7 @@ def expected(checkpoint):
     ("step", "runtime"),
     [("ctranslate2", "ctranslate2"), ("genai", "onnxruntime-genai"), ("openvino-llm", "openvino-genai")],
 )
-def test_what_a_tool_makes_of_a_checkpoint_generates_the_checkpoints_tokens(
+def test_what_a_tool_makes_of_a_checkpoint_generates_the_checkpoints_tokens(  # noqa: PLR0917 - pytest's fixtures
     step, runtime, checkpoint, expected, tmp_path, monkeypatch
 ):
     for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
