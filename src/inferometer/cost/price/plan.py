@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from inferometer.core.calibration import Calibration
+from inferometer.core.calibration import Calibration, KernelForms
 from inferometer.core.device import Device, Link, Origin, Sourced
 from inferometer.core.engine import Overheads
 from inferometer.core.graph import is_generative
@@ -327,6 +327,11 @@ def _calibrated_by(calibration: Calibration) -> str:
         return (
             f"Fitted from {len(calibration.fitted_on)} published models of {calibration.device} with "
             f"{calibration.runtime}, {calibration.dtype}; eight in ten left-out models lay between low and high."
+        )
+    if any(isinstance(table, KernelForms) for table in calibration.kernels.values()):
+        return (
+            f"Priced by the forms that kernels of {calibration.runtime} follow on {calibration.device}: half of them "
+            "are within a sixth of theirs."
         )
     if calibration.kernels:
         return f"Priced by kernels of {calibration.runtime} that were measured on {calibration.device}."
