@@ -34,9 +34,7 @@ class GenaiModel:
         prefix = self.profile
         files = [] if prefix is None else sorted(prefix.parent.glob(f"{prefix.name}*.json"))
         if not files:
-            raise EngineError(
-                "ONNX Runtime GenAI left no profile.", remedy="Measure without the times of layers: --no-layers."
-            )
+            raise EngineError("ONNX Runtime GenAI left no profile.", remedy="Try another version of onnxruntime-genai.")
         for old in files[:-1]:
             old.unlink()
         return str(files[-1])

@@ -30,7 +30,7 @@ def open_session(target: Target, name: str, *, clock: Clock = time.perf_counter)
     if target.text:
         raise DomainError(
             f"OpenVINO was asked to open {str(target.path)!r} as a language model; here it opens models of arrays.",
-            remedy="Choose onnxruntime, torch-eager or llamacpp for text.",
+            remedy="Choose openvino-genai, onnxruntime, torch-eager or llamacpp for text.",
         )
     if target.instrument:
         from inferometer.runtimes.openvino.recorded import RecordedSession  # noqa: PLC0415 - plain sessions need none
