@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from contract.runtime_cases_ctranslate2 import write_llama
 from contract.runtime_cases_mnn import write_network
 from contract.runtime_cases_ncnn import LAYERS
 from inferometer.core.graph import Block, Graph, Op, Tensor
@@ -78,7 +79,13 @@ def mnn_bytes():
         return write_network(Path(folder)).read_bytes()
 
 
+def ctranslate2_bytes():
+    with TemporaryDirectory() as folder:
+        return (write_llama(Path(folder)) / "model.bin").read_bytes()
+
+
 SAMPLES = {
+    "ctranslate2": ctranslate2_bytes,
     "gguf": gguf_bytes,
     "huggingface": lambda: json.dumps(CONFIG).encode(),
     "mnn": mnn_bytes,

@@ -97,6 +97,7 @@ EDGES = {
     "store": {"sqlalchemy"},
     "runtimes/onnxruntime": {"onnxruntime"},
     "runtimes/openvino": {"openvino"},
+    "runtimes/openvino_genai": {"openvino"},
 }
 
 

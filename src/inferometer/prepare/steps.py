@@ -20,6 +20,10 @@ SUFFIXES: Mapping[str, str] = {
     "onnx": ".onnx", "ort": ".ort", "openvino": ".xml", "ncnn": ".param", "mnn": ".mnn", "gguf": ".gguf",
     "tflite": ".tflite",
 }  # fmt: skip
+# Formats that are a folder, and a file that lies in each of them.
+FOLDERS: Mapping[str, str] = {
+    "ctranslate2": "model.bin", "onnxruntime-genai": "genai_config.json", "openvino-genai": "openvino_model.xml",
+}  # fmt: skip
 COMPANIONS: Mapping[str, str] = {"openvino": ".bin", "ncnn": ".bin"}  # the weights, in a file beside it
 
 
@@ -123,6 +127,37 @@ def _mnn(name: str, title: str, stored: str | None) -> Step:
     )  # fmt: skip
 
 
+def _ctranslate2(name: str, title: str, stored: str | None) -> Step:
+    changes = {"i8": _BOTH_I8}.get(stored or "", {} if stored is None else {"weights": stored})
+    packages = ("ctranslate2", "transformers", "torch")
+    return Step(
+        name=name, title=title, takes=("safetensors",), gives="ctranslate2", packages=packages, modules=packages,
+        extra="checkpoints", work="ctranslate2:convert", quantises="i8-dynamic" if stored == "i8" else stored,
+        changes=changes, options={} if stored is None else {"weights": stored},
+    )  # fmt: skip
+
+
+def _genai(name: str, title: str, stored: str | None) -> Step:
+    numbers = {} if stored is None else {"weights": stored}
+    return Step(
+        name=name, title=title, takes=("safetensors",), gives="onnxruntime-genai",
+        packages=("onnxruntime-genai", "onnx-ir", "transformers", "torch"),
+        modules=("onnxruntime_genai", "onnx_ir", "transformers", "torch"), extra="checkpoints",
+        work="onnxruntime_genai:build", quantises=None if stored is None else f"{stored}-weights", changes=numbers,
+        options=numbers,
+    )  # fmt: skip
+
+
+def _openvino_genai(name: str, title: str, stored: str | None) -> Step:
+    numbers = {} if stored is None else {"weights": stored}
+    packages = ("openvino", *(("nncf",) if stored in {"i8", "i4"} else ()), "transformers", "torch")
+    return Step(
+        name=name, title=title, takes=("safetensors",), gives="openvino-genai", packages=packages, modules=packages,
+        extra="checkpoints", work="openvino_genai:convert",
+        quantises=stored if stored in {None, "f16"} else f"{stored}-weights", changes=numbers, options=numbers,
+    )  # fmt: skip
+
+
 STEPS: tuple[Step, ...] = (
     Step(
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
@@ -175,6 +210,17 @@ STEPS: tuple[Step, ...] = (
     _mnn("mnn-f16", "ONNX as MNN, weights in f16", "f16"),
     _mnn("mnn-i8-weights", "ONNX as MNN, weights in i8", "i8"),
     _mnn("mnn-i4-weights", "ONNX as MNN, weights in i4", "i4"),
+    _openvino_genai("openvino-llm", "a checkpoint as OpenVINO GenAI's folder, weights in f32", None),
+    _openvino_genai("openvino-llm-f16", "a checkpoint as OpenVINO GenAI's folder, weights in f16", "f16"),
+    _openvino_genai("openvino-llm-i8-weights", "a checkpoint as OpenVINO GenAI's folder, weights in i8", "i8"),
+    _openvino_genai("openvino-llm-i4-weights", "a checkpoint as OpenVINO GenAI's folder, weights in i4", "i4"),
+    _genai("genai", "a checkpoint as ONNX Runtime GenAI's folder, weights in f32", None),
+    _genai("genai-i8-weights", "a checkpoint as ONNX Runtime GenAI's folder, weights in i8", "i8"),
+    _genai("genai-i4-weights", "a checkpoint as ONNX Runtime GenAI's folder, weights in i4", "i4"),
+    _ctranslate2("ctranslate2", "a checkpoint as CTranslate2's folder", None),
+    _ctranslate2("ctranslate2-f16", "a checkpoint as CTranslate2's folder, weights in f16", "f16"),
+    _ctranslate2("ctranslate2-bf16", "a checkpoint as CTranslate2's folder, weights in bf16", "bf16"),
+    _ctranslate2("ctranslate2-i8", "int8 weights, activations quantised while it runs", "i8"),
     *(_gguf(stored) for stored in ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")),
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ import pytest
 from inferometer.catalog.engines import engine
 from inferometer.errors import DomainError, FormatError
 from inferometer.prepare.chain import chain_for, formats_for, quantised_name
-from inferometer.prepare.steps import STEPS, SUFFIXES, require_tool
+from inferometer.prepare.steps import FOLDERS, STEPS, SUFFIXES, require_tool
 
 
 def names(source, runtime, quantise=None, goal=None):
@@ -50,7 +50,7 @@ def test_every_step_names_a_tool_that_is_there_and_what_to_do_where_it_is_not():
         module, _, function = step.work.partition(":")
         assert callable(getattr(import_module(f"inferometer.prepare.tools.{module}"), function))
         assert len(step.packages) == len(step.modules)
-        assert step.gives in SUFFIXES
+        assert step.gives in SUFFIXES.keys() | FOLDERS.keys()
     from dataclasses import replace
 
     absent = replace(STEPS[0], packages=("nothing-such",), modules=("nothing_such",))
