@@ -79,6 +79,7 @@ def mnn_bytes():
 
 
 SAMPLES = {
+    "executorch": (DATA / "executorch" / "xnnpack.pte").read_bytes,
     "gguf": gguf_bytes,
     "huggingface": lambda: json.dumps(CONFIG).encode(),
     "mnn": mnn_bytes,

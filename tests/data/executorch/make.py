@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-import torch
+import torch  # noqa: TID251 - it writes the files once
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
 from executorch.exir import to_edge_transform_and_lower
-from torch import nn
+from torch import nn  # noqa: TID251 - as above
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""ExecuTorch's programs (.pte): a flatbuffer with instructions and values, and what was lowered to backends behind it."""
+"""ExecuTorch's programs (.pte): a flatbuffer of instructions and values, and what was lowered to backends behind it."""
 
 from inferometer.readers.executorch.read import PteReader
 

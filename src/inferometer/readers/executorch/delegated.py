@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.executorch.xnnpack import XnnNode, XnnValue
+from inferometer.readers.executorch.xnnpack import XnnGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.readers.executorch.program import Delegate
-    from inferometer.readers.executorch.xnnpack import XnnGraph
+    from inferometer.readers.executorch.xnnpack import XnnNode
 
 _TRANSPOSED = "XNNConvTranspose2d"
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")  # where a word begins within a name
@@ -42,7 +42,8 @@ class XnnSite:
 
     def tensor(self, number: int, name: str, word: str = "") -> Tensor:
         value = self.graph.values[number]
-        given = self.arguments[value.external] if self._is_argument(value) else None
+        place = value.external
+        given = self.arguments[place] if place is not None and place < len(self.arguments) else None
         if given is not None:
             return given
         if value.stored_bytes is not None:
@@ -51,9 +52,6 @@ class XnnSite:
                 stored_bytes=value.stored_bytes,
             )  # fmt: skip
         return Tensor(name=f"value_{self.instruction}.{number}", shape=value.shape, dtype=value.dtype)
-
-    def _is_argument(self, value: XnnValue) -> bool:
-        return value.external is not None and value.external < len(self.arguments)
 
 
 def xnnpack_ops(site: XnnSite) -> list[Op]:

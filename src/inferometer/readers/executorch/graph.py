@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.core.graph import Block, Graph, Tensor
 from inferometer.readers.executorch.delegated import XnnSite, opaque_op, xnnpack_ops
 from inferometer.readers.executorch.program import PteTensor, TensorList
 from inferometer.readers.executorch.xnnpack import BACKEND, parse_xnnpack
@@ -20,6 +20,7 @@ from inferometer.readers.torch.scope import Bound, Placed, Scope
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from inferometer.core.graph import Role
     from inferometer.readers.executorch.program import Instruction, PteProgram
 
 # The names of arguments that say something about the work; a program gives them by their places.
@@ -58,7 +59,7 @@ def pte_graph(program: PteProgram, data: Any, path: Path) -> Graph:
         outputs=tuple(_bound(scope, place) for place in program.outputs if _is_tensor(program, place)),
         precision=_precision(program),
         metadata={"format": "pte", "methods": program.methods, "backends": _backends(program),
-                  "coverage": _coverage(ops), "notes": _notes(program)},
+                  "notes": _notes(program)},
     )  # fmt: skip
 
 
@@ -69,7 +70,7 @@ def _opened(program: PteProgram) -> Scope:
     start = Call(name=program.method, target="program", arguments={}, outputs=())
     for place, value in tensors.items():
         if value.stored or value.changing:
-            role = "state" if value.changing else "constant" if value.dtype in _WHOLE else "weight"
+            role: Role = "state" if value.changing else "constant" if value.dtype in _WHOLE else "weight"
             scope.whole(f"value_{place}", Held(name=value.name or f"stored_{place}", role=role), start, role)
     for number, place in enumerate(program.inputs):
         if place in tensors:
@@ -146,17 +147,6 @@ def _precision(program: PteProgram) -> str | None:
 
 def _backends(program: PteProgram) -> dict[str, int]:
     return dict(Counter(step.delegate.backend for step in program.instructions if step.delegate is not None))
-
-
-def _coverage(ops: tuple[Op, ...]) -> dict[str, Any]:
-    unknown: dict[str, dict[str, Any]] = {}
-    for op in ops:
-        if op.kind == "custom":
-            entry = unknown.setdefault(str(op.source_type), {"count": 0, "reason": op["reason"]})
-            entry["count"] += 1
-    covered = len(ops) - sum(entry["count"] for entry in unknown.values())
-    share = covered / len(ops) if ops else 1.0
-    return {"nodes": len(ops), "covered": covered, "share": share, "uncovered": unknown}
 
 
 def _notes(program: PteProgram) -> tuple[str, ...]:

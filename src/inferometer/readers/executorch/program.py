@@ -7,13 +7,13 @@ The weights are measured and never read.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.flatbuffer import Buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from inferometer.flatbuffer import FlatTable
@@ -23,7 +23,10 @@ _METHOD = "forward"
 _MOST = 1 << 20  # values, instructions, segments
 _AXES = 64
 _HEADER, _BASE_END = b"eh", 32  # the longer header, and the bytes that it must have to say where segments begin
-_NULL, _INT, _BOOL, _DOUBLE, _TENSOR, _STRING, _INTS, _DOUBLES, _BOOLS, _TENSORS, _MAYBE_TENSORS = range(1, 12)
+# The kinds of values, in the order of the union KernelTypes.
+_NULL, _TENSOR, _STRING, _INTS, _TENSORS = 1, 5, 6, 7, (10, 11)
+_PLAIN = {2: ("q", 0), 3: ("?", False), 4: ("d", 0.0)}  # how a number lies in the file, and what it is by default
+_LISTS = {_INTS: "q", 8: "d", 9: "?"}
 _CALL, _DELEGATE, _MOVE, _JUMP = 1, 2, 3, 4
 _EXTERNAL = 1
 # The numbers of types: schema/scalar_type.fbs.
@@ -134,25 +137,16 @@ def _values(plan: FlatTable) -> dict[int, Any]:
 def _value(kind: int, table: FlatTable | None) -> Any:
     if table is None or kind == _NULL:
         return None
-    match kind:
-        case 2:
-            return table.number(0, "q")
-        case 3:
-            return bool(table.number(0, "?", default=False))
-        case 4:
-            return table.number(0, "d", 0.0)
-        case 5:
-            return _tensor(table)
-        case 6:
-            return table.text(0, "a text")
-        case 7:
-            return table.numbers(0, "q", "a list", most=_MOST)
-        case 8:
-            return table.numbers(0, "d", "a list", most=_MOST)
-        case 9:
-            return table.numbers(0, "?", "a list", most=_MOST)
-        case 10 | 11:
-            return TensorList(table.numbers(0, "i", "a list of tensors", most=_MOST))
+    if kind in _PLAIN:
+        return table.number(0, *_PLAIN[kind])
+    if kind in _LISTS:
+        return table.numbers(0, _LISTS[kind], "a list", most=_MOST)
+    if kind == _TENSOR:
+        return _tensor(table)
+    if kind == _STRING:
+        return table.text(0, "a text")
+    if kind in _TENSORS:
+        return TensorList(table.numbers(0, "i", "a list of tensors", most=_MOST))
     raise table.fault(f"has the kind {kind}, which is not known")
 
 

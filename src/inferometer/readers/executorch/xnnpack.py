@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from math import inf, isinf
 from typing import TYPE_CHECKING, Any
 
-from inferometer.flatbuffer import Buffer
+from inferometer.flatbuffer import Buffer, FlatTable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from inferometer.flatbuffer import FlatTable
 
 BACKEND = "XnnpackBackend"
 NONE = 0xFFFFFFFF  # the number of a value that is left out

@@ -9,6 +9,7 @@ be a kernel of its own, right after the node's.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from inferometer.runtimes.alignment import longest_pairing
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from inferometer.runtimes.executorch.dump import RanKernel
 
 _PLACE = re.compile(r"_(\d+)(?:\.(\d+))?$")
-_TYPES = re.compile(r"\s*(\(|#\d|$)")  # where the types and the number of a kernel's name begin
+_TYPES = re.compile(r"\s*(?:\(|#\d)")  # where the types and the number of a kernel's name begin
 _LIMIT, _VIEWS = "Clamp", ("Static Reshape", "Copy", "Transpose")
 # XNNPACK's names of kernels → nodes of the file that they can be, where the names themselves do not agree.
 FITTING = {
     "Convolution": ("Conv2d", "DepthwiseConv2d"),
     "Depthwise Convolution": ("DepthwiseConv2d",),
     "Deconvolution": ("ConvTranspose2d",),
+    "Fully Connected": ("FullyConnected", "Conv2d"),  # a window of one place is a product of matrices
     "Dynamic Fully Connected": ("FullyConnected",),
     "Divide": ("Div",),
     "Average Pooling": ("AvgPooling2d", "GlobalAvgPooling2d"),
@@ -82,15 +84,15 @@ def _lay_side_by_side(
 ) -> None:
     for row, node in longest_pairing(rows, nodes, lambda row, node: _fits(kernels[row].kind, node.kind)):
         layers[row] = (node.name,)
-    for before, row in zip(rows, rows[1:], strict=False):
+    for before, row in pairwise(rows):
         if not layers[row] and kernels[row].kind.startswith(_LIMIT):
             layers[row] = layers[before]
-    for row, after in reversed(list(zip(rows, rows[1:], strict=False))):
+    for row, after in reversed(list(pairwise(rows))):
         if not layers[row] and kernels[row].kind.startswith(_VIEWS):  # lays out what the next kernel reads
             layers[row] = layers[after]
 
 
 def _fits(kernel: str, node: str) -> bool:
-    name = kernel[: _TYPES.search(kernel).start()]  # type: ignore[union-attr] - it matches the end of any text
+    name = _TYPES.split(kernel, maxsplit=1)[0]
     kind = node.removeprefix("XNN").rstrip("2345") if node.startswith("XNNConcat") else node.removeprefix("XNN")
     return kind in FITTING.get(name, (name.replace(" ", ""),)) or kind.casefold() == name.replace(" ", "").casefold()

@@ -98,10 +98,11 @@ def _share_out(engine: Any, threads: int) -> None:
     """Make the pool of threads that large. A program that is open would go on with one that is gone."""
     if engine._threadpool_get_thread_count() == threads:  # noqa: SLF001 - the engine has no other name for it
         return
-    others = sorted({session.opened.threads for session in _OPEN})
-    if others:
+    other = next(iter(_OPEN), None)
+    if other is not None:
         raise EngineError(
-            f"ExecuTorch has one pool of threads: a program is open with {others[0]}, and {threads} were asked for.",
+            f"ExecuTorch has one pool of threads, and a program holds on to one of {other.opened.threads}; "
+            f"{threads} were asked for.",
             remedy="Close the other session first, or ask for as many.",
         )
     engine._unsafe_reset_threadpool(threads)  # noqa: SLF001 - as above
