@@ -6,9 +6,11 @@ them. Their sizes are fixed, or the largest ones that it takes.
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _METHOD = "forward"
+_KERNELS = ("lib/libexecutorch_kernels_quantized.so",)  # of the wheel, which its bindings do not load
 # The engine's numbers of types: runtime/core/portable_type/scalar_type.h.
 _TYPES = {
     0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool",
@@ -41,7 +44,7 @@ _OPEN: WeakSet[ExecutorchSession] = WeakSet()  # the engine has one pool of thre
 
 def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> ExecutorchSession:
     _check(target, name)
-    engine = _engine()
+    engine = loaded_engine()
     threads = threads_of(target.threads)
     with captured_stderr() as printed:
         _share_out(engine, threads)
@@ -70,7 +73,8 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
     return session
 
 
-def _engine() -> Any:
+def loaded_engine() -> Any:
+    """The engine's bindings, with the kernels that its wheel has beside them."""
     try:
         import torch  # noqa: F401, PLC0415, TID251 - its libraries must be there before the engine's
         from executorch.extension.pybindings import _C  # noqa: PLC0415 - imported when a model is opened
@@ -79,6 +83,9 @@ def _engine() -> Any:
             f"ExecuTorch {version('executorch')} cannot be loaded with torch {version('torch')}: {error}.",
             remedy="Install the pair that was released together: pip install --upgrade executorch torch.",
         ) from error
+    for path in _KERNELS:  # loading such a library makes its kernels known to the engine
+        with suppress(OSError):
+            ctypes.CDLL(str(Path(_C.__file__).parents[2] / path))
     return _C
 
 
