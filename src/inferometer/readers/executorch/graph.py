@@ -37,6 +37,13 @@ _NAMES = {
     "scaled_dot_product_attention": ("query", "key", "value", "attn_mask", "dropout_p", "is_causal"),
 }  # fmt: skip
 _USUAL = ("self", "dim")
+# Operators that name the order of axes in memory, as those that leave it to strides.
+_ALIKE = {
+    "dim_order_ops::_to_dim_order_copy": "aten::_to_copy",
+    "dim_order_ops::_clone_dim_order": "aten::clone",
+    "dim_order_ops::_empty_dim_order": "aten::empty",
+    "executorch_prim::et_view": "aten::view",
+}
 _WHOLE = frozenset({"u8", "u16", "u32", "u64", "i16", "i32", "i64", "bool"})
 
 
@@ -94,13 +101,12 @@ def _bound(scope: Scope, place: int) -> Tensor:
 def _call(program: PteProgram, instruction: Instruction, number: int) -> Call:
     """Kernels write where they are told: what they write to, and what they return, stand after their arguments."""
     operator = str(instruction.operator)
-    namespace, _, full = operator.partition("::")
+    namespace, _, full = _ALIKE.get(operator.partition(".")[0], operator).partition("::")
     base, _, overload = full.partition(".")
-    returned = program.values[instruction.args[-1]] if instruction.args else None
-    made = returned.items if isinstance(returned, TensorList) else instruction.args[-1:]
-    made = tuple(place for place in made if place in program.values and _is_tensor(program, place))
-    given = instruction.args[:-1]
-    if made and given[-len(made) :] == made:
+    given, made = instruction.args[:-1], _tensors(program, instruction.args[-1:])
+    if given and made and _tensors(program, given[-1:]) == made:  # one result, or a list of them
+        given = given[:-1]
+    elif made and given[-len(made) :] == made:  # each result by itself
         given = given[: -len(made)]
     arguments = [_argument(program, place) for place in given]
     names = [*_NAMES.get(base, _USUAL), *("",) * len(arguments)][: len(arguments)]
@@ -110,6 +116,13 @@ def _call(program: PteProgram, instruction: Instruction, number: int) -> Call:
         arguments=named_arguments(names, arguments),
         outputs=tuple(f"value_{place}" for place in made),
     )
+
+
+def _tensors(program: PteProgram, places: tuple[int, ...]) -> tuple[int, ...]:
+    """The tensors that values are, or list."""
+    values = ((place, program.values[place]) for place in places)
+    listed = (item for place, value in values for item in (value.items if isinstance(value, TensorList) else (place,)))
+    return tuple(place for place in listed if place in program.values and _is_tensor(program, place))
 
 
 def _argument(program: PteProgram, place: int) -> Any:

@@ -6,7 +6,6 @@ The weights are measured and never read.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ IDENTIFIER = b"ET12"
 _METHOD = "forward"
 _MOST = 1 << 20  # values, instructions, segments
 _AXES = 64
-_HEADER, _BASE_END = b"eh", 32  # the longer header, and the bytes that it must have to say where segments begin
+_HEADER, _WITH_BASE, _WITH_SIZE = b"eh", 24, 32  # the longer header, and its length with where segments begin and end
 # The kinds of values, in the order of the union KernelTypes.
 _NULL, _TENSOR, _STRING, _INTS, _TENSORS = 1, 5, 6, 7, (10, 11)
 _PLAIN = {2: ("q", 0), 3: ("?", False), 4: ("d", 0.0)}  # how a number lies in the file, and what it is by default
@@ -90,6 +89,7 @@ def parse_program(data: Any, path: Path) -> PteProgram:
     buffer = Buffer(data, path, kind="ExecuTorch")
     if bytes(data[4:8]) != IDENTIFIER:
         raise buffer.fault(f"the identifier {IDENTIFIER.decode()} is missing", 4)
+    _require_whole(buffer)
     root = buffer.root()
     plans = {plan.text(0, "a method's name") or "": plan for plan in root.tables(1, "method", most=_MOST)}
     if not plans:
@@ -190,10 +190,18 @@ def _delegate(entry: FlatTable, root: FlatTable, buffer: Buffer) -> Delegate:
     return Delegate(backend=backend, start=start, size=size)
 
 
+def _require_whole(buffer: Buffer) -> None:
+    """The longer header says where the segments begin and how long they are: a file that was cut has fewer bytes."""
+    if bytes(buffer.data[8:10]) == _HEADER and buffer.number("I", 12, "the header's length") >= _WITH_SIZE:
+        start, size = (buffer.number("Q", at, "the header") for at in (24, 32))
+        if start + size > buffer.size:
+            raise buffer.fault(f"its header speaks of {start + size:,} bytes, and it has {buffer.size:,}")
+
+
 def _segment_base(buffer: Buffer) -> int:
-    if bytes(buffer.data[8:10]) != _HEADER or buffer.number("I", 12, "the header's length") < _BASE_END - 8:
+    if bytes(buffer.data[8:10]) != _HEADER or buffer.number("I", 12, "the header's length") < _WITH_BASE:
         raise buffer.fault("the header that says where segments begin is missing", 8)
-    return int(struct.unpack_from("<Q", buffer.data, 24)[0])
+    return int(buffer.number("Q", 24, "the header"))
 
 
 def _instruction(entry: FlatTable, operators: list[str], delegates: list[Delegate]) -> Instruction:

@@ -9,6 +9,8 @@ from inferometer.core.binding import Binding
 from inferometer.cost.work.count import coverage, op_works
 from inferometer.errors import FormatError, InferometerError
 from inferometer.readers.executorch import reader
+from inferometer.readers.executorch.graph import pte_graph
+from inferometer.readers.executorch.program import Instruction, PteProgram, PteTensor, TensorList
 from inferometer.readers.executorch.xnnpack import KINDS
 
 PROGRAMS = Path(__file__).parents[3] / "data" / "executorch"
@@ -82,7 +84,7 @@ def test_a_damaged_file_is_read_or_refused_by_name(name, tmp_path):
             reader.read(path)
         except InferometerError as error:
             assert "damaged.pte" in str(error)
-    path.write_bytes(raw[:900])
+    path.write_bytes(raw[:-100])
     with pytest.raises(FormatError, match=r"damaged\.pte"):
         reader.read(path)
 
@@ -90,3 +92,24 @@ def test_a_damaged_file_is_read_or_refused_by_name(name, tmp_path):
 def test_every_node_of_xnnpacks_schema_has_a_row():
     """As many as the union XNodeUnion of its schema has in ExecuTorch 1.5."""
     assert sorted(KINDS) == list(range(1, 48))
+
+
+def test_results_in_a_list_and_copies_with_an_order_of_axes_are_known():
+    """Two lists of the same tensors: what a kernel writes to, and what it returns."""
+    values = {
+        0: PteTensor(shape=(4, 8), dtype="f32"), 1: PteTensor(shape=(4, 4), dtype="f32"),
+        2: PteTensor(shape=(4, 4), dtype="f32"), 3: PteTensor(shape=(4, 4), dtype="f16"),
+        4: (4, 4), 5: 1, 6: TensorList((1, 2)), 7: TensorList((1, 2)), 8: None,
+    }  # fmt: skip
+    steps = (
+        Instruction(args=(0, 4, 5, 6, 7), operator="aten::split_with_sizes_copy.out"),
+        Instruction(args=(2, 8, 8, 3, 3), operator="dim_order_ops::_to_dim_order_copy.out"),
+    )
+    program = PteProgram(
+        method="forward", methods=("forward",), values=values, inputs=(0,), outputs=(1, 3), instructions=steps
+    )
+    graph = pte_graph(program, b"", Path("split.pte"))
+    split, cast = (op for _, op in graph.ops())
+    assert [tensor.name for tensor in split.inputs] == ["input_0"]
+    assert [tensor.name for tensor in split.outputs] == ["value_1", "value_2"]
+    assert (cast.name, cast.kind, cast.outputs[0].dtype) == ("to_copy_1", "cast", "f16")
