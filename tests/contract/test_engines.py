@@ -23,7 +23,8 @@ NAMING = (
     "runtimes/", "importers/", "readers/openvino/", "atlas/sources/", "atlas/reading.py", "atlas/names.py",
     "providers/adb/", "accuracy/targets.py", "accuracy/served_rows.py", "asking/engine_tables/reading.py",
     "catalog/health/packages.py", "catalog/networks.py", "readers/zoo/", "serving/load/server.py", "cli/demo.py",
-    "readers/mnn/", "readers/ncnn/", "readers/ctranslate2/", "readers/onnxruntime_genai/", "prepare/steps.py",
+    "readers/mnn/", "readers/ncnn/", "readers/ctranslate2/", "readers/onnxruntime_genai/", "readers/executorch/",
+    "prepare/steps.py",
 )  # fmt: skip
 
 
@@ -35,7 +36,7 @@ def test_every_runtime_of_ours_has_a_descriptor_and_every_other_row_runs_nothing
 
 
 # Probe networks cannot be written in their formats yet: they are calibrated from tables (`calibrate --from FILE`).
-NO_PROBES = {"ctranslate2", "mnn", "ncnn", "onnxruntime-genai", "openvino-genai"}
+NO_PROBES = {"ctranslate2", "executorch", "mnn", "ncnn", "onnxruntime-genai", "openvino-genai"}
 
 
 @pytest.mark.parametrize("name", RUN)

@@ -86,6 +86,7 @@ def ctranslate2_bytes():
 
 SAMPLES = {
     "ctranslate2": ctranslate2_bytes,
+    "executorch": (DATA / "executorch" / "xnnpack.pte").read_bytes,
     "gguf": gguf_bytes,
     "huggingface": lambda: json.dumps(CONFIG).encode(),
     "mnn": mnn_bytes,

@@ -76,8 +76,8 @@ def show(
 
     No weights are loaded. Of a file that leaves sizes open, the parameters and the open sizes are shown, and the work
     once they are given. MODEL is a catalog name, a package's network (timm:resnet50, or timm:resnet50@288 for images of
-    288 pixels), a file (.onnx, .ort, .gguf, .tflite, .safetensors, .pt2, OpenVINO's .xml), or a folder with a
-    config.json.
+    288 pixels), a file (.onnx, .ort, .gguf, .tflite, .safetensors, .pt2, OpenVINO's .xml, ncnn's .param, .mnn, .pte),
+    or a folder with a config.json.
 
     \b
     inferometer models show llama-3.1-8b --batch 8 --prompt 1 --context 4096

@@ -18,7 +18,7 @@ from inferometer.errors import MissingDependencyError
 Place = Literal["way", "first", "last"]  # on the way to a format; as soon as its format is reached; when all is done
 SUFFIXES: Mapping[str, str] = {
     "onnx": ".onnx", "ort": ".ort", "openvino": ".xml", "ncnn": ".param", "mnn": ".mnn", "gguf": ".gguf",
-    "tflite": ".tflite",
+    "tflite": ".tflite", "pte": ".pte",
 }  # fmt: skip
 # Formats that are a folder, and a file that lies in each of them.
 FOLDERS: Mapping[str, str] = {
@@ -158,6 +158,16 @@ def _openvino_genai(name: str, title: str, stored: str | None) -> Step:
     )  # fmt: skip
 
 
+def _executorch(name: str, title: str, work: str, quantised: str | None = None, *, calibrated: bool = False) -> Step:
+    packages = ("executorch", "torch", "torchao", "ruamel.yaml")
+    modules = ("executorch", "torch", "torchao", "ruamel")
+    return Step(
+        name=name, title=title, takes=("pt2",), gives="pte", packages=packages, modules=modules, extra="executorch",
+        work=f"executorch:{work}", quantises=quantised, changes=_BOTH_I8 if quantised else {}, calibrated=calibrated,
+        fixed=True,
+    )  # fmt: skip
+
+
 STEPS: tuple[Step, ...] = (
     Step(
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
@@ -221,6 +231,9 @@ STEPS: tuple[Step, ...] = (
     _ctranslate2("ctranslate2-f16", "a checkpoint as CTranslate2's folder, weights in f16", "f16"),
     _ctranslate2("ctranslate2-bf16", "a checkpoint as CTranslate2's folder, weights in bf16", "bf16"),
     _ctranslate2("ctranslate2-i8", "int8 weights, activations quantised while it runs", "i8"),
+    _executorch("executorch", "an exported PyTorch program for ExecuTorch, lowered to XNNPACK", "lower"),
+    _executorch("executorch-i8", "the same with int8 weights and activations", "quantise", "i8", calibrated=True),
+    _executorch("executorch-i8-dynamic", "the same with int8 dense layers", "quantise_dynamic", "i8-dynamic"),
     *(_gguf(stored) for stored in ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")),
 )  # fmt: skip
 

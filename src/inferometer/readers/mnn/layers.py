@@ -13,7 +13,7 @@ from inferometer.readers.onnx.messages import Attribute, External, Node, TensorD
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from inferometer.readers.flatbuffer import FlatTable
+    from inferometer.flatbuffer import FlatTable
 
 DOMAIN = "mnn"
 _SAME = {
