@@ -115,7 +115,7 @@ def _edgeprofiler(wanted: PredictRequest, device: Device) -> list[dict[str, Any]
     try:
         return edgeprofiler_rows([wanted.model], [device.name], weights, wanted.prompt)
     except InferometerError as error:
-        return [{"error": str(error)}]
+        return [{"error": error.message}]
 
 
 def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:

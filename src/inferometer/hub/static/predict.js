@@ -120,12 +120,14 @@ function gains(answer) {
 }
 
 function edgeProfiler(answer) {
-  if (!answer.edgeprofiler.length) return null;
-  return beside("EdgeProfiler, for one token", answer.edgeprofiler.map((row) => (row.error ? ["", "", [row.error]] : [row.precision, `${quantity(row.energy_j, "J", 3)}`, [quantity(row.e2e_s, "s", 3)]])));
+  const [first] = answer.edgeprofiler;
+  if (!first) return null;
+  if (first.error) return element("p", { class: "quiet" }, first.error);
+  return beside("EdgeProfiler, for one token", answer.edgeprofiler.map((row) => [row.precision, quantity(row.energy_j, "J", 3), [quantity(row.e2e_s, "s", 3)]]));
 }
 
 function beside(title, rows) {
-  return element("section", { class: "beside" }, element("h3", {}, title), element("dl", {}, ...rows.flatMap(([name, note, value]) => [element("dt", {}, name, note ? element("small", {}, `  ${note}`) : null), element("dd", {}, ...value)])));
+  return element("section", {}, element("h3", {}, title), element("dl", {}, ...rows.flatMap(([name, note, value]) => [element("dt", {}, name, note ? element("small", {}, `  ${note}`) : null), element("dd", {}, ...value)])));
 }
 
 function gauge(fit) {
