@@ -9,11 +9,13 @@ import sys
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 
 from inferometer import settings
 from inferometer.catalog.health import CHECKS
 from inferometer.cli import COMMANDS
+from inferometer.cli.fit import command
 from inferometer.core.finding import CODES
 from inferometer.formulas.registry import SECTIONS, all_formulas
 from inferometer.plugins import GROUPS
@@ -48,6 +50,12 @@ def test_the_generated_pages_are_what_the_code_says_today(generated):
     for name, text in generated.items():
         assert text_of(f"docs/{name}") == text, f"docs/{name} is stale: run `make docs`"
     assert text_of("README.md") == generator().readme(generated["accuracy.md"]), "README.md is stale: run `make docs`"
+
+
+def test_a_page_does_not_depend_on_where_a_command_was_used_before():
+    command._help_option = None
+    assert "-h, --help" not in command.get_help(click.Context(command))  # alone, it has click's own names
+    assert generator().commands_page() == text_of("docs/commands.md")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
