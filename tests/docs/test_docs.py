@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from fakes.every import every
 from inferometer import settings
 from inferometer.catalog.health import CHECKS
 from inferometer.cli import COMMANDS
@@ -58,7 +59,7 @@ def test_a_page_does_not_depend_on_where_a_command_was_used_before():
     assert generator().commands_page() == text_of("docs/commands.md")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@every(COMMANDS)
 def test_every_command_is_documented(command):
     assert f"## `inferometer {command}`" in text_of("docs/commands.md")
 
@@ -98,7 +99,7 @@ def test_every_check_code_is_documented():
         assert f"## `{code}`" in text_of("docs/checks.md")
 
 
-@pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
+@every(all_formulas().values(), name=lambda formula: formula.name)
 def test_every_formula_says_what_it_is_why_in_which_units_and_what_it_leaves_out(formula):
     lines = formula.doc.splitlines()
     assert lines[0].strip()

@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 
+from fakes.every import every
 from inferometer.catalog import device, devices
 from inferometer.catalog.engines import default_runtime
 from inferometer.errors import DomainError
@@ -31,7 +32,7 @@ def refused(model, name, **asked):
     return None
 
 
-@pytest.mark.parametrize("name", devices())
+@every(devices())
 def test_a_prediction_or_an_error_that_names_what_is_there(name):
     row = device(name)
     for model in MODELS:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import inferometer
+from fakes.every import every
 
 HEAVY = [
     "torch", "onnxruntime", "onnx", "openvino", "ai_edge_litert", "xllamacpp", "fastapi", "sqlalchemy", "dask",
@@ -43,7 +44,7 @@ MODULES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", MODULES)
+@every(MODULES)
 def test_what_a_module_says_is_public_is_there(name):
     module = importlib.import_module(name)
     assert all(hasattr(module, public) for public in getattr(module, "__all__", ()))
