@@ -515,6 +515,11 @@ def test_a_failed_run_keeps_its_model_and_says_why(here):
     page = here[1].get(f"/runs/{run}").text
     assert all(text in page for text in ("mobilenet-v2", "The engine ended with signal 11.", "last words", "by ann"))
     assert "The engine ended with signal 11." in here[1].get("/projects/failing?model=mobilenet-v2").text
+    done = here[0].begin("preparing", subject={"model": "mobilenet-v2"})
+    here[0].finish(done)
+    page = here[1].get(f"/runs/{done}").text
+    assert "It is done." in page
+    assert "callout bad" not in page  # a run that made a file has nothing to be sorry for
 
 
 def test_eight_runs_are_compared_in_one_table_with_what_differs(here):
