@@ -382,6 +382,13 @@ def test_a_prediction_follows_its_sliders(page):
     assert page.locator("#prompt").is_hidden()
     assert page.locator("#draft").is_hidden()
     assert page.locator("#image").input_value() == "224"
+    assert "cache" not in card.inner_text()  # it makes no tokens
+    page.goto("/predict?model=llama-3.2-1b&on=raspberry-pi-5&what_if=weights=i8,batch=8&edgeprofiler=true")
+    card = page.locator(".answer[data-device=raspberry-pi-5]")
+    card.locator("dt", has_text="INT8").wait_for()
+    gained = card.locator("dt", has_text="weights=i8")
+    assert re.search(r"^[\d.]+×", gained.locator("xpath=following-sibling::dd[1]").inner_text())
+    assert page.locator("#what_if").input_value() == "weights=i8,batch=8"
 
 
 def test_a_sweep_draws_its_front(page):

@@ -150,13 +150,19 @@ function fitNote(fit) {
   return element("p", { class: "gauge-note" }, [held, ...room].join(" · "));
 }
 
+// A model that makes no tokens has no cache, whatever format it would be in.
+function formats({ precision, phases }) {
+  const cache = phases.some((phase) => phase.name === "decode") ? precision.kv : null;
+  return [precision.weights ? `${precision.weights} weights` : null, cache ? `${cache} cache` : null].filter(Boolean).join(", ");
+}
+
 function card(answer) {
   const verdict = answer.error ? ["bad", "cannot be"] : answer.summary.fits === false ? ["bad", "does not fit"] : answer.summary.fits ? ["good", "fits"] : ["quiet", "memory unknown"];
   return element("article", { class: "answer", "data-device": answer.device },
     element("header", {}, element("strong", {}, answer.title), element("span", {}, element("span", { class: `badge ${verdict[0]}` }, verdict[1]), element("button", { type: "button", "aria-label": `Leave ${answer.device} out`, onclick: () => { chosen.delete(answer.device); ask(); } }, "×"))),
     answer.error ? element("p", { class: "quiet" }, answer.error) : element("dl", {}, ...facts(answer).flatMap(([name, value, note]) => [element("dt", {}, name, note ? element("small", {}, `  ${note}`) : null), element("dd", {}, value)])),
     ...(answer.error ? [] : [gauge(answer.fit), fitNote(answer.fit), gains(answer), edgeProfiler(answer)]),
-    answer.error ? null : element("p", { class: "quiet" }, `${answer.runtime} · ${[answer.precision.weights, answer.precision.kv].filter(Boolean).join(" weights, ")}${answer.precision.kv ? " cache" : ""}`));
+    answer.error ? null : element("p", { class: "quiet" }, [answer.runtime, formats(answer)].filter(Boolean).join(" · ")));
 }
 
 async function ask() {
