@@ -46,8 +46,8 @@ def test_a_prediction_or_an_error_that_names_what_is_there(name):
 
 
 def test_most_devices_have_a_prediction():
-    found = [name for name in devices() if refused("llama-3.2-1b", name) is None]
-    assert len(found) > 0.7 * len(devices())
+    some = [*devices()][::8]
+    assert sum(refused("llama-3.2-1b", name) is None for name in some) > 0.7 * len(some)
 
 
 @pytest.mark.parametrize("name", ["apple-m2-ultra-gpu", "nvidia-t4", "apple-m1-ane"])
