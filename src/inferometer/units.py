@@ -177,7 +177,8 @@ def _times(digits: str, over: int, under: int) -> float:
     if "e" in digits or "E" in digits:
         return float(Fraction(digits) * Fraction(over, under))
     before, _, after = digits.partition(".")
-    return int(before + after) * over / (under * 10 ** len(after))
+    tens: int = 10 ** len(after)
+    return int(before + after) * over / (under * tens)
 
 
 def _accepted(unit: str) -> str:
