@@ -328,6 +328,11 @@ def _calibrated_by(calibration: Calibration) -> str:
             f"Fitted from {len(calibration.fitted_on)} published models of {calibration.device} with "
             f"{calibration.runtime}, {calibration.dtype}; eight in ten left-out models lay between low and high."
         )
+    if calibration.forms:
+        return (
+            f"Priced by the forms that kernels of {calibration.runtime} follow on {calibration.device}: half of them "
+            "are within a sixth of theirs."
+        )
     if calibration.kernels:
         return f"Priced by kernels of {calibration.runtime} that were measured on {calibration.device}."
     return (
