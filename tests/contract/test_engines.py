@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from fakes.every import every
 from inferometer.catalog.engines import engine, engines
 from inferometer.catalog.files import rows_of
 from inferometer.core.dtype import dtype
@@ -52,7 +53,7 @@ def test_a_descriptor_is_complete(name):
     assert described.compiled_by is None or engine(described.compiled_by).effects.execution == "compiled"
 
 
-@pytest.mark.parametrize("name", OURS)
+@every(OURS)
 def test_every_number_says_where_it_comes_from(name):
     effects = engine(name).effects
     numbers = [effects.cache_moves, effects.repeat_moves, effects.first_run]

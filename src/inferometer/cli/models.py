@@ -4,7 +4,6 @@ import click
 
 from inferometer.cli.options import (
     format_option,
-    parse_sizes,
     print_card,
     print_document,
     print_table,
@@ -12,6 +11,7 @@ from inferometer.cli.options import (
     where_option,
 )
 from inferometer.cli.subcommands import ListingGroup
+from inferometer.verbs.prediction_flags import parse_sizes
 
 
 @click.group("models", cls=ListingGroup, invoke_without_command=True)
