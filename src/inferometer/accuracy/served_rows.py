@@ -51,6 +51,12 @@ _DRAWN = 0.9
 _DRAFTED, _DRAFTED_COPIES = 3, 1
 # Its vLLM servers of MiniMax and Kimi: --gpu-memory-utilization 0.95 --max-num-seqs 256.
 _ROOM: dict[str, Any] = {"memory_share": 0.95, "sequences": 256}
+# Its TensorRT-LLM servers of Llama read up to 16,384 tokens a step and, for 1,024 tokens in and out on fewer than eight
+# devices, hold prompts back for up to 20 steps; its SGLang servers on B200 look for requests every 10 steps, or every
+# 30 from 16 users on (benchmarks/*.sh of the project, 2025-10).
+_LLAMA_TOKENS, _HELD_BACK, _LOOKS, _LOOKS_BUSY, _BUSY = 16384, 20, 10, 30, 16
+_EVEN = 1024
+_EXPERTS = 256  # of DeepSeek-V3
 _PREFIXES = ("deepseek", "qwen3-235", "qwen3-30", "mixtral", "gpt-oss", "kimi", "minimax", "olmoe")
 
 
@@ -65,10 +71,12 @@ class ServedCase:
     step_tokens: int | None = None  # limits that the server was started with
     sequences: int | None = None
     memory_share: float | None = None
+    waits: float = 0.0  # steps that it holds a prompt back for, on average
     cold: bool = False  # the figure holds what the first run of a process takes
+    fronted: bool = False  # the figure holds what a front before the engine takes
 
     def served(self) -> Served:
-        limited = served(self.question).limited(tokens=self.step_tokens, sequences=self.sequences)
+        limited = served(self.question).limited(tokens=self.step_tokens, sequences=self.sequences, waits=self.waits)
         return limited if self.memory_share is None else limited.with_memory_share(self.memory_share)
 
 
@@ -125,9 +133,16 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
         users=users,
         quantity=row.quantity,
         step_tokens=_step_tokens(row, runtime, users),
+        waits=_waits(row, runtime, tp, (users or 1) * dp),
         cold=row.settings.get("cold") == "1",
+        fronted=is_fronted(row),
         **(_ROOM if _is_vllm_of_inferencemax(row, runtime) else {}),
     )
+
+
+def is_fronted(row: PublishedMeasurement) -> bool:
+    """Whether a TTFT is of aiconfigurator's own harness, whose requests pass a front before they reach the engine."""
+    return row.dataset == "aiconfigurator" and row.quantity == "ttft" and not row.settings.get("client")
 
 
 def accepted_tokens(length: int) -> float:
@@ -142,10 +157,24 @@ def _is_vllm_of_inferencemax(row: PublishedMeasurement, runtime: str) -> bool:
 
 
 def _step_tokens(row: PublishedMeasurement, runtime: str, users: int | None) -> int | None:
-    """InferenceMAX starts TensorRT-LLM with room for one prompt a step beside the sequences, in blocks of 64 tokens."""
+    """InferenceMAX's TensorRT-LLM has room for one prompt a step beside the sequences, in blocks of 64; Llama more."""
     if row.settings.get("client") != "inferencemax" or runtime != "trtllm" or row.prompt is None:
         return None
+    if (row.model or "").startswith("llama"):
+        return _LLAMA_TOKENS
     return (row.prompt + (users or 1) + 64 + 63) // 64 * 64
+
+
+def _waits(row: PublishedMeasurement, runtime: str, tp: int, users: int) -> float:
+    """Steps that InferenceMAX's servers hold a prompt back for on average: the first of several waits longest."""
+    if row.settings.get("client") != "inferencemax" or row.generate is None:
+        return 0.0
+    if runtime == "sglang" and row.device == "nvidia-b200":
+        return (_LOOKS_BUSY if users >= _BUSY else _LOOKS) / 2
+    if runtime == "trtllm" and (row.model or "").startswith("llama") and row.prompt == row.generate == _EVEN and tp < 8:
+        others = _HELD_BACK * users / row.generate  # that come while the first is held back
+        return _HELD_BACK * (1 + others / 2) / (1 + others)
+    return 0.0
 
 
 def parts_of(case: ServedCase) -> KernelParts:
@@ -171,7 +200,10 @@ def predict_served(case: ServedCase) -> ServedFigure:
     else:
         steady = what.steady(case.traffic, (case.users or 1) * what.replicas)
         low, high = steady.interval(case.quantity)
-        return ServedFigure(seconds=steady.ttft_s if case.quantity == "ttft" else steady.tpot_s, low_s=low, high_s=high)
+        seconds = steady.ttft_s if case.quantity == "ttft" else steady.tpot_s
+        front = fitted_number(f"front_s.{case.question.runtime_name}") if case.fronted else 0.0
+        wider = (seconds + front) / seconds
+        return ServedFigure(seconds=seconds + front, low_s=low * wider, high_s=high * wider)
     wide = exp(EIGHT_IN_TEN * max(what.step.costs.batch_spread.value, what.step.spread))
     return ServedFigure(seconds=seconds, low_s=seconds / wide, high_s=seconds * wide)
 
@@ -191,7 +223,8 @@ def _plan(row: PublishedMeasurement, runtime: str) -> tuple[int, int, int, int]:
 
     Where attention is shared by fewer devices than the experts are, the others hold copies of it. What a source calls
     `dep` has attention copied and experts spread. Where only a number of devices is stated they share each layer, but
-    for MLPerf, whose entries run as many copies as fit.
+    for MLPerf, whose entries run as many copies as fit, and DeepSeek with attention copied and experts spread: one
+    latent serves all heads, so devices that share heads would each hold the whole cache.
     """
     stated = {
         name: int(text) for name, text in row.settings.items() if name in {"tp", "pp", "dp", "ep", "moe_tp", "dep"}
@@ -199,6 +232,8 @@ def _plan(row: PublishedMeasurement, runtime: str) -> tuple[int, int, int, int]:
     if "dep" in stated:
         return 1, 1, stated["dep"], stated["dep"]
     if not stated and row.dataset == "mlperf":
+        if (row.model or "").startswith("deepseek") and _EXPERTS % row.count == 0:
+            return 1, 1, row.count, row.count
         tp = _fewest_devices(row, runtime)
         return tp, 1, max(1, row.count // tp), 1
     tp, pp = stated.get("tp", row.count if not stated else 1), stated.get("pp", 1)

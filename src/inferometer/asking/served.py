@@ -72,9 +72,11 @@ class Served:
         own = max(1, -(-batch // self.replicas))
         return batch_seconds(self.step, self.rules, self.limits, traffic, own, stages=self.stages)
 
-    def limited(self, *, tokens: int | None = None, sequences: int | None = None) -> Served:
-        """The same with other limits of a step: max_num_batched_tokens, max_num_seqs."""
-        limits = StepLimits(tokens=tokens or self.limits.tokens, sequences=sequences or self.limits.sequences)
+    def limited(self, *, tokens: int | None = None, sequences: int | None = None, waits: float = 0.0) -> Served:
+        """The same with other limits of a step: max_num_batched_tokens, max_num_seqs, steps that prompts wait for."""
+        limits = StepLimits(
+            tokens=tokens or self.limits.tokens, sequences=sequences or self.limits.sequences, waits=waits
+        )
         return replace(self, limits=limits)
 
     def with_memory_share(self, share: float) -> Served:

@@ -63,6 +63,36 @@ class KernelShares:
 
 
 @frozen
+class KernelForm:
+    """What kernels of one family and format take, in five numbers.
+
+    Two are shares of peaks, `ramp_s` is what any launch takes and `each_s` what each of its pieces does, which
+    `cost.price.kernel_floors` names. Of n devices that share experts the busiest has n to the power of `uneven` times
+    its part. `residual` is what single kernels are off by, as a ratio at one standard deviation.
+    """
+
+    compute_share: float
+    memory_share: float
+    ramp_s: float
+    each_s: float
+    uneven: float
+    residual: float
+
+    def seconds(self, compute_s: Any, memory_s: Any, pieces: Any, sharing: Any) -> Any:
+        """From the seconds of a kernel's operations and of its bytes at the peaks; where both are long, they add."""
+        busiest = compute_s * sharing**self.uneven / self.compute_share
+        return (busiest**2 + (memory_s / self.memory_share) ** 2) ** 0.5 + self.ramp_s + pieces * self.each_s
+
+
+@frozen
+class KernelForms:
+    """A family by its forms, where `KernelShares` has each kernel: by format, or by the devices of a message."""
+
+    family: str
+    by_format: Mapping[str, KernelForm]
+
+
+@frozen
 class Calibration:
     """Utilisation tables and overheads of one (device, runtime, dtype).
 
@@ -70,10 +100,11 @@ class Calibration:
     `step` and `step.PHASE` stands what whole steps are off by when their ops are summed. `factors`, by op class or
     class and phase (`linear.decode`), are what ops take inside whole models over what they take alone. `valid` holds,
     by op class and axis, the range that was measured. `peaks` and `bandwidths` are the best that any op reached, for
-    devices whose own are not known. `kernels` are single kernels of a serving engine, by family. `points` says how
-    many ops were measured, `steps` how many whole models' steps. One that was fitted from published whole-model times
-    has `parameters` in place of tables: the sums that `cost.price.deviations` would make, by their names there, as
-    odds and seconds. `host_call_s` is what `doctor` reads as the speed of a host, of the one that it was made on.
+    devices whose own are not known. `kernels` are those of a serving engine, by family, and `forms` what they follow
+    where they are not at hand. `points` says how many ops were measured, `steps` how many whole models' steps. One that
+    was fitted from published whole-model times has `parameters` in place of tables: the sums that
+    `cost.price.deviations` would make, by their names there, as odds and seconds. `host_call_s` is what `doctor` reads
+    as the speed of a host, of the one that it was made on.
     """
 
     device: str
@@ -84,6 +115,7 @@ class Calibration:
     threads: int | None = None
     tables: tuple[Utilisation, ...] = ()
     kernels: Mapping[str, KernelShares] = field(default_factory=dict)
+    forms: Mapping[str, KernelForms] = field(default_factory=dict)
     overheads: Mapping[str, Sourced] = field(default_factory=dict)  # seconds: per op, per step, per launch …
     residuals: Mapping[str, float] = field(default_factory=dict)
     factors: Mapping[str, float] = field(default_factory=dict)

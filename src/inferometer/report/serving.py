@@ -55,7 +55,8 @@ def serving_card(answer: ServingAnswer) -> Card:
         paid = f"{answer.usd_per_hour:.3g} USD an hour"
         facts.append(("price", f"{answer.usd_per_million_tokens:.3g} USD per million tokens", paid))
     formats = answer.weights or ""
-    sizes = f"{answer.users} users, prompt {answer.prompt}, generate {answer.generate}"
+    users = f"{answer.users} user{'s' * (answer.users > 1)}"
+    sizes = f"{users}, prompt {answer.prompt}, generate {answer.generate}"
     return Card(
         title=f"{answer.model} on {where}",
         subtitle=f"{answer.runtime} · {formats} · {sizes}",

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
+from inferometer.asking.ask import ask
 from inferometer.asking.engine_tables import calibrating
 from inferometer.asking.engine_tables.calibrating import engine_calibration, system_of
+from inferometer.asking.engine_tables.forms import form_calibration
 from inferometer.asking.engine_tables.reading import read_tables, version_distance, version_key
+from inferometer.asking.served import serving_answer
 from inferometer.catalog import device, devices
-from inferometer.cost.price.kernel_floors import PeakRates, gemm_floor
+from inferometer.cost.price.kernel_floors import PeakRates, floor_of, gemm_ideals
 
 RATES = PeakRates(peaks={"bf16": 1e15, "f8e4m3": 2e15}, memory=3e12, link=4e11)
 pyarrow = pytest.importorskip("pyarrow")
@@ -49,7 +52,7 @@ def test_seconds_become_shares_of_the_floor_and_back(folder):
     table = read_tables(folder, "vllm", None, RATES).kernels["gemm"]
     chosen = (table.texts["format"] == "bfloat16") & (table.sizes["rows"] == 64)
     sizes = {"rows": 64, "out_features": 1024, "in_features": 2048}
-    floor = gemm_floor(RATES, sizes, arithmetic="bf16", weight_bytes=2.0)
+    floor = floor_of(gemm_ideals(RATES, sizes, arithmetic="bf16", weight_bytes=2.0))
     assert floor / table.shares[chosen][0] == pytest.approx(0.01e-3)
     assert np.all((table.shares > 0) & (table.shares <= 1))
 
@@ -93,11 +96,41 @@ def test_what_was_read_is_kept_and_a_missing_version_is_named(folder, tmp_path, 
     calibrating._calibrations.clear()
 
 
-def test_without_the_package_the_priors_answer_and_say_what_would_be_better(monkeypatch):
+def test_without_the_package_the_forms_answer_and_say_what_would_be_better(monkeypatch):
     monkeypatch.setattr(calibrating, "tables_folder", lambda: None)
     found = engine_calibration(device("nvidia-h100-sxm"), "vllm")
-    assert found.calibration is None
     assert "inferometer[engines]" in found.notes[0]
+    assert "experts" in found.calibration.forms
+    unlike = engine_calibration(device("google-tpu-v3"), "vllm")
+    assert unlike.calibration.device == "ten GPUs"
+    assert unlike.notes == ()  # no tables would change it
+    assert engine_calibration(device("raspberry-pi-5"), "vllm").calibration is None
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_no_form_is_faster_than_the_peaks_or_free(engine):
+    for system in (*calibrating.systems(), None):
+        for table in form_calibration(engine, system, "any").forms.values():
+            for form in table.by_format.values():
+                assert 0 < form.compute_share <= 1
+                assert 0 < form.memory_share <= 1
+                assert 1e-6 <= form.ramp_s < 1e-3
+                assert form.each_s >= 0
+                assert 0 <= form.uneven <= 1
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens_per_s"),
+    [("gpt-oss-120b", 89), ("qwen3-30b-a3b", 102)],  # vLLM on one A100 80GB, one user, as published
+)
+def test_a_mixture_on_an_a100_is_as_fast_as_published_whoever_asks(model, tokens_per_s, monkeypatch):
+    monkeypatch.setattr(calibrating, "tables_folder", lambda: None)
+    question = ask(model, on="nvidia-a100-80gb", runtime="vllm", prompt=512, generate=128)
+    token = question.answer().phase("decode")
+    assert 1 / token.high_s < tokens_per_s < 1 / token.low_s
+    assert 1 / token.time_s == pytest.approx(tokens_per_s, rel=0.2)
+    one = serving_answer(question, 1)
+    assert one.tpot_s == pytest.approx(token.time_s, rel=0.01)
 
 
 def test_every_device_that_tables_are_lent_to_is_in_the_catalog():
@@ -115,9 +148,8 @@ def test_products_take_the_fastest_of_all_engines_and_mixtures_that_of_their_own
     write(fast, {**columns, "latency": [0.004]})  # vLLM's own takes 0.02 ms, the host's launch with it
     table = read_tables(folder, "vllm", None, RATES).kernels["gemm"]
     chosen = (table.texts["format"] == "fp8") & (table.sizes["rows"] == 1)
-    floor = gemm_floor(
-        RATES, {"rows": 1, "out_features": 1024, "in_features": 2048}, arithmetic="f8e4m3", weight_bytes=1
-    )
+    sizes = {"rows": 1, "out_features": 1024, "in_features": 2048}
+    floor = floor_of(gemm_ideals(RATES, sizes, arithmetic="f8e4m3", weight_bytes=1))
     assert floor / table.shares[chosen][0] == pytest.approx(0.004e-3)
 
     def experts(engine, version, milliseconds):

@@ -15,7 +15,13 @@ from inferometer.catalog.serving_costs import FILE
 from inferometer.core.calibration import Calibration, KernelShares
 from inferometer.cost.options import Speculative
 from inferometer.cost.predict import predict_graph
-from inferometer.cost.price.kernel_floors import PeakRates, attention_decode_floor, experts_floor, gemm_floor
+from inferometer.cost.price.kernel_floors import (
+    PeakRates,
+    attention_decode_ideals,
+    experts_ideals,
+    floor_of,
+    gemm_ideals,
+)
 from inferometer.cost.price.kernels import kernel_curve
 from inferometer.cost.ready import make_ready
 from inferometer.cost.serving.steady import KernelParts, Traffic, kernel_parts, steady_times
@@ -98,7 +104,9 @@ def test_between_points_shares_are_interpolated_and_held_outside():
     rates = PeakRates(peaks={"bf16": 1e15}, memory=3e12)
 
     def share(rows: float) -> float:
-        return float(curve.floor(rates, {**curve.fixed, "rows": rows}) / curve.seconds(rates, {"rows": rows}))
+        return float(
+            floor_of(curve.ideals(rates, {**curve.fixed, "rows": rows})) / curve.seconds(rates, {"rows": rows})
+        )
 
     assert share(1) == pytest.approx(0.1)
     assert share(64) == pytest.approx(0.2, rel=0.01)  # half-way between 16 and 256 on a logarithmic axis
@@ -115,11 +123,13 @@ def ready_of(model: str):
 
 def test_floors_count_what_must_be_moved_and_computed():
     rates = PeakRates(peaks={"bf16": 1e30}, memory=1e12)
-    one = gemm_floor(rates, {"rows": 1, "out_features": 10, "in_features": 20}, arithmetic="bf16", weight_bytes=2)
+    one = floor_of(
+        gemm_ideals(rates, {"rows": 1, "out_features": 10, "in_features": 20}, arithmetic="bf16", weight_bytes=2)
+    )
     assert one == pytest.approx((2 * 200 + 2 * 30) / 1e12)  # the weights, and one row in and out
     sizes = {"batch": 2, "keys": 100, "heads": 8, "kv_heads": 2, "head_dim": 16}
-    whole = attention_decode_floor(rates, sizes, arithmetic="bf16", kv_bytes=2)
-    in_window = attention_decode_floor(rates, {**sizes, "window": 10}, arithmetic="bf16", kv_bytes=2)
+    whole = floor_of(attention_decode_ideals(rates, sizes, arithmetic="bf16", kv_bytes=2))
+    in_window = floor_of(attention_decode_ideals(rates, {**sizes, "window": 10}, arithmetic="bf16", kv_bytes=2))
     assert whole == pytest.approx(2 * (2 * 2 * 100 * 2 + 2 * 2 * 8) * 16 / 1e12)
     assert in_window < whole / 4
 
@@ -129,7 +139,9 @@ def test_a_mixture_reads_the_experts_that_its_rows_touch():
     shape = {"hidden": 100, "intermediate": 50, "top_k": 8, "experts": 256, "tp": 1, "ep": 1}
 
     def seconds(rows: int, **other: float) -> float:
-        return float(experts_floor(rates, {**shape, **other, "rows": rows}, arithmetic="bf16", weight_bytes=1.0))
+        return float(
+            floor_of(experts_ideals(rates, {**shape, **other, "rows": rows}, arithmetic="bf16", weight_bytes=1.0))
+        )
 
     one = 8 * 3 * 100 * 50  # one row touches eight experts of three matrices
     assert seconds(1) == pytest.approx(one / 1e12, rel=0.1)

@@ -18,6 +18,7 @@ from zlib import crc32
 
 import numpy as np
 
+from inferometer.asking.engine_tables.forms import form_calibration
 from inferometer.asking.engine_tables.reading import ReadTables, read_tables, version_distance, versions_read
 from inferometer.catalog import device as device_named
 from inferometer.core.calibration import Calibration, KernelShares
@@ -58,6 +59,11 @@ def tables_folder() -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def systems() -> Mapping[str, str]:
+    """The device that each system of the package is, by the system's name."""
+    return _systems()["systems"]
+
+
 @cache
 def _systems() -> Mapping[str, Mapping[str, str]]:
     return tomllib.loads((Path(__file__).parent / "systems.toml").read_text(encoding="utf-8"))
@@ -65,7 +71,7 @@ def _systems() -> Mapping[str, Mapping[str, str]]:
 
 def system_of(device: str) -> tuple[str, bool] | None:
     """The system whose tables a device is priced by, and whether it is the device itself; None where none is near."""
-    for system, name in _systems()["systems"].items():
+    for system, name in systems().items():
         if name == device:
             return system, True
     like = _systems()["like"].get(device)
@@ -75,20 +81,27 @@ def system_of(device: str) -> tuple[str, bool] | None:
 def engine_calibration(
     device: Device, engine: str, version: str | None = None, costs: StepCosts | None = None
 ) -> EngineCalibration:
-    """What the tables say of an engine on a device, of the nearest version to the one asked for that was measured."""
-    found = system_of(device.name)
-    if found is None:
+    """What the tables say of an engine on a device, of the nearest version to the one asked for that was measured.
+
+    Where there are none the forms answer that kernels of such devices follow.
+    """
+    if device.unit == "cpu":
         return EngineCalibration(calibration=None)
-    system, own = found
-    folder = tables_folder()
-    if folder is None:
-        missing = f"Measured kernels of {engine} would make this prediction far better: {REMEDY}."
-        return EngineCalibration(calibration=None, notes=(missing,))
-    made = _calibration(system, engine, version, folder)
+    system, own = system_of(device.name) or (None, False)
+    made = None if system is None else measured_kernels(system, engine, version)
     if made is None:
-        return EngineCalibration(calibration=None, notes=(f"{PACKAGE} has no tables of {engine} on {system}.",))
+        return _by_forms(device, engine, system, costs)
     notes = _notes(made, device, engine, version, own=own)
     return EngineCalibration(calibration=_for_device(made, device.name, costs, own=own), notes=notes)
+
+
+def _by_forms(device: Device, engine: str, system: str | None, costs: StepCosts | None) -> EngineCalibration:
+    made = form_calibration(engine, system, systems()[system] if system else "ten GPUs")
+    if made is None:
+        return EngineCalibration(calibration=None)
+    more = f"Each kernel of {engine} that was measured on such a device comes with {REMEDY}."
+    notes = (more,) if system is not None and tables_folder() is None else ()
+    return EngineCalibration(calibration=_for_device(made, device.name, costs, own=True), notes=notes)
 
 
 def _notes(made: Calibration, device: Device, engine: str, version: str | None, *, own: bool) -> tuple[str, ...]:
@@ -140,6 +153,12 @@ def kernels_alone(calibration: Calibration) -> Calibration:
     )
 
 
+def measured_kernels(system: str, engine: str, version: str | None = None) -> Calibration | None:
+    """An engine's kernels on a system, as the installed tables have them; None where they do not."""
+    folder = tables_folder()
+    return None if folder is None else _calibration(system, engine, version, folder)
+
+
 @cache
 def _versions_read(system: str, engine: str, version: str | None, folder: Path) -> tuple[str, ...]:
     return versions_read(folder / system, engine, version)
@@ -157,7 +176,7 @@ _calibrations: dict[tuple[Any, ...], Calibration | None] = {}
 
 
 def _made(system: str, engine: str, version: str | None, folder: Path, versions: tuple[str, ...]) -> Calibration | None:
-    measured = device_named(_systems()["systems"][system])
+    measured = device_named(systems()[system])
     release, rates = _release(folder), peak_rates(measured)
     told = repr((sorted(rates.peaks.items()), rates.memory, rates.link, versions))  # other peaks, other shares
     name = f"{system}-{engine}-{release}-{_FORM}-{crc32(told.encode()):08x}.tables"

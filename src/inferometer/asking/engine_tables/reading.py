@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from inferometer.cost.price.kernel_floors import PeakRates
+    from inferometer.cost.price.kernel_floors import Ideals, PeakRates
 
 _MILLI = 1e-3  # latencies are in milliseconds
 _WIDE = 2  # bytes of a number of the messages that were measured
@@ -360,7 +360,7 @@ def _shares(family: Family, columns: Mapping[str, Any], rates: PeakRates) -> Ker
     floor = np.empty(len(columns["seconds"]))
     for formats, chosen in _by_formats(texts, len(floor)):
         part = {name: values[chosen] for name, values in sizes.items()}
-        floor[chosen] = _floor_of(family.name, formats)(rates, part)
+        floor[chosen] = floors.floor_of(ideals_of(family.name, formats)(rates, part))
     shares = np.clip(floor / columns["seconds"], _LEAST_SHARE, _MOST_SHARE)
     if family.name == "gemm":
         shares = np.minimum(shares, _most_from_memory(sizes, texts["format"], shares))
@@ -413,17 +413,17 @@ def _by_formats(texts: Mapping[str, Any], count: int) -> Iterable[tuple[dict[str
     ]
 
 
-def _floor_of(family: str, formats: Mapping[str, str]) -> Callable[[PeakRates, Mapping[str, Any]], Any]:
-    """The same floor that `cost.price.kernels` puts back."""
+def ideals_of(family: str, formats: Mapping[str, str]) -> Callable[[PeakRates, Mapping[str, Any]], Ideals]:
+    """The same seconds at the peaks that `cost.price.kernels` puts back."""
     cache = 1.0 if formats.get("kv", "") == "fp8" else 2.0
     named = formats.get("format", "bfloat16")
     if family in {"gemm", "experts"}:
-        floor = floors.gemm_floor if family == "gemm" else floors.experts_floor
-        return partial(floor, arithmetic=ARITHMETIC.get(named, "bf16"), weight_bytes=WEIGHT_BYTES.get(named, 2.0))
+        ideals = floors.gemm_ideals if family == "gemm" else floors.experts_ideals
+        return partial(ideals, arithmetic=ARITHMETIC.get(named, "bf16"), weight_bytes=WEIGHT_BYTES.get(named, 2.0))
     if family.startswith("attention"):
-        way = floors.attention_decode_floor if family.endswith("decode") else floors.attention_prefill_floor
+        way = floors.attention_decode_ideals if family.endswith("decode") else floors.attention_prefill_ideals
         return partial(way, arithmetic="bf16", kv_bytes=cache)
     if family.startswith("mla"):
-        way = floors.mla_decode_floor if family.endswith("decode") else floors.mla_prefill_floor
+        way = floors.mla_decode_ideals if family.endswith("decode") else floors.mla_prefill_ideals
         return partial(way, arithmetic="bf16", kv_bytes=cache)
-    return partial(floors.message_bytes_floor, function=family)
+    return partial(floors.message_bytes_ideals, function=family)

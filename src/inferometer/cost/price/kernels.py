@@ -2,7 +2,8 @@
 
 A row's widths, heads and formats are fixed; its tokens, sequences and cached tokens change from step to step. Of a
 family's points those with the row's own fixed sizes are taken, or the nearest, and become a curve over what changes.
-Shares are interpolated, on logarithmic axes, and held outside of what was measured.
+Shares are interpolated, on logarithmic axes, and held outside of what was measured. Where only the forms of a family
+are known, and not its points, three numbers take their place.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.calibration import KernelForm, KernelForms
 from inferometer.core.dims import product
 from inferometer.core.frozen import frozen
 from inferometer.cost.price import kernel_floors as floors
-from inferometer.cost.price.kernel_floors import PeakRates
+from inferometer.cost.price.kernel_floors import Ideals, PeakRates
 from inferometer.cost.work.rules.attention import cached_bytes_per_token, sequences
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding
-    from inferometer.core.calibration import KernelShares
+    from inferometer.core.calibration import Calibration, KernelShares
     from inferometer.core.graph import Op
     from inferometer.cost.work.collect import OpRow
 
@@ -50,13 +52,13 @@ _CACHES = {1: ("fp8", "bfloat16"), 2: ("bfloat16", "fp8")}
 
 @frozen
 class KernelCurve:
-    """Seconds of a row over the sizes that change, on any device: `floor(rates, sizes) / share(sizes)`."""
+    """Seconds of a row over the sizes that change, on any device: the floor over `share(sizes)`."""
 
     family: str
     axes: tuple[str, ...]
     grids: tuple[Any, ...]  # logarithms of the points of each axis
     log_shares: Any  # one dimension an axis
-    floor: Callable[[PeakRates, Mapping[str, Any]], Any]
+    ideals: Callable[[PeakRates, Mapping[str, Any]], Ideals]
     fixed: Mapping[str, float]
     residual: float
     exact: bool  # whether points with the row's own fixed sizes and format were measured
@@ -65,7 +67,29 @@ class KernelCurve:
         known = {**self.fixed, **sizes}
         logs = [np.log(np.maximum(np.asarray(sizes[axis], float), _LEAST)) for axis in self.axes]
         share = np.exp(_interpolated(self.log_shares, self.grids, logs))
-        return self.floor(rates, known) / share
+        return floors.floor_of(self.ideals(rates, known)) / share
+
+
+@frozen
+class FormCurve:
+    """Seconds of a row by the form of its family."""
+
+    family: str
+    form: KernelForm
+    ideals: Callable[[PeakRates, Mapping[str, Any]], Ideals]
+    fixed: Mapping[str, float]
+
+    @property
+    def residual(self) -> float:
+        return self.form.residual
+
+    def seconds(self, rates: PeakRates, sizes: Mapping[str, Any]) -> Any:
+        known = {**self.fixed, **sizes}
+        return self.form.seconds(*floors.form_terms(self.family, self.ideals(rates, known), known))
+
+
+Curve = KernelCurve | FormCurve
+Tables = Mapping[str, "KernelShares | KernelForms"]
 
 
 def _interpolated(values: Any, grids: tuple[Any, ...], logs: list[Any]) -> Any:
@@ -87,7 +111,12 @@ def _in_rows(values: Any, rows: Any, grid: Any, logs: Any) -> Any:
     return (1 - share) * values[rows, lower] + share * values[rows, upper]
 
 
-def kernel_curve(row: OpRow, phase: str, kernels: Mapping[str, KernelShares], binding: Binding) -> KernelCurve | None:
+def known_tables(calibration: Calibration) -> Tables:
+    """A family's kernels where they are at hand, else the forms that they follow."""
+    return {**calibration.forms, **calibration.kernels}
+
+
+def kernel_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding) -> Curve | None:
     """The curve for a row in a phase; None where the engine's tables have nothing of its family."""
     op = row.op
     if row.op_class == "collective":
@@ -123,7 +152,7 @@ def _arithmetic(name: str, rows: str | None) -> str:
     return base if base in {"bf16", "f16", "f8e4m3", "nvfp4", "i8"} else "bf16"
 
 
-def _gemm_curve(row: OpRow, kernels: Mapping[str, KernelShares], binding: Binding) -> KernelCurve | None:
+def _gemm_curve(row: OpRow, kernels: Tables, binding: Binding) -> Curve | None:
     table = kernels.get("gemm")
     op, scale = row.op, row.scale
     n, k = op.outputs[0].shape[-1], op.inputs[0].shape[-1]
@@ -134,24 +163,28 @@ def _gemm_curve(row: OpRow, kernels: Mapping[str, KernelShares], binding: Bindin
     stored = stored_format(op, binding)
     if op.kind == "moe_router":
         stored = "bf16"
-    named, chosen = _of_format(table, stored)
-    if chosen is None:
+    named = _named_format(table, stored)
+    if not named:
         return None
     wide, deep = float(n), float(k)
     if scale.flops < 1:
         wide, deep = (wide * scale.flops, deep) if scale.writes < 1 else (wide, deep * scale.flops)
+    weight_bytes = float(binding.format(op.weights[0]).bits) / 8 if op.weights else 2.0
+    ideals = partial(floors.gemm_ideals, arithmetic=_arithmetic(stored, named), weight_bytes=weight_bytes)
+    fixed = {"out_features": wide, "in_features": deep}
+    if isinstance(table, KernelForms):
+        return FormCurve(family="gemm", form=table.by_format[named], ideals=ideals, fixed=fixed)
     grid, cube = _cube(table, named)
     if named == "fp8_block" and (table.texts["format"] == "fp8").any():
         cube = _without_launches(table, grid, cube)
     curve = _fold(_fold(cube, grid[2], deep, axis=2), grid[1], wide, axis=1)
-    weight_bytes = float(binding.format(op.weights[0]).bits) / 8 if op.weights else 2.0
     return KernelCurve(
         family="gemm",
         axes=("rows",),
         grids=(np.log(grid[0]),),
         log_shares=curve,
-        floor=partial(floors.gemm_floor, arithmetic=_arithmetic(stored, named), weight_bytes=weight_bytes),
-        fixed={"out_features": wide, "in_features": deep},
+        ideals=ideals,
+        fixed=fixed,
         residual=table.residual,
         exact=named == FORMATS.get(stored, _UNKNOWN)[0],
     )
@@ -217,28 +250,27 @@ def _filled(values: Any, axis: int) -> Any:
     return np.moveaxis(moved, 0, axis)
 
 
-def _of_format(
-    table: KernelShares, stored: str, first: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-) -> tuple[str, Any]:
-    """The table's own name for the format, or for what stands in for it, and which points are of it."""
-    for named in (*first.get(stored, ()), *FORMATS.get(stored, ()), *_UNKNOWN):
-        chosen = table.texts["format"] == named
-        if chosen.any():
-            return named, chosen
-    return "", None
+def _named_format(
+    table: KernelShares | KernelForms, stored: str, first: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+) -> str:
+    """The table's own name for the format, or for what stands in for it; empty where it has neither."""
+    names = (*first.get(stored, ()), *FORMATS.get(stored, ()), *_UNKNOWN)
+    if isinstance(table, KernelForms):
+        return next((name for name in names if name in table.by_format), "")
+    return next((name for name in names if (table.texts["format"] == name).any()), "")
 
 
 # experts
 
 
-def _experts_curve(row: OpRow, kernels: Mapping[str, KernelShares], binding: Binding) -> KernelCurve | None:
+def _experts_curve(row: OpRow, kernels: Tables, binding: Binding) -> Curve | None:
     table = kernels.get("experts")
     if table is None:
         return None
     op, scale = row.op, row.scale
     stored = stored_format(op, binding)
-    named, chosen = _of_format(table, stored, _EXPERT_FORMATS)
-    if chosen is None:
+    named = _named_format(table, stored, _EXPERT_FORMATS)
+    if not named:
         return None
     tp = max(1, round(scale.reads / scale.flops))  # devices that share an expert compute parts of the same rows
     ep = max(1, round(1 / scale.weights / tp))
@@ -246,22 +278,23 @@ def _experts_curve(row: OpRow, kernels: Mapping[str, KernelShares], binding: Bin
         "hidden": float(op["hidden"]), "intermediate": float(op["intermediate"]), "top_k": float(op["top_k"]),
         "experts": float(op["experts"]), "tp": float(tp), "ep": float(ep),
     }  # fmt: skip
-    chosen, exact = _nearest(
-        table, chosen, wanted, {"hidden": 1, "intermediate": 1, "top_k": 1, "experts": 1, "tp": 1, "ep": 1}
-    )
-    rows, shares = _line(table.sizes["rows"][chosen], table.shares[chosen], best=True)
-    matrices = 3 if op.get("gated") else 2
+    fixed = {**wanted, "matrices": 3.0 if op.get("gated") else 2.0}
     weight_bytes = float(binding.format(op.weights[0]).bits) / 8
     if stored in _WIDENED and named == "bfloat16":
         # Where both were measured, experts of 4 bits that are widened in registers are no faster than those of 16.
         weight_bytes = 2.0
+    ideals = partial(floors.experts_ideals, arithmetic=_arithmetic(stored, named), weight_bytes=weight_bytes)
+    if isinstance(table, KernelForms):
+        return FormCurve(family="experts", form=table.by_format[named], ideals=ideals, fixed=fixed)
+    chosen, exact = _nearest(table, table.texts["format"] == named, wanted, {})
+    rows, shares = _line(table.sizes["rows"][chosen], table.shares[chosen], best=True)
     return KernelCurve(
         family="experts",
         axes=("rows",),
         grids=(np.log(rows),),
         log_shares=np.log(shares),
-        floor=partial(floors.experts_floor, arithmetic=_arithmetic(stored, named), weight_bytes=weight_bytes),
-        fixed={**wanted, "matrices": float(matrices)},
+        ideals=ideals,
+        fixed=fixed,
         residual=table.residual,
         exact=exact and named == FORMATS.get(stored, _UNKNOWN)[0],
     )
@@ -290,9 +323,7 @@ def _line(sizes: Any, shares: Any, *, best: bool = False) -> tuple[Any, Any]:
 # attention
 
 
-def _attention_curve(
-    row: OpRow, phase: str, kernels: Mapping[str, KernelShares], binding: Binding
-) -> KernelCurve | None:
+def _attention_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding) -> Curve | None:
     op, scale = row.op, row.scale
     way = "decode" if phase == "decode" else "prefill"
     latent = bool(op.get("kv_latent"))
@@ -306,36 +337,43 @@ def _attention_curve(
         else op.get("kv_heads", op["heads"]) * (op["head_dim"] + op.get("value_dim", op["head_dim"]))
     )
     cache_bytes = cached_bytes_per_token(op, binding) / elements
-    chosen = _of_cache(table, cache_bytes, way)
     wanted: dict[str, float] = {"heads": float(heads)}
     if not latent:
         kv_heads = max(1.0, op.get("kv_heads", op["heads"]) * scale.kv)
         wanted |= {"kv_heads": kv_heads, "head_dim": float(op["head_dim"]), "window": float(op.get("window") or 0)}
-        chosen, wanted_points = _of_window(table, chosen, wanted)
-    else:
-        wanted_points = wanted
-    chosen, exact = _nearest(table, chosen, wanted_points, {"head_dim": 4.0, "kv_heads": 2.0})
+    ideals = partial(
+        getattr(floors, f"{'mla' if latent else 'attention'}_{way}_ideals"), arithmetic="bf16", kv_bytes=cache_bytes
+    )
+    if isinstance(table, KernelForms):
+        named = next(name for name in (*_caches(cache_bytes), *table.by_format) if name in table.by_format)
+        return FormCurve(family=table.family, form=table.by_format[named], ideals=ideals, fixed=wanted)
+    chosen, points = _of_cache(table, cache_bytes, way), wanted
+    if not latent:
+        chosen, points = _of_window(table, chosen, wanted)
+    chosen, exact = _nearest(table, chosen, points, {"head_dim": 4.0, "kv_heads": 2.0})
     length = "keys" if way == "decode" else "query"
     grids, logs = _plane(table, chosen, length)
     axis = "keys" if way == "decode" else "length"
-    floor = getattr(floors, f"{'mla' if latent else 'attention'}_{way}_floor")
     return KernelCurve(
         family=table.family,
         axes=("batch", axis),
         grids=grids,
         log_shares=logs,
-        floor=partial(floor, arithmetic="bf16", kv_bytes=cache_bytes),
+        ideals=ideals,
         fixed=wanted,
         residual=table.residual,
         exact=exact,
     )
 
 
+def _caches(cache_bytes: float) -> tuple[str, ...]:
+    return _CACHES[1 if cache_bytes < 1.5 else 2]
+
+
 def _of_cache(table: KernelShares, cache_bytes: float, way: str) -> Any:
     """Points with a cache of so many bytes a number; queries of a prompt are in bf16 where both were measured."""
-    kinds = _CACHES[1 if cache_bytes < 1.5 else 2]
     chosen = np.ones(len(table), bool)
-    for kind in kinds:
+    for kind in _caches(cache_bytes):
         if (table.texts["kv"] == kind).any():
             chosen = table.texts["kv"] == kind
             break
@@ -365,11 +403,15 @@ def _plane(table: KernelShares, chosen: Any, length: str) -> tuple[tuple[Any, An
 # messages
 
 
-def _message_curve(op: Op, kernels: Mapping[str, KernelShares]) -> KernelCurve | None:
+def _message_curve(op: Op, kernels: Tables) -> Curve | None:
     function, devices = op["function"], op["devices"]
     table = kernels.get(function)
     if table is None or devices < 2:
         return None
+    ideals, fixed = partial(floors.message_bytes_ideals, function=function), {"devices": float(devices)}
+    if isinstance(table, KernelForms):
+        named = min(table.by_format, key=lambda name: abs(log(float(name) / devices)))
+        return FormCurve(family=function, form=table.by_format[named], ideals=ideals, fixed=fixed)
     known = np.asarray(table.sizes["devices"], float)
     nearest = known[np.argmin(np.abs(np.log(known / devices)))]
     chosen = known == nearest
@@ -379,8 +421,8 @@ def _message_curve(op: Op, kernels: Mapping[str, KernelShares]) -> KernelCurve |
         axes=("bytes",),
         grids=(np.log(points),),
         log_shares=np.log(shares),
-        floor=partial(floors.message_bytes_floor, function=function),
-        fixed={"devices": float(devices)},
+        ideals=ideals,
+        fixed=fixed,
         residual=table.residual,
         exact=nearest == devices,
     )

@@ -28,7 +28,7 @@ from inferometer.cost.price.deviations import (
     standing_of,
 )
 from inferometer.cost.price.kernel_floors import peak_rates
-from inferometer.cost.price.kernels import kernel_curve, kernel_sizes
+from inferometer.cost.price.kernels import kernel_curve, kernel_sizes, known_tables
 from inferometer.cost.price.likeness import features_of
 from inferometer.cost.price.price import Levels, levels_of, require_rate
 from inferometer.cost.price.priors import prior_for
@@ -238,8 +238,8 @@ class Plan:
     def message(self, row: OpRow, function: str, nbytes: Any) -> Any:
         """Seconds of another message of so many bytes between the devices of a message's row, as it was measured."""
         other = replace(row, op=replace(row.op, attributes={**row.op.attributes, "function": function}))
-        kernels = {} if self.calibration is None else self.calibration.kernels
-        curve = kernel_curve(other, "decode", kernels, self.prepared.binding({"batch": 1})) if kernels else None
+        tables = {} if self.calibration is None else known_tables(self.calibration)
+        curve = kernel_curve(other, "decode", tables, self.prepared.binding({"batch": 1}))
         if curve is None:
             return self._message(other, nbytes)[0]
         return curve.seconds(peak_rates(self.device), {"bytes": nbytes})
@@ -336,6 +336,11 @@ def _calibrated_by(calibration: Calibration) -> str:
         return (
             f"Fitted from {len(calibration.fitted_on)} published models of {calibration.device} with "
             f"{calibration.runtime}, {calibration.dtype}; eight in ten left-out models lay between low and high."
+        )
+    if calibration.forms:
+        return (
+            f"Priced by the forms that kernels of {calibration.runtime} follow on {calibration.device}: half of them "
+            "are within a sixth of theirs."
         )
     if calibration.kernels:
         return f"Priced by kernels of {calibration.runtime} that were measured on {calibration.device}."

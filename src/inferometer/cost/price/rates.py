@@ -16,7 +16,7 @@ from inferometer.core.device import Origin
 from inferometer.core.dims import Dim
 from inferometer.core.kept import Kept
 from inferometer.cost.price.deviations import FittedPrior, fitted_class, fitted_prior, is_fitted_for, prior_from
-from inferometer.cost.price.kernels import KernelCurve, kernel_curve
+from inferometer.cost.price.kernels import Curve, KernelCurve, kernel_curve, known_tables
 from inferometer.cost.price.price import NINE_IN_TEN
 from inferometer.cost.price.priors import Prior, prior_for
 from inferometer.cost.price.utilisation import (
@@ -93,7 +93,7 @@ class Rates:
     covered: tuple[Covered, ...]
     dims: tuple[tuple[Dim, float], ...]
     moved: frozenset[str]
-    curves: Mapping[int, KernelCurve]  # rows whose seconds are those of a measured kernel
+    curves: Mapping[int, Curve]  # rows whose seconds are those of a measured kernel
 
     def slower(self, binding: Binding, q: Quantities, *, doubt: bool = True) -> tuple[Any, Any]:
         """What the tables multiply the compute and the memory time of each row with, [2, rows, n].
@@ -142,12 +142,11 @@ def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
     )
 
 
-def _curves(
-    rows: tuple[OpRow, ...], phase: str, calibration: Calibration | None, binding: Binding
-) -> dict[int, KernelCurve]:
-    if calibration is None or not calibration.kernels:
+def _curves(rows: tuple[OpRow, ...], phase: str, calibration: Calibration | None, binding: Binding) -> dict[int, Curve]:
+    tables = {} if calibration is None else known_tables(calibration)
+    if not tables:
         return {}
-    found = ((number, kernel_curve(row, phase, calibration.kernels, binding)) for number, row in enumerate(rows))
+    found = ((number, kernel_curve(row, phase, tables, binding)) for number, row in enumerate(rows))
     return {number: curve for number, curve in found if curve is not None}
 
 
@@ -176,7 +175,8 @@ def _made(  # noqa: PLR0913, PLR0917 - as above
         curve = curves.get(number)
         prior = prior_for(unit, classes)
         measured = bool(tables) or curve is not None
-        origins.append("calibrated" if measured else "datasheet" if prior is None else "prior")
+        calibrated = bool(tables) or isinstance(curve, KernelCurve)
+        origins.append("calibrated" if calibrated else "datasheet" if curve is None and prior is None else "prior")
         groups.append(tables[0].op_class if tables else curve.family if curve is not None else "prior")
         factor = factor_for(calibration, classes)
         # The models of measured steps have few of the shapes that ops of a form come in, and mixtures of probes have

@@ -22,10 +22,11 @@ _NEAR, _FAR = 1024, 2048  # cached tokens between which the growth of the cache 
 
 @frozen
 class StepLimits:
-    """Tokens and sequences that one step may have."""
+    """Tokens and sequences that one step may have, and steps that a prompt is held back for to be read with others."""
 
     tokens: int
     sequences: int
+    waits: float = 0.0
 
 
 def limits_on(rules: ServingRules, device: Device) -> StepLimits:

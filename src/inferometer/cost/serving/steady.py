@@ -108,6 +108,7 @@ class KernelParts:
     whole: Any
     launches: Any
     mixed: Any
+    waits: Any = 0.0  # steps that a prompt is held back for
     stages: Any = 1  # of a pipeline: each works on its share of the sequences, which pass through all of them
 
 
@@ -170,6 +171,7 @@ def kernel_parts(  # noqa: PLR0913 - an engine, its limits, and what is asked of
         whole=float(np.mean(step.decode_kernels(n, contexts, verified=verified))),
         launches=step.launches,
         mixed=float(rules.mixed),
+        waits=limits.waits,
     )
 
 
@@ -204,7 +206,7 @@ def steady_times(parts: KernelParts, costs: StepCosts) -> SteadyTimes:
     spread = decode / p.gained + (p.sequences - 1) * extra / (p.stages * p.generate)
     tpot = np.where(mixed, np.minimum(spread, np.maximum(full, decode) / p.gained), spread)
     # A request comes in the middle of a step, and its first token is seen some steps after it was made.
-    first = (0.5 + costs.later.value) * decode + own + costs.prompt_s.value
+    first = (0.5 + p.waits + costs.later.value) * decode + own + costs.prompt_s.value
     # Later requests come at any time: they wait as behind one server that is busy so much of the time.
     busy = np.minimum(_BUSIEST, (p.sequences - 1) * share / (p.generate * tpot + own))
     waiting = costs.together.value * (p.sequences - 1) / 2 * share + busy / (2 * (1 - busy)) * share
