@@ -3,8 +3,8 @@
 A server in processes of its own sends every event of a stream in a write of its own, as real ones do. Figures are per
 second of the client's CPU time (a core that is fully its own), since the server shares the machine. The same requests
 are sent through aiohttp and httpx where they are installed, with the same work done for each event: the clock read, the
-event's JSON decoded, its text counted. `--peer-python VENV/bin/python` adds GuideLLM and AIPerf, where they are installed
-beside that interpreter (`load_peers.py`).
+event's JSON decoded, its text counted. `--peer-python VENV/bin/python` adds GuideLLM and AIPerf, where they are
+installed beside that interpreter (`load_peers.py`).
 """
 
 import argparse
@@ -259,12 +259,14 @@ def figures(peers=()):
                     met=cpu < theirs, note=f"{name}: {short['requests'] / theirs:.4g} requests/s of one core",
                 )  # fmt: skip
         for python in peers:
-            spent_s, wall_s, _ = ours(url, **{**short, "requests": 600})
+            same = load_peers.CLOSED
+            spent_s, wall_s, _ = ours(url, **same)
             yield Figure(
-                name="load: ours, 64 places, 600 requests", value=600 / wall_s, unit="requests/s of wall", target="",
-                met=True, note=f"{600 * short['tokens'] / wall_s:.4g} tokens/s; {spent_s:.3g} s of CPU",
+                name=f"load: ours, {same['places']} places", value=same["requests"] / wall_s, unit="requests/s of wall",
+                target="", met=True,
+                note=f"{same['requests'] * same['tokens'] / wall_s:.4g} tokens/s; {spent_s:.3g} s of CPU",
             )  # fmt: skip
-            yield from load_peers.figures(python, url, ours_per_s=600 / wall_s)
+            yield from load_peers.figures(python, url, ours_per_s=same["requests"] / wall_s)
         for rate in (50, 500):
             client = delays(url, rate=rate, seconds=5)
             yield Figure(
