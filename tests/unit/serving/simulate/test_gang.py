@@ -72,7 +72,9 @@ def test_ranks_of_a_dense_model_are_replicas():
 def test_llamacpp_computes_the_sequences_of_a_step_one_after_the_other_on_a_cpu():
     def times(device):
         question = ask("smollm2-135m", on=device, runtime="llamacpp", weights="q4_0")
-        return service_of(SimulationPlan(question=question, traffic=LoadPlan(url="", steps=(LoadStep(),))))[0].pool.times
+        return service_of(SimulationPlan(question=question, traffic=LoadPlan(url="", steps=(LoadStep(),))))[
+            0
+        ].pool.times
 
     cpu, gpu = times("raspberry-pi-5"), times("nvidia-l4")
     assert cpu.decode(4, 100.0) == pytest.approx(4 * cpu.decode(1, 100.0))
