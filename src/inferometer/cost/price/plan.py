@@ -28,7 +28,7 @@ from inferometer.cost.price.deviations import (
     standing_of,
 )
 from inferometer.cost.price.kernel_floors import peak_rates
-from inferometer.cost.price.kernels import kernel_sizes
+from inferometer.cost.price.kernels import kernel_curve, kernel_sizes, known_tables
 from inferometer.cost.price.likeness import features_of
 from inferometer.cost.price.price import Levels, levels_of, require_rate
 from inferometer.cost.price.priors import prior_for
@@ -234,6 +234,15 @@ class Plan:
         exposed = 1 - self.overlap
         floor = message_floor(function, devices, nbytes, link) * exposed
         return message_seconds(function, devices, nbytes, link, share=share, overlap=self.overlap), floor
+
+    def message(self, row: OpRow, function: str, nbytes: Any) -> Any:
+        """Seconds of another message of so many bytes between the devices of a message's row, as it was measured."""
+        other = replace(row, op=replace(row.op, attributes={**row.op.attributes, "function": function}))
+        tables = {} if self.calibration is None else known_tables(self.calibration)
+        curve = kernel_curve(other, "decode", tables, self.prepared.binding({"batch": 1}))
+        if curve is None:
+            return self._message(other, nbytes)[0]
+        return curve.seconds(peak_rates(self.device), {"bytes": nbytes})
 
     def _streamed(self, nbytes: Any) -> tuple[Any, Any]:
         link = self.device.host_link

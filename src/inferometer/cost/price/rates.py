@@ -16,7 +16,7 @@ from inferometer.core.device import Origin
 from inferometer.core.dims import Dim
 from inferometer.core.kept import Kept
 from inferometer.cost.price.deviations import FittedPrior, fitted_class, fitted_prior, is_fitted_for, prior_from
-from inferometer.cost.price.kernels import Curve, KernelCurve, Tables, kernel_curve
+from inferometer.cost.price.kernels import Curve, KernelCurve, kernel_curve, known_tables
 from inferometer.cost.price.price import NINE_IN_TEN
 from inferometer.cost.price.priors import Prior, prior_for
 from inferometer.cost.price.utilisation import (
@@ -143,9 +143,9 @@ def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
 
 
 def _curves(rows: tuple[OpRow, ...], phase: str, calibration: Calibration | None, binding: Binding) -> dict[int, Curve]:
-    if calibration is None or not (calibration.kernels or calibration.forms):
+    tables = {} if calibration is None else known_tables(calibration)
+    if not tables:
         return {}
-    tables: Tables = {**calibration.forms, **calibration.kernels}
     found = ((number, kernel_curve(row, phase, tables, binding)) for number, row in enumerate(rows))
     return {number: curve for number, curve in found if curve is not None}
 

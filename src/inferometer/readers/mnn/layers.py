@@ -15,7 +15,7 @@ from inferometer.readers.onnx.writing import NodeWriter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from inferometer.readers.flatbuffer import FlatTable
+    from inferometer.flatbuffer import FlatTable
 
 DOMAIN = "mnn"
 _SAME = {
