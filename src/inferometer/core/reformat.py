@@ -26,7 +26,9 @@ class OtherFormats:
     kinds: frozenset[str] = frozenset()
 
     def read_by(self, op: Op) -> str | None:
-        return self.dynamic if self.dynamic is not None and op.kind in self.kinds else self.activations
+        """What it reads its inputs in. Convolutions in groups are small products one by one, and stay as they were."""
+        some = op.kind in self.kinds and op.get("groups", 1) == 1
+        return self.dynamic if self.dynamic is not None and some else self.activations
 
 
 def with_formats(

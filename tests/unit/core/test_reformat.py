@@ -34,6 +34,18 @@ def test_activations_that_are_quantised_while_it_runs_are_so_for_some_kinds_of_o
     assert (product.weights[0].dtype, product.inputs[0].dtype) == ("i8", "f32")
 
 
+def test_a_convolution_in_groups_reads_floats_where_others_are_quantised_while_it_runs():
+    x = Tensor(name="x", shape=(1, 4, 8, 8), dtype="f32")
+    ops = tuple(
+        Op(name=f"g{groups}", kind="convolution", inputs=(x,), outputs=(x,), attributes={"groups": groups})
+        for groups in (1, 4)
+    )
+    made = with_formats(
+        Graph(name="g", blocks=(Block(name="b", ops=ops),)), dynamic="i8", kinds=frozenset({"convolution"})
+    )
+    assert [op.inputs[0].dtype for op in made.blocks[0].ops] == ["i8", "f32"]
+
+
 def test_a_format_that_is_no_narrower_leaves_the_graph_as_it_is():
     before = graph()
     assert with_formats(before, weights="f32", activations="f32") is before
