@@ -3,6 +3,7 @@
 import pytest
 
 import inferometer as im
+from fakes.every import every
 from inferometer.catalog import device
 from inferometer.core.finding import CODES, SEVERITIES
 from inferometer.explain.findings import FINDERS, findings_of
@@ -19,7 +20,7 @@ def test_every_code_has_a_finder_a_page_and_a_pair_of_profiles():
     assert set(FINDERS) == set(CODES) == set(pages()) == set(PAIRS)
 
 
-@pytest.mark.parametrize("code", sorted(PAIRS))
+@every(sorted(PAIRS))
 def test_it_is_found_where_it_must_be(code):
     fires, _, on = PAIRS[code]
     finding = FINDERS[code](case_of(fires, on))
@@ -32,13 +33,13 @@ def test_it_is_found_where_it_must_be(code):
     assert code in codes_of(fires, on)
 
 
-@pytest.mark.parametrize("code", sorted(PAIRS))
+@every(sorted(PAIRS))
 def test_it_is_not_found_where_it_nearly_is(code):
     _, near, on = PAIRS[code]
     assert FINDERS[code](case_of(near, on)) is None
 
 
-@pytest.mark.parametrize("code", sorted(CODES))
+@every(sorted(CODES))
 def test_a_page_says_all_of_it(code):
     found = finding_page(code)
     for part in ("what", *PARTS):

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from inferometer.cli.options import format_option, parse_sizes, print_document, print_table, say
+from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.errors import DomainError, GateError
 from inferometer.units import parse_quantity
+from inferometer.verbs.prediction_flags import parse_sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     metavar="FILES|random",
     help="Inputs in .npy or .npz files, or a folder.",
 )
-@click.option("-o", "--out", type=OutputFile(), metavar="FILE", help="The file to write; its ending says the format.")
+@click.option(
+    "-o", "--out", type=OutputFile(folders=True), metavar="FILE",
+    help="The file to write; its ending says the format. Some engines open a folder.",
+)  # fmt: skip
 @click.option("--search", "searching", is_flag=True, help="Try every format that the engine can run.")
 @click.option("--budget", default="10 min", metavar="TIME", help="Begin no further format after this time.")
 @click.option("--no-measure", is_flag=True, help="Verify and predict, but measure no times.")
@@ -75,6 +79,7 @@ def command(
     inferometer prepare model.onnx --for onnxruntime --quantise i8 --calibrate-with images/ -o model-i8.onnx
     inferometer prepare resnet50 --for openvino -o resnet50.xml
     inferometer prepare checkpoint/ --for llamacpp --quantise q4_0 -o model.gguf
+    inferometer prepare checkpoint/ --for onnxruntime-genai --quantise i4 -o model/
     inferometer prepare model.onnx --for onnxruntime --search --budget "5 min"
 
     Each step is done by the tool that is made for it, and proven: its outputs against the original's within the limits

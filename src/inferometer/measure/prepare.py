@@ -155,9 +155,9 @@ def _made(model: str, graph: Graph, runtime: Runtime, synthetic: SyntheticWeight
     kind = next((name for name in _SYNTHETIC if name in runtime.formats), None)
     if kind is None:
         raise InferometerError(
-            f"{model!r} has no weights, and none can be made in a format that {runtime.title} opens "
-            f"({', '.join(sorted(runtime.formats))}).",
-            remedy="Give a model file, or choose another runtime.",
+            f"{runtime.title} opens {', '.join(sorted(runtime.formats))}, which {model!r} is not, and random weights "
+            "cannot be written so.",
+            remedy=f"Make one: `inferometer prepare {model} --for {runtime.name} -o NAME`; or choose another runtime.",
         )
     stored = synthetic.weights or _DEFAULT_WEIGHTS[kind]
     sides = {name: synthetic.image for name in _SIDES if synthetic.image is not None and name in graph.symbols}

@@ -84,7 +84,7 @@ def carry_out(step: Step, order: ToolOrder, folder: Path, *, seconds_at_most: fl
     sources = model_files(order.source)
     size = sum(path.stat().st_size for path in sources)
     place = folder / _key(step, order, sources)
-    name = f"{_NAME}{SUFFIXES[step.gives]}"
+    name = _name(step)
     if (place / "step.json").is_file():
         known = json.loads((place / "step.json").read_text(encoding="utf-8"))
         return Made(
@@ -100,7 +100,7 @@ def carry_out(step: Step, order: ToolOrder, folder: Path, *, seconds_at_most: fl
         told = replace(order, target=inside / name)
         answer = _child(step, told, Path(made), seconds_at_most)
         seconds = time.monotonic() - begun
-        if not told.target.is_file():
+        if not told.target.exists():
             raise EngineError(f"The step {step.name} ended well, but {step.tool} left no {name}.")
         known = {"step": step.name, "seconds": seconds, "notes": list(answer.notes)}
         (inside / "step.json").write_text(json.dumps(known), encoding="utf-8")
@@ -109,8 +109,15 @@ def carry_out(step: Step, order: ToolOrder, folder: Path, *, seconds_at_most: fl
     return Made(path=place / name, bytes=_size(place, step), seconds=seconds, cached=False, notes=answer.notes)
 
 
+def _name(step: Step) -> str:
+    """Of the file, or of the folder where the format is one."""
+    return f"{_NAME}{SUFFIXES.get(step.gives, '')}"
+
+
 def _size(place: Path, step: Step) -> int:
-    main = place / f"{_NAME}{SUFFIXES[step.gives]}"
+    main = place / _name(step)
+    if main.is_dir():
+        return sum(path.stat().st_size for path in model_files(main))
     beside = [main.with_suffix(COMPANIONS[step.gives])] if step.gives in COMPANIONS else []
     return sum(path.stat().st_size for path in (main, *beside) if path.is_file())
 

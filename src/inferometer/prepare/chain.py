@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import dtype
 from inferometer.errors import DomainError, FormatError, UnknownNameError
-from inferometer.prepare.steps import STEPS, SUFFIXES, Step
+from inferometer.prepare.steps import FOLDERS, STEPS, SUFFIXES, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +24,13 @@ def quantised_name(asked: str) -> str:
         return f"{dtype(head).name}{dash}{how}"
     except UnknownNameError:
         return asked.casefold()
+
+
+def format_meant(asked: str, source: str, engine: EngineDescriptor) -> str:
+    """`i4` where the engine has one way to it alone, such as `i4-weights`: that one. Else what was asked for."""
+    formats = formats_for(source, engine)
+    alike = [name for name in formats if name.partition("-")[0] == asked]
+    return alike[0] if asked not in formats and len(alike) == 1 else asked
 
 
 def usable(engine: EngineDescriptor, steps: Iterable[Step] = STEPS) -> tuple[Step, ...]:
@@ -73,7 +80,7 @@ def _way(source: str, engine: EngineDescriptor, wanted: str, goal: str | None) -
 
 def _goals(engine: EngineDescriptor) -> tuple[str, ...]:
     """The formats to prepare, an engine's own first. `.ort` is made only for a file that is called so."""
-    return tuple(form for form in engine.opens if form in SUFFIXES and form != "ort")
+    return tuple(form for form in engine.opens if form in SUFFIXES.keys() | FOLDERS.keys() and form != "ort")
 
 
 def _with_helpers(source: str, way: tuple[Step, ...], engine: EngineDescriptor) -> tuple[Step, ...]:

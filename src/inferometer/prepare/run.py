@@ -26,7 +26,7 @@ from inferometer.measure.prepare import config_hash
 from inferometer.notices import tell
 from inferometer.prepare.calibration import RANDOM, ports_of, write_calibration
 from inferometer.prepare.carrying_out import Made, carry_out, model_files
-from inferometer.prepare.chain import chain_for, quantised_name
+from inferometer.prepare.chain import chain_for, format_meant, quantised_name, usable
 from inferometer.prepare.order import ToolOrder
 from inferometer.prepare.proof import (
     Candidate,
@@ -38,11 +38,11 @@ from inferometer.prepare.proof import (
     reference_for,
     verified,
 )
-from inferometer.prepare.steps import COMPANIONS, SUFFIXES, Step, require_tool
+from inferometer.prepare.steps import COMPANIONS, FOLDERS, STEPS, SUFFIXES, Step, require_tool
 from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
 from inferometer.settings import cache_folder
-from inferometer.synth.files import landing
+from inferometer.synth.files import landing, landing_folder
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -181,7 +181,8 @@ def carry_out_request(request: PrepareRequest) -> Prepared:
     graph = read(str(source))
     require_layers(graph)
     if request.quantise is not None:
-        request = replace(request, quantise=quantised_name(request.quantise))
+        asked = format_meant(quantised_name(request.quantise), graph.metadata["format"], engine)
+        request = replace(request, quantise=asked)
     chain = chain_for(graph.metadata["format"], engine, quantise=request.quantise, goal=goal)
     for step in chain:
         if not step.optional:
@@ -201,10 +202,27 @@ def _goal(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str | 
         raise DomainError(f"{out} exists already.", remedy="Give another name, or overwrite it with --overwrite.")
     goal = next((form for form, suffix in SUFFIXES.items() if out.name.endswith(suffix)), None)
     opens = [form for form in engine.opens if form in SUFFIXES]
+    folder = next((form for form in engine.opens if form in FOLDERS), None)
+    if folder is not None:
+        return _goal_folder(out, folder, goal, engine)
     if goal not in opens:
         endings = " or ".join(SUFFIXES[form] for form in opens)
         raise FormatError(f"{out.name} is no name of a file that {engine.title} opens.", remedy=f"End it in {endings}.")
     return goal
+
+
+def _goal_folder(out: Path, folder: str, goal: str | None, engine: EngineDescriptor) -> str:
+    """The folder is replaced as a whole: one that holds something else is left alone."""
+    if goal is not None or out.is_file():
+        raise FormatError(
+            f"{engine.title} opens a folder, and {out.name} is the name of a file.", remedy="Name a folder."
+        )
+    if out.is_dir() and any(out.iterdir()) and not (out / FOLDERS[folder]).is_file():
+        raise DomainError(
+            f"{out} holds other things than a model of {engine.title}, and would be replaced.",
+            remedy="Name a folder of its own.",
+        )
+    return folder
 
 
 def source_of(request: PrepareRequest, engine: EngineDescriptor) -> Path:
@@ -217,18 +235,29 @@ def source_of(request: PrepareRequest, engine: EngineDescriptor) -> Path:
     from inferometer.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
 
     graph = read(model)
-    kind = "safetensors" if is_generative(graph) and "gguf" in engine.opens else "onnx"
+    kind = "safetensors" if is_generative(graph) and _of_checkpoints(engine) else _written_for(engine)
     sides: dict[str, int | None] = {
         name: request.workload.image for name in ("image", "height", "width") if name in graph.symbols
     }
-    sizes = {name: size for name, size in sides.items() if size is not None} if kind == "onnx" else {}
+    sizes = {name: size for name, size in sides.items() if size is not None} if kind != "safetensors" else {}
     asked = f"{model}{config_hash(Path(model))}{sorted(sizes.items())}{request.seed}{kind}{__version__}"
     folder = cache_folder() / "models" / f"prepare-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
-    path = folder / (Path(model).name if kind == "safetensors" else f"{Path(model).name}.onnx")
+    path = folder / (Path(model).name if kind == "safetensors" else f"{Path(model).name}{SUFFIXES[kind]}")
     tell(f"{model} has no weights: random ones are made at the exact shapes …")
     if not path.exists():
         synthesise(model, path, format=kind, weights="f32", seed=request.seed, sizes=sizes)
     return path
+
+
+def _of_checkpoints(engine: EngineDescriptor) -> bool:
+    """Whether what the engine opens is made of a checkpoint."""
+    return any("safetensors" in step.takes and step.gives in engine.opens for step in STEPS)
+
+
+def _written_for(engine: EngineDescriptor) -> str:
+    """ONNX if the engine opens it or a tool makes of it what the engine opens, otherwise TFLite."""
+    able = "onnx" in engine.opens or any("onnx" in step.takes and step.gives in engine.opens for step in usable(engine))
+    return "onnx" if able else "tflite"
 
 
 def _proving(request: PrepareRequest, source: Path, graph: Graph, engine: EngineDescriptor) -> Proving:
@@ -366,10 +395,10 @@ def _finished(
         runtime=request.runtime,
         device=proving.device,
         quantise=request.quantise,
-        original_bytes=sum(path.stat().st_size for path in model_files(proving.original.path)),
+        original_bytes=_bytes(proving.original.path),
         steps=tuple(results),
         artifact=artifact,
-        bytes=sum(path.stat().st_size for path in model_files(last.path)) if made else None,
+        bytes=_bytes(last.path) if made else None,
         predicted_gain=None if gain is None else gain.gain,
         drift=next((row.drift for row in reversed(kept)), None),
         right=right,
@@ -381,6 +410,10 @@ def _finished(
         result, measured_gain=total.gain, measured_low=total.low, measured_high=total.high, verdict=total.verdict,
         profile=total.profile,
     )  # fmt: skip
+
+
+def _bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in model_files(path))
 
 
 def _notes(request: PrepareRequest, results: Sequence[StepResult]) -> tuple[str, ...]:
@@ -395,6 +428,10 @@ def _written(path: Path, out: Path | None, *, overwrite: bool) -> Path:
     """The artifact under the user's name, all of its files or none; without a name it stays in the cache."""
     if out is None:
         return path
+    if path.is_dir():
+        with landing_folder(out, overwrite=overwrite, needs_bytes=_bytes(path)) as partial:
+            shutil.copytree(path, partial)
+        return out
     form = next(form for form, suffix in SUFFIXES.items() if path.name.endswith(suffix))
     pairs = [(path, out)]
     if form in COMPANIONS:

@@ -25,11 +25,11 @@ def _format_of(peek: Peek, reader: Reader, graph: Graph) -> str:
     """The name that runtimes know the format by."""
     if peek.is_folder and any(name.endswith(".safetensors") for name in peek.names):
         return "safetensors"
+    stated = graph.metadata.get("format")
     if peek.is_folder or peek.path.suffix == ".json":
-        return "config"
+        return stated if stated in reader.formats and stated != "safetensors" else "config"
     if "task" in reader.formats:  # an archive with a network in it, or the network itself
         return "task" if peek.head.startswith(b"PK") else "tflite"
-    stated = graph.metadata.get("format")
     return stated if stated in reader.formats else min(reader.formats)
 
 

@@ -34,13 +34,41 @@ def landing(*paths: Path, overwrite: bool, needs_bytes: int) -> Iterator[tuple[P
                 temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def landing_folder(path: Path, *, overwrite: bool, needs_bytes: int) -> Iterator[Path]:
+    """A temporary name for a folder that is made whole; an earlier one is there until the new one is."""
+    if path.exists() and not overwrite:
+        raise _exists(path)
+    require_room(path.parent, needs_bytes)
+    partial, before = (path.with_name(f".{path.name}.{os.getpid()}.{word}") for word in ("partial", "before"))
+    try:
+        yield partial
+        if path.exists():
+            path.replace(before)
+        partial.replace(path)
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
+    finally:
+        if before.exists() and not path.exists():
+            before.replace(path)
+        for left in (partial, before):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+
+def _exists(path: Path) -> InferometerError:
+    return InferometerError(
+        f"{str(path)!r} exists already.", remedy="Give another name, or overwrite it with --overwrite."
+    )
+
+
 def _refuse_existing(path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise InferometerError(f"{str(path)!r} is a folder.", remedy="Give the name of a file.")
     if path.exists() and not overwrite:
-        raise InferometerError(
-            f"{str(path)!r} exists already.", remedy="Give another name, or overwrite it with --overwrite."
-        )
+        raise _exists(path)
 
 
 def require_room(folder: Path, needs_bytes: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 from inferometer.catalog.engines import engine
 from inferometer.errors import DomainError, FormatError
 from inferometer.prepare.chain import chain_for, formats_for, quantised_name
-from inferometer.prepare.steps import STEPS, SUFFIXES, require_tool
+from inferometer.prepare.steps import FOLDERS, STEPS, SUFFIXES, require_tool
 
 
 def names(source, runtime, quantise=None, goal=None):
@@ -25,6 +25,8 @@ def names(source, runtime, quantise=None, goal=None):
         ("tflite", "openvino", "f16", None, ["openvino-ir", "openvino-f16"]),
         ("onnx", "ncnn", None, None, ["simplify", "pnnx"]),
         ("onnx", "ncnn", "f16", None, ["simplify", "pnnx-f16"]),
+        ("pt2", "executorch", None, None, ["executorch"]),
+        ("pt2", "executorch", "i8", None, ["executorch-i8"]),
         ("safetensors", "llamacpp", None, None, ["gguf-f16"]),
         ("safetensors", "llamacpp", "q4_0", None, ["gguf-q4_0"]),
     ],
@@ -50,7 +52,7 @@ def test_every_step_names_a_tool_that_is_there_and_what_to_do_where_it_is_not():
         module, _, function = step.work.partition(":")
         assert callable(getattr(import_module(f"inferometer.prepare.tools.{module}"), function))
         assert len(step.packages) == len(step.modules)
-        assert step.gives in SUFFIXES
+        assert step.gives in SUFFIXES.keys() | FOLDERS.keys()
     from dataclasses import replace
 
     absent = replace(STEPS[0], packages=("nothing-such",), modules=("nothing_such",))

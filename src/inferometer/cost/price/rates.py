@@ -29,7 +29,7 @@ from inferometer.cost.price.utilisation import (
     step_residual,
     tables_for,
 )
-from inferometer.cost.work.classes import FREE, MATRIX, attention_path, class_path, dims_of, form_of
+from inferometer.cost.work.classes import FREE, MATRIX, attention_path, class_path, dims_of, forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -181,7 +181,7 @@ def _made(  # noqa: PLR0913, PLR0917 - as above
         factor = factor_for(calibration, classes)
         # The models of measured steps have few of the shapes that ops of a form come in, and mixtures of probes have
         # those of the kernels beside them: what such tables are off by for kernels that were left out stays in doubt.
-        doubted = row.op_class == "experts" or (bool(tables) and tables[0].op_class == form_of(row.op))
+        doubted = row.op_class == "experts" or (bool(tables) and tables[0].op_class in forms_of(row.op))
         whole.append((factor is not None and not doubted) or row.op_class in FREE)
         tabled.append(measured or row.op_class in FREE | {"collective"})
         factor = 1.0 if factor is None else factor

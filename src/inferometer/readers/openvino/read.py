@@ -12,20 +12,30 @@ _NET = re.compile(rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<net\s[^>]*\bver
 _OLDEST, _LARGEST = 10, 1 << 30
 
 
+_LANGUAGE_MODEL = "openvino_model.xml"  # how exporters of language models call the network in a folder
+
+
 class OpenvinoReader:
+    """An IR, or the folder of a language model with one in it, which is a format of its own."""
+
     name = "openvino"
-    formats = frozenset({"openvino"})
+    formats = frozenset({"openvino", "openvino-genai"})
 
     def match(self, peek: Peek) -> float:
+        if peek.is_folder:
+            return 0.95 if _LANGUAGE_MODEL in peek.names else 0.0
         return 1.0 if _NET.match(peek.head) else 0.0
 
     def read(self, path: Path) -> Graph:
         from inferometer.readers.onnx.assemble import assemble_model  # noqa: PLC0415 - matching a file needs none of it
         from inferometer.readers.onnx.wire import Wire  # noqa: PLC0415 - as above
         from inferometer.readers.openvino.convert import as_onnx  # noqa: PLC0415 - as above
+        from inferometer.readers.openvino.folder import folder_graph  # noqa: PLC0415 - as above
         from inferometer.readers.openvino.net import parse_net  # noqa: PLC0415 - as above
 
         path = Path(path)
+        if path.is_dir():
+            return folder_graph(self.read(path / _LANGUAGE_MODEL), path)
         try:
             if path.stat().st_size > _LARGEST:
                 raise FormatError(f"{str(path)!r} is larger than an IR's XML file may be ({_LARGEST:,} bytes).")

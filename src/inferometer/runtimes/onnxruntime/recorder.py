@@ -2,11 +2,13 @@
 
 The engine writes its profile once, when profiling ends, and keeps a million events at most. So a session is replaced by
 a fresh one after each reading, and before the events would be too many; the first run in a fresh one is not counted.
+An engine that has ONNX Runtime underneath begins its own sessions: they too end a profile and give its file.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,25 +26,28 @@ from inferometer.runtimes.onnxruntime.printed import printed_names
 from inferometer.runtimes.onnxruntime.providers import unit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from inferometer.runtimes.onnxruntime.events import NodeTime
 
 EVENTS_AT_MOST = 100_000  # in one profile; the engine drops what comes after a million, and each takes a kilobyte
 SKIP = ""  # the phase of runs that do not count
+Begin = Callable[[LoadPlan, Path], Any]  # a session of another engine, whose profile's name begins so
 _DTYPES = {"float": "float32", "double": "float64"}
 
 
 class ProfileRecorder:
     """Owns the session that is profiled. The caller reports runs with `ran`, and rebinds when `ready` gives another."""
 
-    def __init__(self, plan: LoadPlan, *, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, plan: LoadPlan, *, begin: Begin | None = None, clock: Clock = time.perf_counter) -> None:
+        self._begin = begin
         self._folder = TemporaryDirectory(prefix="inferometer-")
         self._clock = clock
         model = as_onnx(plan)
         given = name_nodes(model)
         self.plan = plan
-        if given and plan.path.suffix != ORT:  # what is in the engine's own format is run as it is, whatever its names
+        # What is in the engine's own format, or is opened by another engine, is run as it is, whatever its names.
+        if given and plan.path.suffix != ORT and begin is None:
             self.plan = replace(plan, model=model.SerializeToString())
         self.original: Topology = topology_of(model, given)
         del model
@@ -55,7 +60,10 @@ class ProfileRecorder:
 
     def _first(self) -> tuple[Topology, Fusion, Any, tuple[Stage, ...]]:
         place = Path(self._folder.name)
-        session, stages = load(self.plan, profile=place / "profile", optimised=place / "a.onnx", clock=self._clock)
+        own = None if self._begin else place / "profile"
+        session, stages = load(self.plan, profile=own, optimised=place / "a.onnx", clock=self._clock)
+        if self._begin:
+            session = self._begin(self.plan, place / "profile")
         optimised = _written(place, "a.onnx")
         return optimised, with_served(self.original, optimised, self._fused(optimised)), session, stages
 
@@ -76,7 +84,8 @@ class ProfileRecorder:
         if not self._ended and (len(self._phases) + runs) * self._events_a_run > EVENTS_AT_MOST and self._phases:
             self._read()
         if self._ended:
-            self.session, _ = load(self.plan, profile=Path(self._folder.name) / "profile")
+            profile = Path(self._folder.name) / "profile"
+            self.session = self._begin(self.plan, profile) if self._begin else load(self.plan, profile=profile)[0]
             self._ended = False
             rebind(self.session)
 

@@ -22,7 +22,7 @@ from inferometer.runtimes.onnxruntime.faults import fault_of
 from inferometer.runtimes.onnxruntime.loading import Clock, LoadPlan, load, opened_of
 from inferometer.runtimes.onnxruntime.providers import CPU
 from inferometer.runtimes.onnxruntime.recorder import SKIP, ProfileRecorder
-from inferometer.runtimes.onnxruntime.tokens import end_tokens, load_tokeniser
+from inferometer.runtimes.tokens import end_tokens, load_tokeniser
 
 Array = np.ndarray[Any, Any]
 Nanoseconds = Callable[[], int]

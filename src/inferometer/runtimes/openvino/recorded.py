@@ -11,7 +11,7 @@ from inferometer.runtimes.openvino.adopt import kernel_roles
 from inferometer.runtimes.openvino.counters import Means, Reading
 from inferometer.runtimes.openvino.executed import Executed
 from inferometer.runtimes.openvino.names import known_names, own_names
-from inferometer.runtimes.openvino.session import ArraySession, _info
+from inferometer.runtimes.openvino.session import ArraySession, info_of
 from inferometer.runtimes.openvino.tflite import Operation, known_operators
 from inferometer.runtimes.openvino.topology import file_topology
 
@@ -32,7 +32,7 @@ class RecordedSession(ArraySession):
         super().__init__(target, clock=clock)
         self._original = _original(target)
         ops = self._model.get_ordered_ops()
-        consumers = {op.get_friendly_name(): _consumers(op) for op in ops}
+        consumers = {op.get_friendly_name(): consumers_of(op) for op in ops}
         if target.format == "tflite" and self._original is not None:
             # The operation that is known is an operator's first, not its last: a bias and an activation follow it.
             self._own = known_operators(target.nodes, [_operation(op) for op in ops])
@@ -54,20 +54,8 @@ class RecordedSession(ArraySession):
         super().step()
         self._steps += 1
         if self._last_only:
-            for name, seconds in self._counters().items():
+            for name, seconds in executed_seconds(self._request).items():
                 self._samples.setdefault(name, [0.0] * (self._steps - 1 - self._taken)).append(seconds)
-
-    def _counters(self) -> dict[str, float]:
-        """Seconds by kernel; a number distinguishes those of one name."""
-        seconds: dict[str, float] = {}
-        for entry in self._request.get_profiling_info():
-            if entry.status.name == _EXECUTED:
-                name, count = entry.node_name, 1
-                while name in seconds:
-                    count += 1
-                    name = f"{entry.node_name}#{count}"
-                seconds[name] = entry.real_time.total_seconds()
-        return seconds
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         if self._steps == self._taken:
@@ -77,15 +65,15 @@ class RecordedSession(ArraySession):
             samples = {name: (*times, *[0.0] * (count - len(times))) for name, times in self._samples.items()}
             self._samples = {}
         else:
-            samples = self._means.take(Reading(steps=self._steps, means_s=self._counters()))
+            samples = self._means.take(Reading(steps=self._steps, means_s=executed_seconds(self._request)))
         self._taken = self._steps
         return {"forward": self._described(samples)}
 
     def _described(self, samples: Mapping[str, tuple[float, ...]]) -> tuple[Kernel, ...]:
         ops = {op.get_friendly_name(): op for op in self._compiled.get_runtime_model().get_ordered_ops()}
-        facts = {name: _info(op) for name, op in ops.items()}
+        facts = {name: info_of(op) for name, op in ops.items()}
         order = sorted(samples, key=lambda name: int(facts.get(name, {}).get("execOrder", len(ops))))
-        executed = [_executed(name, op, facts[name]) for name, op in ops.items()]
+        executed = [executed_of(name, op, facts[name]) for name, op in ops.items()]
         roles = kernel_roles(self._original, executed, self._own, order)
         return tuple(
             Kernel(
@@ -103,12 +91,25 @@ class RecordedSession(ArraySession):
         )
 
 
-def _executed(name: str, op: Any, facts: Mapping[str, str]) -> Executed:
+def executed_seconds(request: Any) -> dict[str, float]:
+    """Seconds by kernel; a number distinguishes those of one name."""
+    seconds: dict[str, float] = {}
+    for entry in request.get_profiling_info():
+        if entry.status.name == _EXECUTED:
+            name, count = entry.node_name, 1
+            while name in seconds:
+                count += 1
+                name = f"{entry.node_name}#{count}"
+            seconds[name] = entry.real_time.total_seconds()
+    return seconds
+
+
+def executed_of(name: str, op: Any, facts: Mapping[str, str]) -> Executed:
     return Executed(
         name=name,
         kind=facts.get("layerType", ""),
         originals=facts.get("originalLayersNames", ""),
-        takers=tuple(_consumers(op)),
+        takers=tuple(consumers_of(op)),
     )
 
 
@@ -120,7 +121,7 @@ def _original(target: Target) -> Topology | None:
     return topology_of(model, name_nodes(model))
 
 
-def _consumers(op: Any) -> list[str]:
+def consumers_of(op: Any) -> list[str]:
     return [port.get_node().get_friendly_name() for output in op.outputs() for port in output.get_target_inputs()]
 
 

@@ -30,7 +30,7 @@ def open_session(target: Target, name: str, *, clock: Clock = time.perf_counter)
     if target.text:
         raise DomainError(
             f"OpenVINO was asked to open {str(target.path)!r} as a language model; here it opens models of arrays.",
-            remedy="Choose onnxruntime, torch-eager or llamacpp for text.",
+            remedy="Choose openvino-genai, onnxruntime, torch-eager or llamacpp for text.",
         )
     if target.instrument:
         from inferometer.runtimes.openvino.recorded import RecordedSession  # noqa: PLC0415 - plain sessions need none
@@ -220,10 +220,10 @@ def _placed(compiled: Any, devices: list[str]) -> dict[str, int]:
     except RuntimeError:
         return {}
     skip = {"Const", "Input", "Output", "Parameter", "Result"}
-    count = sum(str(_info(op).get("layerType", "")) not in skip for op in ops)
+    count = sum(str(info_of(op).get("layerType", "")) not in skip for op in ops)
     return {devices[0].strip("()"): count} if len(devices) == 1 else {}
 
 
-def _info(op: Any) -> dict[str, str]:
+def info_of(op: Any) -> dict[str, str]:
     """What the runtime model says of an operation."""
     return {key: str(value.astype(str)) for key, value in op.get_rt_info().items()}

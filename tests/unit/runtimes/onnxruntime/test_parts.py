@@ -14,7 +14,7 @@ from inferometer.runtimes.onnxruntime.decoder import decoder_of, empty_shape, fe
 from inferometer.runtimes.onnxruntime.faults import engine_words, fault_of
 from inferometer.runtimes.onnxruntime.ports import to_port
 from inferometer.runtimes.onnxruntime.providers import CPU, choose_providers, placement_notes, unit_of
-from inferometer.runtimes.onnxruntime.tokens import end_tokens, load_tokeniser
+from inferometer.runtimes.tokens import end_tokens, load_tokeniser
 
 CUDA = "CUDAExecutionProvider"
 HERE = ["AzureExecutionProvider", CPU]
