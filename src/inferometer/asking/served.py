@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by priors alone
 _steps = Kept(512)
+_NO_TOKENS = "`inferometer predict` gives the time of one inference, `inferometer plan --frames 30` streams of images."
 
 
 def _none(value: float) -> Sourced:
@@ -100,7 +101,7 @@ def served(question: Question) -> Served:
     if not ready.generative:
         raise DomainError(
             f"{question.graph.name} makes no tokens, and serving engines are for models that do.",
-            remedy="Leave --users out, or name another --runtime.",
+            remedy=_NO_TOKENS,
         )
     costs = costs_of(rules, question.options.engine_version, question.device.name)
     measured = basis.calibration is not None
@@ -135,7 +136,10 @@ def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
         options=question.options, calibration=basis.calibration,
     )  # fmt: skip
     if not ready.generative:
-        raise DomainError(f"{question.graph.name} makes no tokens: there is nothing to simulate.")
+        raise DomainError(
+            f"{question.graph.name} makes no tokens: there is nothing to simulate.",
+            remedy=_NO_TOKENS,
+        )
     spread = _spread_of(measured=basis.calibration is not None, own=basis.calibration is not None)
     return engine_step(ready, _NO_COSTS, spread), (*ready.notes, *basis.notes)
 

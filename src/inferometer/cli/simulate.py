@@ -19,7 +19,7 @@ from inferometer.cli.load import (
 from inferometer.cli.options import format_option
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import print_run_link, recording_from, storing_options
-from inferometer.errors import DomainError
+from inferometer.errors import DomainError, GateError
 from inferometer.verbs.prediction_flags import options_from
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ def command(model: str, device: str, out: Path | None, form: str, **options: Any
     inferometer simulate qwen3-8b --on nvidia-h100-sxm --ramp 5:60 --duration 10min --autoscale 1:8:48
 
     Arrivals, lengths, traces and figures are those of `inferometer load`, and so is the result: `compare` compares a
-    simulation with a load test. Step times are those of `predict --users`. docs/serving.md has worked cases.
+    simulation with a load test. Step times are those of `predict --users`. Exit code 1: no request was answered.
+    docs/serving.md has worked cases.
     """
     from inferometer.serving.simulate.run import simulate
 
@@ -133,6 +134,11 @@ def command(model: str, device: str, out: Path | None, form: str, **options: Any
             save_load(profile, out)
         print_load(profile, form)
     print_run_link(recorder)
+    levels = () if profile.served is None else profile.served.levels
+    if all(level.requests is not None and "ok" not in level.requests.outcome for level in levels):
+        raise GateError(
+            "No request was answered.", remedy="Each is longer than the cache: see --kv-blocks and --prompt."
+        )
 
 
 def plan_from(model: str, device: str, options: dict[str, Any], *, command: str | None = None) -> SimulationPlan:

@@ -105,6 +105,13 @@ def test_a_load_must_be_named_and_only_one(run):
         run("simulate", *_MODEL, "--rate", "1", "--priorities", "0.5,0.9")
 
 
+def test_requests_that_no_cache_holds_and_models_without_tokens_are_told(run):
+    with pytest.raises(GateError, match="No request was answered"):
+        run("simulate", *_MODEL, "--rate", "5", "--requests", "10", "--kv-blocks", "2", "--no-store")
+    with pytest.raises(DomainError, match="makes no tokens"):
+        run("plan", "yolo11n", "--rate", "5")
+
+
 def test_a_plan_meets_its_objectives_and_says_why_the_next_lost(run):
     result = run(
         "plan", "llama-3.2-1b", "--rate", "40", "--prompt", "256", "--generate", "64", "--slo",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from inferometer.serving.load.pool import Pool
 
 _ENOUGH_WORDS = 48
+_PROBE_S = 60.0  # a probe waits no longer
 _PROBES = (8, 72)  # words of two prompts, whose usage tells the tokens of a word and those around a prompt
 
 # How each engine is told to count tokens in every event of a stream.
@@ -127,14 +128,18 @@ def parse_metrics(text: str) -> dict[str, float]:
     return known
 
 
-async def prompt_maker(pool: Pool, endpoint: Endpoint, facts: ServerFacts, seed: int) -> PromptMaker:
+async def prompt_maker(
+    pool: Pool, endpoint: Endpoint, facts: ServerFacts, seed: int, timeout_s: float = _PROBE_S
+) -> PromptMaker:
     """Prompts whose tokens this server counts as we do; where it cannot be asked, the maker says so."""
     if facts.fault is not None or endpoint.api == "template":
         return PromptMaker(seed=seed)
     words = await single_tokens(pool, endpoint, facts.engine)
     maker = PromptMaker(words=words or WORDS, seed=seed)
-    used = [await _usage(pool, endpoint, maker, count) for count in _PROBES]
-    if any(count is None for count in used):
+    used = [await _usage(pool, endpoint, maker, _PROBES[0], timeout_s)]
+    if used[0] is not None:  # one that does not answer is not asked again
+        used.append(await _usage(pool, endpoint, maker, _PROBES[1], timeout_s))
+    if used[-1] is None:
         how = "words of one token each, by the server's tokenizer; what it adds around them is not known"
         return replace(maker, how=how) if words else maker
     few, many = (count or 0 for count in used)
@@ -182,13 +187,21 @@ async def _count(pool: Pool, endpoint: Endpoint, body: dict[str, Any]) -> int | 
     return len(tokens) if isinstance(tokens, list) else None
 
 
-async def _usage(pool: Pool, endpoint: Endpoint, maker: PromptMaker, words: int) -> int | None:
+async def _usage(pool: Pool, endpoint: Endpoint, maker: PromptMaker, words: int, timeout_s: float) -> int | None:
     """The tokens that the server counts in a prompt of so many words."""
     asked = replace(endpoint, stream=False)
     body = asked.body(maker.text(words, 9, words), output=1, input_tokens=words, index=0)
     path = asked.path.removeprefix(endpoint.address.base)
     try:
-        page = await fetch(pool, endpoint.address, "POST", path, body=body, headers=endpoint.headers, timeout_s=60.0)
+        page = await fetch(
+            pool,
+            endpoint.address,
+            "POST",
+            path,
+            body=body,
+            headers=endpoint.headers,
+            timeout_s=min(timeout_s, _PROBE_S),
+        )
     except Fault:
         return None
     count = _mapping(_mapping(page.json).get("usage")).get("prompt_tokens") if page.status == 200 else None

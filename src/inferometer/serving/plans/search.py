@@ -19,6 +19,7 @@ from inferometer.catalog.engines import serving_engine
 from inferometer.catalog.places import instances_with
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
+from inferometer.core.graph import is_generative
 from inferometer.cost.energy import power_model
 from inferometer.cost.money import carbon_grams, hourly_price
 from inferometer.cost.serving.steady import Traffic
@@ -68,7 +69,12 @@ class Configuration:
 
 def plan(search: PlanSearch, *, engine: str = "local", progress: Callable[[str], None] | None = None) -> PlanAnswer:
     """Plans within the objectives, the best first; or why there is none. The same wherever it is computed."""
-    model_graph(search.model)  # an unknown name is told before anything is searched
+    graph = model_graph(search.model)  # an unknown name is told before anything is searched
+    if not is_generative(graph):
+        raise DomainError(
+            f"{graph.name} makes no tokens, and a rate is of models that do.",
+            remedy="Say how many images come: --frames 30 --streams 8.",
+        )
     with spread_over(engine) as spread:
         return _plan_on(search, spread, progress)
 
