@@ -27,6 +27,8 @@ $(VENV)/.user: $(VENV)/.created pyproject.toml constraints.txt
 $(VENV)/.torch: $(VENV)/.created constraints.txt
 	$(PIP) install torch==2.13.0
 	$(PIP) install -c constraints.txt transformers
+	@# What ExecuTorch asks for beside these serves its own tests and other backends.
+	$(PIP) install -c constraints.txt --no-deps executorch torchao ruamel.yaml tabulate
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt tests/models.txt $(if $(WITH_TORCH),$(VENV)/.torch)

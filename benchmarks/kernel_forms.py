@@ -105,8 +105,7 @@ def forms_of(engine: str) -> tuple[dict[str, Any], dict[str, str]]:
         if made is None:
             continue
         versions[system] = made.versions[engine]
-        tables = {family: table for family, table in made.kernels.items() if isinstance(table, KernelShares)}
-        points[system] = {family: points_of(table, system) for family, table in tables.items()}
+        points[system] = {family: points_of(table, system) for family, table in made.kernels.items()}
     own = {
         system: {family: {kind: fitted([each]) for kind, each in kinds.items()} for family, kinds in families.items()}
         for system, families in points.items()

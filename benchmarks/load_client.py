@@ -3,9 +3,11 @@
 A server in processes of its own sends every event of a stream in a write of its own, as real ones do. Figures are per
 second of the client's CPU time (a core that is fully its own), since the server shares the machine. The same requests
 are sent through aiohttp and httpx where they are installed, with the same work done for each event: the clock read, the
-event's JSON decoded, its text counted.
+event's JSON decoded, its text counted. `--peer-python VENV/bin/python` adds GuideLLM and AIPerf, where they are
+installed beside that interpreter (`load_peers.py`).
 """
 
+import argparse
 import asyncio
 import importlib.util
 import multiprocessing
@@ -15,6 +17,7 @@ import statistics
 import time
 from contextlib import contextmanager
 
+import load_peers
 import msgspec
 from figure import Figure
 
@@ -41,6 +44,10 @@ LAST = (
 )
 
 
+_LISTED = b'{"object":"list","data":[{"id":"scripted","object":"model"}]}'
+MODELS = b"content-length: %d\r\n\r\n%b" % (len(_LISTED), _LISTED)
+
+
 def chunk(data):
     return b"%x\r\n%b\r\n" % (len(data), data)
 
@@ -58,11 +65,16 @@ class _Stream(asyncio.Protocol):
         head, found, body = self.buffer.partition(b"\r\n\r\n")
         if not found:
             return
+        if not head.startswith(b"POST"):  # what is served, and whether it is well
+            self.buffer = b""
+            self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n" + MODELS)
+            return
         size = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
         if len(body) < size:
             return
         self.buffer = b""
-        self.total = self.left = msgspec.json.decode(body)["max_tokens"]
+        asked = msgspec.json.decode(body)
+        self.total = self.left = asked.get("max_tokens") or asked.get("max_completion_tokens") or 16
         self.transport.write(HEAD + chunk(EVENT))
         self.left -= 1
         _Stream.streams.add(self)
@@ -222,7 +234,7 @@ def with_aiohttp(url, *, places, requests, tokens):
 PEERS = {"httpx": with_httpx, "aiohttp": with_aiohttp}
 
 
-def figures():
+def figures(peers=()):
     cores = os.cpu_count() or 2
     with served(max(1, min(6, cores - 1))) as url:
         short = {"places": 64, "requests": 3000, "tokens": 16}
@@ -246,6 +258,15 @@ def figures():
                     name=f"load: CPU of a request against {name}", value=cpu / theirs, unit="×", target="< 1",
                     met=cpu < theirs, note=f"{name}: {short['requests'] / theirs:.4g} requests/s of one core",
                 )  # fmt: skip
+        for python in peers:
+            same = load_peers.CLOSED
+            spent_s, wall_s, _ = ours(url, **same)
+            yield Figure(
+                name=f"load: ours, {same['places']} places", value=same["requests"] / wall_s, unit="requests/s of wall",
+                target="", met=True,
+                note=f"{same['requests'] * same['tokens'] / wall_s:.4g} tokens/s; {spent_s:.3g} s of CPU",
+            )  # fmt: skip
+            yield from load_peers.figures(python, url, ours_per_s=same["requests"] / wall_s)
         for rate in (50, 500):
             client = delays(url, rate=rate, seconds=5)
             yield Figure(
@@ -255,5 +276,7 @@ def figures():
 
 
 if __name__ == "__main__":
-    for figure in figures():
+    options = argparse.ArgumentParser()
+    options.add_argument("--peer-python", action="append", default=[], metavar="VENV/bin/python")
+    for figure in figures(options.parse_args().peer_python):
         print(figure, flush=True)

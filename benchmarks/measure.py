@@ -5,7 +5,7 @@ moment falls on both. What others print as a model's time by layer is the sum of
 beside ours. Our layers can at most add up to the clean run; `layer_sum_off_latency` is what is then in no kernel.
 Whether each layer got its due is another question, and `layer_off_slope` asks it: the bare loop of a net with more
 layers of one kind tells what one of them really takes.
-Nothing is measured where onnxruntime or onnx are not installed.
+Nothing is measured where onnxruntime or onnx are not installed. Of ExecuTorch, where it is, the bare loop is too.
 """
 
 import os
@@ -33,6 +33,7 @@ from inferometer.runtimes.base import Target
 # timing it costs, no correction finds the truth, and the figure is there to be seen.
 MODELS = {"minute": (40, 16, False), "tiny": (40, 128, True), "small": (24, 256, True)}
 RUNS, REPEATS, SESSIONS = 60, 5, 4
+PROGRAM = Path(__file__).parents[1] / "tests" / "data" / "executorch" / "xnnpack.pte"
 
 
 def figures():
@@ -46,6 +47,8 @@ def figures():
             path = written(Path(folder) / f"{name}.onnx", layers=layers, width=width)
             yield from sum_figures(name, path, Path(folder), held=held)
             yield loop_figure(name, path)
+        if all(find_spec(name) for name in ("executorch", "torch")):
+            yield loop_figure("executorch", PROGRAM, "executorch", program_step)
         yield slope_figure(Path(folder))
         yield overhead_figure(path)
         yield spread_figure(path)
@@ -180,15 +183,24 @@ def sum_figures(name, path, folder, *, held):
     )
 
 
-def loop_figure(name, path):
+def program_step(path):
+    """One pass of an ExecuTorch program through its module, as its documentation runs it."""
+    torch, engine = (import_module(name) for name in ("torch", "executorch.extension.pybindings._C"))
+    module = engine._load_for_executorch(str(path))  # noqa: SLF001 - the engine has no other name for it
+    given = (torch.ones(module.method_meta("forward").input_tensor_meta(0).sizes()),)
+    return lambda: module.run_method("forward", given, clone_outputs=False)
+
+
+def loop_figure(name, path, engine="onnxruntime", bare=lambda path: bare_step(engine_session(path))):
     """Our session's step against the engine's own loop, in turns.
 
     Two sessions of one kind differ by a few per cent in where their memory lies, so there are several of each.
     """
-    sessions = [runtime_named("onnxruntime").open(Target(path=path, format="onnx", threads=1)) for _ in range(SESSIONS)]
+    form = path.suffix.removeprefix(".")
+    sessions = [runtime_named(engine).open(Target(path=path, format=form, threads=1)) for _ in range(SESSIONS)]
     for session in sessions:
         session.feed(make_inputs(session.opened.inputs, sizes={}))
-    steps = [session.step for session in sessions] + [bare_step(engine_session(path)) for _ in range(SESSIONS)]
+    steps = [session.step for session in sessions] + [bare(path) for _ in range(SESSIONS)]
     taken = [[] for _ in steps]
     for _ in range(30):
         for times, step in zip(taken, steps, strict=True):

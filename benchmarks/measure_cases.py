@@ -15,20 +15,25 @@ import os
 import sys
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from inferometer.bench.guard import Guard
+from inferometer.calibrate.probes.converted import converted_probe, converter_to
+from inferometer.calibrate.probes.models import READS, SEES, Probe, ProbeRun
 from inferometer.calibrate.probes.pace import MachinePace
 from inferometer.calibrate.probes.steps import fed, order_of, run_in_turns
 from inferometer.calibrate.probes.texts import run_texts
+from inferometer.catalog.zoo import model
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
 from inferometer.measure.child import runtime_named
+from inferometer.measure.inputs import input_shapes
 from inferometer.measure.order import TextOrder
 from inferometer.measure.prepare import PreparedModel, SyntheticWeights, prepare_model
+from inferometer.readers.sizes import bind
 from inferometer.runtimes.base import Target
 from inferometer.settings import cache_folder
 
@@ -100,7 +105,7 @@ def measured(want: Wanted, options: argparse.Namespace, pace: MachinePace, guard
     runtime = runtime_named(options.runtime)
     sizes = {} if want.image is None else {"image": want.image}
     making = SyntheticWeights(folder=options.models, weights=want.weights, sizes=sizes)
-    prepared = prepare_model(want.model, runtime, making)
+    prepared = converted(want, options) or prepare_model(want.model, runtime, making)
     if want.generate is None:
         found, versions = forward(want, options, pace, prepared)
     else:
@@ -117,10 +122,27 @@ def measured(want: Wanted, options: argparse.Namespace, pace: MachinePace, guard
     return [{**common, "statistic": STATISTICS[line["steady"] > 0], **line} for line in found]
 
 
+def converted(want: Wanted, options: argparse.Namespace) -> PreparedModel | None:
+    """The model for an engine that opens a format of its own, by the way that probes for it are made."""
+    runtime = runtime_named(options.runtime)
+    if not runtime.formats.isdisjoint({"onnx", "tflite", "gguf", "config"}):
+        return None
+    step = converter_to(runtime.formats)
+    if step is None or (want.batch > 1 and not runtime.capabilities.batches):
+        raise InferometerError(f"{runtime.title} cannot run {want.model} with a batch of {want.batch}.")
+    run = ProbeRun(batch=want.batch, image=want.image, prompt=want.prompt)
+    kind = READS if want.image is None else SEES
+    probe = Probe(name=want.model, kind=kind, config=model(want.model).config, runs=(run,))
+    made = converted_probe(step, probe, run, weights="f32", folder=options.models)
+    return PreparedModel(path=made.path, format=step.gives, graph=made.graph, text=False)
+
+
 def forward(want: Wanted, options: argparse.Namespace, pace: MachinePace, prepared: PreparedModel) -> tuple[Any, Any]:
     runtime = runtime_named(options.runtime)
-    target = Target(path=prepared.path, format=prepared.format, threads=options.threads, batch=want.batch)
     workload = Workload(batch=want.batch, prompt=want.prompt, image=want.image)
+    target = Target(path=prepared.path, format=prepared.format, threads=options.threads, batch=want.batch)
+    if prepared.format not in {"onnx", "tflite", "config"}:  # its sizes are not in the file
+        target = replace(target, shapes=input_shapes(prepared.graph, bind(prepared.graph, workload)))
     with closing(runtime.open(target)) as session:
         ran = run_in_turns(
             fed(order_of(runtime, target, prepared.graph, workload), session), None, pace,

@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from inferometer.asking.calibrations import with_calibration
 from inferometer.asking.files import SHIPPED, files_in, read_calibration, write_calibration
 from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
 from inferometer.calibrate.fitting.points import read_points, read_steps
@@ -24,8 +25,8 @@ from inferometer.catalog.engines import require_effects
 def refit(journal: Path, shipped: Path) -> None:
     kept = read_calibration(shipped)
     subject = CalibrationSubject(
-        device=device(kept.device), runtime=require_effects(kept.runtime), dtype=kept.dtype, created=kept.created,
-        versions=kept.versions, environment=kept.environment, threads=kept.threads,
+        device=with_calibration(device(kept.device), kept), runtime=require_effects(kept.runtime), dtype=kept.dtype,
+        created=kept.created, versions=kept.versions, environment=kept.environment, threads=kept.threads,
     )  # fmt: skip
     steps = read_steps(journal / "steps.jsonl") if (journal / "steps.jsonl").exists() else ()
     made = assemble_calibration(subject, read_points(journal / "points.jsonl"), steps)

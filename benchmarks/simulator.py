@@ -5,7 +5,8 @@ RTX 4090 and an RTX PRO 6000 (LLMServingSim, bench/examples, MIT). Each is repla
 The step costs of those two devices are fitted to these very rows (`catalog/data/engines/vllm.toml`, source
 `requests`), so they say how well rules and kernels explain them and not how well others are predicted.
 
-`python benchmarks/simulator.py --fit` fits them.
+`python benchmarks/simulator.py --fit` fits them, `--left-out` shows each device with the step of the other one and
+kernels as they were measured: that is what a card is off by that nobody has measured requests of.
 
 The speed is per second of CPU time of one core. A plan is timed with the operator tables read before.
 """
@@ -15,6 +16,7 @@ import gzip
 import resource
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from figure import Figure
 
 from inferometer.asking import served as served_by
 from inferometer.asking.ask import ask
-from inferometer.catalog.engines import engine
+from inferometer.catalog.engines import costs_of, engine
 from inferometer.core.kept import Kept
 from inferometer.cost.options import Options
 from inferometer.serving.load.plan import LoadPlan, LoadStep
@@ -40,6 +42,7 @@ RECORDED = Path(__file__).parent / "recorded" / "vllm_serving_requests.csv.gz"
 DEVICES = {"NVIDIA GeForce RTX 4090": "nvidia-rtx-4090", "RTXPRO6000": "nvidia-rtx-pro-6000-blackwell"}
 REQUESTS = 300_000
 _AT_ONCE_MS = 1000  # in the queue: a request that waited for less was read at once
+_STARTING = 10  # requests that also paid for what an engine does when it first works
 
 
 def _column(rows, name):
@@ -85,40 +88,57 @@ def accuracy():
                 )  # fmt: skip
 
 
-def fitted(device, names):
-    """Costs of vLLM on a device that bring the mean TPOT to 0 % off, and with two the usual TTFT of early requests.
+def fitted(named, device, names=("step_s", "kernels_prompt")):
+    """Costs of vLLM on a device that bring the mean TPOT to 0 % off, and the usual TTFT of early requests.
 
     Those came when nobody waited, so their TTFT is the reading of prompts. All others' is left to be predicted.
     """
     with gzip.open(RECORDED, "rt", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if DEVICES.get(row["device"]) == device]
-    stated = served_by.costs_of
+        rows = [row for row in csv.DictReader(file) if row["device"] == named]
 
     def errors(logs):
-        changed = dict(zip(names, np.exp(logs), strict=True))
+        with costing(**dict(zip(names, np.exp(logs), strict=True))):
+            measured, simulated = replayed(rows, device)
+        tpot = np.log(simulated["TPOT"].mean() / measured["TPOT"].mean())
+        return np.array([tpot, np.log(simulated["TTFT"][early] / measured["TTFT"][early]).mean()])[: len(names)]
 
-        def costs_of(*asked, **options):
-            costs = stated(*asked, **options)
-            return replace(
-                costs, **{name: replace(getattr(costs, name), value=value) for name, value in changed.items()}
-            )
-
-        served_by.costs_of, served_by._steps = costs_of, Kept(8)  # noqa: SLF001 - nothing kept of other costs
-        measured, simulated = replayed(rows, device)
-        parts = (("TPOT", slice(None), np.mean), ("TTFT", early, np.median))[: len(names)]
-        return np.array([np.log(of(simulated[name][who]) / of(measured[name][who])) for name, who, of in parts])
-
-    early = _column(rows, "queue_ms") < _AT_ONCE_MS
-    first = stated(engine("vllm").serving, "0.19", device)
+    early = (_column(rows, "queue_ms") < _AT_ONCE_MS) & (np.arange(len(rows)) >= _STARTING)
+    first = costs_of(engine("vllm").serving, "0.19", device)
     logs = np.log([getattr(first, name).value for name in names])
+    for _ in range(10):
+        off = errors(logs)
+        slopes = np.stack([(errors(logs + nudge) - off) / 0.05 for nudge in 0.05 * np.eye(len(logs))], axis=1)
+        logs = logs - 0.7 * np.clip(np.linalg.solve(slopes, off), -0.2, 0.2)
+    return dict(zip(names, np.exp(logs).tolist(), strict=True)), errors(logs).tolist()
+
+
+@contextmanager
+def costing(**changed):
+    """Other costs of a step, whatever the device."""
+
+    def changed_costs(*asked, **options):
+        costs = costs_of(*asked, **options)
+        return replace(costs, **{name: replace(getattr(costs, name), value=value) for name, value in changed.items()})
+
+    served_by.costs_of, served_by._steps = changed_costs, Kept(8)  # noqa: SLF001 - nothing kept of other costs
     try:
-        for _ in range(6):
-            off = errors(logs)
-            slopes = np.stack([(errors(logs + nudge) - off) / 0.05 for nudge in 0.05 * np.eye(len(logs))], axis=1)
-            logs = logs - np.clip(np.linalg.solve(slopes, off), -0.2, 0.2)
-        return dict(zip(names, np.exp(logs).tolist(), strict=True)), errors(logs).tolist()
+        yield
     finally:
-        served_by.costs_of = stated
+        served_by.costs_of, served_by._steps = costs_of, Kept(512)  # noqa: SLF001 - as above
+
+
+def left_out():
+    """Each card with the step of the other, and kernels as they were measured."""
+    cards = {"RTXPRO6000": "nvidia-rtx-pro-6000-server", "NVIDIA GeForce RTX 4090": "nvidia-rtx-4090"}
+    with gzip.open(RECORDED, "rt", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for named, device in cards.items():
+        other = next(each for each in cards.values() if each != device)
+        step_s = costs_of(engine("vllm").serving, "0.19", other).step_s.value
+        with costing(step_s=step_s, kernels_prompt=1.0):
+            measured, simulated = replayed([row for row in rows if row["device"] == named], device)
+        off = {name: 100 * (simulated[name].mean() / measured[name].mean() - 1) for name in measured}
+        print(f"{device} with the step of {other}: mean TTFT {off['TTFT']:+.1f} %, TPOT {off['TPOT']:+.1f} %")
 
 
 def speed():
@@ -159,5 +179,8 @@ def figures():
 
 
 if __name__ == "__main__" and "--fit" in sys.argv:
-    print(fitted("nvidia-rtx-pro-6000-blackwell", ("step_s",)))
-    print(fitted("nvidia-rtx-4090", ("kernels", "kernels_prompt")))
+    print(fitted("RTXPRO6000", "nvidia-rtx-pro-6000-server"))
+    print(fitted("NVIDIA GeForce RTX 4090", "nvidia-rtx-4090"))
+
+if __name__ == "__main__" and "--left-out" in sys.argv:
+    left_out()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from copy import copy
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -370,8 +371,10 @@ def _inner_helps(command: click.Command, parent: click.Context, name: str) -> li
 
 
 def _help(command: click.Command, parent: click.Context, name: str) -> str:
-    with click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100) as context:
-        return f"```text\n{command.get_help(context)}\n```"
+    shown = copy(command)
+    vars(shown)["_help_option"] = None  # click keeps the one of the first context that a command was used in
+    with click.Context(shown, info_name=name, parent=parent, max_content_width=100, terminal_width=100) as context:
+        return f"```text\n{shown.get_help(context)}\n```"
 
 
 _FILE = """The configuration file is TOML; the environment comes before it:

@@ -1,5 +1,6 @@
 """What every test shares."""
 
+import gc
 import os
 import shutil
 
@@ -18,6 +19,13 @@ settings.register_profile("ci", deadline=None, max_examples=40, derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "here")  # noqa: TID251 - the test run's own environment
 
 check_every_profile()
+gc.disable()  # while thousands of tests are collected, none of which is garbage
+
+
+def pytest_collection_finish():
+    """Set the tests and the libraries aside: whatever collects garbage later would walk through them, for seconds."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

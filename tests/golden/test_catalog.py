@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from fakes.every import every
 from inferometer.catalog import device, devices, dtype_facts, grids, instances, link, links, memory_levels, models, pues
 from inferometer.core.device import Sourced
 from inferometer.core.dtype import DTYPES
@@ -28,7 +29,7 @@ ampere-altra-q80-30 aws-graviton2 aws-graviton3 aws-graviton4 aws-inferentia2 aw
 """.split()
 
 
-@pytest.mark.parametrize("name", REQUIRED)
+@every(REQUIRED)
 def test_the_device_is_in_the_catalog(name):
     assert device(name).name == name
 
@@ -164,7 +165,7 @@ def test_groups_of_cores_add_up_to_the_row_and_have_the_fastest_first():
             assert row.cores.value >= sum(group.count for group in groups), row.name
 
 
-@pytest.mark.parametrize("row", instances().values(), ids=lambda row: row.name)
+@every(instances().values(), name=lambda row: row.name)
 def test_an_instance_has_a_device_of_the_catalog(row):
     assert device(row.device).name == row.device
     if row.usd_per_hour:

@@ -1,10 +1,11 @@
-"""Every device of the catalog with a model that makes tokens and one that does not: a prediction, or helpful words."""
+"""A device of every kind with a model that makes tokens and one that does not: a prediction, or helpful words."""
 
 import re
 from functools import cache
 
 import pytest
 
+from fakes.every import every
 from inferometer.catalog import device, devices
 from inferometer.catalog.engines import default_runtime
 from inferometer.errors import DomainError
@@ -31,7 +32,17 @@ def refused(model, name, **asked):
     return None
 
 
-@pytest.mark.parametrize("name", devices())
+def kind_of(row):
+    """What decides how a device is priced, but for the figures themselves."""
+    memory = row.memory
+    held = memory and (memory.bandwidth_bytes_per_s is None, memory.capacity_bytes is None)
+    return row.unit, row.vendor, frozenset(row.peaks), held, row.launch_s is None, bool(row.core_groups)
+
+
+ONE_OF_EACH_KIND = {kind_of(row): name for name, row in devices().items()}
+
+
+@every(ONE_OF_EACH_KIND.values())
 def test_a_prediction_or_an_error_that_names_what_is_there(name):
     row = device(name)
     for model in MODELS:
@@ -45,8 +56,8 @@ def test_a_prediction_or_an_error_that_names_what_is_there(name):
 
 
 def test_most_devices_have_a_prediction():
-    found = [name for name in devices() if refused("llama-3.2-1b", name) is None]
-    assert len(found) > 0.7 * len(devices())
+    some = [*devices()][::8]
+    assert sum(refused("llama-3.2-1b", name) is None for name in some) > 0.7 * len(some)
 
 
 @pytest.mark.parametrize("name", ["apple-m2-ultra-gpu", "nvidia-t4", "apple-m1-ane"])

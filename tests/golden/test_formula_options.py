@@ -8,6 +8,7 @@ import math
 
 import pytest
 
+from fakes.every import every
 from inferometer.formulas.registry import all_formulas
 
 ATTENTION = {"parameters": 1000, "layers": 3, "attention_width": 5, "context": 7}  # 4·3·5·7 = 420
@@ -95,7 +96,7 @@ def test_every_argument_of_every_formula_is_in_an_example():
     assert missing == []
 
 
-@pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
+@every(all_formulas().values(), name=lambda formula: formula.name)
 def test_an_optional_argument_of_an_example_changes_its_answer(formula):
     """One that is at its default, or that the answer does not depend on, proves nothing: it is worked out above."""
     worked = {proved for name, _, proved, _ in EXAMPLES if name == formula.name}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.every import every
 from inferometer.formulas.registry import all_formulas
 from inferometer.units import parse_unit
 
@@ -59,7 +60,7 @@ def test_the_scale_table_names_rows_and_covers_every_percentage():
     assert {name_of(row) for row in ROWS if row["units"] == "%"} == {row for row, s in SCALE.items() if s == PERCENT}
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if name_of(row) != PROPORTIONAL], ids=name_of)
+@every([row for row in ROWS if name_of(row) != PROPORTIONAL], name=name_of)
 def test_the_example_gives_the_answer_of_the_reference(row):
     formula = formula_of(row)
     result = formula.function(**formula.example)
@@ -69,7 +70,7 @@ def test_the_example_gives_the_answer_of_the_reference(row):
         assert math.isclose(result * SCALE.get(name_of(row), 1.0), row["answer"], rel_tol=1e-9)
 
 
-@pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
+@every(all_formulas().values(), name=lambda formula: formula.name)
 def test_the_answer_a_formula_states_is_the_one_it_gives(formula):
     result = formula.function(**formula.example)
     if isinstance(formula.answer, str | bool):
@@ -94,13 +95,13 @@ def test_the_right_all_to_all_does_not_depend_on_experts_and_counts_devices():
     assert "devices" in all_formulas()["all_to_all"].inputs
 
 
-@pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
+@every(all_formulas().values(), name=lambda formula: formula.name)
 def test_every_unit_can_be_read_from_text(formula):
     for unit in {formula.unit, *(quantity.unit for quantity in formula.inputs.values())} - {"label", "truth"}:
         assert parse_unit(unit)
 
 
-@pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
+@every(all_formulas().values(), name=lambda formula: formula.name)
 def test_every_formula_says_what_it_is_why_it_holds_and_what_it_ignores(formula):
     summary, blank, *rest = formula.doc.splitlines()
     assert summary.endswith(".")

@@ -9,6 +9,7 @@ from importlib.resources import files
 
 import pytest
 
+from fakes.every import every
 from inferometer.readers.huggingface.graph import graph_from_config
 
 FOLDER = files("inferometer.catalog") / "data" / "models"
@@ -98,7 +99,7 @@ COUNTED = [name for name, row in ROWS.items() if "config" in row and "parameters
 SPARSE = [name for name, row in ROWS.items() if "config" in row and "active_parameters" in row]
 
 
-@pytest.mark.parametrize("name", COUNTED)
+@every(COUNTED)
 def test_a_catalog_model_has_the_published_number_of_parameters(name):
     graph = graph_from_config(ROWS[name]["config"], name=name)
     assert graph.parameters == number(ROWS[name]["parameters"])

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fakes.every import every
 from inferometer.errors import DomainError
 from inferometer.formulas import (
     cloud,
@@ -322,7 +323,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
+@every(all_formulas().values(), name=lambda formula: formula.name)
 def test_bad_values_are_refused_by_name_and_nothing_else_happens(formula):
     for name, quantity in formula.inputs.items():
         below = [-1e308] if quantity.low > -math.inf else []  # a point on a clock or a reading may be any finite number

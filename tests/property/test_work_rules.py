@@ -26,7 +26,7 @@ SIZES = st.fixed_dictionaries({
 })  # fmt: skip
 SMALL = [example for example in EXAMPLES if example.kind != "control"]
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
-briefly = settings(max_examples=25)  # of each example: there are forty
+briefly = settings(max_examples=8)  # of each example: there are forty
 
 
 def counts(work):

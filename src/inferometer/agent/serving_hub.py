@@ -52,6 +52,7 @@ class HubAgent:
         self._state = plan.root / "agents" / plan.name
         self._stopping = threading.Event()
         self._holding: Holding | None = None
+        self.waits = False  # for a job: nothing is lost if it is interrupted then
 
     @property
     def stopping(self) -> bool:
@@ -140,7 +141,10 @@ class HubAgent:
     def _next(self) -> Holding | None:
         """The next job; None if there was none for a while, or the hub was away."""
         asked = {"device": self._plan.name, "wait_s": self._plan.poll_s}
+        self.waits = True
         try:
+            if self._stopping.is_set():
+                return None
             lease = self._client.post(f"{API}/agent/poll", asked, timeout_s=self._plan.poll_s + 30.0)
         except HubRefusalError as error:
             if error.status == 404:  # the hub has forgotten us: its store is new, or somebody removed the device
@@ -151,6 +155,8 @@ class HubAgent:
             self._say(f"{error.message} Trying again.")
             self._register()
             return None
+        finally:
+            self.waits = False
         if lease["job"] is None:
             return None
         held = Held(id=lease["id"], lease=lease["lease"], lease_s=lease["lease_s"], job=lease["job"])
@@ -174,12 +180,18 @@ class HubAgent:
 
 
 def serve_hub(agent: HubAgent) -> int:
-    """Run in the foreground. The first Ctrl-C, or a signal to end, gives a job back before it ends."""
+    """Run in the foreground. The first Ctrl-C, or a signal to end, gives a job back before it ends.
+
+    An agent without a job ends at once, and not when the hub has answered. Had the hub just given it one, its lease
+    runs out and it goes to another.
+    """
 
     def interrupt(_number: int, _frame: object) -> None:
         if agent.stopping:
             raise KeyboardInterrupt
         agent.stop()
+        if agent.waits:
+            raise StoppingError("The agent was stopped.")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, interrupt)

@@ -21,7 +21,6 @@ from inferometer.cost.options import Options
 from inferometer.cost.unused import require_used
 from inferometer.readers.nets.shipped import net_named
 from inferometer.readers.resolve import read
-from inferometer.readers.zoo.shipped import is_shipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,9 +140,15 @@ def graphs_named(model: str) -> tuple[Graph, ...]:
 @cache
 def _catalog_graph(name: str, *, at_size: bool) -> Graph:
     row = catalog_model(name)
-    if row.network is not None and not at_size and is_shipped(row.network):
+    if row.network is not None and not at_size and _is_shipped(row.network):
         return replace(_named_graph(row.network, None), name=row.name)
     return _named_graph(row.name, None)
+
+
+def _is_shipped(network: str) -> bool:
+    from inferometer.readers.zoo.shipped import is_shipped  # noqa: PLC0415 - most models are no network of a package
+
+    return is_shipped(network)
 
 
 @cache

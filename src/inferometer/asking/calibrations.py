@@ -285,18 +285,28 @@ def as_calibrated(runtime: str, precision: Precision) -> Precision:
 def with_calibration(device: Device, calibration: Calibration) -> Device:
     """The device with the peaks and bandwidths its row lacks, as the calibration reached them.
 
-    Such a peak holds only for the runtime, the format and the threads it was measured with.
+    Such a peak holds only for the runtime, the format and the threads it was measured with. An engine that goes
+    beyond a format's peak has the one that it reached, if that is higher.
     """
-    peaks = {**calibration.peaks, **device.peaks}
-    memories = tuple(
-        replace(memory, bandwidth_bytes_per_s=calibration.bandwidths[memory.level])
-        if memory.bandwidth_bytes_per_s is None and memory.level in calibration.bandwidths
-        else memory
-        for memory in device.memories
-    )
+    engine = known_engine(calibration.runtime)
+    taken = higher_rates if engine is not None and engine.beyond_peaks else _stated_first
+    stated = {memory.level: memory.bandwidth_bytes_per_s for memory in device.memories}
+    peaks, bandwidths = taken(device.peaks, calibration.peaks), taken(stated, calibration.bandwidths)
+    memories = tuple(replace(memory, bandwidth_bytes_per_s=bandwidths.get(memory.level)) for memory in device.memories)
     if peaks == device.peaks and memories == device.memories:
         return device
     return replace(device, peaks=peaks, memories=memories)
+
+
+def _stated_first(stated: Mapping[str, Sourced | None], reached: Mapping[str, Sourced]) -> dict[str, Sourced]:
+    return {**reached, **{name: rate for name, rate in stated.items() if rate is not None}}
+
+
+def higher_rates(stated: Mapping[str, Sourced | None], reached: Mapping[str, Sourced]) -> dict[str, Sourced]:
+    """Both, and of two that have the same name the higher."""
+    known = {name: rate for name, rate in stated.items() if rate is not None}
+    better = {name: rate for name, rate in reached.items() if name not in known or rate.value > known[name].value}
+    return {**known, **better}
 
 
 def rates_reached(device: Device, calibration: Calibration) -> dict[str, Sourced]:

@@ -38,8 +38,9 @@ def content_hash(calibration: Calibration) -> str:
         plain.pop("parameters", None)
     if calibration.host_call_s is None:  # as above
         plain.pop("host_call_s", None)
-    if not calibration.kernels:  # files from before serving engines have none, and keep their hash
-        plain.pop("kernels", None)
+    for name in ("kernels", "forms"):  # files from before serving engines have none, and keep their hash
+        if not getattr(calibration, name):
+            plain.pop(name, None)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -262,8 +262,8 @@ def _change_formats(question: Question, change: Change) -> Question:
     names = ("weights", "activations") if change.key == "precision" else (change.key,)
     before = question.workload.precision
     after = replace(before, **dict.fromkeys(names, change.value))
-    stored = {name: change.value for name in names if name != "kv"}
-    graph = with_formats(question.graph, **stored) if stored else question.graph
+    weights, activations = (change.value if name in names else None for name in ("weights", "activations"))
+    graph = with_formats(question.graph, weights=weights, activations=activations)
     keys = {format_key(question.graph, question.runtime_name, before), format_key(graph, question.runtime_name, after)}
     calibration = question.calibration if len(keys) == 1 else None
     workload = replace(question.workload, precision=after)

@@ -16,9 +16,6 @@ import numpy as np
 
 from inferometer.asking.files import name_start
 from inferometer.asking.gpu_roof import measured_gpu_roof
-from inferometer.catalog.detect import detect_host
-from inferometer.catalog.detect.identity import this_machine
-from inferometer.core.codec import decode, encode
 from inferometer.core.device import Device, Sourced, is_local
 from inferometer.core.roof import Roof
 from inferometer.errors import InferometerError
@@ -87,6 +84,8 @@ def machine_roof(
     With `fresh`, as before a run, a roof older than a day is measured again; one of a busy machine always is, after ten
     minutes. The better of the two is stored: a roof is the best the machine has shown.
     """
+    from inferometer.catalog.detect.identity import this_machine  # noqa: PLC0415 - only for this machine
+
     machine = name_start(this_machine().id, device.title)
     path = (folder or data_folder() / "roofs") / f"{machine}.json"
     kept = _stored_roof(path)
@@ -103,6 +102,8 @@ def machine_roof(
 
 def _stored_roof(path: Path) -> Roof | None:
     """None if it cannot be read: the caller then measures again."""
+    from inferometer.core.codec import decode  # noqa: PLC0415 - as above
+
     try:
         return decode(path.read_bytes(), Roof)
     except (OSError, InferometerError):
@@ -111,6 +112,8 @@ def _stored_roof(path: Path) -> Roof | None:
 
 def _store_roof(path: Path, roof: Roof) -> None:
     """If it cannot be written, all that is lost is the second it takes to measure again."""
+    from inferometer.core.codec import encode  # noqa: PLC0415 - as above
+
     partial = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,6 +148,8 @@ def measured_roof(
     load: Callable[[], float] = _load_per_cpu,
 ) -> Roof:
     """Measure the f32 peak and the bandwidth of main memory: the best of several matrix products and copies."""
+    from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - as above
+
     moment, busy = datetime.now(tz=UTC), load() > _BUSY
 
     def best(value: float, what: str) -> Sourced:

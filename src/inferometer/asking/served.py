@@ -151,8 +151,8 @@ def _made_ready(question: Question, basis: Basis) -> tuple[Workload, ReadyGraph]
     return workload, ready
 
 
-def experts_of(question: Question) -> tuple[Grid, Grid]:
-    """Seconds of a step's experts and of the messages between its devices, over its tokens."""
+def gang_seconds(question: Question) -> tuple[Grid, Grid]:
+    """Seconds of a step's experts, and of the messages with which ranks gather its tokens and scatter the sums."""
     return expert_seconds(_made_ready(question, question.basis())[1])
 
 

@@ -49,7 +49,8 @@ def engine_provider(
     `known` points are the journal's.
     """
     require_ready(engine.runtime)
-    probing = engine_named(engine.runtime.name).calibrated[engine.device.unit]
+    described = engine_named(engine.runtime.name)
+    probing = described.calibrated[engine.device.unit]
     if probing == "decoders":
         return decoder_provider(
             engine.runtime, engine.device, engine.dtype, journal=engine.journal, threads=engine.threads,
@@ -63,6 +64,7 @@ def engine_provider(
     return probe_provider(
         engine.runtime, engine.device, engine.dtype, journal=engine.journal, threads=engine.threads,
         folder=engine.folder, limit_s=engine.limit_s, known=known, opener=_opener(probing), base=base,
+        beyond_peaks=described.beyond_peaks,
     )  # fmt: skip
 
 

@@ -55,7 +55,8 @@ _RANKING = re.compile(r"^(?:opens|rank|first_for) *=.*$", re.MULTILINE)
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "merged", "unquantised", "logits", "winograd", "first_run", "notes", *UNITS,
+    "arithmetic", "instead", "expanded", "merged", "dynamic", "unquantised", "logits", "winograd", "first_run",
+    "notes", *UNITS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
@@ -243,7 +244,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
     row.allow(*_KEYS)
     small, probing = row.inner("small"), row.inner("calibrated")
     small.allow("narrow", "byte", "kv")
-    probing.allow("format", "by_weights", *UNITS)
+    probing.allow("format", "by_weights", "beyond_peaks", *UNITS)
     stated = {key: dtype(small.required_text(key)).name for key in ("narrow", "byte", "kv") if key in small.fields}
     uses = row.names("first_for")
     return EngineDescriptor(
@@ -258,6 +259,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         calibrated={unit: _one_of(probing, unit, Probing) for unit in UNITS if unit in probing.fields},
         calibrated_in=probing.text("format"),
         by_weights=_by_weights(probing),
+        beyond_peaks=probing.text("beyond_peaks") == "yes",
         compiled_by=row.text("compiled_by"),
         serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,
     )
@@ -370,6 +372,7 @@ def _effects(row: CatalogRow) -> RuntimeEffects:
         instead=_arithmetic(row.inner("instead")),
         expanded=frozenset(dtype(name).name for name in row.names("expanded")),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
+        dynamic=frozenset(row.names("dynamic")),
         unquantised=row.names("unquantised"),
         logits=_one_of(row, "logits", LogitsPath),
         winograd=row.number("winograd", "1"),

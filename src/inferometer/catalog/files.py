@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from inferometer import settings
 from inferometer.catalog.load import CatalogRow, CatalogRows, parse_file, parse_text, read_rows, rows_in
@@ -44,8 +45,14 @@ def is_built_in(kind: str, name: str) -> bool:
 
 
 def all_of(kind: str, make: Callable[[CatalogRow], T]) -> Mapping[str, T]:
-    """Every row of a kind as the value that `make` turns it into, by name."""
-    return {name: make(row) for name, row in rows_of(kind).by_name.items()}
+    """Every row of a kind as the value that `make` turns it into, by name; made once, as the rows are read once."""
+    made: Mapping[str, T] = _made(kind, make, settings.catalog_folders())
+    return made
+
+
+@cache
+def _made(kind: str, make: Callable[[CatalogRow], Any], folders: tuple[Path, ...]) -> Mapping[str, Any]:
+    return MappingProxyType({name: make(row) for name, row in _rows(kind, folders).by_name.items()})
 
 
 def one_named(

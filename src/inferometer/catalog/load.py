@@ -16,6 +16,7 @@ from inferometer.errors import CatalogError, UnitError, nearest, same_but_for_ca
 from inferometer.units import parse_quantity
 
 _NUMBER_KEYS = {"value", "source", "origin", "date", "note"}
+_NO_WORDS: Mapping[str, Any] = {}  # of a number that is stated plainly
 _SOURCE_KEYS = {"title", "url", "date", "origin"}
 
 
@@ -99,13 +100,15 @@ class CatalogRow:
         stated = self.fields.get(key)
         if stated is None:
             return None
-        table = stated if isinstance(stated, dict) else {"value": stated}
-        for unknown in sorted(table.keys() - _NUMBER_KEYS):
-            remedy = f"Known: {', '.join(sorted(_NUMBER_KEYS))}."
-            raise self.place.at(key, unknown).error("is not a known key.", remedy=remedy)
-        value = _value(table.get("value"), unit, self.place, key)
+        table = _NO_WORDS
+        if isinstance(stated, dict):
+            table, stated = stated, stated.get("value")
+            for unknown in sorted(table.keys() - _NUMBER_KEYS):
+                remedy = f"Known: {', '.join(sorted(_NUMBER_KEYS))}."
+                raise self.place.at(key, unknown).error("is not a known key.", remedy=remedy)
+        value = _value(stated, unit, self.place, key)
         if value < 0 or (below is not None and value > below):
-            raise self.place.at(key).error(f"{table['value']!r} is out of range.")
+            raise self.place.at(key).error(f"{stated!r} is out of range.")
         return self.sourced(value, table, key)
 
     def sourced(self, value: float, table: Mapping[str, Any], stated_in: str) -> Sourced:
@@ -120,7 +123,8 @@ class CatalogRow:
             raise self.place.at(stated_in).error(f"has the origin {origin!r}.", remedy=remedy)
         if not isinstance(date, str):
             raise self.place.at(stated_in).error("has no date, and its source has none.")
-        return Sourced(value=value, origin=origin, source=_cite(source), date=date, note=table.get("note"))
+        cited = _cite(source["title"], source.get("url"))
+        return Sourced(value=value, origin=origin, source=cited, date=date, note=table.get("note"))
 
     def _unsourced(self, key: object, stated_in: str) -> CatalogError:
         place = self.place.at(stated_in)
@@ -235,8 +239,9 @@ def _parsed(text: str, unit: str) -> float:
     return parse_quantity(text, unit, bare=unit == "1")
 
 
-def _cite(source: Mapping[str, str]) -> str:
-    return f"{source['title']}, {source['url']}" if source.get("url") else source["title"]
+@cache
+def _cite(title: str, url: str | None) -> str:
+    return f"{title}, {url}" if url else title
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from inferometer.catalog.load import CatalogRow
 
 _KEYS = (
-    "title", "engine", "since", "order", "admission", "victim", "prefix_cache", "ahead", "gang",
+    "title", "engine", "since", "order", "admission", "victim", "prefix_cache", "ahead", "gang", "apart",
     "waits_after_preemption", "estimate_start", "estimate_least", "estimate_steps", "slots", "step_tokens", "source",
 )  # fmt: skip
 
@@ -52,6 +52,7 @@ def _rules(row: CatalogRow) -> SchedulerRules:
         prefix_cache=row.text("prefix_cache") == "yes",
         ahead=row.text("ahead") == "yes",
         gang=row.text("gang") == "yes",
+        apart=row.text("apart") == "yes",
         waits_after_preemption=row.text("waits_after_preemption") != "no",
         estimate_start=_number(row, "estimate_start"),
         estimate_least=_number(row, "estimate_least"),

@@ -73,6 +73,9 @@ def main() -> None:
     if arguments in ([], ["--help"], ["-h"]) and not completing():
         sys.stdout.write(front_page())
         return
+    import gc
+
     from inferometer.cli.run import run
 
+    gc.set_threshold(100_000)  # values live as long as the command: to look for garbage among them takes a tenth of it
     sys.exit(run(arguments))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from inferometer.cli.options import parse_sizes
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.errors import DomainError, EngineError, GateError, UnitError
 from inferometer.units import parse_quantity
+from inferometer.verbs.prediction_flags import parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,7 +4,6 @@ import click
 
 from inferometer.cli.options import (
     format_option,
-    parse_sizes,
     print_card,
     print_document,
     print_table,
@@ -12,6 +11,7 @@ from inferometer.cli.options import (
     where_option,
 )
 from inferometer.cli.subcommands import ListingGroup
+from inferometer.verbs.prediction_flags import parse_sizes
 
 
 @click.group("models", cls=ListingGroup, invoke_without_command=True)
@@ -76,8 +76,8 @@ def show(
 
     No weights are loaded. Of a file that leaves sizes open, the parameters and the open sizes are shown, and the work
     once they are given. MODEL is a catalog name, a package's network (timm:resnet50, or timm:resnet50@288 for images of
-    288 pixels), a file (.onnx, .ort, .gguf, .tflite, .safetensors, .pt2, OpenVINO's .xml), or a folder with a
-    config.json.
+    288 pixels), a file (.onnx, .ort, .gguf, .tflite, .safetensors, .pt2, OpenVINO's .xml, ncnn's .param, .mnn, .pte),
+    or a folder with a config.json.
 
     \b
     inferometer models show llama-3.1-8b --batch 8 --prompt 1 --context 4096

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from inferometer.cli.encoding import is_unicode
-from inferometer.errors import DomainError
 from inferometer.report.render import FORMATS, render
 from inferometer.report.table import ReportTable
 from inferometer.report.terminal import visible
@@ -35,17 +34,6 @@ def where_option(function: F) -> F:
     return click.option(
         "--where", multiple=True, metavar="CONDITION", help="Keep only rows that match; repeat for several conditions."
     )(function)
-
-
-def parse_sizes(assignments: tuple[str, ...]) -> dict[str, int]:
-    """The values of `--size NAME=N`."""
-    sizes: dict[str, int] = {}
-    for assignment in assignments:
-        name, _, value = assignment.rpartition("=")
-        if not name or not value.isdecimal() or int(value) < 1:
-            raise DomainError(f"{assignment!r} is not a size.", remedy="Write NAME=N, for example sequence=128.")
-        sizes[name] = int(value)
-    return sizes
 
 
 def command_line() -> str:

@@ -11,7 +11,6 @@ import click
 
 from inferometer.cli.options import (
     format_option,
-    parse_sizes,
     print_card,
     print_document,
     print_table,
@@ -19,7 +18,7 @@ from inferometer.cli.options import (
 )
 from inferometer.cli.prediction_options import prediction_options, taken
 from inferometer.errors import DomainError, InferometerError
-from inferometer.verbs.prediction_flags import options_from
+from inferometer.verbs.prediction_flags import options_from, parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from inferometer.cli.options import format_option, parse_sizes, print_document, print_table, say
+from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.errors import DomainError, GateError
 from inferometer.units import parse_quantity
+from inferometer.verbs.prediction_flags import parse_sizes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, parse_sizes, print_document, print_table, say
+from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.prediction_options import prediction_options, taken
 from inferometer.cli.progress import bar, progress_line
 from inferometer.errors import DomainError, FormatError
 from inferometer.units import counted, format_duration
-from inferometer.verbs.prediction_flags import options_from
+from inferometer.verbs.prediction_flags import options_from, parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from inferometer.cli.options import format_option, parse_sizes, print_document, print_table
+from inferometer.cli.options import format_option, print_document, print_table
 from inferometer.cli.outputs import OutputFile
+from inferometer.verbs.prediction_flags import parse_sizes
 
 
 @click.command("synth")

@@ -100,11 +100,11 @@ class Calibration:
     `step` and `step.PHASE` stands what whole steps are off by when their ops are summed. `factors`, by op class or
     class and phase (`linear.decode`), are what ops take inside whole models over what they take alone. `valid` holds,
     by op class and axis, the range that was measured. `peaks` and `bandwidths` are the best that any op reached, for
-    devices whose own are not known. `kernels` are those of a serving engine, by family: each of them, or the forms that
-    they follow. `points` says how many ops were measured, `steps` how many whole models' steps. One that was fitted
-    from published whole-model times has `parameters` in place of tables: the sums that `cost.price.deviations` would
-    make, by their names there, as odds and seconds. `host_call_s` is what `doctor` reads as the speed of a host, of the
-    one that it was made on.
+    devices whose own are not known. `kernels` are those of a serving engine, by family, and `forms` what they follow
+    where they are not at hand. `points` says how many ops were measured, `steps` how many whole models' steps. One that
+    was fitted from published whole-model times has `parameters` in place of tables: the sums that
+    `cost.price.deviations` would make, by their names there, as odds and seconds. `host_call_s` is what `doctor` reads
+    as the speed of a host, of the one that it was made on.
     """
 
     device: str
@@ -114,7 +114,8 @@ class Calibration:
     unit: str | None = None
     threads: int | None = None
     tables: tuple[Utilisation, ...] = ()
-    kernels: Mapping[str, KernelShares | KernelForms] = field(default_factory=dict)
+    kernels: Mapping[str, KernelShares] = field(default_factory=dict)
+    forms: Mapping[str, KernelForms] = field(default_factory=dict)
     overheads: Mapping[str, Sourced] = field(default_factory=dict)  # seconds: per op, per step, per launch …
     residuals: Mapping[str, float] = field(default_factory=dict)
     factors: Mapping[str, float] = field(default_factory=dict)

@@ -48,15 +48,16 @@ class RuntimeEffects:
 
     `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours, wherever
     they stand or, as `convolution+activation:relu`, only in a group that begins with such an op: `chains` joins them
-    with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of
-    a kind or form takes, each of which moves its activations once. `arithmetic` lists, for a number format (or
-    `convolution:f32`, for one kind of op, or `gpu:q4_0`, on one kind of unit), the formats it is computed in, the
-    preferred one first; `instead` lists those that stand in for a format that the device has no peak for. Weights
-    in an `expanded` format are written out in the format of the activations before they are used. `logits` are
-    needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a `prompt`, or
-    after each `chunk`. `merged` are groups of projections, by their last names, that it stores as one matrix;
-    `unquantised` are patterns of the names of ops whose weights keep the model's own format. `winograd` is how many
-    times fewer products a 3 × 3 convolution may need by Winograd's method.
+    with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of a kind or
+    form takes, each of which moves its activations once. `arithmetic` lists, for a number format (or `convolution:f32`,
+    for one kind of op, or `gpu:q4_0`, on one kind of unit), the formats it is computed in, the preferred one first;
+    `instead` lists those that stand in for a format that the device has no peak for. Weights in an `expanded` format
+    are written out in the format of the activations before they are used. `logits` are needed of a prompt's last token
+    only; a runtime that reads it in chunks may compute them once a `prompt`, or after each `chunk`. `merged` are groups
+    of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op that it quantises
+    activations for while it runs, where weights are stored for that: others compute in floats. `unquantised` are
+    patterns of the names of ops whose weights keep the model's own format. `winograd` is how many times fewer products
+    a 3 × 3 convolution may need by Winograd's method.
     """
 
     name: str
@@ -73,6 +74,7 @@ class RuntimeEffects:
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
     merged: tuple[tuple[str, ...], ...] = ()
+    dynamic: frozenset[str] = frozenset()
     unquantised: tuple[str, ...] = ()
     logits: LogitsPath = "prompt"
     winograd: Sourced | None = None
@@ -181,13 +183,14 @@ class EngineDescriptor:
     """What the program knows of an engine without importing it. An engine that runs nothing opens no format.
 
     `opens` lists model formats, its own first: of two engines that open a file the one whose own format it is comes
-    first. `packages` are the distributions that decide its speed, the one that must be installed first. `first_for`
-    are the questions it answers where no engine is named; the others follow by `rank`, and one without a rank is
-    chosen only for a file that it opens. `calibrated` says, by unit, what it is calibrated with: probe networks as
-    `files`, the same as PyTorch `modules`, `decoders` in GGUF, or single `kernels` of PyTorch. Its calibrations are
-    of a format of the activations; where `by_weights` is given they are of a format of the weights, and those are the
-    formats it computes in. `compiled_by` names the runtime that compiles what this one launches op by op. `serving`
-    has the rules of an engine that serves many requests at once.
+    first. `packages` are the distributions that decide its speed, the one that must be installed first. `first_for` are
+    the questions it answers where no engine is named; the others follow by `rank`, and one without a rank is chosen
+    only for a file that it opens. `calibrated` says, by unit, what it is calibrated with: probe networks as `files`,
+    the same as PyTorch `modules`, `decoders` in GGUF, or single `kernels` of PyTorch. Its calibrations are of a format
+    of the activations; where `by_weights` is given they are of a format of the weights, and those are the formats it
+    computes in. One that goes `beyond_peaks` computes in fewer bits or with fewer products than a format says unless
+    told otherwise: its calibrations measure the peaks that it reaches. `compiled_by` names the runtime that compiles
+    what this one launches op by op. `serving` has the rules of an engine that serves many requests at once.
     """
 
     effects: RuntimeEffects
@@ -201,6 +204,7 @@ class EngineDescriptor:
     calibrated: Mapping[str, Probing] = field(default_factory=dict)
     calibrated_in: str | None = None  # the format that is calibrated where none is asked for
     by_weights: Precision | None = None
+    beyond_peaks: bool = False
     compiled_by: str | None = None
     serving: ServingRules | None = None
 

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from inferometer.core.dtype import dtype
-from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.core.kept import Kept
 
 # What quantisers quantise: matrices that are multiplied. Norms, biases and tables of small numbers stay.
@@ -12,39 +13,57 @@ _FLOATS = frozenset({"f64", "f32", "tf32", "bf16", "f16"})
 _graphs = Kept()
 
 
-def with_formats(graph: Graph, *, weights: str | None = None, activations: str | None = None) -> Graph:
-    """The graph with what the file stores in a wider format in these: weights that are multiplied, activations.
+@frozen
+class OtherFormats:
+    """Formats of weights that are multiplied and of activations.
+
+    `dynamic` is one that ops of some `kinds` quantise what they read to while they run, and nothing else.
+    """
+
+    weights: str | None = None
+    activations: str | None = None
+    dynamic: str | None = None
+    kinds: frozenset[str] = frozenset()
+
+    def read_by(self, op: Op) -> str | None:
+        return self.dynamic if self.dynamic is not None and op.kind in self.kinds else self.activations
+
+
+def with_formats(
+    graph: Graph,
+    *,
+    weights: str | None = None,
+    activations: str | None = None,
+    dynamic: str | None = None,
+    kinds: frozenset[str] = frozenset(),
+) -> Graph:
+    """The graph with what the file stores in a wider format in others; see `OtherFormats`.
 
     A number without a format of its own follows the workload's precision already. The same arguments give the same
     object, because pricing keeps what it prepared by the graph's identity.
     """
-    names = tuple(None if name is None else dtype(name).name for name in (weights, activations))
-    return _graphs.get_or_make((id(graph), *names), (graph,), lambda: _changed(graph, *names))
+    names = [None if name is None else dtype(name).name for name in (weights, activations, dynamic)]
+    asked = OtherFormats(weights=names[0], activations=names[1], dynamic=names[2], kinds=kinds)
+    return _graphs.get_or_make((id(graph), asked), (graph,), lambda: _changed(graph, asked))
 
 
-def _changed(graph: Graph, weights: str | None, activations: str | None) -> Graph:
-    blocks = tuple(_block(block, weights, activations) for block in graph.blocks)
+def _changed(graph: Graph, asked: OtherFormats) -> Graph:
+    blocks = tuple(replace(block, ops=tuple(_op(op, asked) for op in block.ops)) for block in graph.blocks)
     return graph if blocks == graph.blocks else replace(graph, blocks=blocks)
 
 
-def _block(block: Block, weights: str | None, activations: str | None) -> Block:
-    return replace(block, ops=tuple(_op(op, weights, activations) for op in block.ops))
-
-
-def _op(op: Op, weights: str | None, activations: str | None) -> Op:
+def _op(op: Op, asked: OtherFormats) -> Op:
     stored = op.weights
-    if weights is not None and op.kind in _MULTIPLIED:
-        stored = tuple(_narrowed(tensor, weights) if len(tensor.shape) > 1 else tensor for tensor in stored)
-    if activations is None:
-        return op if stored is op.weights else replace(op, weights=stored)
+    if asked.weights is not None and op.kind in _MULTIPLIED:
+        stored = tuple(_narrowed(tensor, asked.weights) if len(tensor.shape) > 1 else tensor for tensor in stored)
     inputs, outputs = (
-        tuple(_narrowed(tensor, activations) if tensor.role == "activation" else tensor for tensor in tensors)
-        for tensors in (op.inputs, op.outputs)
+        tuple(_narrowed(tensor, name) if tensor.role == "activation" else tensor for tensor in tensors)
+        for tensors, name in ((op.inputs, asked.read_by(op)), (op.outputs, asked.activations))
     )
     return replace(op, weights=stored, inputs=inputs, outputs=outputs)
 
 
-def _narrowed(tensor: Tensor, name: str) -> Tensor:
-    if tensor.dtype not in _FLOATS or dtype(tensor.dtype or "").bits <= dtype(name).bits:
+def _narrowed(tensor: Tensor, name: str | None) -> Tensor:
+    if name is None or tensor.dtype not in _FLOATS or dtype(tensor.dtype or "").bits <= dtype(name).bits:
         return tensor
     return replace(tensor, dtype=name, stored_bytes=None)

@@ -4,8 +4,7 @@ It takes catalog names only, never paths.
 """
 
 import math
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -13,8 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from inferometer.core.codec import document
-from inferometer.core.profile import Profile
-from inferometer.errors import InferometerError
 from inferometer.formulas.listing import calculation_record, formula_document, formula_records
 from inferometer.formulas.registry import find_formula
 from inferometer.hub.answers import ERRORS, answer, json_response
@@ -24,11 +21,7 @@ from inferometer.hub.failures import HubError
 from inferometer.hub.rules import Rules
 from inferometer.report.catalog_tables import CatalogTable, catalog_table, tables_table
 from inferometer.sweep.columns import COLUMNS
-from inferometer.units import format_capacity
-from inferometer.verbs.prediction_flags import FLAGS, Takes, options_from
-
-if TYPE_CHECKING:
-    from inferometer.asking.question import Question
+from inferometer.verbs.prediction_flags import FLAGS, Takes
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Size = Annotated[int, Field(ge=1, le=100_000_000)]
@@ -42,10 +35,6 @@ _TAKEN: dict[Takes, Any] = {
     "texts": (Annotated[list[Name], Field(max_length=20)], []),
 }
 _Flags: Any = create_model("_Flags", **{name: _TAKEN[flag.takes] for name, flag in FLAGS.items()})
-_WORKLOAD = {
-    "runtime", "weights", "activations", "kv", "batch", "prompt", "generate", "context", "image", "tp", "pp", "ep",
-    "dp", "threads",
-}  # fmt: skip
 
 
 class PredictRequest(_Flags):  # type: ignore[misc] # made from the table of the command's flags
@@ -72,6 +61,10 @@ class PredictRequest(_Flags):  # type: ignore[misc] # made from the table of the
     priors: bool = False
     users: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     tokens_per_user: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    size: list[Name] = Field(default=[], max_length=20)
+    calibration: Name | None = None
+    what_if: list[Name] = Field(default=[], max_length=20)
+    edgeprofiler: bool = False
     ops: bool = False
 
 
@@ -167,10 +160,9 @@ def _add_computations(api: APIRouter, rules: Rules) -> None:
     @api.post("/predict", tags=["predict"], responses={200: json_response()})
     def predict(request: Request, wanted: PredictRequest) -> Response:
         """How fast a model will run on each device, and whether it fits. If it cannot, the answer says why."""
-        return answer(
-            request,
-            {"model": catalog_model(wanted.model), "answers": [_prediction(wanted, name) for name in wanted.devices]},
-        )
+        from inferometer.hub.predictions import predictions  # noqa: PLC0415 - the cost model, with the first prediction
+
+        return answer(request, {"model": catalog_model(wanted.model), "answers": predictions(wanted)})
 
     @api.post("/sweeps", tags=["predict"], responses={200: json_response()})
     def sweep(request: Request, wanted: SweepRequest) -> Response:
@@ -181,59 +173,6 @@ def _add_computations(api: APIRouter, rules: Rules) -> None:
             raise HubError(413, f"That is {rows:,} rows; the limit is {rules.sweep_rows:,}.",
                            remedy="Use `inferometer sweep` and open its file here.")  # fmt: skip
         return answer(request, _swept(lists))
-
-
-def _prediction(wanted: PredictRequest, name: str) -> dict[str, Any]:
-    """The answer for one device. An unknown name is an error; a model that cannot run there is an answer."""
-    from inferometer.asking.applicable import meaningful  # noqa: PLC0415 - the cost model, with the first prediction
-    from inferometer.verbs import ask  # noqa: PLC0415 - as above
-
-    device, other = catalog_device(name), wanted.prefill_on and catalog_device(wanted.prefill_on)
-    if wanted.draft is not None:
-        catalog_model(wanted.draft)
-    row = {"device": device.name, "title": device.title, "unit": device.unit}
-    try:
-        asked = ask(
-            wanted.model, on=device, options=options_from(_given(wanted)), prefill_on=other,
-            calibrated=not wanted.priors, **wanted.model_dump(include=_WORKLOAD),
-        )  # fmt: skip
-        question = replace(asked, workload=meaningful(asked.workload, asked.graph))  # the sliders are for all models
-        profile, served = question.answer(), _served(question, wanted)
-    except (InferometerError, OverflowError) as error:
-        return {**row, "error": str(error)}
-    answers = {**_numbers(profile, ops=wanted.ops), "fit": _fit(question), "served": served}
-    return {**row, "runtime": profile.runtime, **answers}
-
-
-def _given(wanted: PredictRequest) -> dict[str, Any]:
-    """The flags that are set. One that this model would not use is refused, as on the command line."""
-    flags = {name: getattr(wanted, name) for name in FLAGS}
-    return {name: value for name, value in flags.items() if value is not None and value is not False and value != []}
-
-
-def _served(question: "Question", wanted: PredictRequest) -> dict[str, Any] | None:
-    from inferometer.asking.served import serving_answer  # noqa: PLC0415 - as above
-
-    if wanted.users is None:
-        return None
-    return serving_answer(question, wanted.users, wanted.tokens_per_user).document()
-
-
-def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:
-    plain = document(profile)
-    if not ops:
-        for phase in plain["phases"]:
-            phase.pop("ops", None)
-    kept = ("summary", "phases", "precision", "workload", "model")
-    return {name: plain[name] for name in kept}
-
-
-def _fit(question: "Question") -> dict[str, Any] | None:
-    try:
-        fit = question.fit()
-    except (InferometerError, OverflowError):
-        return None
-    return {**asdict(fit), "capacity": format_capacity(fit.capacity_bytes) if fit.capacity_bytes else None}
 
 
 def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from inferometer.cost.options import HostCosts, Options, Speculative
 from inferometer.cost.unused import unused
 from inferometer.hub.catalog_names import catalog_device, catalog_model
 from inferometer.hub.prediction_fields import FIELDS
+from inferometer.hub.predictions import calibrations_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 # One of each that the page offers, to see whether the model would use it.
 _TRIED = Options(chunk=64, cached_prefix=16, steps=2, frame_rate=30.0, host=HostCosts(sampling_s=1e-6))
 _DENOISED = frozenset({"image", "encoder"})  # what a model that denoises an image after a text has
-_OF_WRITERS = {"users", "tokens_per_user", "prefill_on", "engine_version"}
+_OF_WRITERS = {"users", "tokens_per_user", "prefill_on", "engine_version", "edgeprofiler"}
+_OURS = frozenset({"batch", "query", "context", "logits", "image"})  # sizes that have a field of their own
 # The fields that go with an option, where they are called otherwise.
 _BELONG = {
     "speculative": {"draft", "draft_length", "acceptance"}, "host": {"tokenise", "sampling", "detokenise"},
@@ -45,12 +47,19 @@ def controls_of(model: str, devices: Sequence[str], weights: str | None = None) 
         if not graph.symbols.issuperset(_DENOISED):
             refused.add("steps")  # it would count, as of any model that is run several times, but nobody asks it
         refused |= _of_no_device(graph, {device.unit for device in chosen})
+    calibrations = calibrations_of(chosen)
+    if not calibrations:
+        refused.add("calibration")
+    if not (others := sorted(graph.symbols - _OURS)):
+        refused.add("size")
     names = [name for device in chosen for name in ranked_engines(device, makes_tokens=makes_tokens)]
     able = [each for each in map(engine, dict.fromkeys(names)) if _runs(each, weights, makes_tokens=makes_tokens)]
     defaults = graph.metadata.get("default_sizes", {})
     return {
         "sizes": {name: applies(graph) for name, applies in SIZES.items()},
         "defaults": {name: defaults[name] for name in SIZES if isinstance(defaults.get(name), int)},
+        "others": {name: defaults.get(name) for name in others},
+        "calibrations": calibrations,
         "kv": makes_tokens,
         "options": [name for name in FIELDS if name not in refused],
         "runtimes": [{"name": each.name, "title": each.title} for each in able],

@@ -197,8 +197,9 @@ class Pages:
         named = [run for text in request.query_params.getlist("run") for run in text.split(",") if run]
         wanted = list(dict.fromkeys(named))
         if len(wanted) < 2:
-            recent = self._store.list(Filter(status=("finished",)), limit=20).rows
-            return html_page("choose.html", "compare", rows=recent, chosen=set(wanted))
+            recent = self._store.list(Filter(status=("finished",)), limit=60).rows
+            rows = [row for row in recent if row.profile_kind is not None][:20]  # what made a file has no figures
+            return html_page("choose.html", "compare", rows=rows, chosen=set(wanted))
         if len(wanted) > _MOST_COMPARED:
             raise DomainError(f"{len(wanted)} runs are too many to compare; the limit is {_MOST_COMPARED}.")
         runs = sorted((self._cache.get(run)[0] for run in wanted), key=lambda run: run.created)

@@ -13,18 +13,26 @@ _BESIDE = {
                        "Reading and serving"),
     "users": Flag("whole", "N", "Users of a served model, each with a request under way.", "Reading and serving"),
     "tokens_per_user": Flag("number", "R", "With users: the tokens a second each should see.", "Reading and serving"),
+    "size": Flag("texts", "NAME=N", "Any other size that the model leaves open, such as frames=1500.",
+                 "Reading and serving"),
     "pp": Flag("whole", "N", "Pipeline parallelism: devices that split the layers.", "Several devices"),
     "ep": Flag("whole", "N", "Expert parallelism: devices that split the experts.", "Several devices"),
     "dp": Flag("whole", "N", "Data parallelism: replicas of the model.", "Several devices"),
     "threads": Flag("whole", "N", "Threads of a CPU.  [default: one per core]", "Host and memory"),
     "priors": Flag("switch", "", "Ignore calibrations: use the datasheet and class priors.", "Host and memory"),
+    "calibration": Flag("text", "NAME", "Use this calibration instead of the newest one that fits.", "Host and memory"),
+    "what_if": Flag("texts", "CHANGE", "What changes would gain, such as weights=i4, batch=8, memory.bandwidth*=2.",
+                    "What if"),
+    "edgeprofiler": Flag("switch", "", "Also show what EdgeProfiler would say, by its own formulas.", "What if"),
 }  # fmt: skip
 FIELDS = {**_BESIDE, **FLAGS}
-_NAMED = {  # fields whose values are names of the catalog
+_NAMED = {  # fields whose values are names of the catalog, or of the files the hub keeps
     "draft": "models", "prefill_on": "devices", "link": "links", "instance": "instances", "grid": "grids", "pue": "pue",
+    "calibration": "calibrations",
 }  # fmt: skip
 _LONG = {"tp": "Tensor parallel", "pp": "Pipeline parallel", "ep": "Expert parallel", "dp": "Replicas", "pue": "PUE",
-         "usd_per_hour": "Dollars an hour"}  # fmt: skip
+         "usd_per_hour": "Dollars an hour", "size": "Other sizes", "what_if": "What if",
+         "edgeprofiler": "EdgeProfiler"}  # fmt: skip
 
 
 def field_groups() -> list[dict[str, Any]]:
@@ -50,5 +58,6 @@ def _example(said: str) -> str:
 
 
 def name_lists() -> dict[str, list[str]]:
-    """The names that a browser offers; those of models and devices are on the page already."""
-    return {kind: names_of(kind) for kind in _NAMED.values() if kind not in {"models", "devices"}}
+    """The names that a browser offers; those of models and devices are on the page already, calibrations come later."""
+    later = {"models", "devices", "calibrations"}
+    return {"calibrations": [], **{kind: names_of(kind) for kind in _NAMED.values() if kind not in later}}

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from inferometer.store.values import SORTS, Filter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from starlette.datastructures import QueryParams
 
@@ -22,11 +22,16 @@ _ROWS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListColumn:
-    """A column of the list. `field` is the run's, whose values decide whether it is shown unless asked for."""
+    """A column of the list. `field` is the run's, whose values decide whether it is shown unless asked for.
+
+    `width` is at most what it takes, in pixels, and `rank` says who comes first where there is no room for all.
+    """
 
     key: str
     heading: str
     field: str
+    rank: int
+    width: int
     sort: str | None = None
     number: bool = False
     wanted: bool = True  # by default, where some run has it
@@ -34,25 +39,30 @@ class ListColumn:
 
 
 COLUMNS = (
-    ListColumn(key="when", heading="When", field="created", sort="created"),
-    ListColumn(key="run", heading="Run", field="id", sort="name"),
-    ListColumn(key="status", heading="Status", field="status", sort="status"),
-    ListColumn(key="model", heading="Model", field="model", sort="model"),
-    ListColumn(key="device", heading="Device", field="device", sort="device"),
-    ListColumn(key="latency", heading="Latency", field="latency_s", sort="latency", number=True),
-    ListColumn(key="ttft", heading="TTFT", field="ttft_s", sort="ttft", number=True),
-    ListColumn(key="tpot", heading="TPOT", field="tpot_s", sort="tpot", number=True, wanted=False),
-    ListColumn(key="tokens", heading="Tokens/s", field="tokens_per_s", sort="tokens", number=True),
-    ListColumn(key="memory", heading="Memory", field="peak_memory_bytes", sort="memory", number=True),
-    ListColumn(key="batch", heading="Batch", field="batch", sort="batch", number=True, telling=True),
-    ListColumn(key="precision", heading="Precision", field="precision", sort="precision", telling=True),
-    ListColumn(key="threads", heading="Threads", field="threads", sort="threads", number=True, wanted=False),
-    ListColumn(key="runtime", heading="Runtime", field="runtime", telling=True),
-    ListColumn(key="machine", heading="Machine", field="machine_id", sort="machine", telling=True),
-    ListColumn(key="author", heading="Author", field="author", sort="author", wanted=False),
-    ListColumn(key="tags", heading="Tags", field="tags"),
+    ListColumn(key="when", heading="When", rank=5, width=84, field="created", sort="created"),
+    ListColumn(key="run", heading="Run", rank=1, width=208, field="id", sort="name"),
+    ListColumn(key="status", heading="Status", rank=2, width=88, field="status", sort="status"),
+    ListColumn(key="model", heading="Model", rank=3, width=136, field="model", sort="model"),
+    ListColumn(key="device", heading="Device", rank=6, width=136, field="device", sort="device"),
+    ListColumn(key="latency", heading="Latency", rank=4, width=76, field="latency_s", sort="latency", number=True),
+    ListColumn(key="ttft", heading="TTFT", rank=11, width=76, field="ttft_s", sort="ttft", number=True),
+    ListColumn(key="tpot", heading="TPOT", rank=15, width=76, field="tpot_s", sort="tpot", number=True, wanted=False),
+    ListColumn(key="tokens", heading="Tokens/s", rank=8, width=72, field="tokens_per_s", sort="tokens", number=True),
+    ListColumn(key="memory", heading="Memory", rank=7, width=76, field="peak_memory_bytes", sort="memory", number=True),
+    ListColumn(key="batch", heading="Batch", rank=13, width=52, field="batch", sort="batch", number=True, telling=True),
+    ListColumn(
+        key="precision", heading="Precision", rank=12, width=80, field="precision", sort="precision", telling=True
+    ),
+    ListColumn(
+        key="threads", heading="Threads", rank=16, width=66, field="threads", sort="threads", number=True, wanted=False
+    ),
+    ListColumn(key="runtime", heading="Runtime", rank=9, width=110, field="runtime", telling=True),
+    ListColumn(key="machine", heading="Machine", rank=14, width=136, field="machine_id", sort="machine", telling=True),
+    ListColumn(key="author", heading="Author", rank=17, width=100, field="author", sort="author", wanted=False),
+    ListColumn(key="tags", heading="Tags", rank=10, width=144, field="tags"),
 )
 _ALWAYS = {"run"}
+_ROOM = 1020  # pixels for the columns of a list beside its projects, on a screen of 1280
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +102,26 @@ class RunListing:
         return "?" + urlencode([*self.query, ("after", mark)])
 
     def shown(self, rows: Sequence[RunRow]) -> Mapping[str, bool]:
-        """Every column, and whether it is shown: as the address says, else where some run has something in it."""
+        """Every column, and whether it is shown: as the address says, else where some run has something in it.
+
+        Of those, as many as stand side by side on a laptop's screen; the others are a click away.
+        """
         if self.columns is not None:
             return {column.key: column.key in self.columns or column.key in _ALWAYS for column in COLUMNS}
         known = {column.key: {getattr(row, column.field) for row in rows} - {None, ()} for column in COLUMNS}
-        return {
-            column.key: column.wanted and len(known[column.key]) > (1 if column.telling else 0) for column in COLUMNS
-        }
+        telling = [
+            column for column in COLUMNS if column.wanted and len(known[column.key]) > (1 if column.telling else 0)
+        ]
+        return dict.fromkeys((column.key for column in COLUMNS), False) | dict.fromkeys(_fitting(telling), True)
+
+
+def _fitting(columns: Iterable[ListColumn]) -> Iterator[str]:
+    """The keys of those that there is room for, the most important first."""
+    room = _ROOM
+    for column in sorted(columns, key=lambda column: column.rank):
+        if column.width <= room:
+            room -= column.width
+            yield column.key
 
 
 def listing_from(query: QueryParams, *, project: str | None = None) -> RunListing:

@@ -11,7 +11,7 @@ from inferometer.asking.ask import ask
 from inferometer.asking.gains import Gain, gain_of
 from inferometer.bench.compare import compare
 from inferometer.bench.plan import Plan
-from inferometer.catalog.engines import ranked_engines
+from inferometer.catalog.engines import known_engine, ranked_engines
 from inferometer.catalog.local import local_device
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
@@ -102,9 +102,11 @@ def predicted_gain(proving: Proving, before: Candidate, after: Candidate) -> Gai
 
 def _predicted(proving: Proving, candidate: Candidate) -> Profile | None:
     load, changes = proving.workload, candidate.changes
+    engine = known_engine(candidate.runtime or "")
+    kinds = frozenset() if engine is None else engine.effects.dynamic
     try:
         return ask(
-            with_formats(proving.graph, **changes),
+            with_formats(proving.graph, **changes, kinds=kinds),
             on=proving.device,
             runtime=candidate.runtime,
             weights=changes.get("weights"),

@@ -26,7 +26,7 @@ from inferometer.measure.prepare import config_hash
 from inferometer.notices import tell
 from inferometer.prepare.calibration import RANDOM, ports_of, write_calibration
 from inferometer.prepare.carrying_out import Made, carry_out, model_files
-from inferometer.prepare.chain import chain_for, format_meant, quantised_name
+from inferometer.prepare.chain import chain_for, format_meant, quantised_name, usable
 from inferometer.prepare.order import ToolOrder
 from inferometer.prepare.proof import (
     Candidate,
@@ -235,14 +235,14 @@ def source_of(request: PrepareRequest, engine: EngineDescriptor) -> Path:
     from inferometer.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
 
     graph = read(model)
-    kind = "safetensors" if is_generative(graph) and _of_checkpoints(engine) else "onnx"
+    kind = "safetensors" if is_generative(graph) and _of_checkpoints(engine) else _written_for(engine)
     sides: dict[str, int | None] = {
         name: request.workload.image for name in ("image", "height", "width") if name in graph.symbols
     }
-    sizes = {name: size for name, size in sides.items() if size is not None} if kind == "onnx" else {}
+    sizes = {name: size for name, size in sides.items() if size is not None} if kind != "safetensors" else {}
     asked = f"{model}{config_hash(Path(model))}{sorted(sizes.items())}{request.seed}{kind}{__version__}"
     folder = cache_folder() / "models" / f"prepare-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
-    path = folder / (Path(model).name if kind == "safetensors" else f"{Path(model).name}.onnx")
+    path = folder / (Path(model).name if kind == "safetensors" else f"{Path(model).name}{SUFFIXES[kind]}")
     tell(f"{model} has no weights: random ones are made at the exact shapes …")
     if not path.exists():
         synthesise(model, path, format=kind, weights="f32", seed=request.seed, sizes=sizes)
@@ -252,6 +252,12 @@ def source_of(request: PrepareRequest, engine: EngineDescriptor) -> Path:
 def _of_checkpoints(engine: EngineDescriptor) -> bool:
     """Whether what the engine opens is made of a checkpoint."""
     return any("safetensors" in step.takes and step.gives in engine.opens for step in STEPS)
+
+
+def _written_for(engine: EngineDescriptor) -> str:
+    """ONNX if the engine opens it or a tool makes of it what the engine opens, otherwise TFLite."""
+    able = "onnx" in engine.opens or any("onnx" in step.takes and step.gives in engine.opens for step in usable(engine))
+    return "onnx" if able else "tflite"
 
 
 def _proving(request: PrepareRequest, source: Path, graph: Graph, engine: EngineDescriptor) -> Proving:

@@ -18,7 +18,7 @@ from inferometer.errors import MissingDependencyError
 Place = Literal["way", "first", "last"]  # on the way to a format; as soon as its format is reached; when all is done
 SUFFIXES: Mapping[str, str] = {
     "onnx": ".onnx", "ort": ".ort", "openvino": ".xml", "ncnn": ".param", "mnn": ".mnn", "gguf": ".gguf",
-    "tflite": ".tflite",
+    "tflite": ".tflite", "pte": ".pte",
 }  # fmt: skip
 # Formats that are a folder, and a file that lies in each of them.
 FOLDERS: Mapping[str, str] = {
@@ -33,7 +33,7 @@ class Step:
 
     `changes` is what it does to a question about the model's speed. `runtimes` are the engines it is made for; none
     means every engine that opens what it gives. `fixed` tools want every size of the inputs. A step that is `optional`
-    is kept only if the outputs stay right and it is not slower.
+    is kept only if the outputs stay right and it is not slower. A tool that `renames` gives layers names of its own.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Step:
     runtimes: tuple[str, ...] = ()
     calibrated: bool = False
     fixed: bool = False
+    renames: bool = False
     optional: bool = False
     place: Place = "way"
 
@@ -79,6 +80,7 @@ def require_tool(step: Step) -> None:
 
 
 _BOTH_I8 = {"weights": "i8", "activations": "i8"}
+_WHILE_IT_RUNS = {"weights": "i8", "dynamic": "i8"}
 _NNCF = (("nncf", "openvino"), ("nncf", "openvino"))
 _ORT = (("onnxruntime", "onnx"), ("onnxruntime", "onnx"))
 
@@ -114,7 +116,7 @@ def _pnnx(name: str, title: str, stored: str | None) -> Step:
     numbers = {} if stored is None else {"weights": stored}
     return Step(
         name=name, title=title, takes=("onnx",), gives="ncnn", packages=("pnnx",), modules=("pnnx",), extra="ncnn",
-        work="ncnn:convert", quantises=stored, changes=numbers, options=numbers, fixed=True,
+        work="ncnn:convert", quantises=stored, changes=numbers, options=numbers, fixed=True, renames=True,
     )  # fmt: skip
 
 
@@ -128,7 +130,7 @@ def _mnn(name: str, title: str, stored: str | None) -> Step:
 
 
 def _ctranslate2(name: str, title: str, stored: str | None) -> Step:
-    changes = {"i8": _BOTH_I8}.get(stored or "", {} if stored is None else {"weights": stored})
+    changes = {"i8": _WHILE_IT_RUNS}.get(stored or "", {} if stored is None else {"weights": stored})
     packages = ("ctranslate2", "transformers", "torch")
     return Step(
         name=name, title=title, takes=("safetensors",), gives="ctranslate2", packages=packages, modules=packages,
@@ -158,6 +160,25 @@ def _openvino_genai(name: str, title: str, stored: str | None) -> Step:
     )  # fmt: skip
 
 
+def _executorch(name: str, title: str, work: str, quantised: str | None = None, *, calibrated: bool = False) -> Step:
+    packages = ("executorch", "torch", "torchao", "ruamel.yaml")
+    changes = {} if quantised is None else _BOTH_I8 if calibrated else _WHILE_IT_RUNS
+    modules = ("executorch", "torch", "torchao", "ruamel")
+    return Step(
+        name=name, title=title, takes=("pt2",), gives="pte", packages=packages, modules=modules, extra="executorch",
+        work=f"executorch:{work}", quantises=quantised, changes=changes, calibrated=calibrated, fixed=True,
+    )  # fmt: skip
+
+
+def _litert(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> Step:
+    packages, modules = ("ai-edge-quantizer", "ai-edge-litert"), ("ai_edge_quantizer", "ai_edge_litert")
+    return Step(
+        name=f"litert-{asked}", title=title, takes=("tflite",), gives="tflite", packages=packages, modules=modules,
+        extra="prepare", work="litert:quantise", quantises=asked, changes=numbers, options={"recipe": asked},
+        runtimes=("litert",), calibrated=calibrated,
+    )  # fmt: skip
+
+
 STEPS: tuple[Step, ...] = (
     Step(
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
@@ -177,7 +198,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         name="ort-i8-dynamic", title="int8 weights, activations quantised while it runs", takes=("onnx",), gives="onnx",
         packages=_ORT[0], modules=_ORT[1], extra="onnxruntime", work="onnx:quantise_dynamic",
-        quantises="i8-dynamic", changes=_BOTH_I8, runtimes=("onnxruntime",),
+        quantises="i8-dynamic", changes=_WHILE_IT_RUNS, runtimes=("onnxruntime",),
     ),
     Step(
         name="ort-optimise", title="ONNX Runtime's own fusions, made once and saved", takes=("onnx",), gives="onnx",
@@ -221,6 +242,13 @@ STEPS: tuple[Step, ...] = (
     _ctranslate2("ctranslate2-f16", "a checkpoint as CTranslate2's folder, weights in f16", "f16"),
     _ctranslate2("ctranslate2-bf16", "a checkpoint as CTranslate2's folder, weights in bf16", "bf16"),
     _ctranslate2("ctranslate2-i8", "int8 weights, activations quantised while it runs", "i8"),
+    _executorch("executorch", "an exported PyTorch program for ExecuTorch, lowered to XNNPACK", "lower"),
+    _executorch("executorch-i8", "the same with int8 weights and activations", "quantise", "i8", calibrated=True),
+    _executorch("executorch-i8-dynamic", "the same with int8 dense layers", "quantise_dynamic", "i8-dynamic"),
+    _litert("i8", "int8 weights and activations, with their ranges in the file", _BOTH_I8, calibrated=True),
+    _litert("i8-dynamic", "int8 weights, activations quantised while it runs", _WHILE_IT_RUNS),
+    _litert("i8-weights", "int8 weights, written out when they are used", {"weights": "i8"}),
+    _litert("f16", "weights in f16", {"weights": "f16"}),
     *(_gguf(stored) for stored in ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")),
 )  # fmt: skip
 

@@ -14,8 +14,11 @@ from inferometer.errors import FormatError, UnknownNameError
 from inferometer.readers.nets.shipped import net_named, read_net, shipped_nets
 
 _SUFFIXES = frozenset(
-    {".onnx", ".gguf", ".tflite", ".safetensors", ".pt2", ".xml", ".ort", ".task", ".pt", ".pth", ".jit"}
-)
+    {
+        ".onnx", ".gguf", ".tflite", ".safetensors", ".pt2", ".xml", ".ort", ".task", ".pt", ".pth", ".jit", ".pte",
+        ".mnn", ".param",
+    }
+)  # fmt: skip
 
 
 def read(source: Any, example_inputs: tuple[Any, ...] | None = None, *, image: int | None = None) -> Graph:

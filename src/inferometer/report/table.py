@@ -1,6 +1,7 @@
 """Tables as values. A row keeps raw numbers in SI units; only what a person reads has prefixes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from inferometer.core.frozen import frozen
@@ -101,6 +102,12 @@ def cell_text(column: Column, value: Any) -> str:
     return str(value)
 
 
+@lru_cache(maxsize=4096)
+def _quantity_text(value: float, unit: str) -> str:
+    """Lists repeat themselves: a thousand devices have some hundred different memories and rates."""
+    return format_quantity(value, unit)
+
+
 def _number_text(column: Column, value: float) -> str:
     if column.capacity:
         return format_capacity(value)
@@ -109,5 +116,5 @@ def _number_text(column: Column, value: float) -> str:
     if column.signed:
         return f"{100 * value:+.0f} %"
     if column.unit is not None:
-        return format_quantity(value, column.unit)
+        return _quantity_text(value, column.unit)
     return f"{value:,.0f}" if column.exact else str(value)

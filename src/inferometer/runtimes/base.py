@@ -54,6 +54,7 @@ class Capabilities:
     text: bool = False  # opens language models that generate
     logits: bool = False  # a text session gives the logits of every position
     threads: bool = True  # the number of threads can be chosen
+    batches: bool = True  # takes several inputs at once
     precision: tuple[str, ...] = ()  # arithmetics to choose from; empty where it computes in the types of the file
     optimisation: tuple[str, ...] = ()  # levels of graph optimisation, from none to all
 

@@ -38,6 +38,21 @@ class RequestTrace:
     def __len__(self) -> int:
         return len(self.arrival_s)
 
+    @property
+    def between_steps(self) -> bool:
+        """Whether an engine took the times down, which looks for new requests between two of its steps only.
+
+        Those that came during one step then stand together, microseconds apart, and nothing comes shortly after them.
+        """
+        gaps = np.diff(np.sort(self.arrival_s))
+        together = int(np.sum(gaps < _TOGETHER_S))
+        apart = int(np.sum(gaps < _APART_S)) - together
+        return self.form == "requests" and together > _MANY * len(gaps) and 4 * apart < together
+
+
+_TOGETHER_S, _APART_S = 1e-3, 8e-3  # within one look of an engine, and less than a step of it
+_MANY = 0.05  # of the requests
+
 
 @frozen
 class _Columns:

@@ -6,7 +6,7 @@ The commands have a flag for each, the hub's page a field. One that is not given
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -83,6 +83,17 @@ _SAME_NAME = frozenset({
     "chunk", "cached_prefix", "micro_batches", "imbalance", "overlap", "sequence_parallel", "steps", "frame_rate",
     "engine_version", "layout",
 })  # fmt: skip
+
+
+def parse_sizes(assignments: Iterable[str]) -> dict[str, int]:
+    """The values of `--size NAME=N`."""
+    sizes: dict[str, int] = {}
+    for assignment in assignments:
+        name, _, value = assignment.rpartition("=")
+        if not name or not value.isdecimal() or int(value) < 1:
+            raise DomainError(f"{assignment!r} is not a size.", remedy="Write NAME=N, for example sequence=128.")
+        sizes[name] = int(value)
+    return sizes
 
 
 def options_from(flags: Flags, base: Options | None = None) -> Options:

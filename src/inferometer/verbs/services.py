@@ -81,6 +81,7 @@ def simulate(  # noqa: PLR0913 - everything that a simulation depends on
     tp: int = 1,
     pp: int = 1,
     ep: int = 1,
+    dp: int = 1,
     replicas: int = 1,
     routing: Routing = "least-loaded",
     max_num_seqs: int | None = None,
@@ -91,7 +92,8 @@ def simulate(  # noqa: PLR0913 - everything that a simulation depends on
 ) -> Profile:
     """A service under load, simulated: `simulate("llama-3.1-8b", on="nvidia-h100-sxm", rate=20, requests=2000)`.
 
-    One of `rate`, `concurrency` or `trace` says what comes. The result has the shape of a load test.
+    One of `rate`, `concurrency` or `trace` says what comes. `dp` are data-parallel ranks of a replica. The result has
+    the shape of a load test.
     """
     from inferometer.serving.simulate.plan import SimulationPlan  # noqa: PLC0415 - the simulator, for this alone
     from inferometer.serving.simulate.run import simulate as simulate_plan  # noqa: PLC0415 - as above
@@ -107,8 +109,8 @@ def simulate(  # noqa: PLR0913 - everything that a simulation depends on
     )  # fmt: skip
     return simulate_plan(
         SimulationPlan(
-            question=question, traffic=traffic, replicas=replicas, routing=routing, tokens=max_num_batched_tokens,
-            sequences=max_num_seqs, blocks=kv_blocks,
+            question=question, traffic=traffic, replicas=replicas, ranks=dp, routing=routing,
+            tokens=max_num_batched_tokens, sequences=max_num_seqs, blocks=kv_blocks,
         )
     )  # fmt: skip
 
@@ -127,24 +129,43 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     tp: Iterable[int] = (),
     most_devices: int = 256,
     availability: float | None = None,
+    headroom: float = 0.0,
     discount: float = 0.0,
+    fallback: float | None = None,
+    edge: str | None = None,
+    edge_model: str | Path | Graph | None = None,
+    edge_weights: str | None = None,
+    round_trip_s: float = 0.0,
+    keep: int = 3,
     options: Options | None = None,
     engine: str = "local",
+    seed: int = 0,
 ) -> PlanAnswer:
     """The best ways to serve a model: `plan("llama-3.3-70b", rate=50, slo="ttft_p95<=1s,tpot_p95<=50ms").plans[0]`.
 
     `engine` is where they are compared: in this process, in several ("local:4"), or on Dask ("dask://HOST:PORT").
+    `fallback` is the share of the rate that devices at the edge hand on; with `edge`, the device that answers first,
+    the answer's own `edge` says what it does and what a user sees of both.
     """
     from inferometer.cost.options import Options as Given  # noqa: PLC0415 - the search, for this alone
-    from inferometer.serving.plans.asked import PlanSearch  # noqa: PLC0415 - as above
+    from inferometer.serving.plans.asked import EdgeAsked, PlanSearch  # noqa: PLC0415 - as above
     from inferometer.serving.plans.search import plan as search  # noqa: PLC0415 - as above
 
+    if edge is None and (edge_model is not None or edge_weights is not None):
+        raise DomainError(
+            "edge_model and edge_weights need the device that answers first.",
+            remedy="Give edge='nvidia-jetson-orin-nano-8gb'.",
+        )
+    first = None
+    if edge is not None:
+        first = EdgeAsked(device=edge, model=edge_model, weights=edge_weights, round_trip_s=round_trip_s)
     return search(
         PlanSearch(
             model=model, rate_per_s=rate, prompt=_lengths(prompt), generate=_lengths(generate),
             objectives=_objectives(slo), goal=goal, devices=tuple(devices), runtimes=tuple(runtimes),
             weights=tuple(weights), tp=tuple(tp), most_devices=most_devices, availability=availability,
-            discount=discount, options=options or Given(),
+            headroom=headroom, discount=discount, fallback=fallback, edge=first, keep=keep, seed=seed,
+            options=options or Given(),
         ),
         engine=engine,
     )  # fmt: skip

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shutil
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from fakes.fleet import a_job, a_result
 from inferometer.agent.holding import Holding, Seams
 from inferometer.agent.reference import cool_down, measure_reference
 from inferometer.agent.runner import LEASE, _Watch
-from inferometer.agent.serving_hub import AgentPlan, HubAgent
+from inferometer.agent.serving_hub import AgentPlan, HubAgent, serve_hub
 from inferometer.cli.fleet_each import profile_on_each
 from inferometer.core.codec import encode
 from inferometer.core.job import JobEvent, JobFile, JobModel
@@ -249,6 +250,25 @@ def test_an_agent_that_is_stopped_gives_its_job_back(here, runner):
     row = here.fleet.job(here.job)
     assert (row.state, row.attempts, left(here)) == ("queued", 0, [])
     assert here.fleet.device("box").failures == 0
+
+
+def test_an_agent_that_waits_for_a_job_ends_at_once(here, monkeypatch):
+    """It does not wait for the hub's answer, which comes when there is a job, or after half a minute."""
+    here.fleet.cancel(here.job)
+    handlers = {}
+    monkeypatch.setattr("signal.signal", handlers.__setitem__)
+    made = agent(here, poll_s=600.0)
+
+    def post(path, value=None, **_options):
+        if path.endswith("/poll"):
+            handlers[signal.SIGTERM](signal.SIGTERM, None)
+            pytest.fail("it waited")
+        return {"name": "box", "state": "ready"}
+
+    monkeypatch.setattr(made._client, "post", post)
+    assert serve_hub(made) == 0
+    assert made.stopping
+    assert not made.waits
 
 
 def test_one_model_on_each_device_is_one_table_and_one_comparison(here, runner, capsys):

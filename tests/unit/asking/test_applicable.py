@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fakes.every import every
 from inferometer.asking.applicable import meaningful
 from inferometer.asking.ask import ask, model_graph
 from inferometer.catalog import link
@@ -59,7 +60,7 @@ def test_an_option_changes_the_answer_or_is_refused(model, option):
         assert answered(**given(option)) != answered(**plain)
 
 
-@pytest.mark.parametrize("runtime", engines())
+@every(engines())
 def test_blocks_of_gguf_files_run_where_such_files_open(runtime):
     opens = engines()[runtime].opens
     for name in ("weights", "kv"):

@@ -6,9 +6,9 @@ from math import exp, hypot, log, sqrt
 import numpy as np
 import pytest
 
+from inferometer.asking.calibrations import higher_rates
 from inferometer.calibrate.fitting.assemble import (
     CalibrationSubject,
-    _better,
     _circumstances,
     _start,
     _thin,
@@ -380,7 +380,9 @@ def test_rates_overheads_and_circumstances_of_points():
     assert best_rates(points) == ({"f32": 5.0, "i8": 1.0}, {"l2": 2.0})
     assert overheads_of(points) == {"host": 2.0}
     assert _circumstances(points) == {"power_w": "1.235", "sustained_f32": "0.5"}
-    better = _better({"a": told(1.0), "b": told(5.0), "c": told(9.0)}, {"a": told(2.0), "b": told(4.0), "d": told(3.0)})
+    better = higher_rates(
+        {"a": told(2.0), "b": told(4.0), "d": told(3.0)}, {"a": told(1.0), "b": told(5.0), "c": told(9.0)}
+    )
     assert {name: rate.value for name, rate in better.items()} == {"a": 2.0, "b": 5.0, "c": 9.0, "d": 3.0}
     drifted = _with_drift(calibration(residuals={"step.decode": 0.3, "linear": 0.1}), {"decode": 0.4})
     assert drifted.residuals == {"step.decode": pytest.approx(hypot(0.3, 0.4)), "linear": 0.1}

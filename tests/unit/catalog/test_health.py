@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes.every import every
 from fakes.recorded_machine import RecordedMachine, load_machine
 from inferometer.catalog.detect import Disk, LocalMachine, detect_host
 from inferometer.catalog.health import CHECKS, Absent, Check, Overall, judge, overall, take
@@ -288,7 +289,7 @@ def test_each_check_has_the_right_verdict(code, verdict, readings):
         assert check.remedy is None
 
 
-@pytest.mark.parametrize("code", CHECKS)
+@every(CHECKS)
 def test_every_check_is_seen_good_and_unknown_or_failing(code):
     seen = {verdict for name, verdict, _ in CASES if name == code}
     assert "good" in seen
@@ -301,7 +302,7 @@ def test_versions_are_unknown_only_where_python_itself_is():
     assert CHECKS["versions"](nobody).verdict == "unknown"
 
 
-@pytest.mark.parametrize("code", CHECKS)
+@every(CHECKS)
 def test_every_check_is_documented(code):
     topic = CHECKS[code]
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code)

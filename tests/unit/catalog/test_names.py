@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.every import every
 from inferometer.catalog import device
 from inferometer.catalog.cores import core_designs
 from inferometer.catalog.names import match_device
@@ -121,7 +122,7 @@ QUALCOMM Cloud AI 100 DM.2e | – | qualcomm-cloud-ai-100-dm2e
 """
 
 
-@pytest.mark.parametrize("line", CHECKED.strip().splitlines())
+@every(CHECKED.strip().splitlines())
 def test_names_checked_by_hand(line):
     name, unit, row = line.split(" | ")
     assert match_device(name, None if unit == "–" else unit) == (row, 1)

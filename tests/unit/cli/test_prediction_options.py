@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import inferometer as im
+from fakes.every import every
 from inferometer.cli.predict import command as predict_command
 from inferometer.cli.run import cli
 from inferometer.cli.sweep import command as sweep_command
@@ -92,7 +93,7 @@ def test_every_keyword_of_predict_has_a_flag():
     assert FLAGS.keys() <= {parameter.name for parameter in sweep_command.params}
 
 
-@pytest.mark.parametrize("flag", CASES)
+@every(CASES)
 def test_a_flag_sets_its_option_and_no_other(flag):
     option, value, _ = CASES[flag]
     beside = {"draft": "gpt2"} if option.startswith("speculative") else {}
@@ -121,7 +122,7 @@ def answered(*arguments):
     return found.summary, found.phases
 
 
-@pytest.mark.parametrize("flag", CASES)
+@every(CASES)
 def test_a_flag_changes_the_answer(flag):
     _, value, question = CASES[flag]
     name = f"--{flag.replace('_', '-')}"

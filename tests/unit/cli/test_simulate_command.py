@@ -168,6 +168,13 @@ def test_two_tiers_say_what_the_edge_answers_and_what_users_see(run):
     assert edge["handed_on_s"] == pytest.approx(edge["answer_s"] + 0.04 + there)
     assert edge["mean_s"] == pytest.approx(edge["answer_s"] + 0.25 * (0.04 + there))
     assert edge["requests_per_charge"] == pytest.approx(50 * 3600 / edge["joules"])
+    answer = im.plan(
+        "llama-3.1-8b", rate=20, fallback=0.25, slo="tpot_p95<=60ms", devices=("nvidia-l4",), tp=(1,), prompt=256,
+        generate=64, edge="nvidia-jetson-orin-nano-8gb", edge_model="llama-3.2-1b", round_trip_s=0.04,
+    )  # fmt: skip
+    assert answer.edge.handed_on_s == pytest.approx(edge["handed_on_s"])
+    with pytest.raises(DomainError, match="need the device"):
+        im.plan("llama-3.1-8b", rate=20, fallback=0.25, slo="tpot_p95<=60ms", edge_model="llama-3.2-1b")
     assert "handed on" in run(*words, *tiers).stdout
     assert run(*words).exit_code == 2  # a model for the edge, and no device
     with pytest.raises(DomainError, match="--fallback"):

@@ -4,6 +4,7 @@ import gguf
 import numpy as np
 import pytest
 
+from fakes.every import every
 from inferometer.core.dtype import DTYPES, dtype
 from inferometer.errors import UnknownNameError
 
@@ -24,7 +25,7 @@ def test_stored_bits_count_the_scales(name, bits):
 GGML_TYPES = {kind: size for kind, size in gguf.GGML_QUANT_SIZES.items() if kind.name != "Q8_1"}
 
 
-@pytest.mark.parametrize("kind", GGML_TYPES, ids=lambda kind: kind.name)
+@every(GGML_TYPES, name=lambda kind: kind.name)
 def test_every_gguf_type_takes_the_bytes_that_the_gguf_package_says(kind):
     elements, size = GGML_TYPES[kind]
     ours = next(entry for entry in DTYPES.values() if entry.gguf_type == int(kind))

@@ -26,6 +26,14 @@ def test_multiplied_matrices_and_activations_change_and_biases_norms_and_whole_n
     assert with_formats(before, weights="i8") is with_formats(before, weights="int8")
 
 
+def test_activations_that_are_quantised_while_it_runs_are_so_for_some_kinds_of_op_and_only_where_they_are_read():
+    before = graph()
+    product, scale = with_formats(before, weights="i8", dynamic="i8", kinds=frozenset({"linear"})).blocks[0].ops
+    assert (product.inputs[0].dtype, product.outputs[0].dtype, scale.inputs[0].dtype) == ("i8", "f32", "f32")
+    (product, _) = with_formats(before, weights="i8", dynamic="i8").blocks[0].ops
+    assert (product.weights[0].dtype, product.inputs[0].dtype) == ("i8", "f32")
+
+
 def test_a_format_that_is_no_narrower_leaves_the_graph_as_it_is():
     before = graph()
     assert with_formats(before, weights="f32", activations="f32") is before

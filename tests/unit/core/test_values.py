@@ -8,6 +8,7 @@ import pkgutil
 import pytest
 
 import inferometer.core
+from fakes.every import every
 from inferometer.core import (
     Calibration,
     CoreGroup,
@@ -36,7 +37,7 @@ VALUES = [
 POSITIONAL = {"Symbol", "Expression"}  # written by hand in expressions, so they take their parts in order
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: value.__name__)
+@every(VALUES, name=lambda value: value.__name__)
 def test_every_value_is_frozen_slotted_and_keyword_only(value):
     assert value.__dataclass_params__.frozen
     assert "__slots__" in vars(value)

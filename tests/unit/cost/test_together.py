@@ -1,5 +1,7 @@
 """Plans priced at once cost what each of them costs alone: on devices of every kind, in several formats."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -33,21 +35,20 @@ def plans(model, runtime, weights):
             continue
 
 
-@pytest.mark.parametrize("points", [POINTS, MANY], ids=["a few", "many"])
-@pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(
     ("model", "runtime"),
     [("llama-3.2-1b", "torch-compile"), ("gemma-3-1b", "torch-graph"), ("qwen3-30b-a3b", "llamacpp")],
 )
-def test_plans_together_cost_what_each_costs_alone(model, runtime, phase, points):
+def test_plans_together_cost_what_each_costs_alone(model, runtime):
     found = [plan for weights in ("bf16", "q4_0", "f32") for plan in plans(model, runtime, weights)]
     assert len(found) > 50
-    sizes = {**points, **PHASES[phase], "logits": 1}
-    together = sums_together(found, sizes, phase)
-    for place, plan in enumerate(found):
-        alone = plan.step(sizes, phase).sums()
-        for name in ("time_s", "computing_s", "waiting_s"):
-            np.testing.assert_allclose(getattr(together, name)[place], getattr(alone, name), rtol=1e-12, atol=1e-18)
+    for phase, points in product(PHASES, (POINTS, MANY)):
+        sizes = {**points, **PHASES[phase], "logits": 1}
+        together = sums_together(found, sizes, phase)
+        for place, plan in enumerate(found):
+            alone = plan.step(sizes, phase).sums()
+            for name in ("time_s", "computing_s", "waiting_s"):
+                np.testing.assert_allclose(getattr(together, name)[place], getattr(alone, name), rtol=1e-12, atol=1e-18)
 
 
 def test_a_plan_costs_the_same_to_the_last_bit_whoever_its_neighbours_are():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.every import every
 from inferometer.asking.gains import Gain
 from inferometer.core.profile import Environment, Headline, Phase, Verification
 from inferometer.explain.findings import findings_of
@@ -42,7 +43,7 @@ def told_of(code):
     return rows
 
 
-@pytest.mark.parametrize("code", sorted(PAIRS))
+@every(sorted(PAIRS))
 def test_a_finding_tells_the_numbers_of_its_example(code):
     wanted = json.loads(TOLD.read_text())[code]
     assert flat(told_of(code)) == {path: pytest.approx(value, rel=1e-6) if isinstance(value, float) else value

@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-import pytest
 
+from fakes.every import every
 from inferometer.errors import DomainError
 from inferometer.formulas.registry import all_formulas
 
@@ -44,7 +44,7 @@ def same(one, other):
     return math.isclose(one, other, rel_tol=1e-12, abs_tol=1e-300)
 
 
-@pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
+@every(all_formulas().values(), name=lambda formula: formula.name)
 def test_an_array_gives_what_its_elements_give(formula):
     cases = variants(formula)
     result = formula.function(**stacked(formula, cases))
@@ -53,7 +53,7 @@ def test_an_array_gives_what_its_elements_give(formula):
     assert all(same(formula.function(**case), item) for case, item in zip(cases, result.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
+@every(all_formulas().values(), name=lambda formula: formula.name)
 def test_sweeping_one_argument_keeps_the_others(formula):
     for name, quantity in formula.inputs.items():
         if name in formula.example and not quantity.choices:

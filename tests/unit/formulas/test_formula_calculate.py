@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from fakes.every import every
 from inferometer.errors import DomainError, UnitError, UnknownNameError
 from inferometer.formulas.calculate import calculate
 from inferometer.formulas.registry import all_formulas
@@ -97,7 +98,7 @@ def test_an_unknown_formula_suggests():
         calculate("amdal", {})
 
 
-@pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
+@every(all_formulas().values(), name=lambda formula: formula.name)
 def test_every_example_can_be_typed(formula):
     def typed(name, value):
         unit = formula.inputs[name].unit

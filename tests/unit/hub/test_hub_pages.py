@@ -23,7 +23,8 @@ from inferometer.hub.run_page import badges_of, environment_text, run_values
 from inferometer.hub.run_view import cards_of, layer_columns
 from inferometer.report.charts.runs import run_trend
 from inferometer.store.values import Filter, RunRow
-from inferometer.verbs import explanations
+from inferometer.verbs import ask, explanations, gains
+from inferometer.verbs.edgeprofiler import edgeprofiler_rows
 from inferometer.verbs.prediction_flags import FLAGS
 from unit.hub.samples import HOSTILE, decoder, hub, network
 
@@ -316,9 +317,10 @@ def test_the_predict_page_takes_its_question_from_the_address(here):
 
 def test_the_predict_page_has_a_field_for_every_flag_of_the_command(here):
     page = here[1].get("/predict").text
-    asked = {*FLAGS, *(parameter.name for parameter in predict_command.params)}
-    elsewhere = {"models", "devices", "sizes", "calibration_file", "edgeprofiler", "changes", "form", "help"}
-    assert {name for name in asked - elsewhere if f'id="{name}"' not in page} == set()
+    called = {"models": "model", "devices": "device", "sizes": "size", "calibration_file": "calibration",
+              "changes": "what_if"}  # fmt: skip
+    asked = {*FLAGS, *(called.get(parameter.name, parameter.name) for parameter in predict_command.params)}
+    assert {name for name in asked - {"form", "help"} if f'id="{name}"' not in page} == set()
 
 
 @pytest.mark.parametrize(
@@ -336,6 +338,44 @@ def test_a_flag_changes_what_the_hub_predicts(here, more, told):
     asked = {"model": "llama-3.2-1b", "devices": ["nvidia-l4"], "prompt": 64, "generate": 8}
     plain, found = (here[1].post("/api/v1/predict", json=asked | given).json()["answers"][0] for given in ({}, more))
     assert found["summary"][told] != plain["summary"][told]
+
+
+def test_a_change_an_open_size_and_edgeprofiler_answer_as_the_command_does(here):
+    changes = ["weights=i8", "on=nvidia-h200", "batch=0"]
+    asked = {"model": "llama-3.2-1b", "devices": ["raspberry-pi-5"], "what_if": changes, "edgeprofiler": True}
+    (found,) = here[1].post("/api/v1/predict", json=asked).json()["answers"]
+    assert found["gains"] == gains(ask("llama-3.2-1b", on="raspberry-pi-5"), changes)
+    assert found["edgeprofiler"] == edgeprofiler_rows(["llama-3.2-1b"], ["raspberry-pi-5"])
+    heard = {"model": "whisper-tiny", "devices": ["nvidia-l4"], "what_if": [], "edgeprofiler": True}
+    short, whole = (
+        here[1].post("/api/v1/predict", json=heard | each).json()["answers"][0]
+        for each in ({"size": ["frames=300"]}, {})
+    )
+    assert short["summary"]["ttft_s"] < whole["summary"]["ttft_s"]
+    assert "error" in short["edgeprofiler"][0]  # it knows neither the device nor such a model
+    for wrong in ({"what_if": ["batch"]}, {"what_if": ["on=/etc/passwd"]}):
+        assert here[1].post("/api/v1/predict", json=asked | wrong).status_code in {400, 404}
+    (refused,) = here[1].post("/api/v1/predict", json=asked | {"size": ["frames"]}).json()["answers"]
+    assert "is not a size" in refused["error"]
+
+
+def test_a_calibration_is_one_that_the_hub_keeps_by_its_name(here, own_data):
+    """A path is no name, and a calibration of another device is refused by the devices it is not of."""
+    controls = here[1].get("/api/v1/models/resnet50/controls?on=nvidia-h200&on=nvidia-l4").json()
+    assert controls["calibrations"]
+    assert all(name.startswith("nvidia-h200-") for name in controls["calibrations"])
+    name = next(each for each in controls["calibrations"] if "torch-graph-f32" in each)
+    asked = {"model": "resnet50", "devices": ["nvidia-h200", "nvidia-l4"], "calibration": name}
+    told, other = here[1].post("/api/v1/predict", json=asked).json()["answers"]
+    assert told["runtime"] == "torch-graph"
+    assert "is a calibration of nvidia-h200" in other["error"]
+    assert (
+        "Priors ignore" in here[1].post("/api/v1/predict", json=asked | {"priors": True}).json()["answers"][0]["error"]
+    )
+    (own_data / "elsewhere.json").write_text("{}")
+    for path in ("../elsewhere", str(own_data / "elsewhere.json")[-99:], f"../calibrations/{name}"[:99]):
+        assert here[1].post("/api/v1/predict", json=asked | {"calibration": path}).status_code == 404
+    assert "calibration" not in here[1].get("/api/v1/models/resnet50/controls?on=nvidia-l4").json()["options"]
 
 
 def test_users_of_a_service_are_predicted_beside_one_request(here):
@@ -475,6 +515,11 @@ def test_a_failed_run_keeps_its_model_and_says_why(here):
     page = here[1].get(f"/runs/{run}").text
     assert all(text in page for text in ("mobilenet-v2", "The engine ended with signal 11.", "last words", "by ann"))
     assert "The engine ended with signal 11." in here[1].get("/projects/failing?model=mobilenet-v2").text
+    done = here[0].begin("preparing", subject={"model": "mobilenet-v2"})
+    here[0].finish(done)
+    page = here[1].get(f"/runs/{done}").text
+    assert "It is done." in page
+    assert "callout bad" not in page  # a run that made a file has nothing to be sorry for
 
 
 def test_eight_runs_are_compared_in_one_table_with_what_differs(here):

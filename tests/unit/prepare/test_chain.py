@@ -25,6 +25,8 @@ def names(source, runtime, quantise=None, goal=None):
         ("tflite", "openvino", "f16", None, ["openvino-ir", "openvino-f16"]),
         ("onnx", "ncnn", None, None, ["simplify", "pnnx"]),
         ("onnx", "ncnn", "f16", None, ["simplify", "pnnx-f16"]),
+        ("pt2", "executorch", None, None, ["executorch"]),
+        ("pt2", "executorch", "i8", None, ["executorch-i8"]),
         ("safetensors", "llamacpp", None, None, ["gguf-f16"]),
         ("safetensors", "llamacpp", "q4_0", None, ["gguf-q4_0"]),
     ],

@@ -9,7 +9,7 @@ FILES = {
     "model.engine": (b"ftrt\0\0\0\0" + bytes(64), "a TensorRT engine"),
     "model.rknn": (b"RKNN" + bytes(64), "an RKNN model"),
     "model.hef": (b"\x01HEF" + bytes(64), "a Hailo executable"),
-    "model.pte": (b"\x1c\0\0\0ET12" + bytes(64), "an ExecuTorch program"),
+    "model.pte": (b"\x1c\0\0\0ET99" + bytes(64), "an ExecuTorch program"),
     "model.h5": (b"\x89HDF\r\n\x1a\n" + bytes(64), "a Keras or HDF5 file"),
     "model.param": (b"\xdd\x85v\x00" + bytes(64), "an ncnn network in its binary form"),
     "ggml-base.bin": (b"lmgg" + bytes(64), "a GGML file of before GGUF"),

@@ -6,6 +6,7 @@ from itertools import repeat
 
 import pytest
 
+from fakes.every import every
 from inferometer.bench.compare import compare
 from inferometer.bench.plan import Plan
 from inferometer.core.finding import CODES
@@ -33,7 +34,7 @@ def require_readable(text):
     assert not re.search(r"\bNone\b|\{|\}|  →  $|\bnan\b", text), text
 
 
-@pytest.mark.parametrize("code", CODES)
+@every(CODES)
 def test_every_finding_reads_as_sentences(code):
     fires, near, device = PAIRS[code]
     for found in (fires, near):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.readers.flatbuffer import Buffer
+from inferometer.flatbuffer import Buffer
 from inferometer.synth.tflite.flatbuffer import Blob, Numbers, Scalar, TableNode, Tables, Text, placed, write
 
 

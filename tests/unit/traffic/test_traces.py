@@ -6,7 +6,7 @@ import pytest
 from inferometer.errors import DomainError, FormatError
 from inferometer.traffic.demand import trace_demand
 from inferometer.traffic.lengths import draw, parse_lengths
-from inferometer.traffic.traces import part_of, read_trace
+from inferometer.traffic.traces import RequestTrace, part_of, read_trace
 
 MOONCAKE = (
     '{"timestamp": 500, "input_length": 1100, "output_length": 5, "hash_ids": [0, 1, 2]}\n'
@@ -97,3 +97,18 @@ def test_lengths_come_from_a_file(tmp_path, text):
 def test_a_file_without_lengths_is_refused(tmp_path, text):
     with pytest.raises(FormatError):
         parse_lengths(f"file:{written(tmp_path, text)}", column="input_tokens")
+
+
+def test_times_that_an_engine_took_down_between_its_steps_are_known_by_how_they_stand():
+    came = np.cumsum(np.random.default_rng(3).exponential(0.1, 300))
+    ends = np.cumsum(np.random.default_rng(4).uniform(0.02, 0.04, 3000))
+    stamped = ends[np.searchsorted(ends, came)] + 5e-6 * np.arange(300) % 7e-5
+
+    def trace(arrivals, form="requests"):
+        tokens = np.ones(len(arrivals), int)
+        return RequestTrace(name="x", form=form, arrival_s=arrivals, input_tokens=tokens, output_tokens=tokens)
+
+    assert trace(stamped).between_steps
+    assert not trace(came).between_steps
+    assert not trace(stamped, form="Azure").between_steps
+    assert not trace(np.array([1.0])).between_steps

@@ -21,7 +21,7 @@ import numpy as np
 from inferometer.asking.engine_tables.forms import form_calibration
 from inferometer.asking.engine_tables.reading import ReadTables, read_tables, version_distance, versions_read
 from inferometer.catalog import device as device_named
-from inferometer.core.calibration import Calibration, KernelForms, KernelShares
+from inferometer.core.calibration import Calibration, KernelShares
 from inferometer.core.kept import Kept
 from inferometer.cost.price.kernel_floors import peak_rates
 from inferometer.errors import InferometerError
@@ -38,7 +38,7 @@ PACKAGE, MODULE = "aiconfigurator-core", "aiconfigurator_core"
 REMEDY = "pip install 'inferometer[engines]'"
 WIDER_DEVICE = 2.0  # by how much intervals grow with tables of another device
 _ALIGNED = 8  # bytes that every kept array begins at a multiple of
-_FORM = 8  # of what is kept; another number makes it again
+_FORM = 9  # of what is kept; another number makes it again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +124,11 @@ def _for_device(made: Calibration, device: str, costs: StepCosts | None, *, own:
     """With what a step of the engine costs; the same object for the same arguments, since pricing keeps by identity."""
     key = (id(made), device, own, costs)
     if key not in _for:
+        wider = 1.0 if own else WIDER_DEVICE
+        kernels = {name: replace(table, residual=table.residual * wider) for name, table in made.kernels.items()}
         _for[key] = replace(
             made,
-            kernels=made.kernels if own else {name: _wider(table) for name, table in made.kernels.items()},
+            kernels=kernels,
             overheads={} if costs is None else {"step": costs.step_s},
             factors={} if costs is None else factors_of(costs),
             residuals={}
@@ -134,10 +136,6 @@ def _for_device(made: Calibration, device: str, costs: StepCosts | None, *, own:
             else {"step": costs.tpot_spread.value, "step.prefill": costs.batch_spread.value},
         )
     return _for[key]
-
-
-def _wider(table: KernelShares | KernelForms) -> KernelShares | KernelForms:
-    return replace(table, residual=WIDER_DEVICE * table.residual) if isinstance(table, KernelShares) else table
 
 
 def factors_of(costs: StepCosts) -> dict[str, float]:

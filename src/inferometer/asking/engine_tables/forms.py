@@ -36,7 +36,7 @@ def form_calibration(engine: str, system: str | None, device: str) -> Calibratio
         runtime=engine,
         dtype="bf16",
         created=_document()["date"],
-        kernels={family: _forms(family, kinds) for family, kinds in families.items()},
+        forms={family: _forms(family, kinds) for family, kinds in families.items()},
         versions={engine: own["version"]} if own["version"] else {},
     )
 

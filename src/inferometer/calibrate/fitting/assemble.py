@@ -9,7 +9,7 @@ from math import hypot
 from statistics import median
 from typing import TYPE_CHECKING
 
-from inferometer.asking.calibrations import formats_of
+from inferometer.asking.calibrations import formats_of, higher_rates
 from inferometer.asking.files import sealed
 from inferometer.calibrate.fitting.base import base_factors, base_note, base_overheads, on_base, pooled, steps_of_phase
 from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
@@ -101,8 +101,8 @@ def _from_base(
         calibration,
         factors=factors,
         residuals={**calibration.residuals, **whole},
-        peaks=_better(base.peaks, calibration.peaks),
-        bandwidths=_better(base.bandwidths, calibration.bandwidths),
+        peaks=higher_rates(calibration.peaks, base.peaks),
+        bandwidths=higher_rates(calibration.bandwidths, base.bandwidths),
         points=base.points + len(points),
         steps=base.steps,
         fitted_on=base.fitted_on,
@@ -136,11 +136,6 @@ def _calibration(
         environment={**subject.environment, **_circumstances(points)},
         host_call_s=subject.host_call_s,
     )
-
-
-def _better(before: Mapping[str, Sourced], now: Mapping[str, Sourced]) -> dict[str, Sourced]:
-    """The higher of two rates, where there are two: a rate that was reached can be reached."""
-    return {**now, **{name: rate for name, rate in before.items() if name not in now or rate.value > now[name].value}}
 
 
 def _with_residuals(calibration: Calibration, counts: Mapping[str, int], base: Calibration) -> Calibration:

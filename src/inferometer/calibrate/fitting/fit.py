@@ -8,7 +8,7 @@ probe at a time, because the points of a probe err together.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
@@ -53,7 +53,7 @@ _EIGHT_IN_TEN = 1.2816  # standard deviations on each side that contain 80 % of 
 _NODES = {1: 24, 2: 12, 3: 8, 4: 6}  # most grid points per axis, by the number of axes
 _FORMS = {  # of a class, that run other kernels: how many points a table of their own takes
     "convolution.first": 8, "convolution.pointwise": 60, "convolution.strided": 60, "convolution.window": 60,
-    "convolution.grouped": 60, "depthwise.strided": 8, "depthwise.three": 8,
+    "convolution.window.strided": 20, "convolution.grouped": 60, "depthwise.strided": 8, "depthwise.three": 8,
     "vector.batch": 10, "vector.layer": 10, "vector.activation": 10, "vector.elementwise": 10, "vector.pool": 10,
     "vector.copy": 10, "vector.softmax": 10, "vector.reduce": 10,
 }  # fmt: skip
@@ -79,18 +79,18 @@ class Fitted:
 
 
 def fit_points(points: Iterable[OpPoint], *, kernel_s: float = 0.0, stream: str = "floor") -> tuple[Fitted, ...]:
-    """A table for every class of the points, and for every form of one that has enough of them.
+    """A table for every class of the points, and for every form of one that has enough of them, the narrowest first.
 
     Points without a floor (nothing was computed) are left out.
     """
+    working = [point for point in points if point.floor_s > 0]
+    counts = Counter(name for point in working for name in point.classes if name in _FORMS)
+    forms = {name for name, count in counts.items() if count >= _FORMS[name]}
     groups: dict[str, list[OpPoint]] = defaultdict(list)
-    forms: dict[str, list[OpPoint]] = defaultdict(list)
-    for point in points:
-        if point.floor_s > 0:
-            groups[class_for(point.classes)].append(point)
-            if (form := point.classes[0]) in _FORMS:
-                forms[form].append(point)
-    groups |= {name: group for name, group in forms.items() if len(group) >= _FORMS[name]}
+    for point in working:
+        groups[class_for(point.classes)].append(point)
+        if (form := next((name for name in point.classes if name in forms), None)) is not None:
+            groups[form].append(point)
     return tuple(fit_class(name, group, kernel_s=kernel_s, stream=stream) for name, group in sorted(groups.items()))
 
 

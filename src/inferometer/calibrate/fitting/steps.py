@@ -21,7 +21,7 @@ from inferometer.calibrate.fitting.base import READING_SPREAD, beyond_chance, cl
 from inferometer.calibrate.fitting.bounds import least_seconds
 from inferometer.calibrate.fitting.fit import residual_spread
 from inferometer.core.device import Sourced
-from inferometer.cost.work.classes import FREE, FUSED, PLAIN, attention_path, class_path, form_of
+from inferometer.cost.work.classes import FREE, FUSED, PLAIN, attention_path, class_path, forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -179,7 +179,7 @@ def _parts(
         inside = apart and row.fused.launches == 0
         names = class_path(row.op, phase, attention_path(row.op, path), fused=inside)
         name = next(
-            name for name in names if name != form_of(row.op)
+            name for name in names if name not in forms_of(row.op)
         )  # few models tell no form of a class from another
         key = name.removesuffix(".narrow").removesuffix(".wide")
         parts[key] = parts.get(key, 0.0) + float(counts[number] * longest[number].sum())

@@ -19,7 +19,8 @@ import msgspec
 
 from inferometer.calibrate.fitting.base import shared_rates
 from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, overhead
-from inferometer.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
+from inferometer.calibrate.probes.converted import CONVERTING_S, ConvertedProbe, converted_probe, converter_to
+from inferometer.calibrate.probes.models import READS, SEES, WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probes.pace import MachinePace
 from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, ops_of, price_probe, probe_points
 from inferometer.calibrate.probes.steps import ProbeTimes, fed, order_of, run_in_turns
@@ -28,6 +29,7 @@ from inferometer.catalog.engines import engines
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.workload import Precision
 from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
+from inferometer.prepare.steps import Step, require_tool
 from inferometer.runtimes.base import Runtime, Target
 from inferometer.runtimes.host import captured_stderr
 from inferometer.settings import cache_folder
@@ -131,26 +133,38 @@ class ProbeProvider:
     opener: Opener | None = None  # for probes that are not opened as files
     _beside: Beside = field(default_factory=Beside)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
-    _open: tuple[Path, ExitStack, Any, Any] | None = None
+    _open: tuple[Target, ExitStack, Any, Any] | None = None
+    _converter: Step | None = None
 
     def __post_init__(self) -> None:
         if self.runtime.formats.isdisjoint(_FORMATS):
-            raise DomainError(
-                f"{self.runtime.title} opens {', '.join(sorted(self.runtime.formats))}; probe models can be made as "
-                f"{' or '.join(_FORMATS)} only.",
-                remedy=f"Calibrate {' or '.join(name for name, engine in engines().items() if engine.calibrated)}.",
-            )
+            self._converter = self._require_converter()
         self._beside.add(self.known)
         if self.pace.fastest_s == float("inf"):
             self.pace.learn()
 
+    def _require_converter(self) -> Step:
+        step = converter_to(self.runtime.formats)
+        if step is None:
+            raise DomainError(
+                f"{self.runtime.title} opens {', '.join(sorted(self.runtime.formats))}; probe models can be made as "
+                f"{' or '.join(_FORMATS)} only.",
+                remedy=f"Calibrate {' or '.join(name for name, other in engines().items() if other.calibrated)}.",
+            )
+        require_tool(step)
+        return step
+
     def candidates(self) -> list[Candidate]:
-        """Decoders are left out: they have phases of their own, and a provider of their own."""
+        """Decoders are left out: they have phases of their own, and a provider of their own.
+
+        So are encoders where a converter renames layers: it merges attention with the products around it.
+        """
+        kinds = {SEES} if self._converter is not None and self._converter.renames else {SEES, READS}
         self._cases = {
             f"{probe.name} {run.words}": (probe, run)
             for probe in self.probes
             for run in probe.runs
-            if probe.kind != WRITES
+            if probe.kind in kinds and (run.batch == 1 or self.runtime.capabilities.batches)
         }
         return [self._candidate(key, *case) for key, case in self._cases.items()]
 
@@ -168,7 +182,7 @@ class ProbeProvider:
             key=key,
             op_class=name,
             axes=largest.axes,
-            seconds=_OPENING_S + max(self.limit_s, _SLOWEST * known.floor_s),
+            seconds=self._opening_s + max(self.limit_s, _SLOWEST * known.floor_s),
             floor_s=known.floor_s,
             probe=probe.name,
             first=probe.role != "shape",
@@ -176,7 +190,7 @@ class ProbeProvider:
 
     def measure(self, candidate: Candidate) -> CandidateResult:
         probe, run = self._cases[candidate.key]
-        graph = graph_of(probe)
+        graph = self._graph(probe, run)
         ran = self._run(probe, run)
         known = self._priced(graph, run)
         points = probe_points(
@@ -188,6 +202,8 @@ class ProbeProvider:
             workload=run.words,
             rates=device_rates(self.device, {self.dtype}),
         )
+        if self._converter is not None and not points:
+            raise EngineError(f"Its layers cannot be told apart once {self._converter.tool} has merged them.")
         if probe.role == "overhead":
             self._beside.kernel_s = ran.clean_s / known.launches
             points += (overhead("kernel", ran.clean_s / known.launches, dtype=self.dtype, probe=probe.name),)
@@ -209,6 +225,10 @@ class ProbeProvider:
         return (step,)
 
     @property
+    def _opening_s(self) -> float:
+        return _OPENING_S if self._converter is None else _OPENING_S + CONVERTING_S
+
+    @property
     def _precision(self) -> Precision:
         return Precision(weights=self.dtype, activations=self.dtype, kv=self.dtype)
 
@@ -220,7 +240,7 @@ class ProbeProvider:
         """Steps of both sessions. What engines print meanwhile is dropped, such as PyTorch's profiler at each start."""
         with captured_stderr():
             plain, timed = self._sessions(probe, run)
-            order = order_of(self.runtime, self._target(probe, run), graph_of(probe), run.workload())
+            order = order_of(self.runtime, self._target(probe, run), self._graph(probe, run), run.workload())
             return run_in_turns(
                 fed(order, plain),
                 None if timed is None else fed(order, timed),
@@ -229,7 +249,20 @@ class ProbeProvider:
                 threads=self.threads,
             )
 
+    def _graph(self, probe: Probe, run: ProbeRun) -> Graph:
+        """The graph that the engine's layers are named after."""
+        return graph_of(probe) if self._converter is None else self._converted(self._converter, probe, run).graph
+
+    def _converted(self, step: Step, probe: Probe, run: ProbeRun) -> ConvertedProbe:
+        return converted_probe(step, probe, run, weights=self.dtype, folder=self.folder)
+
     def _target(self, probe: Probe, run: ProbeRun) -> Target:
+        if self._converter is not None:
+            made = self._converted(self._converter, probe, run)
+            return Target(
+                path=made.path, format=self._converter.gives, threads=self.threads, unit=self.device.unit,
+                batch=run.batch, shapes=made.shapes,
+            )  # fmt: skip
         kind = next(name for name in _FORMATS if name in self.runtime.formats)
         path = file_of(probe, run, format=kind, weights=self.dtype, folder=self.folder)
         return Target(path=path, format=kind, threads=self.threads, unit=self.device.unit, batch=run.batch)
@@ -237,7 +270,7 @@ class ProbeProvider:
     def _sessions(self, probe: Probe, run: ProbeRun) -> tuple[Any, Any]:
         """The file's sessions. The last file's stay open: the next workload is often of the same file."""
         target = self._target(probe, run)
-        if self._open is not None and self._open[0] == target.path:
+        if self._open is not None and (self._open[0].path, self._open[0].shapes) == (target.path, target.shapes):
             return self._open[2:]
         self.close()
         stack = ExitStack()
@@ -249,7 +282,7 @@ class ProbeProvider:
         except BaseException:
             stack.close()
             raise
-        self._open = (target.path, stack, plain, timed)
+        self._open = (target, stack, plain, timed)
         return plain, timed
 
     def _opened(self, target: Target, probe: Probe, run: ProbeRun) -> Any:
@@ -274,9 +307,9 @@ def measure_ceilings(provider: ProbeProvider, *, now: Callable[[], datetime] = l
     """The best rates of the ceiling probes. `provider` must have a bare device."""
     best = [(0.0, 0.0)]
     for probe, run in ceiling_runs(provider.probes, writes=False):
-        graph = graph_of(probe)
         try:
-            ran = provider._run(probe, run)  # noqa: SLF001 - the ceilings are the provider's own first step
+            graph = provider._graph(probe, run)  # noqa: SLF001 - the ceilings are the provider's own first step
+            ran = provider._run(probe, run)  # noqa: SLF001 - as above
         except InferometerError:
             continue  # an engine that cannot build one takes its ceilings from the others
         known = provider._priced(graph, run)  # noqa: SLF001 - as above
@@ -334,6 +367,17 @@ def ceiling_runs(probes: Sequence[Probe], *, writes: bool) -> Iterator[tuple[Pro
     return iter(runs)
 
 
+def _at_least(ceilings: Ceilings, device: Device) -> Ceilings:
+    """The ceilings, or what the device's row states where that is more."""
+    peak = device.peaks.get(ceilings.dtype)
+    stated = device.memory.bandwidth_bytes_per_s if device.memory is not None else None
+    return replace(
+        ceilings,
+        flop_per_s=max(ceilings.flop_per_s, peak.value if peak else 0.0),
+        bytes_per_s=max(ceilings.bytes_per_s, stated.value if stated else 0.0),
+    )
+
+
 def is_rated(device: Device, dtype: str) -> bool:
     """Whether the device's row states the peak and the bandwidth."""
     memory = device.memory
@@ -358,14 +402,15 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
     known: Sequence[OpPoint] = (),
     opener: Opener | None = None,
     base: Calibration | None = None,
+    beyond_peaks: bool = False,
 ) -> ProbeProvider:
     """The provider for an engine that runs probe models, with ceilings from beside the journal or measured now.
 
-    A device whose catalog row states the peak and the bandwidth keeps those.
+    A device whose catalog row states the peak and the bandwidth keeps those, unless the engine goes `beyond_peaks`.
     """
     place = folder or cache_folder() / "probes"
     pace = MachinePace()
-    if not is_rated(device, dtype):
+    if not is_rated(device, dtype) or beyond_peaks:
         ceilings = known_ceilings(journal, dtype, threads)
         if ceilings is None:
             bare = ProbeProvider(
@@ -375,7 +420,7 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
             with closing(bare):
                 ceilings = measure_ceilings(bare)
             write_ceilings(journal / CEILINGS, ceilings)
-        device = with_rates(device, spanning(ceilings, device, base))
+        device = with_rates(device, spanning(_at_least(ceilings, device), device, base))
     return ProbeProvider(
         runtime=runtime, device=device, dtype=dtype, folder=place, threads=threads, limit_s=limit_s, known=known,
         pace=pace, opener=opener,

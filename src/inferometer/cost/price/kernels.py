@@ -25,7 +25,7 @@ from inferometer.cost.work.rules.attention import cached_bytes_per_token, sequen
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding
-    from inferometer.core.calibration import KernelShares
+    from inferometer.core.calibration import Calibration, KernelShares
     from inferometer.core.graph import Op
     from inferometer.cost.work.collect import OpRow
 
@@ -109,6 +109,11 @@ def _in_rows(values: Any, rows: Any, grid: Any, logs: Any) -> Any:
     upper = np.minimum(lower + 1, len(grid) - 1)
     share = place - lower
     return (1 - share) * values[rows, lower] + share * values[rows, upper]
+
+
+def known_tables(calibration: Calibration) -> Tables:
+    """A family's kernels where they are at hand, else the forms that they follow."""
+    return {**calibration.forms, **calibration.kernels}
 
 
 def kernel_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding) -> Curve | None:

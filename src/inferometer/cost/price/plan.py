@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from inferometer.core.calibration import Calibration, KernelForms
+from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Link, Origin, Sourced
 from inferometer.core.engine import Overheads
 from inferometer.core.graph import is_generative
@@ -28,7 +28,7 @@ from inferometer.cost.price.deviations import (
     standing_of,
 )
 from inferometer.cost.price.kernel_floors import peak_rates
-from inferometer.cost.price.kernels import kernel_sizes
+from inferometer.cost.price.kernels import kernel_curve, kernel_sizes, known_tables
 from inferometer.cost.price.likeness import features_of
 from inferometer.cost.price.price import Levels, levels_of, require_rate
 from inferometer.cost.price.priors import prior_for
@@ -235,6 +235,15 @@ class Plan:
         floor = message_floor(function, devices, nbytes, link) * exposed
         return message_seconds(function, devices, nbytes, link, share=share, overlap=self.overlap), floor
 
+    def message(self, row: OpRow, function: str, nbytes: Any) -> Any:
+        """Seconds of another message of so many bytes between the devices of a message's row, as it was measured."""
+        other = replace(row, op=replace(row.op, attributes={**row.op.attributes, "function": function}))
+        tables = {} if self.calibration is None else known_tables(self.calibration)
+        curve = kernel_curve(other, "decode", tables, self.prepared.binding({"batch": 1}))
+        if curve is None:
+            return self._message(other, nbytes)[0]
+        return curve.seconds(peak_rates(self.device), {"bytes": nbytes})
+
     def _streamed(self, nbytes: Any) -> tuple[Any, Any]:
         link = self.device.host_link
         if link is None or link.bandwidth_bytes_per_s is None:
@@ -328,7 +337,7 @@ def _calibrated_by(calibration: Calibration) -> str:
             f"Fitted from {len(calibration.fitted_on)} published models of {calibration.device} with "
             f"{calibration.runtime}, {calibration.dtype}; eight in ten left-out models lay between low and high."
         )
-    if any(isinstance(table, KernelForms) for table in calibration.kernels.values()):
+    if calibration.forms:
         return (
             f"Priced by the forms that kernels of {calibration.runtime} follow on {calibration.device}: half of them "
             "are within a sixth of theirs."

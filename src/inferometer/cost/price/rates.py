@@ -16,7 +16,7 @@ from inferometer.core.device import Origin
 from inferometer.core.dims import Dim
 from inferometer.core.kept import Kept
 from inferometer.cost.price.deviations import FittedPrior, fitted_class, fitted_prior, is_fitted_for, prior_from
-from inferometer.cost.price.kernels import Curve, KernelCurve, kernel_curve
+from inferometer.cost.price.kernels import Curve, KernelCurve, kernel_curve, known_tables
 from inferometer.cost.price.price import NINE_IN_TEN
 from inferometer.cost.price.priors import Prior, prior_for
 from inferometer.cost.price.utilisation import (
@@ -29,7 +29,7 @@ from inferometer.cost.price.utilisation import (
     step_residual,
     tables_for,
 )
-from inferometer.cost.work.classes import FREE, MATRIX, attention_path, class_path, dims_of, form_of
+from inferometer.cost.work.classes import FREE, MATRIX, attention_path, class_path, dims_of, forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -143,9 +143,10 @@ def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
 
 
 def _curves(rows: tuple[OpRow, ...], phase: str, calibration: Calibration | None, binding: Binding) -> dict[int, Curve]:
-    if calibration is None or not calibration.kernels:
+    tables = {} if calibration is None else known_tables(calibration)
+    if not tables:
         return {}
-    found = ((number, kernel_curve(row, phase, calibration.kernels, binding)) for number, row in enumerate(rows))
+    found = ((number, kernel_curve(row, phase, tables, binding)) for number, row in enumerate(rows))
     return {number: curve for number, curve in found if curve is not None}
 
 
@@ -180,7 +181,7 @@ def _made(  # noqa: PLR0913, PLR0917 - as above
         factor = factor_for(calibration, classes)
         # The models of measured steps have few of the shapes that ops of a form come in, and mixtures of probes have
         # those of the kernels beside them: what such tables are off by for kernels that were left out stays in doubt.
-        doubted = row.op_class == "experts" or (bool(tables) and tables[0].op_class == form_of(row.op))
+        doubted = row.op_class == "experts" or (bool(tables) and tables[0].op_class in forms_of(row.op))
         whole.append((factor is not None and not doubted) or row.op_class in FREE)
         tabled.append(measured or row.op_class in FREE | {"collective"})
         factor = 1.0 if factor is None else factor

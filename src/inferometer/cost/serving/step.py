@@ -27,6 +27,7 @@ _TOKENS = np.unique(np.rint(np.geomspace(1, 65536, 97)).astype(int))
 _BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096])
 _CONTEXTS = np.unique(np.rint(np.geomspace(16, 262144, 29)).astype(int))
 _CHUNKS = np.unique(np.rint(np.geomspace(1, 65536, 33)).astype(int))
+_WIDE = 2  # bytes of an activation
 _BEFORE = np.array([1, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144])
 
 
@@ -221,13 +222,21 @@ def engine_step(ready: ReadyGraph, costs: StepCosts, spread: float) -> EngineSte
 
 
 def expert_seconds(ready: ReadyGraph) -> tuple[Grid, Grid]:
-    """Seconds of the experts of a step, and of all messages between its devices, over its tokens."""
-    rows = ready.plan.prepared.rows
+    """Seconds of the experts of a step over its tokens, and of the messages of ranks that share them.
+
+    The tokens of all ranks are gathered before each layer's experts, and the sums scattered after them (vLLM's
+    `allgather_reducescatter`, its default with and without expert parallelism).
+    """
+    rows, counts = ready.plan.prepared.rows, ready.plan.prepared.counts(once=False)
     tokens = _seconds(ready, {"batch": _TOKENS, "query": 1, "context": 1, "logits": 1}, "decode")
     experts = np.array([row.op.kind == "moe_experts" for row in rows])
-    messages = np.array([row.op_class == "collective" for row in rows])
-    parts = [Grid(sizes=_TOKENS, seconds=tokens[chosen].sum(axis=0)) for chosen in (experts, messages)]
-    return parts[0], parts[1]
+    messages = np.zeros(len(_TOKENS))
+    summed = next((row for row in rows if row.op.get("function") == "all_reduce"), None)
+    for count, row in zip(counts, rows, strict=True):
+        if summed is not None and row.op.kind == "moe_experts":
+            nbytes = _WIDE * row.op.inputs[0].shape[-1] * _TOKENS
+            messages += count * sum(ready.plan.message(summed, way, nbytes) for way in ("all_gather", "reduce_scatter"))
+    return Grid(sizes=_TOKENS, seconds=tokens[experts].sum(axis=0)), Grid(sizes=_TOKENS, seconds=messages)
 
 
 def _kernels(row: OpRow) -> int:

@@ -31,6 +31,7 @@ MATRIX = frozenset({"linear", "matmul", "attention", "convolution", "depthwise",
 FUSED = "vector.fused"  # inside another op's kernel: the numbers are in registers, and nothing is launched
 PLAIN = "vector.fused.plain"  # … without a function that takes a series, as relu and sums: hardly more than free
 _CURVED = frozenset({"gelu", "gelu_new", "silu", "sigmoid", "tanh", "mish", "elu", "selu", "softplus", "erf", "exp"})
+WINDOW = "convolution.window"
 NARROW_HEAD = 64  # heads up to this wide leave matrix units waiting for the softmax
 
 # What a table's axes may be called: numbers of an op's shape that a utilisation can depend on.
@@ -56,8 +57,7 @@ def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = Fal
     if fused and name == "vector":
         return (*(() if _is_curved(op) else (PLAIN,)), FUSED, f"{name}.{phase}", name)
     if name != "attention":
-        form = form_of(op) if phase == "forward" else None
-        return (*([form] if form else []), f"{name}.{phase}", name)
+        return (*(forms_of(op) if phase == "forward" else ()), f"{name}.{phase}", name)
     width = "narrow" if max(op["head_dim"], op.get("value_dim", 0)) <= NARROW_HEAD else "wide"
     if phase == "decode":
         ways = ["decode"]
@@ -68,6 +68,14 @@ def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = Fal
 
 def _is_curved(op: Op) -> bool:
     return op.kind == "softmax" or op.get("norm") in {"layer", "rms"} or op.get("function") in _CURVED
+
+
+def forms_of(op: Op) -> tuple[str, ...]:
+    """Its form, after a narrower one where there is: no engine has Winograd's method for windows with strides."""
+    form = form_of(op)
+    if form == WINDOW and any(stride > 1 for stride in op.get("strides", ())):
+        return f"{WINDOW}.strided", WINDOW
+    return (form,) if form else ()
 
 
 def form_of(op: Op) -> str | None:

@@ -197,7 +197,7 @@ function list() {
       ...(predicted ? [element("td", { class: "number" }, guess === null ? "–" : quantity(guess, "s")), element("td", { class: "number" }, guess === null ? "–" : `${guess > rows.seconds[index] ? "+" : "−"}${(100 * Math.abs(guess / rows.seconds[index] - 1)).toFixed(0)} %`)] : []), ...cells(rest),
       element("td", {}, link ? element("a", { href: link, rel: "noreferrer", target: "_blank" }, source) : source)));
   }
-  byId("list").replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...lines)), ...(rows.total > lines.length ? [element("p", { class: "quiet" }, `${count(lines.length)} of ${count(rows.total)} listed; \`inferometer atlas --format csv\` has all.`)] : []));
+  byId("list").replaceChildren(element("table", { class: "published" }, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...lines)), ...(rows.total > lines.length ? [element("p", { class: "quiet" }, `${count(lines.length)} of ${count(rows.total)} listed; \`inferometer atlas --format csv\` has all.`)] : []));
 }
 
 fill();

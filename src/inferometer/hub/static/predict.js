@@ -66,6 +66,8 @@ async function fit() {
   for (const label of document.querySelectorAll("[data-control]")) label.hidden = shown[label.dataset.control] === false;
   for (const group of document.querySelectorAll(".more-controls")) group.hidden = [...group.querySelectorAll(".field")].every((field) => field.hidden);
   if (found.sizes.image && byId("image").value === "" && found.defaults.image) put("image", found.defaults.image);
+  byId("calibrations").replaceChildren(...found.calibrations.map((name) => element("option", { value: name })));
+  byId("size").placeholder = Object.entries(found.others).map(([name, value]) => `${name}=${value ?? "N"}`).join(", ");
   const kept = byId("runtime").value || data.asked.runtime || "";
   byId("runtime").replaceChildren(element("option", { value: "" }, "the usual one"), ...found.runtimes.map((each) => element("option", { value: each.name }, each.title)));
   byId("runtime").value = found.runtimes.some((each) => each.name === kept) ? kept : "";
@@ -109,6 +111,25 @@ function facts(answer) {
   return found;
 }
 
+// What each change would gain, and EdgeProfiler's answer: tables under ours.
+function gains(answer) {
+  if (!answer.gains.length) return null;
+  const said = (gain) => (gain.error ? [gain.error] : [`${gain.gain.toFixed(2)}×`, element("small", {}, ` ${gain.gain_low.toFixed(2)} – ${gain.gain_high.toFixed(2)}`)]);
+  const note = (gain) => [gain.phase, gain.throughput_gain !== gain.gain ? `${gain.throughput_gain.toFixed(2)}× the throughput` : null, gain.fits === false ? "does not fit" : null].filter(Boolean).join(", ");
+  return beside("What if", answer.gains.map((gain) => [gain.change, gain.error ? "" : note(gain), said(gain)]));
+}
+
+function edgeProfiler(answer) {
+  const [first] = answer.edgeprofiler;
+  if (!first) return null;
+  if (first.error) return element("p", { class: "quiet" }, first.error);
+  return beside("EdgeProfiler, for one token", answer.edgeprofiler.map((row) => [row.precision, quantity(row.energy_j, "J", 3), [quantity(row.e2e_s, "s", 3)]]));
+}
+
+function beside(title, rows) {
+  return element("section", {}, element("h3", {}, title), element("dl", {}, ...rows.flatMap(([name, note, value]) => [element("dt", {}, name, note ? element("small", {}, `  ${note}`) : null), element("dd", {}, ...value)])));
+}
+
 function gauge(fit) {
   if (!fit || !fit.capacity_bytes) return null;
   const box = element("div", { class: `gauge${fit.fits === false ? " over" : ""}` });
@@ -129,13 +150,19 @@ function fitNote(fit) {
   return element("p", { class: "gauge-note" }, [held, ...room].join(" · "));
 }
 
+// A model that makes no tokens has no cache, whatever format it would be in.
+function formats({ precision, phases }) {
+  const cache = phases.some((phase) => phase.name === "decode") ? precision.kv : null;
+  return [precision.weights ? `${precision.weights} weights` : null, cache ? `${cache} cache` : null].filter(Boolean).join(", ");
+}
+
 function card(answer) {
   const verdict = answer.error ? ["bad", "cannot be"] : answer.summary.fits === false ? ["bad", "does not fit"] : answer.summary.fits ? ["good", "fits"] : ["quiet", "memory unknown"];
   return element("article", { class: "answer", "data-device": answer.device },
     element("header", {}, element("strong", {}, answer.title), element("span", {}, element("span", { class: `badge ${verdict[0]}` }, verdict[1]), element("button", { type: "button", "aria-label": `Leave ${answer.device} out`, onclick: () => { chosen.delete(answer.device); ask(); } }, "×"))),
     answer.error ? element("p", { class: "quiet" }, answer.error) : element("dl", {}, ...facts(answer).flatMap(([name, value, note]) => [element("dt", {}, name, note ? element("small", {}, `  ${note}`) : null), element("dd", {}, value)])),
-    answer.error ? null : gauge(answer.fit), answer.error ? null : fitNote(answer.fit),
-    answer.error ? null : element("p", { class: "quiet" }, `${answer.runtime} · ${[answer.precision.weights, answer.precision.kv].filter(Boolean).join(" weights, ")}${answer.precision.kv ? " cache" : ""}`));
+    ...(answer.error ? [] : [gauge(answer.fit), fitNote(answer.fit), gains(answer), edgeProfiler(answer)]),
+    answer.error ? null : element("p", { class: "quiet" }, [answer.runtime, formats(answer)].filter(Boolean).join(" · ")));
 }
 
 async function ask() {

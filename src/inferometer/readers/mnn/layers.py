@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from inferometer.readers.mnn.schema import MnnOp
 from inferometer.readers.onnx.elements import ELEMENTS, element_bytes
-from inferometer.readers.onnx.messages import Attribute, External, Node, TensorDef
+from inferometer.readers.onnx.messages import External, Node, TensorDef
+from inferometer.readers.onnx.writing import NodeWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from inferometer.readers.flatbuffer import FlatTable
+    from inferometer.flatbuffer import FlatTable
 
 DOMAIN = "mnn"
 _SAME = {
@@ -48,28 +50,10 @@ class MnnSite:
     file: str
     stored: dict[str, TensorDef]
     numbers: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    made: int = 0
+    node: Callable[..., Node] = field(init=False)
 
-    def node(
-        self, op_type: str, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None, *,
-        part: str = "", domain: str = "", **attributes: Any,
-    ) -> Node:  # fmt: skip
-        self.made += 1
-        op = self.op
-        return Node(
-            op_type=op_type,
-            domain=domain,
-            name=f"{op.name}/{part}" if part else op.name,
-            inputs=tuple(op.inputs if inputs is None else inputs),
-            outputs=tuple(op.outputs if outputs is None else outputs),
-            attributes={
-                key: Attribute(name=key, value=value, count=len(value) if isinstance(value, tuple) else 1)
-                for key, value in attributes.items()
-                if value is not None
-            },
-            start=self.number * 16 + self.made,
-            source=op.type,
-        )
+    def __post_init__(self) -> None:
+        self.node = NodeWriter(self.op.name, self.op.type, self.op.inputs, self.op.outputs, self.number).node
 
     def weight(self, part: str, dims: tuple[int, ...], element: int = _F32) -> str:
         name = f"{self.op.name}.{part}"

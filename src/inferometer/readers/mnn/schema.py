@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from inferometer.readers.flatbuffer import Buffer, FlatTable
+from inferometer.flatbuffer import Buffer, FlatTable
 
 if TYPE_CHECKING:
     from pathlib import Path

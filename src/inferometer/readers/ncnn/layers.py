@@ -5,16 +5,18 @@ Numbers of parameters and what they mean: ncnn's docs/developer-guide/operators.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inferometer.readers.ncnn.param import NcnnLayer, sizes_of
 from inferometer.readers.onnx.elements import ELEMENTS, element_bytes
-from inferometer.readers.onnx.messages import Attribute, External, Node, TensorDef
+from inferometer.readers.onnx.messages import External, Node, TensorDef
+from inferometer.readers.onnx.writing import NodeWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 DOMAIN = "ncnn"  # of layers that have no counterpart in ONNX: they are named and not counted
 SAME = {
@@ -45,28 +47,10 @@ class NcnnSite:
     weights_file: str
     element: int
     stored: dict[str, TensorDef]
-    made: int = 0
+    node: Callable[..., Node] = field(init=False)
 
-    def node(
-        self, op_type: str, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None, *,
-        part: str = "", domain: str = "", **attributes: Any,
-    ) -> Node:  # fmt: skip
-        self.made += 1
-        layer = self.layer
-        return Node(
-            op_type=op_type,
-            domain=domain,
-            name=f"{layer.name}/{part}" if part else layer.name,
-            inputs=tuple(layer.bottoms if inputs is None else inputs),
-            outputs=tuple(layer.tops if outputs is None else outputs),
-            attributes={
-                key: Attribute(name=key, value=value, count=len(value) if isinstance(value, tuple) else 1)
-                for key, value in attributes.items()
-                if value is not None
-            },
-            start=self.number * 16 + self.made,
-            source=layer.type,
-        )
+    def __post_init__(self) -> None:
+        self.node = NodeWriter(self.layer.name, self.layer.type, self.layer.bottoms, self.layer.tops, self.number).node
 
     def weight(self, part: str, dims: tuple[int, ...], *, element: int | None = None) -> str:
         """A stored tensor of the layer. Biases and statistics are f32 whatever the weights are."""

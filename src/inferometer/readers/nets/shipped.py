@@ -4,14 +4,17 @@ A part of a model that runs by itself is named after a slash. `yolov8s` is at ha
 strides divide; most others for the one size of input that they were measured with.
 """
 
+from __future__ import annotations
+
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from inferometer.core.graph import Graph
-from inferometer.readers.zoo.archive import ArchiveTables, graph_in, read_tables
+if TYPE_CHECKING:
+    from inferometer.core.graph import Graph
+    from inferometer.readers.zoo.archive import ArchiveTables
 
 DATA = Path(__file__).parent / "data"
 INDEX = DATA / "index.json"
@@ -21,7 +24,8 @@ ENDING = ".json.gz"
 @cache
 def shipped_nets() -> dict[str, str]:
     """The file of each network, by name."""
-    return msgspec.json.decode(INDEX.read_bytes(), type=dict[str, str])
+    names: dict[str, str] = json.loads(INDEX.read_bytes())
+    return names
 
 
 def net_named(name: str) -> str | None:
@@ -32,6 +36,8 @@ def net_named(name: str) -> str | None:
 
 def read_net(name: str) -> Graph:
     """The graph of a network, by its name in the index."""
+    from inferometer.readers.zoo.archive import graph_in  # noqa: PLC0415 - every model is looked for in the index
+
     graph, image = graph_in(_tables(shipped_nets()[name]), name)
     # a graph whose image is open says which side is usual; any other was traced at one
     sizes = {"default_sizes": {"image": image}} if "image" in graph.symbols else {"image": image} if image else {}
@@ -40,4 +46,6 @@ def read_net(name: str) -> Graph:
 
 @cache
 def _tables(file: str) -> ArchiveTables:
+    from inferometer.readers.zoo.archive import read_tables  # noqa: PLC0415 - as above
+
     return read_tables(DATA / f"{file}{ENDING}")

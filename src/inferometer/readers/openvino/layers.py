@@ -7,10 +7,11 @@ others put what IR has as inputs (axes, orders, lengths) into attributes, or the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from inferometer.readers.onnx.messages import Attribute, Node
+from inferometer.readers.onnx.messages import Node
+from inferometer.readers.onnx.writing import NodeWriter
 from inferometer.readers.openvino.net import IrLayer
 
 DOMAIN = "openvino"  # of layers that have no counterpart in ONNX: they are named and not counted
@@ -57,7 +58,7 @@ class Site:
     outputs: tuple[str, ...]
     numbers: Callable[[int], tuple[int, ...] | None]
     store: Callable[[Sequence[int]], str]
-    made: int = 0
+    node: Callable[..., Node] = field(init=False)
 
     def listed(self, key: str) -> tuple[int, ...] | None:
         """A list of whole numbers among the layer's own attributes."""
@@ -76,33 +77,8 @@ class Site:
     def dims(self, index: int) -> tuple[int | None, ...]:
         return self.layer.inputs[index].dims if index < len(self.layer.inputs) else ()
 
-    def node(
-        self,
-        op_type: str,
-        inputs: Sequence[str] | None = None,
-        outputs: Sequence[str] | None = None,
-        *,
-        domain: str = "",
-        part: str = "",
-        **attributes: Any,
-    ) -> Node:
-        """A node of this layer. Attributes that are None are left out; a `part` is one of several nodes."""
-        layer = self.layer
-        self.made += 1
-        return Node(
-            op_type=op_type,
-            domain=domain,
-            name=f"{layer.name}/{part}" if part else layer.name,
-            inputs=tuple(self.inputs if inputs is None else inputs),
-            outputs=tuple(self.outputs if outputs is None else outputs),
-            attributes={
-                key: Attribute(name=key, value=value, count=len(value) if isinstance(value, tuple) else 1)
-                for key, value in attributes.items()
-                if value is not None
-            },
-            start=layer.id * 16 + self.made,
-            source=layer.type,
-        )
+    def __post_init__(self) -> None:
+        self.node = NodeWriter(self.layer.name, self.layer.type, self.inputs, self.outputs, self.layer.id).node
 
     def inner(self, part: str) -> str:
         """The name of a value between two nodes of this layer."""

@@ -8,7 +8,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-from inferometer.readers.flatbuffer import Buffer, FlatTable
+from inferometer.flatbuffer import Buffer, FlatTable
 from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import Fault
 from inferometer.readers.onnx.limits import MAX_ITEMS, MAX_NESTING, MAX_NODES, MAX_RANK

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.core.dtype import DTYPES
-from inferometer.readers.flatbuffer import Buffer, FlatTable
+from inferometer.flatbuffer import Buffer, FlatTable
 from inferometer.readers.tflite.operators import CUSTOM, TfliteOperator, operator_of
 from inferometer.readers.tflite.schema import IDENTIFIER, OPTIONS, OPTIONS_2, TENSOR_TYPES, Fields
 

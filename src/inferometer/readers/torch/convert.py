@@ -24,7 +24,7 @@ _WHOLE = frozenset({"i32", "i64"})
 def program_graph(program: Program, *, architecture: str | None = None, context_limit: int | None = None) -> Graph:
     """The graph of a program: every call under its module's name, equal layers folded into blocks."""
     scope = _opened(program)
-    _walk(scope, program.body)
+    walk(scope, program.body)
     outputs = [scope.of(Ref(name), _ends(program)).tensor for name in dict.fromkeys(program.body.outputs)]
     inputs = [scope.bound[name].tensor for name in program.body.inputs]
     named = with_module_names(scope.placed, inputs, outputs)
@@ -82,7 +82,7 @@ def _changing(program: Program) -> dict[str, Role]:
     return {name: "kv" if name in attended else "state" for name in changed}
 
 
-def _walk(scope: Scope, body: Body) -> None:
+def walk(scope: Scope, body: Body) -> None:
     for call in body.calls:
         row = row_of(call.target)
         if row.kind == "none" or (not call.outputs and call.target.partition(".")[0] in _HOST):
@@ -154,5 +154,5 @@ _FORMS: dict[str, Form] = {
     **moves.FORMS,
     **products.FORMS,
     **reductions.FORMS,
-    **control.forms(_walk),
+    **control.forms(walk),
 }

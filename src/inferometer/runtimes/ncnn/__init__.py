@@ -6,5 +6,5 @@ from inferometer.runtimes.base import Capabilities, Engine
 runtime = Engine(
     engine=engine("ncnn"),
     opener="inferometer.runtimes.ncnn.session",
-    capabilities=Capabilities(units=("cpu",), perturbs=True, precision=("f32", "f16")),
+    capabilities=Capabilities(units=("cpu",), perturbs=True, batches=False, precision=("f32", "f16")),
 )

@@ -34,15 +34,13 @@ if hasattr(selectors, "EpollSelector"):
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Without the garbage collector, whose pauses would count as latencies: what is there is set aside first."""
+    """Without the garbage collector, whose pauses would count as latencies: it looks once before."""
     was_enabled = gc.isenabled()
     gc.collect()
-    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
         if was_enabled:
             gc.enable()
 

@@ -5,58 +5,75 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.asking.served import Served, experts_of, plain_step, served
+from inferometer.asking.served import Served, gang_seconds, plain_step, served
 from inferometer.catalog.schedulers import scheduler_of
 from inferometer.cost.price.collectives import message_seconds
 from inferometer.errors import DomainError
 from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.service import Pool, Service
-from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes
+from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes, Times, TimesApart
 
 if TYPE_CHECKING:
     from inferometer.asking.question import Question
     from inferometer.core.scheduler import SchedulerRules
+    from inferometer.cost.serving.memory import ServingMemory
     from inferometer.serving.simulate.plan import SimulationPlan
 
 ENDLESS = 1 << 40  # blocks where the memory is not known
+# Requests whose times an engine took down between its steps came at the end of one. The simulated steps end a little
+# earlier or later, so the nearest end is meant: half of a step before it and half after.
+_HALF = 0.5
+_STAMPED = (
+    "Many arrivals of the file stand together, as an engine takes them down between its steps: each is taken to have "
+    "come at the nearest end of a step."
+)
 
 
-def alone(question: Question) -> Question:
-    """The same about one replica."""
+def alone(question: Question, *, apart: bool = True) -> Question:
+    """The same about one replica; `apart`, with experts of its own."""
     workload = question.workload
-    if workload.parallel.dp == 1:
+    parallel = replace(workload.parallel, dp=1, ep=1 if apart else workload.parallel.ep)
+    if workload.parallel == parallel:
         return question
-    parallel = replace(workload.parallel, dp=1)
     return replace(question, workload=replace(workload, parallel=parallel, batch=1))
 
 
 def service_of(plan: SimulationPlan) -> tuple[Service, tuple[str, ...]]:
     """The service, and notes on what it is based on."""
-    pool, notes = _pool(plan, alone(plan.question), plan.replicas)
-    if plan.ranks > 1:
-        pool, more = _with_ranks(plan, pool, alone(plan.question))
+    is_gang = _is_gang(plan)
+    question = alone(plan.question, apart=is_gang)
+    pool, notes = _pool(plan, question, plan.replicas, _gang_memory(plan) if is_gang else None)
+    if is_gang:
+        pool, more = _gang(plan, pool, question)
         notes = (*notes, *more)
+    elif plan.ranks > 1:
+        pool = replace(pool, replicas=pool.replicas * plan.ranks)
     service = Service(pool=pool, routing=plan.routing, scaling=plan.scaling)
     if plan.readers is None:
         return service, notes
-    reading, more = _pool(plan, alone(plan.readers), plan.reader_replicas)
-    handover_s = _handover_s(plan, alone(plan.question))
+    reading, more = _pool(plan, alone(plan.readers, apart=False), plan.reader_replicas)
+    handover_s = _handover_s(plan, question)
     both = tuple(dict.fromkeys((*notes, *more)))
     return replace(service, reading=reading, handover_s=handover_s), both
 
 
-def _pool(plan: SimulationPlan, question: Question, replicas: int) -> tuple[Pool, tuple[str, ...]]:
+def _pool(
+    plan: SimulationPlan, question: Question, replicas: int, memory: ServingMemory | None = None
+) -> tuple[Pool, tuple[str, ...]]:
+    """Equal replicas. `memory` is what a rank has, where it does not hold all experts."""
     rules = scheduler_of(question.runtime_name, question.options.engine_version)
     if rules.slots is not None:
         return _slots(plan, question, rules, replicas)
     what = served(question)
-    limits = _limits(plan, what, question)
+    limits = _limits(plan, what if memory is None else replace(what, memory=memory), question)
     speculation = _speculation(plan, what)
     times = StepTimes(what.step, limits.tokens, limits.sequences, speculation)
     if not rules.prefix_cache or not plan.prefix_cache:
         limits = replace(limits, prefix_cache=False)
-    words = f"Steps are made as by {rules.title} ({rules.engine} {rules.since} and newer): {rules.url}."
-    return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, words)
+    words = [f"Steps are made as by {rules.title} ({rules.engine} {rules.since} and newer): {rules.url}."]
+    if limits.seen:
+        words.append(_STAMPED)
+    return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, *words)
 
 
 def _slots(
@@ -73,26 +90,49 @@ def _slots(
         by_priority=bool(plan.priorities),
     )
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
-    times = StepTimes(step, limits.tokens, limits.sequences)
+    times: Times = StepTimes(step, limits.tokens, limits.sequences)
+    if rules.apart and question.device.unit == "cpu":
+        times = TimesApart(StepTimes(step, limits.tokens, 1))
     return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)
 
 
-def _with_ranks(plan: SimulationPlan, pool: Pool, question: Question) -> tuple[Pool, tuple[str, ...]]:
-    """Data-parallel ranks: replicas of their own, unless they share experts and step together."""
+def _is_gang(plan: SimulationPlan) -> bool:
+    """Whether data-parallel ranks share experts and step together; otherwise they are replicas of their own."""
+    question = plan.question
     graph, parallel = question.graph, question.workload.parallel
-    if graph.active_parameters == graph.parameters or not pool.rules.gang or parallel.ep > 1:
-        return replace(pool, replicas=pool.replicas * plan.ranks), ()
-    ranks, limits = plan.ranks, pool.limits
-    split = replace(question, workload=replace(question.workload, parallel=replace(parallel, tp=parallel.tp * ranks)))
-    own, _ = experts_of(question)
-    shared, messages = experts_of(split)
-    rank = StepTimes(served(question).step, ranks * limits.tokens, limits.sequences)
-    times = GangTimes(rank, ranks, own, shared, messages, limits.tokens + limits.sequences)
-    spread = replace(question.workload, parallel=replace(parallel, dp=ranks, ep=ranks), batch=ranks)
-    memory = served(replace(question, workload=spread)).memory
-    blocks = plan.blocks or (limits.blocks if memory is None else memory.kv_tokens // limits.block_tokens)
+    rules = scheduler_of(question.runtime_name, question.options.engine_version)
+    if plan.ranks == 1 or graph.active_parameters == graph.parameters or not rules.gang:
+        return False
+    whole = parallel.tp * plan.ranks
+    if parallel.ep not in {1, whole}:
+        raise DomainError(
+            f"{rules.title} spreads experts over all tp·dp = {whole} devices or splits each over them, and --ep is "
+            f"{parallel.ep}.",
+            remedy=f"Use --ep {whole} for --enable-expert-parallel, or leave --ep out.",
+        )
+    return True
+
+
+def _gang_memory(plan: SimulationPlan) -> ServingMemory | None:
+    """What a rank has beside its share of the experts."""
+    workload = plan.question.workload
+    parallel = replace(workload.parallel, dp=plan.ranks, ep=workload.parallel.tp * plan.ranks)
+    return served(replace(plan.question, workload=replace(workload, parallel=parallel, batch=plan.ranks))).memory
+
+
+def _gang(plan: SimulationPlan, pool: Pool, question: Question) -> tuple[Pool, tuple[str, ...]]:
+    """The ranks as one replica with the limits of all. Their experts are those of as many tensor-parallel devices."""
+    ranks, limits, workload = plan.ranks, pool.limits, question.workload
+    parallel = replace(workload.parallel, tp=workload.parallel.tp * ranks, ep=plan.question.workload.parallel.ep)
+    what = served(question)
+    times = GangTimes(
+        StepTimes(what.step, ranks * limits.tokens, limits.sequences), ranks,
+        alone=gang_seconds(question)[0],
+        together=gang_seconds(replace(question, workload=replace(workload, parallel=parallel))),
+        most=limits.tokens + limits.sequences, padded_up_to=what.rules.captured_up_to,
+    )  # fmt: skip
     together = replace(
-        limits, tokens=ranks * limits.tokens, sequences=ranks * limits.sequences, blocks=ranks * blocks,
+        limits, tokens=ranks * limits.tokens, sequences=ranks * limits.sequences, blocks=ranks * limits.blocks,
         chunk=limits.tokens,
     )  # fmt: skip
     words = (
@@ -123,7 +163,12 @@ def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLim
         per_sequence=1 + drafted,
         swap_s_per_block=swap_s,
         by_priority=bool(plan.priorities),
+        seen=_HALF if _between_steps(plan) else 0.0,
     )
+
+
+def _between_steps(plan: SimulationPlan) -> bool:
+    return plan.traffic.trace is not None and plan.traffic.trace.between_steps
 
 
 def kept_tokens(length: int, acceptance: float) -> float:

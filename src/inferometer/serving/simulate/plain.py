@@ -43,7 +43,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
     rules, limits, pool = replica.rules, replica.limits, replica.pool
     decode, mixed, on_end = replica.times.decode, replica.times.mixed, replica.on_end
     most, most_tokens, block = limits.sequences, limits.tokens, limits.block_tokens
-    reserves, ahead = replica.reserves, rules.ahead
+    reserves, ahead, seen = replica.reserves, rules.ahead, limits.seen if rules.ahead else 0.0
     asks_whole, asks_prompt = reserves, rules.admission == "prompt"
     waiting, reading, ends, turns = replica.waiting, replica.reading, replica.ends, replica.turns
     joined, most_joined = list(replica.running), 2 * most + 1024  # by admission; ended ones are dropped now and then
@@ -152,7 +152,9 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             seconds = decode(count, context + (steps - 1) / 2)
             if steps * seconds > until - now:
                 for _ in range(2):  # they grow longer on the way, so look again from the middle of them
-                    fewer = ahead - int((now - until) // seconds)  # those that begin before, rounded up
+                    fewer = ahead - int(
+                        min((now - until) / seconds + seen, 0.0) // 1.0
+                    )  # those that begin before, rounded up
                     if fewer >= steps:
                         break
                     steps = fewer
@@ -172,7 +174,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                 break
             free -= need
         passed, is_late = steps * seconds, False
-        seen_s = now + passed - seconds
+        seen_s = now + passed - (1.0 - seen) * seconds
         now += passed
         sequence_s += held * passed
         block_s += (blocks - free) * passed

@@ -46,6 +46,7 @@ class EngineLimits:
     swap_s_per_block: float | None = None  # preemption moves blocks to the host and back; None: they are computed anew
     by_priority: bool = False
     chunk: int | None = None  # tokens of one prompt in a step at most; None: all of the step's
+    seen: float = 0.0  # share of a step: what comes in it is in the next plan, where plans are made one step ahead
 
 
 class Replica:
@@ -78,6 +79,7 @@ class Replica:
         self.seen_s, self.is_late = inf, False
         self.reserves = rules.admission in {"whole", "slot"}
         self._chunk, self._kept = limits.chunk or limits.tokens, limits.kept
+        self._seen = limits.seen if rules.ahead else 0.0
         self._taken: int | None = None  # blocks that the step being planned has taken for those that decode
         self._extra_s = self._delay_s = 0.0  # of moving blocks, for the next step; of prompts read while others waited
         self._ratio = rules.estimate_start
@@ -168,7 +170,8 @@ class Replica:
     def _steps_until(self, left_s: float, steps: int, seconds: float, context: float) -> tuple[int, float]:
         """The steps that begin within a time. They grow longer on the way, so look again from the middle of them."""
         for _ in range(2):
-            steps = min(steps, max(1, ceil(left_s / seconds)) + self.rules.ahead)  # planned before anybody came
+            begun = max(1, ceil(left_s / seconds)) if not self._seen else ceil(max(left_s / seconds - self._seen, 0))
+            steps = min(steps, begun + self.rules.ahead)  # the last was planned before anybody came
             seconds = self.times.decode(self.decoding, context + self._kept * (steps - 1) / 2)
         return steps, seconds
 
@@ -193,7 +196,7 @@ class Replica:
     def _pass(self, steps: int, seconds: float) -> None:
         """Time passes: so many steps, each so long."""
         whole, pool, running = steps * seconds, self.pool, len(self.running)
-        self.seen_s, self.is_late = self.now + whole - seconds, False
+        self.seen_s, self.is_late = self.now + whole - (1 - self._seen) * seconds, False
         self.now += whole
         self.steps += steps
         self.tick += steps

@@ -114,25 +114,43 @@ class StepTimes:
         return speculation.length * speculation.draft.decode_seconds(sequences, context)  # type: ignore[no-any-return] # one number or an array
 
 
+class TimesApart:
+    """Sequences that a step computes one after the other: each takes as long as it would alone."""
+
+    def __init__(self, alone: StepTimes) -> None:
+        self._alone = alone
+
+    def decode(self, sequences: int, context: float) -> float:
+        return sequences * self._alone.decode(1, context)
+
+    def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
+        decoding = self.decode(sequences, context) if sequences else 0.0
+        return decoding + sum(self._alone.mixed([chunk], 0, 0.0) for chunk in chunks)
+
+
 class GangTimes:
     """Ranks that step together, as vLLM's data-parallel ranks of a mixture of experts.
 
     Each attends to its own sequences, and all of them share the experts of every layer, whose weights are split over
-    the ranks. `own` are a rank's times with all experts by itself; instead of those, each rank computes its part of the
-    experts for the tokens of all ranks (`shared`, after they were gathered: `messages`). The rank with the most tokens
-    sets the time.
+    the ranks. `own` are a rank's times with all experts by itself (`alone`); instead of those, each rank computes its
+    part of the experts for the tokens of all ranks, which are gathered before and scattered after (`together`: the
+    experts' seconds, the messages'). The rank with the most tokens sets the time; in steps that are replayed as graphs,
+    up to `padded_up_to` tokens, the others are filled up to as many (vLLM, v1/worker/dp_utils.py).
     """
 
-    def __init__(self, own: StepTimes, ranks: int, alone: Grid, shared: Grid, messages: Grid, most: int) -> None:  # noqa: PLR0913, PLR0917 - its parts
-        self._own, self._ranks = own, ranks
+    def __init__(  # noqa: PLR0913 - its parts
+        self, own: StepTimes, ranks: int, *, alone: Grid, together: tuple[Grid, Grid], most: int, padded_up_to: int
+    ) -> None:
+        self._own, self._ranks, self._padded_up_to = own, ranks, padded_up_to
         sizes = np.arange(1, ranks * most + 2)
+        experts, messages = together
         self._alone: list[float] = np.append(0.0, alone(sizes)).tolist()
-        # Two exchanges a layer of tensor parallelism; here one: gathering tokens and scattering sums is one all-reduce.
-        self._together: list[float] = np.append(0.0, shared(sizes) + messages(sizes) / 2).tolist()
+        self._together: list[float] = np.append(0.0, experts(sizes) + messages(sizes)).tolist()
 
     def decode(self, sequences: int, context: float) -> float:
         own = -(-sequences // self._ranks)
-        return self._own.decode(own, context) + self._own.kernels * (self._together[sequences] - self._alone[own])
+        whole = self._computed(own, sequences)
+        return self._own.decode(own, context) + self._own.kernels * (self._together[whole] - self._alone[own])
 
     def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
         loads: list[list[tuple[int, int]]] = [[] for _ in range(self._ranks)]
@@ -140,9 +158,14 @@ class GangTimes:
             min(loads, key=_tokens).append(chunk)
         heaviest = max(loads, key=_tokens)
         own = -(-sequences // self._ranks)
-        tokens, whole = _tokens(heaviest) + own, _tokens(chunks) + sequences
+        tokens = _tokens(heaviest) + own
+        whole = self._computed(tokens, _tokens(chunks) + sequences)
         seconds = self._own.mixed(heaviest, own, context)
         return seconds + self._own.kernels_prompt * (self._together[whole] - self._alone[tokens])
+
+    def _computed(self, heaviest: int, whole: int) -> int:
+        """Tokens that the experts compute: of all ranks, with what fills them up."""
+        return self._ranks * heaviest if heaviest <= self._padded_up_to else whole
 
 
 def _tokens(chunks: Sequence[tuple[int, int]]) -> int:

@@ -8,8 +8,7 @@ import json
 from math import prod
 from pathlib import Path
 
-import pytest
-
+from fakes.every import every
 from inferometer.core.graph import Graph
 from inferometer.readers.huggingface.graph import graph_from_config
 
@@ -38,7 +37,7 @@ def stored_tensors(graph: Graph) -> dict[str, tuple[list[int], str]]:
     return found
 
 
-@pytest.mark.parametrize("case", CASES)
+@every(CASES)
 def test_weights_have_the_checkpoints_names_and_shapes(case):
     truth = recorded(case)
     found = stored_tensors(graph_from_config(truth["config"], name=case))
@@ -46,7 +45,7 @@ def test_weights_have_the_checkpoints_names_and_shapes(case):
     assert {name: shape for name, (shape, _) in found.items()} == expected
 
 
-@pytest.mark.parametrize("case", CASES)
+@every(CASES)
 def test_parameters_are_told_from_buffers(case):
     truth = recorded(case)
     graph = graph_from_config(truth["config"], name=case)
@@ -56,7 +55,7 @@ def test_parameters_are_told_from_buffers(case):
     assert graph.parameters == truth["parameter_count"] + sum(prod(truth["buffers"][name]) for name in counted)
 
 
-@pytest.mark.parametrize("case", CASES)
+@every(CASES)
 def test_the_config_that_the_library_saves_gives_the_same_graph(case):
     truth = recorded(case)
     graph = graph_from_config(truth["config"], name=case)
@@ -66,7 +65,7 @@ def test_the_config_that_the_library_saves_gives_the_same_graph(case):
         assert again.precision in {"f32", None}
 
 
-@pytest.mark.parametrize("case", CASES)
+@every(CASES)
 def test_what_an_op_reads_was_made_before_it(case):
     """Names are unique, every input is an input of the graph or an earlier op's output, and sizes agree."""
     graph = graph_from_config(recorded(case)["config"], name=case)

@@ -7,8 +7,7 @@ from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 
-import pytest
-
+from fakes.every import every
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.family import Family, families, family_of
 from inferometer.readers.huggingface.graph import graph_from_config
@@ -58,7 +57,7 @@ def test_class_names_are_not_claimed_twice():
     assert len(claimed) == len(set(claimed))
 
 
-@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda path: path.stem)
+@every(sorted(RECORDED.glob("*.json")), name=lambda path: path.stem)
 def test_a_familys_class_names_lead_to_it(path):
     if path.stem == "cases":
         return

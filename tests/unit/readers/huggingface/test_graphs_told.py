@@ -9,8 +9,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
+from fakes.every import every
 from golden.test_parameters import ROWS
 from inferometer.core.dims import evaluate, product
 from inferometer.readers.huggingface.graph import graph_from_config
@@ -54,7 +53,7 @@ def told(name):
     }, default=str))  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@every(CONFIGS)
 def test_a_config_becomes_the_graph_it_was(name):
     assert told(name) == json.loads(TOLD.read_text())[name]
 

@@ -5,6 +5,7 @@ from math import prod
 
 import pytest
 
+from fakes.every import every
 from inferometer.readers.onnx.reader import read_bytes
 from unit.readers.onnx.onnx_bytes import FLOAT, INT8, INT32, INT64, LETTERS, UINT8, graph, model, node, tensor, value
 
@@ -112,7 +113,7 @@ def test_the_results_of_an_operator(case, tmp_path):
     assert found.metadata["coverage"]["share"] == 1.0
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
+@every(CASES, name=[case[0] for case in CASES])
 def test_onnx_runtime_computes_them_so(case):
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed, and nothing can be run")
     import numpy as np

@@ -159,6 +159,14 @@ def test_a_step_planned_ahead_takes_a_request_one_step_later():
     assert late.first_s[1] - early.first_s[1] == pytest.approx(STEP_S)
 
 
+def test_a_request_of_the_first_half_of_a_step_counts_as_come_at_its_begin_where_an_engine_took_the_time():
+    rules = scheduler_of("vllm", "0.14")
+    first = [
+        run(demand([0.0, due], [100, 5]), servers=8, rules=rules, seen=0.5)[0].first_s[1] for due in (0.0104, 0.0106)
+    ]
+    assert first[1] - first[0] == pytest.approx(STEP_S)
+
+
 def test_prompts_that_begin_alike_are_read_once():
     blocks = ((0, 1, 2), (0, 1, 3), (0, 1, 2))
     given = demand([0.0, 5.0, 10.0], [5, 5, 5], [1536, 1536, 1536], blocks=blocks)

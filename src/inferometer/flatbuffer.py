@@ -16,7 +16,7 @@ from inferometer.errors import FormatError
 
 _VISITS = 1 << 23  # vector elements and tables; real models have some ten thousand
 _TEXT_LIMIT = 1 << 16  # bytes of a name; longer ones are cut
-_LAYOUTS = {letter: struct.Struct("<" + letter) for letter in "bBhHiIqQf?"}
+_LAYOUTS = {letter: struct.Struct("<" + letter) for letter in "bBhHiIqQfd?"}
 
 
 class Buffer:
