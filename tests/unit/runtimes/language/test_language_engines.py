@@ -6,6 +6,7 @@ import pytest
 
 from contract.runtime_cases_ctranslate2 import llama as ctranslate2_llama
 from contract.runtime_cases_onnxruntime_genai import llama as genai_llama
+from contract.runtime_cases_openvino_genai import llama as openvino_llama
 from contract.runtime_cases_openvino_genai import write_pipeline
 from inferometer.core.graph import is_generative
 from inferometer.errors import FormatError, InferometerError
@@ -52,13 +53,18 @@ def test_an_end_token_ends_a_text_unless_the_length_is_part_of_the_question(tmp_
     assert len(ids_of(again, replace(asked, ignore_end=False))) < len(ids)
 
 
-def test_a_prompt_after_a_depth_is_the_text_of_both(tmp_path):
-    """What CTranslate2 keeps of a static prompt are the keys and values of those tokens."""
-    session = opened("ctranslate2", ctranslate2_llama(tmp_path))
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("ctranslate2", ctranslate2_llama), ("onnxruntime-genai", genai_llama), ("openvino-genai", openvino_llama)],
+)
+def test_a_prompt_after_a_depth_is_the_text_of_both(name, make, tmp_path):
+    """What lies in the cache are the keys and values of those tokens, however an engine puts them there."""
+    session = opened(name, make(tmp_path))
     depth = 9
     filler = tuple((1 + 7 * place) % session.vocabulary for place in range(depth))
     split = ids_of(session, Request(prompt=(7, 8, 9), generate=5, depth=depth))
     assert split == ids_of(session, Request(prompt=(*filler, 7, 8, 9), generate=5))
+    session.close()
 
 
 @pytest.mark.parametrize(
