@@ -167,7 +167,7 @@ def said(result, code, *words):
     [
         (["nosuch.onnx"], ["no file or folder 'nosuch.onnx'", "Check the path"]),
         (["resnet5"], ["no model named 'resnet5'", "Did you mean resnet50"]),
-        (["relu.onnx", "--runtime", "onnxrutime"], ["no runtime named 'onnxrutime'", "Did you mean onnxruntime?"]),
+        (["relu.onnx", "--runtime", "onnxrutime"], ["no runtime named 'onnxrutime'", "Did you mean onnxruntime"]),
         (["relu.onnx", "--runtime", "litert"], ["has the format onnx", "litert opens tflite", "onnxruntime"]),
         (["relu.onnx", "--runtime", "troubled:NOPE"], ["'troubled:NOPE' cannot be loaded", "MODULE:ATTRIBUTE"]),
         (["relu.onnx", "--prompt", "x"], ["--prompt is 'x'", "whole numbers"]),
