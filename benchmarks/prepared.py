@@ -44,7 +44,12 @@ FORMATS: dict[str, dict[str, tuple[str | None, ...]]] = {
         "ncnn": (None, "f16"),
         "mnn": (None, "f16", "i8-weights"),
     },
-    "small-llama": {"llamacpp": ("f16", "q8_0", "q4_0")},
+    "small-llama": {
+        "llamacpp": ("f16", "q8_0", "q4_0"),
+        "openvino-genai": (None, "i8-weights", "i4-weights"),
+        "onnxruntime-genai": (None, "i8-weights", "i4-weights"),
+        "ctranslate2": (None, "bf16", "i8-dynamic"),
+    },
 }
 ENGINES = ("onnxruntime", "openvino", "litert", "torch-eager", "ncnn", "mnn")
 PRODUCTS = frozenset({"convolution", "linear"})

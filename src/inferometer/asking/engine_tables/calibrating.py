@@ -117,25 +117,27 @@ def _notes(made: Calibration, device: Device, engine: str, version: str | None, 
     return tuple(notes)
 
 
-_for: dict[tuple[Any, ...], Calibration] = {}
+_for = Kept(1024)
 
 
 def _for_device(made: Calibration, device: str, costs: StepCosts | None, *, own: bool) -> Calibration:
     """With what a step of the engine costs; the same object for the same arguments, since pricing keeps by identity."""
-    key = (id(made), device, own, costs)
-    if key not in _for:
-        wider = 1.0 if own else WIDER_DEVICE
-        kernels = {name: replace(table, residual=table.residual * wider) for name, table in made.kernels.items()}
-        _for[key] = replace(
-            made,
-            kernels=kernels,
-            overheads={} if costs is None else {"step": costs.step_s},
-            factors={} if costs is None else factors_of(costs),
-            residuals={}
-            if costs is None
-            else {"step": costs.tpot_spread.value, "step.prefill": costs.batch_spread.value},
-        )
-    return _for[key]
+    return _for.get_or_make(  # type: ignore[no-any-return, unused-ignore]
+        (id(made), device, own, costs), (made,), lambda: _with_costs(made, costs, 1.0 if own else WIDER_DEVICE)
+    )
+
+
+def _with_costs(made: Calibration, costs: StepCosts | None, wider: float) -> Calibration:
+    kernels = {name: replace(table, residual=table.residual * wider) for name, table in made.kernels.items()}
+    if costs is None:
+        return replace(made, kernels=kernels)
+    return replace(
+        made,
+        kernels=kernels,
+        overheads={"step": costs.step_s},
+        factors=factors_of(costs),
+        residuals={"step": costs.tpot_spread.value, "step.prefill": costs.batch_spread.value},
+    )
 
 
 def factors_of(costs: StepCosts) -> dict[str, float]:
