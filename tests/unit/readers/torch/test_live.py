@@ -123,7 +123,7 @@ def test_every_operator_of_core_aten_is_in_the_table(torch):
             torch.Tag.core in getattr(packet, overload).tags for overload in packet.overloads()
         )
 
-    names = [name for name in dir(torch.ops.aten) if not name.endswith("_")]  # exported programs change nothing in place
+    names = [name for name in dir(torch.ops.aten) if not name.endswith("_")]  # exported programs change none in place
     core = {name for name in names if is_core(getattr(torch.ops.aten, name))}
     assert len(core) > 150
     assert core - set(rows()) == set()
