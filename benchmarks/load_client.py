@@ -266,7 +266,7 @@ def figures(peers=()):
                 target="", met=True,
                 note=f"{same['requests'] * same['tokens'] / wall_s:.4g} tokens/s; {spent_s:.3g} s of CPU",
             )  # fmt: skip
-            yield from load_peers.figures(python, url, ours_per_s=same["requests"] / wall_s)
+            yield from load_peers.peer_figures(python, url, ours_per_s=same["requests"] / wall_s)
         for rate in (50, 500):
             client = delays(url, rate=rate, seconds=5)
             yield Figure(

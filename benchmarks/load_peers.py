@@ -92,7 +92,7 @@ def _ran(command, folder):
         raise RuntimeError((done.stderr or done.stdout).strip().splitlines()[-1][:300])
 
 
-def figures(python, url, *, ours_per_s):
+def peer_figures(python, url, *, ours_per_s):
     """What each peer beside an interpreter reports of the same load; `ours_per_s` is of the same load by the wall."""
     for name, (program, run) in PEERS.items():
         path = Path(python).parent / program
