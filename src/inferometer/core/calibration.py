@@ -80,8 +80,10 @@ class KernelForm:
 
     def seconds(self, compute_s: Any, memory_s: Any, pieces: Any, sharing: Any) -> Any:
         """From the seconds of a kernel's operations and of its bytes at the peaks; where both are long, they add."""
-        busiest = compute_s * sharing**self.uneven / self.compute_share
-        return (busiest**2 + (memory_s / self.memory_share) ** 2) ** 0.5 + self.ramp_s + pieces * self.each_s
+        busiest = compute_s * (sharing**self.uneven / self.compute_share)
+        moving = memory_s / self.memory_share
+        seconds = (busiest * busiest + moving * moving) ** 0.5 + self.ramp_s
+        return seconds + pieces * self.each_s if self.each_s else seconds
 
 
 @frozen

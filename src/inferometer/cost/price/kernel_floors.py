@@ -58,8 +58,8 @@ def floor_of(ideals: Ideals) -> Any:
 def gemm_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str, weight_bytes: float) -> Ideals:
     """[rows, k] × [k, n]: the weights once, the activations in and out."""
     m, n, k = s["rows"], s["out_features"], s["in_features"]
-    moved = n * k * weight_bytes + _ACTIVATION_BYTES * m * (n + k)
-    return 2.0 * m * n * k / rates.operations(arithmetic), moved / rates.memory
+    weights, row = n * k * weight_bytes / rates.memory, _ACTIVATION_BYTES * (n + k) / rates.memory
+    return m * (2.0 * n * k / rates.operations(arithmetic)), weights + m * row
 
 
 def attention_prefill_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str, kv_bytes: float) -> Ideals:
