@@ -28,6 +28,7 @@ from inferometer.store.watching import FileWatcher
 T = TypeVar("T")
 
 _BUSY_S = 20.0  # how long one statement waits for another writer
+_LOOK_AGAIN_S = 0.01
 _PATIENCE_S = 120.0  # how long a transaction is tried again
 _CONNECT_S = 10
 _JUST_USED_S = 0.5
@@ -206,9 +207,21 @@ def _prepare(opened: sqlite3.Connection, *, read_only: bool) -> None:
     opened.execute("PRAGMA foreign_keys=ON")
     opened.execute("PRAGMA cache_size=-20000")
     if not read_only:
-        if opened.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            opened.execute("PRAGMA journal_mode=WAL")
+        _keep_a_log(opened)
         opened.execute("PRAGMA synchronous=FULL")
+
+
+def _keep_a_log(opened: sqlite3.Connection) -> None:
+    """Readers then go on beside a writer. SQLite itself does not wait for who makes the same change at this moment."""
+    until = time.monotonic() + _BUSY_S
+    while opened.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            opened.execute("PRAGMA journal_mode=WAL")
+            return  # a file system that cannot leaves it as it is, and says nothing
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_AGAIN_S)
 
 
 def _begin(connection: Connection) -> None:
