@@ -217,11 +217,12 @@ def _keep_a_log(opened: sqlite3.Connection) -> None:
     while opened.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
             opened.execute("PRAGMA journal_mode=WAL")
-            return  # a file system that cannot leaves it as it is, and says nothing
         except sqlite3.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() > until:
                 raise
             time.sleep(_LOOK_AGAIN_S)
+        else:
+            return  # a file system that cannot leaves it as it is, and says nothing
 
 
 def _begin(connection: Connection) -> None:
