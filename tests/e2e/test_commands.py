@@ -299,6 +299,7 @@ def test_ctrl_c_is_said_in_a_word():
     assert "30 s" in process.stderr.readline()  # it is watching now
     process.send_signal(signal.SIGINT)
     _, words = process.communicate(timeout=20)
-    assert process.returncode == 130
+    # A shell shows 130 for both: Python ends by the signal itself where that came while a string was executed.
+    assert process.returncode in {130, -signal.SIGINT}
     assert words.strip().endswith("Interrupted.")
     assert "Traceback" not in words
