@@ -255,9 +255,12 @@ def _of_checkpoints(engine: EngineDescriptor) -> bool:
 
 
 def _written_for(engine: EngineDescriptor) -> str:
-    """ONNX if the engine opens it or a tool makes of it what the engine opens, otherwise TFLite."""
-    able = "onnx" in engine.opens or any("onnx" in step.takes and step.gives in engine.opens for step in usable(engine))
-    return "onnx" if able else "tflite"
+    """TFLite if the engine opens it, or a tool makes of it what the engine opens, and not of ONNX; otherwise ONNX."""
+
+    def leads(form: str) -> bool:
+        return form in engine.opens or any(form in each.takes and each.gives in engine.opens for each in usable(engine))
+
+    return "tflite" if leads("tflite") and not leads("onnx") else "onnx"
 
 
 def _proving(request: PrepareRequest, source: Path, graph: Graph, engine: EngineDescriptor) -> Proving:

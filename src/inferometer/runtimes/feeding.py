@@ -1,17 +1,28 @@
-"""Whether what is given to a model fits it: arrays for its inputs, a request to a language model."""
+"""Whether what is given to an engine or a model fits it: a target, arrays for inputs, a request to a language model."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferometer.errors import DomainError
+from inferometer.errors import DomainError, EngineError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
 
-    from inferometer.runtimes.base import Port, Request
+    from inferometer.runtimes.base import Port, Request, Target
+
+
+def require_arrays_on_cpu(target: Target, name: str, title: str, *, listing: str) -> None:
+    """What an engine can do that runs models of arrays on the CPU, and has neither options nor providers."""
+    if target.text:
+        raise DomainError(f"{name} opens models of arrays; a language model was asked for.")
+    if target.unit is not None and target.unit.removesuffix(":0") != "cpu":
+        raise EngineError(f"{title} has no unit {target.unit!r} here.", remedy="There is: cpu.")
+    for word, given in (("option", target.options), ("provider", target.providers)):
+        for entry in given:
+            raise UnknownNameError(f"{word} of {title}", entry, (), listing=listing)
 
 
 def require_fitting(ports: Sequence[Port], inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -112,6 +112,15 @@ def test_requests_that_no_cache_holds_and_models_without_tokens_are_told(run):
         run("plan", "yolo11n", "--rate", "5")
 
 
+def test_what_has_no_price_is_not_called_the_cheapest(run):
+    result = run(
+        "plan", "llama-3.2-1b", "--rate", "1", "--slo", "e2e_p95<=60s", "--on", "nvidia-rtx-4090", "--spot",
+        "--tp", "1", "--format", "json",
+    )  # fmt: skip
+    plans = json.loads(result.stdout)["plans"]
+    assert {plan["why"] for plan in plans} == {"meets every objective; its price is not known"}
+
+
 def test_a_plan_meets_its_objectives_and_says_why_the_next_lost(run):
     result = run(
         "plan", "llama-3.2-1b", "--rate", "40", "--prompt", "256", "--generate", "64", "--slo",

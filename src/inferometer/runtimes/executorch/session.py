@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from inferometer.errors import DomainError, EngineError, UnknownNameError
+from inferometer.errors import EngineError
 from inferometer.runtimes.base import Kernel, Opened, Port, Stage
 from inferometer.runtimes.executorch.dump import steps_of
 from inferometer.runtimes.executorch.layers import layers_of
-from inferometer.runtimes.feeding import require_fitting
+from inferometer.runtimes.feeding import require_arrays_on_cpu, require_fitting
 from inferometer.runtimes.host import captured_stderr, threads_of
 
 if TYPE_CHECKING:
@@ -90,15 +90,9 @@ def loaded_engine() -> Any:
 
 
 def _check(target: Target, name: str) -> None:
-    if target.text:
-        raise DomainError(f"{name} opens models of arrays; a language model was asked for.")
+    require_arrays_on_cpu(target, name, "ExecuTorch", listing="It has none: choose threads.")
     if not target.path.is_file():
         raise EngineError(f"{name} was given {str(target.path)!r}, which is no file.", remedy="Give the .pte file.")
-    if target.unit is not None and target.unit.removesuffix(":0") != "cpu":
-        raise EngineError(f"ExecuTorch has no unit {target.unit!r} here.", remedy="There is: cpu.")
-    for word, given in (("option", target.options), ("provider", target.providers)):
-        for entry in given:
-            raise UnknownNameError(f"{word} of ExecuTorch", entry, (), listing="It has none: choose threads.")
 
 
 def _share_out(engine: Any, threads: int) -> None:

@@ -13,9 +13,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog.counters import PieceCounts, hardware_counters
-from inferometer.errors import DomainError, EngineError, UnknownNameError
+from inferometer.errors import EngineError
 from inferometer.runtimes.base import Kernel, Opened, Port, Stage
-from inferometer.runtimes.feeding import require_fitting
+from inferometer.runtimes.feeding import require_arrays_on_cpu, require_fitting
 from inferometer.runtimes.host import threads_of
 
 if TYPE_CHECKING:
@@ -80,15 +80,9 @@ def _refused(target: Target, words: str) -> EngineError:
 
 
 def _check(target: Target, name: str) -> None:
-    if target.text:
-        raise DomainError(f"{name} opens models of arrays; a language model was asked for.")
+    require_arrays_on_cpu(target, name, "MNN", listing="It has none: choose threads and precision.")
     if not target.path.is_file():
         raise EngineError(f"{name} was given {str(target.path)!r}, which is no file.", remedy="Give the .mnn file.")
-    if target.unit is not None and target.unit.removesuffix(":0") != "cpu":
-        raise EngineError(f"MNN has no unit {target.unit!r} here.", remedy="There is: cpu.")
-    for word, given in (("option", target.options), ("provider", target.providers)):
-        for entry in given:
-            raise UnknownNameError(f"{word} of MNN", entry, (), listing="It has none: choose threads and precision.")
 
 
 def _ports(tensors: Mapping[str, Any]) -> tuple[Port, ...]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from inferometer.errors import DomainError, EngineError, UnknownNameError
+from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Kernel, Opened, Port, Stage
-from inferometer.runtimes.feeding import require_fitting
+from inferometer.runtimes.feeding import require_arrays_on_cpu, require_fitting
 from inferometer.runtimes.host import captured_stderr, threads_of
 
 if TYPE_CHECKING:
@@ -93,19 +93,13 @@ def _computes_in_half(ncnn: Any, asked: str | None) -> bool:
 
 
 def _check(target: Target, name: str) -> None:
-    if target.text:
-        raise DomainError(f"{name} opens models of arrays; a language model was asked for.")
+    require_arrays_on_cpu(target, name, "ncnn", listing="It has none: choose threads and precision.")
     for path in (target.path, target.path.with_suffix(".bin")):
         if not path.is_file():
             raise EngineError(
                 f"{name} was given {str(target.path)!r}, and {path.name!r} is no file.",
                 remedy="Give the .param file, with its .bin file beside it.",
             )
-    if target.unit is not None and target.unit.removesuffix(":0") != "cpu":
-        raise EngineError(f"ncnn has no unit {target.unit!r} here.", remedy="There is: cpu.")
-    for word, given in (("option", target.options), ("provider", target.providers)):
-        for entry in given:
-            raise UnknownNameError(f"{word} of ncnn", entry, (), listing="It has none: choose threads and precision.")
     if target.batch != 1:
         raise DomainError(f"ncnn runs one input at a time, and {target.batch} were asked for.", remedy="Batch 1.")
 

@@ -377,10 +377,11 @@ def _explained(search: PlanSearch, plans: list[ServingPlan]) -> Iterator[Serving
     words = {"cheapest": "costs", "greenest": "draws", "smallest": "takes"}[search.goal]
     for place, each in enumerate(plans):
         mine, best = getattr(each, unit), getattr(plans[0], unit)
-        if not place:
+        if mine is None or best is None:
+            known = "power" if search.goal == "greenest" else "price"
+            yield replace(each, why=f"meets every objective; its {known} is not known")
+        elif not place:
             yield replace(each, why=f"the {search.goal} that meets every objective")
-        elif mine is None or best is None:
-            yield replace(each, why="its price is not known")
         else:
             more = mine / best - 1
             devices = f"{each.count} devices instead of {plans[0].count}"
