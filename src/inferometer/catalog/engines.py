@@ -55,7 +55,7 @@ _RANKING = re.compile(r"^(?:opens|rank|first_for) *=.*$", re.MULTILINE)
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "merged", "dynamic", "unquantised", "logits", "winograd", "first_run",
+    "arithmetic", "instead", "expanded", "merged", "dynamic", "gathered", "unquantised", "logits", "winograd", "first_run",
     "notes", *UNITS,
 )  # fmt: skip
 _KEYS = (
@@ -370,9 +370,10 @@ def _effects(row: CatalogRow) -> RuntimeEffects:
         passes=_passes(row.inner("passes")),
         arithmetic=_arithmetic(row.inner("arithmetic")),
         instead=_arithmetic(row.inner("instead")),
-        expanded=frozenset(dtype(name).name for name in row.names("expanded")),
+        expanded=frozenset(_format_of(name) for name in row.names("expanded")),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
         dynamic=frozenset(row.names("dynamic")),
+        gathered=row.number("gathered", "1"),
         unquantised=row.names("unquantised"),
         logits=_one_of(row, "logits", LogitsPath),
         winograd=row.number("winograd", "1"),
@@ -400,10 +401,14 @@ def _arithmetic(row: CatalogRow) -> dict[str, tuple[str, ...]]:
     for key in row.fields:
         if key == "source":
             continue
-        kind, _, name = key.rpartition(":")
-        full = f"{kind}:{dtype(name).name}" if kind else dtype(name).name
-        formats[full] = tuple(dtype(entry).name for entry in row.names(key))
+        formats[_format_of(key)] = tuple(dtype(entry).name for entry in row.names(key))
     return formats
+
+
+def _format_of(key: str) -> str:
+    """A key of such a table with the names that its formats go by here: `gpu:q4_0`, `arm:convolution:i8/f32`."""
+    where, colon, names = key.rpartition(":")
+    return where + colon + "/".join(dtype(name).name for name in names.split("/"))
 
 
 def _overheads(row: CatalogRow) -> Overheads:

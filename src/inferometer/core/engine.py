@@ -49,15 +49,20 @@ class RuntimeEffects:
     `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours, wherever
     they stand or, as `convolution+activation:relu`, only in a group that begins with such an op: `chains` joins them
     with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of a kind or
-    form takes, each of which moves its activations once. `arithmetic` lists, for a number format (or `convolution:f32`,
-    for one kind of op, or `gpu:q4_0`, on one kind of unit), the formats it is computed in, the preferred one first;
+    form takes, each of which moves its activations once. `arithmetic` lists, for a number format, the formats it is
+    computed in, the preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are
+    quantised). Before it may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's
+    instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts.
     `instead` lists those that stand in for a format that the device has no peak for. Weights in an `expanded` format
-    are written out in the format of the activations before they are used. `logits` are needed of a prompt's last token
+    are written out in the format of the activations before they are used: in all ops, or in those of a kind
+    (`convolution:i8`) that do not read them so. `logits` are needed of a prompt's last token
     only; a runtime that reads it in chunks may compute them once a `prompt`, or after each `chunk`. `merged` are groups
     of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op that it quantises
-    activations for while it runs, where weights are stored for that: others compute in floats. `unquantised` are
-    patterns of the names of ops whose weights keep the model's own format. `winograd` is how many times fewer products
-    a 3 × 3 convolution may need by Winograd's method.
+    activations for while it runs, where weights are stored for that: others compute in floats. A convolution in groups
+    is none of them unless `convolution:grouped` is. `gathered` is how many rows of products gathering the inputs of
+    such a convolution takes as long as; it is done for one group after the other, and each is a kernel of its own.
+    `unquantised` are patterns of the names of ops whose weights keep the model's own format. `winograd` is how many
+    times fewer products a 3 × 3 convolution may need by Winograd's method.
     """
 
     name: str
@@ -75,6 +80,7 @@ class RuntimeEffects:
     expanded: frozenset[str] = frozenset()
     merged: tuple[tuple[str, ...], ...] = ()
     dynamic: frozenset[str] = frozenset()
+    gathered: Sourced | None = None
     unquantised: tuple[str, ...] = ()
     logits: LogitsPath = "prompt"
     winograd: Sourced | None = None
@@ -89,12 +95,23 @@ class RuntimeEffects:
         return not self.fused.isdisjoint({op.kind, _form(op), f"{into}+{_form(op)}"})
 
     def kernels(self, op: Op) -> int:
-        return self.passes.get(_form(op), self.passes.get(op.kind, 1))
+        form = f"{op.kind}:gathered" if op.get("gathered") else _form(op)
+        return self.passes.get(form, self.passes.get(op.kind, 1))
 
-    def candidates(self, kind: str, name: str) -> tuple[str, ...]:
+    def rule(self, kind: str, name: str, places: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+        """What is stated of a format for an op kind: on one of the places (a unit, an instruction set), or on all."""
+        where = (*(f"{place}:" for place in places), "")
+        keys = (f"{place}{of}{name}" for place in where for of in (f"{kind}:", ""))
+        return next((self.arithmetic[key] for key in keys if key in self.arithmetic), None)
+
+    def candidates(self, kind: str, name: str, places: tuple[str, ...] = ()) -> tuple[str, ...]:
         """The formats that numbers of one format may be computed in, for an op kind: where none is stated its own."""
-        stated = self.arithmetic.get(f"{kind}:{name}") or self.arithmetic.get(name) or (name,)
+        stated = self.rule(kind, name, places) or (name.partition("/")[0],)
         return tuple(dict.fromkeys((*stated, *self.instead.get(name, ()))))
+
+    def expands(self, op: Op, stored: str) -> bool:
+        """Whether weights of a format are written out in a wider one before the op reads them."""
+        return stored in self.expanded or f"{op.kind}:{stored}" in self.expanded
 
     def fewer_products(self, op: Op) -> float:
         """How many times fewer products than the direct method an op may need here: 3 × 3 windows, one step apart."""

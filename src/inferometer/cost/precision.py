@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op, Tensor
 
 _HALVES = frozenset({"f16", "bf16"})
+ALIKE_SETS = {"apple": "arm"}
 UNSTATED = "f32"  # of a model that names no format
 
 
@@ -49,17 +50,18 @@ _WHOLE = {
 def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: RuntimeEffects) -> Arithmetic:
     """`key` is the format that the op's work is counted in.
 
-    Matrix products run in the format of the activations, or as the runtime says of the weights' format. Weights in a
-    wider float are cast to the activations' format first, which is what autocast does. Everything else runs on the
-    vector units, at the device's f32 peak where it has one.
+    Matrix products run in the format of the activations, or as the runtime says of the weights' format, or of weights
+    beside activations. Weights in a wider float are cast to the activations' format first, which is what autocast does.
+    Everything else runs on the vector units, at the device's f32 peak where it has one.
     """
     if class_of(op) not in MATRIX:
         known = ("f32", key, *device.peaks)
         return Arithmetic(name=next((name for name in known if name in device.peaks), None))
     stored = binding.format(op.weights[0]).name if op.weights else key
-    wanted = stored if _has_rule(effects, op.kind, stored) and not is_autocast(stored, key) else key
-    where = device.unit if f"{device.unit}:{wanted}" in effects.arithmetic else op.kind
-    candidates = (*effects.candidates(where, wanted), *_WHOLE.get(wanted, ()))
+    places = _places(device)
+    formats = () if is_autocast(stored, key) else (f"{stored}/{key}", stored)
+    wanted = next((name for name in formats if effects.rule(op.kind, name, places)), key)
+    candidates = (*effects.candidates(op.kind, wanted, places), *_WHOLE.get(wanted, ()))
     computed_in = next((name for name in candidates if name in device.peaks), None)
     if computed_in is None:
         raise _no_peak(device, effects, wanted, candidates)
@@ -93,8 +95,10 @@ def _no_peak(device: Device, effects: RuntimeEffects, wanted: str, candidates: t
     )
 
 
-def _has_rule(effects: RuntimeEffects, kind: str, stored: str) -> bool:
-    return f"{kind}:{stored}" in effects.arithmetic or stored in effects.arithmetic
+def _places(device: Device) -> tuple[str, ...]:
+    """What rules may name: the CPU's instruction set, then the kind of unit. Apple's cores are Arm's to an engine."""
+    instructions = device.instruction_set
+    return (device.unit,) if instructions is None else (ALIKE_SETS.get(instructions, instructions), device.unit)
 
 
 def resolved_precision(graph: Graph, asked: Precision) -> Precision:

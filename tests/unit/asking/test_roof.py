@@ -118,8 +118,8 @@ def test_the_best_of_several_counts_and_says_how():
     ("features", "times"), [((), 1), (("asimddp",), 4), (("asimddp", "i8mm"), 8), (("avx_vnni",), 4)]
 )
 def test_the_peak_of_bytes_follows_from_the_instructions_for_them(features, times):
-    from inferometer.asking.roof import _in_bytes
+    from inferometer.asking.roof import _in_fewer_bits
 
     f32 = Sourced(value=1e9, origin="measured", source="numpy", date="2026")
-    peak = _in_bytes({"f32": f32}, features)["i8"]
+    peak = _in_fewer_bits({"f32": f32}, features)["i8"]
     assert (peak.value, peak.origin) == (times * 1e9, "prior")

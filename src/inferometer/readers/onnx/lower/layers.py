@@ -13,11 +13,17 @@ from inferometer.readers.onnx.step import Lowering, Maker, Step
 
 
 def lower_conv(
-    x: int = 0, weight: int = 1, bias: int | None = 2, *, transposed: bool = False, compute: str | None = None
+    x: int = 0,
+    weight: int = 1,
+    bias: int | None = 2,
+    *,
+    transposed: bool = False,
+    compute: str | None = None,
+    gathered: bool = False,
 ) -> Lowering:
     """Lowering of a convolution whose data, weight and bias stand at these inputs.
 
-    A deformable one also reads between pixels, four neighbours an element; that is left out.
+    Inputs are `gathered` where no engine has a kernel of its own for such an operator: see `core/engine.py`. A deformable one also reads between pixels, four neighbours an element; that is left out.
     """
 
     def lower(step: Step, maker: Maker) -> list[Op]:
@@ -38,6 +44,8 @@ def lower_conv(
         }
         if compute or (call.value(x).dequantized and call.value(weight).dequantized):
             attributes["compute"] = compute or "i8"
+        if gathered:
+            attributes["gathered"] = True
         if call.has_attribute("activation"):
             attributes["activation"] = call.text("activation").casefold()
         return [_conv_op(step, maker, (x, weight, bias), attributes)]
