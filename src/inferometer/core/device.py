@@ -108,7 +108,8 @@ _INSTRUCTION_SETS = {
     "risc-v": re.compile(r"sifive|spacemit|xuantie|^riscv"),
     "loongarch": re.compile(r"^la\d|gs464|^loongarch"),
 }  # by the names of cores; the others are Arm's
-INSTRUCTION_SETS = (*_INSTRUCTION_SETS, "arm")
+_ENGINE_SETS = {"apple": "arm"}  # Apple's cores are Arm's to an engine
+ENGINE_SETS = ("x86", "arm", "risc-v", "loongarch")
 
 
 @frozen
@@ -161,6 +162,11 @@ class Device:
             return None
         known = (name for name, pattern in _INSTRUCTION_SETS.items() if pattern.search(core))
         return next(known, "arm")
+
+    @property
+    def engine_set(self) -> str | None:
+        """The instruction set as engines are built for them."""
+        return _ENGINE_SETS.get(self.instruction_set or "", self.instruction_set)
 
     def peak(self, name: str) -> Sourced:
         """The peak for one arithmetic format; one the device has no figure for is an error that names those it has."""

@@ -15,6 +15,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision
 
 if TYPE_CHECKING:
+    from inferometer.core.device import Device
     from inferometer.core.graph import Op
 
 Fusion = Literal["none", "chains", "epilogues"]
@@ -55,14 +56,18 @@ class RuntimeEffects:
     instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts.
     `instead` lists those that stand in for a format that the device has no peak for. Weights in an `expanded` format
     are written out in the format of the activations before they are used: in all ops, or in those of a kind
-    (`convolution:i8`) that do not read them so. `logits` are needed of a prompt's last token
+    (`convolution:i8`) that do not read them so; those of a `widened` format once, when the model is loaded, for all
+    ops but look-ups. `unpack` is how many rows of products reading the weights of a dense layer takes as long as,
+    beyond what the priors of its class have in them. `logits` are needed of a prompt's last token
     only; a runtime that reads it in chunks may compute them once a `prompt`, or after each `chunk`. `merged` are groups
     of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op that it quantises
     activations for while it runs, where weights are stored for that: others compute in floats. A convolution in groups
     is none of them unless `convolution:grouped` is. `gathered` is how many rows of products gathering the inputs of
     such a convolution takes as long as; it is done for one group after the other, and each is a kernel of its own.
+    `grouped` is that of convolutions in groups alone, by a kernel for all of them that is slow.
     `unquantised` are patterns of the names of ops whose weights keep the model's own format. `winograd` is how many
-    times fewer products a 3 × 3 convolution may need by Winograd's method.
+    times fewer products a 3 × 3 convolution may need by Winograd's method. `sets` has what it does on CPUs of an
+    instruction set, where that is not the same everywhere.
     """
 
     name: str
@@ -78,15 +83,23 @@ class RuntimeEffects:
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
+    widened: Mapping[str, str] = field(default_factory=dict)
+    unpack: Sourced | None = None
     merged: tuple[tuple[str, ...], ...] = ()
     dynamic: frozenset[str] = frozenset()
     gathered: Sourced | None = None
+    grouped: Sourced | None = None
     unquantised: tuple[str, ...] = ()
     logits: LogitsPath = "prompt"
     winograd: Sourced | None = None
     overheads: Mapping[str, Overheads] = field(default_factory=dict)
     first_run: Sourced | None = None
     notes: str | None = None
+    sets: Mapping[str, RuntimeEffects] = field(default_factory=dict)
+
+    def at(self, device: Device) -> RuntimeEffects:
+        """What it does on that device."""
+        return self.sets.get(device.engine_set or "", self)
 
     def fuses(self, op: Op, into: str | None = None) -> bool:
         """Whether it runs inside its neighbours; `into` is the kind of op that their group begins with."""
@@ -108,6 +121,13 @@ class RuntimeEffects:
         """The formats that numbers of one format may be computed in, for an op kind: where none is stated its own."""
         stated = self.rule(kind, name, places) or (name.partition("/")[0],)
         return tuple(dict.fromkeys((*stated, *self.instead.get(name, ()))))
+
+    def gathering(self, op: Op) -> float:
+        """Rows of products that it takes as long as to gather the inputs of a convolution that it quantises itself."""
+        if not op.get("gathered"):
+            return 0.0
+        rows = self.grouped if self.grouped is not None and op.get("groups", 1) > 1 else self.gathered
+        return 0.0 if rows is None else rows.value
 
     def expands(self, op: Op, stored: str) -> bool:
         """Whether weights of a format are written out in a wider one before the op reads them."""

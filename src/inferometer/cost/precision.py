@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op, Tensor
 
 _HALVES = frozenset({"f16", "bf16"})
-ALIKE_SETS = {"apple": "arm"}
 UNSTATED = "f32"  # of a model that names no format
 
 
@@ -96,9 +95,8 @@ def _no_peak(device: Device, effects: RuntimeEffects, wanted: str, candidates: t
 
 
 def _places(device: Device) -> tuple[str, ...]:
-    """What rules may name: the CPU's instruction set, then the kind of unit. Apple's cores are Arm's to an engine."""
-    instructions = device.instruction_set
-    return (device.unit,) if instructions is None else (ALIKE_SETS.get(instructions, instructions), device.unit)
+    """What rules may name: the CPU's instruction set, then the kind of unit."""
+    return (device.unit,) if device.engine_set is None else (device.engine_set, device.unit)
 
 
 def resolved_precision(graph: Graph, asked: Precision) -> Precision:

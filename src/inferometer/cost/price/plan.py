@@ -136,7 +136,7 @@ class Plan:
             self.paces[phase] = Pace(
                 inverse_peaks=self.inverse_peaks,
                 levels=self.levels,
-                unpack=rates.fitted * (0.0 if rates.prior is None else rates.prior.unpack),
+                unpack=self._unpack(rates),
                 compute_share=compute_share / slower,
                 compute_ramp_s=compute_ramp_s * slower,
                 memory_share=memory_share / slower,
@@ -146,6 +146,12 @@ class Plan:
                 step_s=step,
             )
         return self.paces[phase]
+
+    def _unpack(self, rates: Rates) -> Any:
+        """Rows that unpacking the weights takes as long as: the fit's, and the runtime's own where nothing tells."""
+        fitted = 0.0 if rates.prior is None else rates.prior.unpack
+        stated = self.prepared.effects.unpack
+        return rates.fitted * fitted + (1 - rates.fitted) * ~rates.tabled * (0.0 if stated is None else stated.value)
 
     def doubt(self, rates: Rates, phase: str) -> Any:
         """How much more doubt there is of a fitted row where nobody has measured the model."""

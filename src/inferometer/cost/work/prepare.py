@@ -306,11 +306,12 @@ def _extra_flops(row: OpRow, binding: Binding, effects: RuntimeEffects) -> Any:
     Gathered are the windows of each output, K numbers a group, for its M filters: as many products as R filters more.
     """
     op = row.op
-    if op.get("gathered") and effects.gathered is not None and op.outputs:
+    rows = effects.gathering(op)
+    if rows and op.outputs:
         filters = op["out_channels"] // op.get("groups", 1)
         outputs = binding.elements(op.outputs[0])
         products = outputs * (op["in_channels"] // op.get("groups", 1)) * prod(op["kernel"])
-        return row.scale.flops * 2 * effects.gathered.value / filters * products
+        return row.scale.flops * 2 * rows / filters * products
     if op.kind != "attention" or effects.attention == "flash" or not op.get("cached"):
         return 0
     width = op["head_dim"] + op.get("value_dim", op["head_dim"])
