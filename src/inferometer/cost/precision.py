@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op, Tensor
 
 _HALVES = frozenset({"f16", "bf16"})
+_BYTES = frozenset({"i8", "u8"})
 UNSTATED = "f32"  # of a model that names no format
 
 
@@ -73,6 +74,20 @@ def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: 
     return Arithmetic(
         name=computed_in, note=f"{op.kind} ops of {wanted} are computed in {computed_in} by {effects.name}."
     )
+
+
+def widened_to(kind: str, precision: Precision, device: Device, effects: RuntimeEffects) -> str | None:
+    """The floats that a runtime multiplies in whatever is stored: its speed is that of a model in those.
+
+    None where it has no such rule: what is multiplied is then as its formats say.
+    """
+    weights, activations, places = precision.weights or "", precision.activations or "", _places(device)
+    rule = effects.rule(kind, f"{weights}/{activations}", places)
+    if rule is None and weights == activations and weights in _BYTES:
+        rule = effects.rule(kind, weights, places)
+    if rule is None or rule[0] in _BYTES:
+        return None
+    return next((name for name in rule if name in device.peaks), None)
 
 
 def is_autocast(weights: str, activations: str) -> bool:

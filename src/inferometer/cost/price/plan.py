@@ -16,7 +16,7 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Link, Origin, Sourced
 from inferometer.core.engine import Overheads
 from inferometer.core.graph import is_generative
-from inferometer.cost.precision import arithmetic_for, counted_precision
+from inferometer.cost.precision import arithmetic_for, counted_precision, widened_to
 from inferometer.cost.price.collectives import between_devices, message_floor, message_seconds
 from inferometer.cost.price.deviations import (
     NO_EFFECT,
@@ -271,6 +271,9 @@ class Plan:
 def standing_in(prepared: Prepared, device: Device, variants: tuple[str, ...] = ()) -> Standing:
     """Where a graph on a device stands among the levels: with the format that most of its weights have."""
     precision = counted_precision(prepared.graph, prepared.terms.precision)
+    kind = "convolution" if any(row.op.kind == "convolution" for row in prepared.rows) else "linear"
+    name = widened_to(kind, precision, device, prepared.effects)
+    precision = precision if name is None else replace(precision, weights=name, activations=name)
     return standing_of(device, prepared.effects.name, precision, variants)
 
 
