@@ -10,8 +10,8 @@ from inferometer.core.frozen import frozen
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase, Profile
 
-# How the errors of two predictions for one device and engine correlate: 0.47 in 216 published pairs of a model in f32 and
-# in i8 on one device with ncnn, more in the few pairs that there are of OpenVINO.
+# How the errors of two predictions for one device and engine correlate: 0.47 in 216 published pairs of a model in f32
+# and in i8 on one device with ncnn, more in the few pairs that there are of OpenVINO.
 _SHARED = 0.47
 
 

@@ -56,8 +56,8 @@ _RANKING = re.compile(r"^(?:opens|rank|first_for) *=.*$", re.MULTILINE)
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "widened", "unpack", "merged", "dynamic", "gathered", "grouped", "unquantised", "logits", "winograd", "first_run",
-    "notes", *UNITS, *ENGINE_SETS,
+    "arithmetic", "instead", "expanded", "widened", "unpack", "merged", "dynamic", "gathered", "grouped",
+    "unquantised", "logits", "winograd", "first_run", "notes", *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
@@ -394,7 +394,9 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         arithmetic=_arithmetic(row.inner("arithmetic")),
         instead=_arithmetic(row.inner("instead")),
         expanded=frozenset(_format_of(name) for name in row.names("expanded")),
-        widened={dtype(name).name: dtype(row.inner("widened").required_text(name)).name for name in _keys(row, "widened")},
+        widened={
+            dtype(name).name: dtype(row.inner("widened").required_text(name)).name for name in _keys(row, "widened")
+        },
         unpack=row.number("unpack", "1"),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
         dynamic=frozenset(row.names("dynamic")),

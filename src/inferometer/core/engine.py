@@ -49,25 +49,25 @@ class RuntimeEffects:
 
     `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours, wherever
     they stand or, as `convolution+activation:relu`, only in a group that begins with such an op: `chains` joins them
-    with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of a kind or
-    form takes, each of which moves its activations once. `arithmetic` lists, for a number format, the formats it is
-    computed in, the preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are
+    with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of a kind, of
+    a form, or of a kind that reads a format (`convolution:i8`) takes, each of which moves its activations once;
+    `convolution:dynamic` is one that quantises what it reads. `arithmetic` lists, for a number format, the formats it
+    is computed in, the preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are
     quantised). Before it may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's
-    instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts.
-    `instead` lists those that stand in for a format that the device has no peak for. Weights in an `expanded` format
-    are written out in the format of the activations before they are used: in all ops, or in those of a kind
-    (`convolution:i8`) that do not read them so; those of a `widened` format once, when the model is loaded, for all
-    ops but look-ups. `unpack` is how many rows of products reading the weights of a dense layer takes as long as,
-    beyond what the priors of its class have in them. `logits` are needed of a prompt's last token
-    only; a runtime that reads it in chunks may compute them once a `prompt`, or after each `chunk`. `merged` are groups
-    of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op that it quantises
-    activations for while it runs, where weights are stored for that: others compute in floats. A convolution in groups
-    is none of them unless `convolution:grouped` is. `gathered` is how many rows of products gathering the inputs of
-    such a convolution takes as long as; it is done for one group after the other, and each is a kernel of its own.
-    `grouped` is that of convolutions in groups alone, by a kernel for all of them that is slow.
-    `unquantised` are patterns of the names of ops whose weights keep the model's own format. `winograd` is how many
-    times fewer products a 3 × 3 convolution may need by Winograd's method. `sets` has what it does on CPUs of an
-    instruction set, where that is not the same everywhere.
+    instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts. `instead` lists those that stand in
+    for a format that the device has no peak for. Weights in an `expanded` format are written out in the format of the
+    activations before they are used: in all ops, or in those of a kind (`convolution:i8`) that do not read them so;
+    those of a `widened` format once, when the model is loaded, for all ops but look-ups. `unpack` is how many rows of
+    products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them.
+    `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
+    `prompt`, or after each `chunk`. `merged` are groups of projections, by their last names, that it stores as one
+    matrix; `dynamic` are the kinds of op that it quantises activations for while it runs, where weights are stored
+    for that: others compute in floats. A convolution in groups is none of them unless `convolution:grouped` is.
+    `gathered` is how many rows of products gathering the inputs of such a convolution takes as long as; it is done
+    for one group after the other, and each is a kernel of its own. `grouped` is that of convolutions in groups alone,
+    by a kernel for all of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the
+    model's own format. `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method.
+    `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
     """
 
     name: str
@@ -108,8 +108,10 @@ class RuntimeEffects:
         return not self.fused.isdisjoint({op.kind, _form(op), f"{into}+{_form(op)}"})
 
     def kernels(self, op: Op) -> int:
-        form = f"{op.kind}:gathered" if op.get("gathered") else _form(op)
-        return self.passes.get(form, self.passes.get(op.kind, 1))
+        quantised = op.kind == "convolution" and op.get("dynamic")
+        form = f"{op.kind}:dynamic" if quantised else _form(op)
+        read = f"{op.kind}:{op.inputs[0].dtype}" if op.inputs else op.kind
+        return next((self.passes[key] for key in (form, read, op.kind) if key in self.passes), 1)
 
     def rule(self, kind: str, name: str, places: tuple[str, ...] = ()) -> tuple[str, ...] | None:
         """What is stated of a format for an op kind: on one of the places (a unit, an instruction set), or on all."""

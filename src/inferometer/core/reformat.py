@@ -65,10 +65,10 @@ def _op(op: Op, asked: OtherFormats) -> Op:
         tuple(_narrowed(tensor, name) if tensor.role == "activation" else tensor for tensor in tensors)
         for tensors, name in ((op.inputs, asked.read_by(op)), (op.outputs, asked.activations))
     )
-    attributes = {**op.attributes, "gathered": True} if asked.quantises(op) and op.kind == "convolution" else None
-    return replace(
-        op, weights=stored, inputs=inputs, outputs=outputs, attributes=op.attributes if attributes is None else attributes
-    )
+    attributes = op.attributes
+    if asked.quantises(op) and op.kind == "convolution":
+        attributes = {**attributes, "dynamic": True, "gathered": True}
+    return replace(op, weights=stored, inputs=inputs, outputs=outputs, attributes=attributes)
 
 
 def _narrowed(tensor: Tensor, name: str | None) -> Tensor:

@@ -32,7 +32,7 @@ def stated(value):
     return Sourced(value=value, origin="datasheet", source="a test", date="2026-01-01")
 
 
-def predicted(seconds, *, low=None, high=None, batch=1, fits=True, bound=None, runtime=None):  # noqa: PLR0913 - as Profile
+def predicted(seconds, *, low=None, high=None, batch=1, fits=True, bound=None, runtime=None):
     phase = Phase(name="decode", time_s=seconds, low_s=low, high_s=high, bound=bound)
     return Profile(kind="predicted", model=ModelFacts(name="m"), device=DeviceFacts(name="d"), phases=(phase,),
                    runtime=runtime, workload=Workload(batch=batch), summary=Headline(fits=fits))  # fmt: skip
@@ -55,8 +55,6 @@ def test_predictions_of_one_engine_on_one_device_share_part_of_their_errors():
     alike = gain_of("x=1", "decode", before, after)
     other = gain_of("x=1", "decode", before, replace(after, runtime="b"))
     assert 1.0 < alike.high / alike.gain < other.high / other.gain == pytest.approx(2**2**0.5)
-
-
 
 
 def test_without_an_interval_a_gain_is_exact_and_without_a_time_there_is_none():

@@ -13,17 +13,12 @@ from inferometer.readers.onnx.step import Lowering, Maker, Step
 
 
 def lower_conv(
-    x: int = 0,
-    weight: int = 1,
-    bias: int | None = 2,
-    *,
-    transposed: bool = False,
-    compute: str | None = None,
-    gathered: bool = False,
+    x: int = 0, weight: int = 1, bias: int | None = 2, *, transposed: bool = False, compute: str | None = None
 ) -> Lowering:
     """Lowering of a convolution whose data, weight and bias stand at these inputs.
 
-    Inputs are `gathered` where no engine has a kernel of its own for such an operator: see `core/engine.py`. A deformable one also reads between pixels, four neighbours an element; that is left out.
+    One of whole numbers without a bias is ConvInteger, whose inputs are gathered group by group (`core/engine.py`). A
+    deformable one also reads between pixels, four neighbours an element; that is left out.
     """
 
     def lower(step: Step, maker: Maker) -> list[Op]:
@@ -44,7 +39,7 @@ def lower_conv(
         }
         if compute or (call.value(x).dequantized and call.value(weight).dequantized):
             attributes["compute"] = compute or "i8"
-        if gathered:
+        if compute and bias is None:
             attributes["gathered"] = True
         if call.has_attribute("activation"):
             attributes["activation"] = call.text("activation").casefold()

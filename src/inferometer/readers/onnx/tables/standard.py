@@ -174,7 +174,7 @@ _REDUCTIONS = {
 _WINDOWS = {
     "Conv": row("convolution", windows.conv(), lower=lower_l.lower_conv(), weights=(1, 2), least=2),
     "ConvInteger": row(
-        "convolution", windows.conv(dtype_from="i32"), lower=lower_l.lower_conv(0, 1, None, compute="i8", gathered=True),
+        "convolution", windows.conv(dtype_from="i32"), lower=lower_l.lower_conv(0, 1, None, compute="i8"),
         weights=(1,), least=2,
     ),
     "QLinearConv": row(
