@@ -47,7 +47,7 @@ def model(channels: int, groups: int, pixels: int, *, whole: bool) -> bytes:
         [numpy_helper.from_array(values, name) for name, values in stored.items()],
     )
     made: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    return made.SerializeToString()
+    return bytes(made.SerializeToString())
 
 
 def seconds(file: bytes, x: np.ndarray[Any, Any], share_s: float) -> float:
