@@ -57,6 +57,12 @@ def test_predictions_of_one_engine_on_one_device_share_part_of_their_errors():
     assert 1.0 < alike.high / alike.gain < other.high / other.gain == pytest.approx(2**2**0.5)
 
 
+def test_a_gain_of_other_arithmetic_is_no_surer_than_published_ones():
+    before, after = (predicted(seconds, low=seconds / 1.1, high=seconds * 1.1, runtime="a") for seconds in (3.0, 2.0))
+    found = gain_of("x=1", "decode", replace(before, arithmetic=("f32",)), replace(after, arithmetic=("i8",)))
+    assert found.high / found.gain == pytest.approx(1.7)
+
+
 def test_without_an_interval_a_gain_is_exact_and_without_a_time_there_is_none():
     for low, high in ((None, None), (1.0, None), (None, 1.0), (0.0, 1.0), (2.0, 1.0)):
         found = gain_of("x", "decode", predicted(1.0, low=low, high=high), predicted(2.0))
