@@ -47,7 +47,8 @@ _FEW_CHANNELS = 4  # an image's own, before the first convolution
 
 
 def class_of(op: Op) -> str:
-    if op.kind == "convolution" and op.get("groups", 1) == op.get("in_channels") != 1:
+    """A convolution whose inputs are `gathered` is a product of matrices for each of its groups, and not depthwise."""
+    if op.kind == "convolution" and op.get("groups", 1) == op.get("in_channels") != 1 and not op.get("gathered"):
         return "depthwise"
     return _CLASS[op.kind]
 
@@ -95,7 +96,7 @@ def form_of(op: Op) -> str | None:
 def _kernel_of(op: Op, *, strided: bool) -> str:
     if op["in_channels"] <= _FEW_CHANNELS:
         return "first"
-    if op.get("groups", 1) > 1:
+    if op.get("groups", 1) > 1 and not op.get("gathered"):
         return "grouped"
     if any(side > 1 for side in op["kernel"]):
         return "window"
