@@ -141,7 +141,7 @@ def test_a_device_as_json_has_a_source_for_every_number(answered):
         ("formulas", "show", "ring_allreduce"),
         ("formulas", "calc", "clock_period", "frequency=3.2GHz,1GHz"),
         ("runtimes",),
-        ("doctor",),
+        ("doctor", "--interval", "50ms"),
         ("predict", "llama-3.2-1b", "--on", "nvidia-h200"),
         ("predict", "resnet50", "--on", "nvidia-t4", "--batch", "8"),
         ("predict", "llama-3.2-1b", "--on", "nvidia-h200", "--on", "nvidia-l4", "--weights", "q4_0"),

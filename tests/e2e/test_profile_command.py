@@ -465,7 +465,7 @@ def test_every_command_of_the_page_runs(inferometer, line):
             "0",
             "--warmup",
             "1",
-        ]  # as many runs as it says, and no more of them for a sharper median
+        ]  # as many runs as it says, no more
     result = inferometer(*arguments)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
