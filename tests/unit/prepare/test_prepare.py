@@ -9,16 +9,19 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 
+from inferometer import synth
 from inferometer.asking.ask import ask
+from inferometer.catalog.engines import engine
 from inferometer.core.profile import Verification
 from inferometer.errors import DomainError, FormatError, InferometerError
 from inferometer.measure.inputs import make_inputs
 from inferometer.prepare import carrying_out, proof, run
+from inferometer.prepare import search as searching
 from inferometer.prepare.calibration import ports_of, write_calibration
 from inferometer.prepare.carrying_out import _key, model_files
 from inferometer.prepare.order import ToolOrder
 from inferometer.prepare.proof import Candidate, MeasuredGain, _gain, after_step
-from inferometer.prepare.run import Prepared, prepare, prepared_document
+from inferometer.prepare.run import Prepared, PrepareRequest, prepare, prepared_document
 from inferometer.prepare.search import Found, with_best
 from inferometer.prepare.steps import step_named
 from inferometer.readers.resolve import read
@@ -154,7 +157,7 @@ def test_what_is_predicted_to_be_faster_has_a_gain_above_one(monkeypatch):
     monkeypatch.setattr(proof, "_predicted", lambda _proving, candidate: answers[candidate.path.name])
     slow, quick_one = (Candidate(path=Path(name), runtime=name) for name in answers)
     found = proof.predicted_gain(None, slow, quick_one)
-    assert 1 < found.gain
+    assert found.gain > 1
     assert found.low < found.gain < found.high
     assert proof.predicted_gain(None, quick_one, slow).gain == pytest.approx(1 / found.gain)
 
@@ -213,3 +216,27 @@ def test_the_front_has_what_no_other_right_one_beats_in_every_respect():
         Found(quantise="f16", reason="not tried"),
     )
     assert [row.quantise for row in with_best(found) if row.best] == ["as it is", "i8"]
+
+
+def test_random_weights_of_another_seed_or_size_are_another_file(monkeypatch):
+    monkeypatch.setattr(synth, "synthesise", lambda *_given, **_more: None)
+    asked = PrepareRequest(model="squeezenet1.1", runtime="onnxruntime")
+    others = (replace(asked, seed=1), replace(asked, workload=replace(asked.workload, image=64)))
+    assert len({run.source_of(request, engine("onnxruntime")) for request in (asked, *others, asked)}) == 3
+
+
+def test_what_there_is_no_time_for_is_listed_and_not_tried(network, monkeypatch):
+    tried = []
+
+    def made(request):
+        tried.append(request.quantise)
+        return prepared(1.0, 100, 0.0)
+
+    monkeypatch.setattr(searching, "carry_out_request", made)
+    times = iter(range(0, 100, 10))  # each look at the clock is ten seconds after the last
+    found = searching.search(
+        PrepareRequest(model=str(network), runtime="onnxruntime"), budget_s=15.0, clock=lambda: next(times)
+    )
+    assert [row.reason for row in found[:2]] == [None] * 2
+    assert len(tried) == 2
+    assert {row.reason for row in found[2:]} == {"not tried: the budget is used up"}

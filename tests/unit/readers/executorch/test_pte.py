@@ -58,7 +58,7 @@ def test_parameters_and_work_are_those_of_the_network_lowered_or_not():
 
 
 def test_heights_come_before_widths_in_xnnpacks_fields():
-    """In its schema a convolution's fields from the fifth on are kernel, step and dilation, the height of each first."""
+    """In its schema a convolution has kernel, step and dilation from the fifth field on, the height of each first."""
     node = SimpleNamespace(whole=lambda field: field, kind=SimpleNamespace(name="XNNConv2d"))
     _, told = _convolution(None, node, [])
     assert (told["kernel"], told["strides"], told["dilations"]) == ((4, 5), (6, 7), (8, 9))
