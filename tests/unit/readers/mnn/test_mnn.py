@@ -1,5 +1,7 @@
 """MNN's files as graphs: those of its own converter, and damaged ones."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from contract.runtime_cases_mnn import write_network
 from inferometer.errors import FormatError
 from inferometer.readers.base import look
 from inferometer.readers.mnn import reader
+from inferometer.readers.mnn.layers import _slice_tf
 from inferometer.readers.resolve import read
 from inferometer.runtimes.base import FileNode, Target
 from inferometer.runtimes.mnn import runtime
@@ -69,6 +72,18 @@ def write_uneven(folder, *how):
         ["MNNConvert", "-f", "ONNX", "--modelFile", str(source), "--MNNModel", str(made), "--bizCode", "test", *how]
     )
     return source, made
+
+
+def test_a_part_that_begins_later_ends_later():
+    """TensorFlow says where a part begins and how large it is, and −1 for all that is left; ONNX wants its end."""
+    op = SimpleNamespace(name="cut", inputs=("data", "begin", "size"), outputs=("out",))
+    listed = []
+    site = SimpleNamespace(
+        op=op, numbers={"begin": (0, 2, 3), "size": (1, 4, -1)}, node=lambda kind, inputs: (kind, inputs),
+        listed=lambda part, values: listed.append(values) or part,
+    )  # fmt: skip
+    assert _slice_tf(site) == [("Slice", ("data", "begin", "ends"))]
+    assert listed == [[1, 6, 2**31 - 1]]
 
 
 def test_it_is_known_by_its_content(network, tmp_path):
