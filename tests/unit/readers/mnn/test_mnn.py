@@ -36,7 +36,7 @@ def test_operators_have_their_shapes_weights_and_the_activation_that_runs_inside
                         (("--weightQuantBits", "4"), "i4")],
 )  # fmt: skip
 def test_a_converted_network_has_the_shapes_and_weights_of_its_original(tmp_path, how, stored):
-    """Windows and steps that differ in width and height, groups, and a product of what flows."""
+    """Windows, steps and a part that differ in width and height, groups, and a product of what flows."""
     original, made = write_uneven(tmp_path, *how)
     before, after = read(str(original)), reader.read(made)
     assert after.parameters == before.parameters
@@ -57,15 +57,18 @@ def write_uneven(folder, *how):
     tools = pytest.importorskip("_tools", reason="MNN is not installed")
     shapes = {"w": (8, 8, 3, 5), "b": (8,), "d": (8, 1, 3, 3), "e": (8,)}
     stored = [numpy_helper.from_array(np.ones(size, np.float32), name) for name, size in shapes.items()]
+    whole = {"begin": [2, 1], "end": [5, 7], "axes": [1, 2]}
+    stored += [numpy_helper.from_array(np.array(values), name) for name, values in whole.items()]
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["a"], kernel_shape=[3, 5], strides=[1, 2], pads=[1, 2, 1, 2]),
         helper.make_node("Conv", ["a", "d", "e"], ["c"], kernel_shape=[3, 3], group=8, pads=[1, 1, 1, 1]),
         helper.make_node("MaxPool", ["c"], ["p"], kernel_shape=[2, 3], strides=[2, 1]),
-        helper.make_node("MatMul", ["p", "m"], ["y"]),
+        helper.make_node("Slice", ["p", "begin", "end", "axes"], ["s"]),
+        helper.make_node("MatMul", ["s", "m"], ["y"]),
     ]
     value = helper.make_tensor_value_info
-    inputs = [value("x", 1, [1, 8, 16, 24]), value("m", 1, [1, 8, 10, 7])]
-    graph = helper.make_graph(nodes, "uneven", inputs, [value("y", 1, [1, 8, 8, 7])], initializer=stored)
+    inputs = [value("x", 1, [1, 8, 16, 24]), value("m", 1, [1, 3, 10, 7])]
+    graph = helper.make_graph(nodes, "uneven", inputs, [value("y", 1, [1, 3, 6, 7])], initializer=stored)
     source, made = folder / "uneven.onnx", folder / "uneven.mnn"
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), source)
     tools.mnnconvert(
