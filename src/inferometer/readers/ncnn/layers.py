@@ -259,12 +259,18 @@ def _shuffle(site: NcnnSite) -> list[Node]:
 def _gemm(site: NcnnSite) -> list[Node]:
     layer = site.layer
     rows, inner = layer.whole(8), layer.whole(9)
-    inputs = list(layer.bottoms)
-    if layer.whole(5) and rows and inner:
-        inputs.insert(1, site.weight("B", (rows, inner) if layer.whole(3) else (inner, rows)))
-    if layer.whole(6) and rows:
-        inputs.append(site.weight("C", (rows,), element=1))
-    return [site.node("Gemm", inputs, transA=layer.whole(2), transB=layer.whole(3))]
+    stored = layer.whole(5) and rows and inner
+    if layer.whole(2) or not stored:
+        return [site.node("Gemm", transA=layer.whole(2), transB=layer.whole(3))]
+    # ONNX's Gemm has no batch, and its MatMul reads a matrix one way: the numbers are as many either way.
+    inputs = (layer.bottoms[0], site.weight("B", (inner, rows)))
+    if not layer.whole(6):
+        return [site.node("MatMul", inputs)]
+    product = f"{layer.tops[0]}/product"
+    return [
+        site.node("MatMul", inputs, (product,)),
+        site.node("Add", (product, site.weight("C", (rows,), element=1)), part="bias"),
+    ]
 
 
 def _permute(site: NcnnSite) -> list[Node]:
