@@ -90,7 +90,7 @@ def _once(
         if flood is not None:
             flood()
         before = pace.beside()
-        mine = pace.own()
+        mine, asked = pace.own(), pace.clock()
         event = next(events, None)
         own = pace.own() - mine
         if event is None:
@@ -98,8 +98,9 @@ def _once(
         after = pace.beside()
         wall = (event.end_ns - event.start_ns) * 1e-9
         phase = _PHASES[event.kind]
-        if phase == "prefill" and request.depth:
-            own = wall  # the clock also ran while the cache was filled
+        if (phase == "prefill" and request.depth) or event.end_ns * 1e-9 <= asked:
+            # The clock also ran while the cache was filled; or the engine tells a whole generation when it has ended.
+            own = wall
         many = event.tokens if phase == "decode" else 1
         timed = Timed(wall_s=wall / many, own_s=own / many, beside_s=max(before, after))
         timed_events.append((phase, event.context, timed))
