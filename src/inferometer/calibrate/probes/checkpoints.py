@@ -27,7 +27,7 @@ SOURCE = "safetensors"
 _PLAIN = "f32"  # of a checkpoint, and of what is converted without another format
 _BEYOND_CACHES = 64_000_000  # bytes of weights that a step reads: more than a core's share of any cache
 _MOST_LAYERS = 24
-_LONGEST_S = 120.0
+_LONGEST_S = 300.0
 # Seconds to make a probe, the second one of a run and later: the builder of ONNX Runtime GenAI is a program of its own.
 MAKING_S = 6.0
 

@@ -286,14 +286,14 @@ def shared_out(  # noqa: PLR0913 - as for a probe with times of its own
             ),
             rates=dict(rates),
         )
-        for work in {work.name: work for work in known.works.values()}.values()
+        for work in known.entries
         if work.floor_s > 0
     )
 
 
 def whole_rates(known: PricedProbe, seconds: float) -> tuple[float, float]:
     """Operations and bytes per second of a whole step. `known` is priced at unit rates."""
-    flops, moved = (sum(work.axes[axis] for work in known.works.values()) for axis in ("flops", "bytes"))
+    flops, moved = (sum(work.count * work.axes[axis] for work in known.entries) for axis in ("flops", "bytes"))
     return flops / seconds, moved / seconds
 
 

@@ -40,11 +40,15 @@ _BESIDES = frozenset({"vector", "indexing"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedProbe:
-    """The ops of a graph at one workload as they would be priced, by the name of each of their repetitions."""
+    """The ops of a graph at one workload as they would be priced, by the name of each of their repetitions.
+
+    `entries` are all of them, equal ones once with their count, and those that the engine stores as one matrix too.
+    """
 
     works: Mapping[str, OpWork]
     launches: float
     floor_s: float
+    entries: tuple[OpWork, ...] = ()
 
 
 @dataclass(slots=True)
@@ -93,6 +97,7 @@ def price_probe(  # noqa: PLR0913 - what a price depends on
         works=named,
         launches=float(sum(work.count * work.launches for work in known.values())),
         floor_s=sum(work.count * work.floor_s for work in known.values()),
+        entries=tuple(known.values()),
     )
 
 

@@ -213,7 +213,7 @@ class ProbeProvider:
             workload=run.words,
             rates=device_rates(self.device, {self.dtype}),
         )
-        if self._converter is not None and not points:
+        if self._converter is not None and not points and probe.role == "shape":
             raise EngineError(f"Its layers cannot be told apart once {self._converter.tool} has merged them.")
         if probe.role == "overhead":
             self._beside.kernel_s = ran.clean_s / known.launches

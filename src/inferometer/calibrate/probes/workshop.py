@@ -70,6 +70,9 @@ class Workshop:
     def _drop(self) -> None:
         if self._process is not None:
             end_group(self._process)
+            if self._process.stdin is not None:
+                with suppress(OSError):
+                    self._process.stdin.close()
         if self._log is not None:
             self._log.unlink(missing_ok=True)
         self._process = self._log = None
