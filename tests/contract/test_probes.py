@@ -82,8 +82,8 @@ def test_a_lowered_network_gives_points_that_a_prediction_finds(name, tools: Wor
     needs(name, ("torch", "torchao"))
     small = replace(PROBES["probe-basic-narrow"], runs=(ProbeRun(image=64),))
     provider = ProbeProvider(
-        runtime=runtime_named(name), device=BOARD, dtype="f32", folder=tmp_path, threads=1, limit_s=0.01, probes=(small,),
-        tools=tools,
+        runtime=runtime_named(name), device=BOARD, dtype="f32", folder=tmp_path, threads=1, limit_s=0.01,
+        probes=(small,), tools=tools,
     )  # fmt: skip
     (candidate,) = provider.candidates()
     measured = provider.measure(candidate)

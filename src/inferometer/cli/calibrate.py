@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from inferometer.providers.requests import PackedJob
 
 _SHOWN = 8  # rows or reasons that are told one by one
-_FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, else f32]"
+_FORMAT = (
+    "Number format; for engines of language models, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, i8 "
+    "for ctranslate2 and openvino-genai, i4 for onnxruntime-genai, else f32]"
+)
 
 
 @click.command("calibrate")

@@ -16,7 +16,9 @@ from inferometer.catalog import device
 from inferometer.catalog.engines import engine, engines
 
 PROBES = {probe.name: probe for probe in read_probes()}
-LLM = [name for name, each in engines().items() if each.calibrated.get("cpu") == "decoders" and "gguf" not in each.opens]
+LLM = [
+    name for name, each in engines().items() if each.calibrated.get("cpu") == "decoders" and "gguf" not in each.opens
+]
 
 
 def test_each_engine_of_language_models_is_probed_by_default_in_a_format_that_a_tool_makes():

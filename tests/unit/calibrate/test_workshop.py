@@ -43,8 +43,8 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         source = tmp_path / f"{content}.txt"
         source.write_text(content, encoding="utf-8")
         step = Step(
-            name=function, title=function, takes=("x",), gives="x", packages=("pytest",), modules=("pytest",), extra="x",
-            work=f"made_up.tool:{function}",
+            name=function, title=function, takes=("x",), gives="x", packages=("pytest",), modules=("pytest",),
+            extra="x", work=f"made_up.tool:{function}",
         )  # fmt: skip
         told = ToolOrder(source=source, target=source, format="x")
         return carry_out(step, told, tmp_path / "out", seconds_at_most=seconds, tools=tools)

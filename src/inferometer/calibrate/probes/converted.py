@@ -22,12 +22,12 @@ from inferometer.prepare.order import ToolOrder
 from inferometer.prepare.steps import STEPS, Step
 from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
+from inferometer.runtimes.base import FileNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from inferometer.prepare.carrying_out import Tools
-    from inferometer.runtimes.base import FileNode
 
 WRITTEN, EXPORTED = "onnx", "pt2"
 # A process, the tool and its reader take a second for most probes. Exported programs are lowered for ten.

@@ -271,24 +271,19 @@ def _rated(device: Device, runtime: Runtime, ceilings: Ceilings) -> Device:
     return device
 
 
-def shared_out(  # noqa: PLR0913 - as for a probe with times of its own
-    known: PricedProbe, seconds: float, kernel_s: float, *, dtype: str, probe: str, workload: str, rates: Mapping[str, float]
+def shared_out(
+    known: PricedProbe, seconds: float, kernel_s: float, *, rates: Mapping[str, float], **named: str
 ) -> tuple[OpPoint, ...]:
-    """A step's seconds as points, each op with the same share of its floor: what an engine without timers tells."""
-    return tuple(
-        replace(
-            measured_point(
-                work,
-                seconds * work.floor_s / known.floor_s + kernel_s * work.launches,
-                dtype=dtype,
-                probe=probe,
-                workload=workload,
-            ),
-            rates=dict(rates),
-        )
+    """A step's seconds as points, each op with the same share of its floor: what an engine without timers tells.
+
+    `named` says which probe, workload and format it is.
+    """
+    points = (
+        measured_point(work, seconds * work.floor_s / known.floor_s + kernel_s * work.launches, **named)
         for work in known.entries
         if work.floor_s > 0
     )
+    return tuple(replace(point, rates=dict(rates)) for point in points)
 
 
 def whole_rates(known: PricedProbe, seconds: float) -> tuple[float, float]:

@@ -45,7 +45,7 @@ class Workshop:
             _hand_in(process, asked)
             while not answered.is_file() and process.poll() is None:
                 if time.monotonic() > until:
-                    raise too_long(step, seconds_at_most)
+                    raise too_long(step, seconds_at_most)  # noqa: TRY301 - it ends as Ctrl-C does
                 time.sleep(_LOOK_S)
         except BaseException:
             self._drop()
@@ -60,7 +60,7 @@ class Workshop:
         if self._process is None or self._log is None:
             number, name = tempfile.mkstemp(prefix="inferometer-tools-", suffix=".txt")
             with os.fdopen(number, "wb") as printed:
-                self._process = subprocess.Popen(
+                self._process = subprocess.Popen(  # noqa: S603 - our own module
                     [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )  # fmt: skip
