@@ -1,18 +1,21 @@
 #!/bin/sh
-# Calibrate six engines on a quiet machine, measure networks that no probe has the sizes of, and compare.
+# Calibrate engines whose probes are converted, measure models that no probe has the sizes of, and compare the two.
 #
-#   sh benchmarks/calibrate_engines.sh DEVICE FOLDER [THREADS] [ENGINE …]
+#   sh benchmarks/calibrate_engines.sh local:cpu FOLDER 1                 # all six, with one thread
+#   sh benchmarks/calibrate_engines.sh local:cpu FOLDER 1 ncnn mnn        # only these
 #
-# DEVICE is a catalog name, or local:cpu. Calibrations and cases go to FOLDER; what was done there before is resumed.
-# It takes some 12 minutes an engine: up to 5 to calibrate (half of the first run makes files), up to 7 for the cases.
+# Run it on a quiet machine: it takes 8 to 13 minutes an engine, 5 of them to calibrate, and is resumed where it
+# stopped. Calibrations (FOLDER/calibrations), cases (FOLDER/cases/ENGINE.jsonl) and files stay in FOLDER.
 set -eu
-device=$1 folder=$2 threads=${3:-1}
-shift $(($# < 3 ? $# : 3))
+device=$1 folder=$2 threads=$3
+shift 3
 here=$(dirname "$0")
-mkdir -p "$folder"
+export INFEROMETER_DATA="$folder" INFEROMETER_CACHE="$folder/cache"
+mkdir -p "$folder/cases"
 for runtime in ${@:-ncnn mnn executorch ctranslate2 onnxruntime-genai openvino-genai}; do
-    inferometer calibrate --device "$device" --runtime "$runtime" --threads "$threads" --budget 300s --folder "$folder/calibrations"
-    python "$here/measure_cases.py" --runtime "$runtime" --device "$device" --threads "$threads" --minutes 7 \
-        --out "$folder/$runtime.jsonl" || echo "$runtime: not every case could be measured."
-    inferometer accuracy --cases "$folder/$runtime.jsonl" --calibrations "$folder/calibrations"
+    echo "== $runtime"
+    inferometer calibrate --device "$device" --runtime "$runtime" --threads "$threads" --budget 300s
+    python "$here/measure_cases.py" --runtime "$runtime" --device "${device%:*}" --threads "$threads" --minutes 8 \
+        --out "$folder/cases/$runtime.jsonl"
+    inferometer accuracy --cases "$folder/cases" --runtime "$runtime" --by model
 done

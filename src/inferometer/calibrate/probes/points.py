@@ -135,10 +135,12 @@ def probe_points(  # noqa: PLR0913 - an op is measured, priced and named
     probe: str,
     workload: str,
     rates: Mapping[str, float],
+    own_graph: bool = False,
 ) -> tuple[OpPoint, ...]:
     """One point per op of the graph: the median over its repetitions. No points if most of the time is in no op.
 
-    Of what runs inside another op's kernel only plain ops get a point: no kernel of their own tells what they take.
+    Of what runs inside another op's kernel only plain ops get a point: no kernel of their own tells what they take. In
+    the engine's `own_graph` a plain op that ran alone, though its price says that it would not, says nothing of those.
     """
     groups = [(op, [known.works[name] for name in op.layers or (op.name,) if name in known.works]) for op in ops]
     inside, whole_s = sum(op.time_s for op, works in groups if works), sum(op.time_s for op in ops)
@@ -163,7 +165,8 @@ def probe_points(  # noqa: PLR0913 - an op is measured, priced and named
         shrunk = (kernel_s - own) / sum(asked) if sum(asked) > 0 else 1.0
         shared = [(main, own), *((work, part * shrunk) for work, part in zip(rest, asked, strict=True))]
         for work, taken in shared:
-            if work is main or (work.classes[0] == PLAIN and taken > 0):
+            is_plain = work.classes[0] == PLAIN
+            if (is_plain and rest and taken > 0) or (work is main and not (is_plain and own_graph)):
                 point = measured_point(work, taken, dtype=dtype, probe=probe, workload=workload)
                 points.append(replace(point, rates=dict(rates)))
     beside.add([point for point in points if point.op in {key[0] for key in mains if len(key) == 1}])

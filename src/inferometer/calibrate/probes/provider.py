@@ -212,6 +212,7 @@ class ProbeProvider:
             probe=probe.name,
             workload=run.words,
             rates=device_rates(self.device, {self.dtype}),
+            own_graph=graph is not graph_of(probe),
         )
         if self._converter is not None and not points and probe.role == "shape":
             raise EngineError(f"Its layers cannot be told apart once {self._converter.tool} has merged them.")

@@ -30,7 +30,9 @@ MATRIX = frozenset({"linear", "matmul", "attention", "convolution", "depthwise",
 
 FUSED = "vector.fused"  # inside another op's kernel: the numbers are in registers, and nothing is launched
 PLAIN = "vector.fused.plain"  # … without a function that takes a series, as relu and sums: hardly more than free
-_CURVED = frozenset({"gelu", "gelu_new", "silu", "sigmoid", "tanh", "mish", "elu", "selu", "softplus", "erf", "exp"})
+_CURVED = frozenset(
+    {"gelu", "gelu_new", "silu", "swish", "sigmoid", "tanh", "mish", "elu", "selu", "softplus", "erf", "exp"}
+)
 WINDOW = "convolution.window"
 NARROW_HEAD = 64  # heads up to this wide leave matrix units waiting for the softmax
 
