@@ -435,19 +435,19 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
     A device whose catalog row states the peak and the bandwidth keeps those, unless the engine goes `beyond_peaks`.
     """
     place = folder or cache_folder() / "probes"
-    pace = MachinePace()
+    pace, tools = MachinePace(), Workshop()
     if not is_rated(device, dtype) or beyond_peaks:
         ceilings = known_ceilings(journal, dtype, threads)
         if ceilings is None:
             bare = ProbeProvider(
                 runtime=runtime, device=with_rates(device, unit_rates(dtype)), dtype=dtype, folder=place,
-                threads=threads, limit_s=limit_s, pace=pace, opener=opener,
+                threads=threads, limit_s=limit_s, pace=pace, opener=opener, tools=tools,
             )  # fmt: skip
-            with closing(bare):
-                ceilings = measure_ceilings(bare)
+            ceilings = measure_ceilings(bare)
+            bare._shut()  # noqa: SLF001 - what makes probes is needed again
             write_ceilings(journal / CEILINGS, ceilings)
         device = with_rates(device, spanning(_at_least(ceilings, device), device, base))
     return ProbeProvider(
         runtime=runtime, device=device, dtype=dtype, folder=place, threads=threads, limit_s=limit_s, known=known,
-        pace=pace, opener=opener,
+        pace=pace, opener=opener, tools=tools,
     )  # fmt: skip
