@@ -118,6 +118,15 @@ def test_the_events_of_a_generation_that_is_one_call_have_their_own_times():
     assert decode.steady == decode.runs
 
 
+def test_interruptions_of_a_generation_that_is_one_call_are_left_out_of_each_event():
+    clocks = Clocks()
+    pace = clocks.pace()
+    pace.own = lambda: 0.8 * clocks.now  # a fifth of the time another program ran
+    prefill, decode = run_texts(FakeTold(clocks), TextOrder(prompt=8, generate=5), pace, limit_s=0.01, threads=1)
+    assert isclose(prefill.seconds, 0.064, rel_tol=1e-6)
+    assert isclose(decode.seconds, 0.0032, rel_tol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("opens", "weights", "said", "remedy"),
     [

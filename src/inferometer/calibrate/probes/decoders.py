@@ -62,6 +62,7 @@ _ROOM = 16  # tokens of the cache beyond those needed
 _SECONDS = 1.2  # to open twice, and to decode for two workloads
 _PASSES = 5  # times that a prompt is read
 _SLOWEST = 3.0  # times its floor: the longest that it is expected to take
+_LEAST_LAUNCH = 0.02  # of a step of the smallest probe
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,8 +191,9 @@ class DecoderProvider:
             launched_s = min(0.5 * ran.seconds, known.launches * self._beside.kernel_s)
             points = shared_out(known, ran.seconds - launched_s, self._beside.kernel_s, rates=rates, **named)
         if probe.role == "overhead" and ran.phase == "decode":
-            # The probe's own work, at a third of the peaks, is not launch.
-            kernel_s = max(1e-9, ran.seconds - 3 * known.floor_s) / known.launches
+            # The probe's own work is not launch: at a third of the peaks, or at the rates of whole steps.
+            slower = _SLOWEST if self.runtime.capabilities.per_op else 1.0
+            kernel_s = max(_LEAST_LAUNCH * ran.seconds, ran.seconds - slower * known.floor_s) / known.launches
             self._beside.kernel_s = kernel_s
             points += (overhead("kernel", kernel_s, dtype=self.weights, probe=probe.name),)
         return points
