@@ -184,12 +184,17 @@ class DecoderProvider:
         graph = _read(str(self._file(probe, run)))
         known = self.priced(graph, ran)
         rates = device_rates(self.device, self.device.peaks.keys())
-        named = {"dtype": self.weights, "probe": probe.name, "workload": f"{ran.phase} {ran.query} + {ran.context}"}
+        workload = f"{ran.phase} {ran.query} + {ran.context}"
         if self.runtime.capabilities.per_op:
-            points = probe_points(self._ops(graph, ran), known, self._beside, rates=rates, **named)
+            points = probe_points(
+                self._ops(graph, ran), known, self._beside, rates=rates, dtype=self.weights, probe=probe.name,
+                workload=workload,
+            )  # fmt: skip
         else:
-            launched_s = min(0.5 * ran.seconds, known.launches * self._beside.kernel_s)
-            points = shared_out(known, ran.seconds - launched_s, self._beside.kernel_s, rates=rates, **named)
+            kernel_s = min(0.5 * ran.seconds / known.launches, self._beside.kernel_s)
+            points = shared_out(
+                known, ran.seconds, kernel_s, rates=rates, dtype=self.weights, probe=probe.name, workload=workload
+            )
         if probe.role == "overhead" and ran.phase == "decode":
             # The probe's own work is not launch: at a third of the peaks, or at the rates of whole steps.
             slower = _SLOWEST if self.runtime.capabilities.per_op else 1.0
@@ -278,10 +283,11 @@ def shared_out(
 ) -> tuple[OpPoint, ...]:
     """A step's seconds as points, each op with the same share of its floor: what an engine without timers tells.
 
-    `named` says which probe, workload and format it is.
+    What launches take is each op's own. `named` says which probe, workload and format it is.
     """
+    working = (seconds - kernel_s * known.launches) / known.floor_s
     points = (
-        measured_point(work, seconds * work.floor_s / known.floor_s + kernel_s * work.launches, **named)
+        measured_point(work, working * work.floor_s + kernel_s * work.launches, **named)
         for work in known.entries
         if work.floor_s > 0
     )
