@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.calibrations import formats_of
@@ -196,12 +197,20 @@ class DecoderProvider:
                 known, ran.seconds, kernel_s, rates=rates, dtype=self.weights, probe=probe.name, workload=workload
             )
         if probe.role == "overhead" and ran.phase == "decode":
-            # The probe's own work is not launch: at a third of the peaks, or at the rates of whole steps.
-            slower = _SLOWEST if self.runtime.capabilities.per_op else 1.0
-            kernel_s = max(_LEAST_LAUNCH * ran.seconds, ran.seconds - slower * known.floor_s) / known.launches
+            kernel_s = self._launch_s(known, ran, points)
             self._beside.kernel_s = kernel_s
             points += (overhead("kernel", kernel_s, dtype=self.weights, probe=probe.name),)
         return points
+
+    def _launch_s(self, known: PricedProbe, ran: PhaseTimes, points: Sequence[OpPoint]) -> float:
+        """Of the smallest probe's step, without its own work: at a third of the peaks, or at the rates of whole steps.
+
+        A pipeline does more between two steps than launch kernels: no launch takes longer than a kernel mostly does.
+        """
+        slower = _SLOWEST if self.runtime.capabilities.per_op else 1.0
+        kernel_s = max(_LEAST_LAUNCH * ran.seconds, ran.seconds - slower * known.floor_s) / known.launches
+        taken = [point.seconds / point.launches for point in points if point.launches]
+        return min(kernel_s, median(taken)) if taken and self._converter is not None else kernel_s
 
     def priced(self, graph: Graph, ran: PhaseTimes, weights: str | None = None) -> PricedProbe:
         """`weights` is needed if the graph is not a file's: a file states their format itself."""
