@@ -225,7 +225,7 @@ class EngineDescriptor:
     first. `packages` are the distributions that decide its speed, the one that must be installed first. `first_for` are
     the questions it answers where no engine is named; the others follow by `rank`, and one without a rank is chosen
     only for a file that it opens. `calibrated` says, by unit, what it is calibrated with: probe networks as `files`,
-    the same as PyTorch `modules`, `decoders` in GGUF, or single `kernels` of PyTorch. Its calibrations are of a format
+    the same as PyTorch `modules`, `decoders`, or single `kernels` of PyTorch. Its calibrations are of a format
     of the activations; where `by_weights` is given they are of a format of the weights, and those are the formats it
     computes in. One that goes `beyond_peaks` computes in fewer bits or with fewer products than a format says unless
     told otherwise: its calibrations measure the peaks that it reaches. `compiled_by` names the runtime that compiles
