@@ -200,13 +200,13 @@ def _goal(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str | 
         return None
     if out.exists() and not overwrite:
         raise DomainError(f"{out} exists already.", remedy="Give another name, or overwrite it with --overwrite.")
-    goal = next((form for form, suffix in SUFFIXES.items() if out.name.endswith(suffix)), None)
     opens = [form for form in engine.opens if form in SUFFIXES]
+    goal = next((form for form in (*opens, *SUFFIXES) if out.name.endswith(SUFFIXES[form])), None)
     folder = next((form for form in engine.opens if form in FOLDERS), None)
     if folder is not None:
         return _goal_folder(out, folder, goal, engine)
     if goal not in opens:
-        endings = " or ".join(SUFFIXES[form] for form in opens)
+        endings = " or ".join(dict.fromkeys(SUFFIXES[form] for form in opens))
         raise FormatError(f"{out.name} is no name of a file that {engine.title} opens.", remedy=f"End it in {endings}.")
     return goal
 
@@ -250,8 +250,8 @@ def source_of(request: PrepareRequest, engine: EngineDescriptor) -> Path:
 
 
 def _of_checkpoints(engine: EngineDescriptor) -> bool:
-    """Whether what the engine opens is made of a checkpoint."""
-    return any("safetensors" in step.takes and step.gives in engine.opens for step in STEPS)
+    """Whether the engine opens a checkpoint, or what is made of one."""
+    return "safetensors" in engine.opens or any("safetensors" in step.takes and step.gives in engine.opens for step in STEPS)
 
 
 def _written_for(engine: EngineDescriptor) -> str:
@@ -295,9 +295,7 @@ def _carried_out(
             continue
         tell(f"{step.name}: {step.title} …")
         if step.calibrated and not calibration:
-            calibration = write_calibration(
-                read(str(last.path)), shapes, request.calibrate_with, folder, seed=request.seed
-            )
+            calibration = write_calibration(proving.graph, shapes, request.calibrate_with, folder, seed=request.seed)
         try:
             made = _made(step, last.path, proving, shapes, calibration)
         except InferometerError as error:

@@ -18,7 +18,7 @@ from inferometer.errors import MissingDependencyError
 Place = Literal["way", "first", "last"]  # on the way to a format; as soon as its format is reached; when all is done
 SUFFIXES: Mapping[str, str] = {
     "onnx": ".onnx", "ort": ".ort", "openvino": ".xml", "ncnn": ".param", "mnn": ".mnn", "gguf": ".gguf",
-    "tflite": ".tflite", "pte": ".pte",
+    "tflite": ".tflite", "pte": ".pte", "pt2": ".pt2", "aoti": ".pt2",
 }  # fmt: skip
 # Formats that are a folder, and a file that lies in each of them.
 FOLDERS: Mapping[str, str] = {
@@ -82,6 +82,7 @@ def require_tool(step: Step) -> None:
 _BOTH_I8 = {"weights": "i8", "activations": "i8"}
 _WHILE_IT_RUNS = {"weights": "i8", "dynamic": "i8"}
 _NNCF = (("nncf", "openvino"), ("nncf", "openvino"))
+_OF_TORCH = ("torch-eager", "torch-compile", "torch-graph")
 _ORT = (("onnxruntime", "onnx"), ("onnxruntime", "onnx"))
 
 
@@ -184,6 +185,11 @@ STEPS: tuple[Step, ...] = (
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
         packages=("torch", "onnxscript", "onnx"), modules=("torch", "onnxscript", "onnx"), extra="torch-onnx",
         work="torch:to_onnx",
+    ),
+    Step(
+        name="onnx2torch", title="ONNX as an exported PyTorch program", takes=("onnx",), gives="pt2",
+        packages=("onnx2torch", "torch", "onnx"), modules=("onnx2torch", "torch", "onnx"), extra="onnx-torch",
+        work="onnx2torch:to_program", runtimes=(*_OF_TORCH, "executorch"), fixed=True,
     ),
     Step(
         name="simplify", title="constants folded, what does nothing removed", takes=("onnx",), gives="onnx",
