@@ -171,6 +171,15 @@ def _executorch(name: str, title: str, work: str, quantised: str | None = None, 
     )  # fmt: skip
 
 
+def _torchao(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> Step:
+    packages = ("torchao", "torch")
+    return Step(
+        name=f"torchao-{asked}", title=title, takes=("pt2",), gives="pt2", packages=packages, modules=packages,
+        extra="torchao", work="torchao:quantise" if calibrated else "torchao:quantise_dense", quantises=asked,
+        changes=numbers, options={"way": asked}, runtimes=_OF_TORCH, calibrated=calibrated, fixed=True,
+    )  # fmt: skip
+
+
 def _litert(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> Step:
     packages, modules = ("ai-edge-quantizer", "ai-edge-litert"), ("ai_edge_quantizer", "ai_edge_litert")
     return Step(
@@ -251,6 +260,11 @@ STEPS: tuple[Step, ...] = (
     _executorch("executorch", "an exported PyTorch program for ExecuTorch, lowered to XNNPACK", "lower"),
     _executorch("executorch-i8", "the same with int8 weights and activations", "quantise", "i8", calibrated=True),
     _executorch("executorch-i8-dynamic", "the same with int8 dense layers", "quantise_dynamic", "i8-dynamic"),
+    _torchao("i8", "int8 weights and activations, as PyTorch's compiler fuses them", _BOTH_I8, calibrated=True),
+    _torchao("i8-weights", "int8 weights of dense layers, written out when they are used", {"weights": "i8"}),
+    _torchao("i8-dynamic", "int8 dense layers, activations quantised while it runs", _WHILE_IT_RUNS),
+    _torchao("i4-weights", "weights of dense layers in 4 bits", {"weights": "i4"}),
+    _torchao("i4-dynamic", "the same, activations in int8 while it runs", {"weights": "i4", "dynamic": "i8"}),
     _litert("i8", "int8 weights and activations, with their ranges in the file", _BOTH_I8, calibrated=True),
     _litert("i8-dynamic", "int8 weights, activations quantised while it runs", _WHILE_IT_RUNS),
     _litert("i8-weights", "int8 weights, written out when they are used", {"weights": "i8"}),

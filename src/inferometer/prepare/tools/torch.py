@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import FormatError
+from inferometer.runtimes.torch.programs import load_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,13 +39,7 @@ def loaded_program(order: ToolOrder) -> Any:
     """The source as torch.export's ExportedProgram."""
     import torch  # noqa: PLC0415, TID251 - as above
 
-    try:
-        return torch.export.load(str(order.source))
-    except Exception as error:  # noqa: BLE001 - whatever an archive holds
-        raise FormatError(
-            f"{order.source.name} cannot be loaded as an exported program: {error}.",
-            remedy="Save it with torch.export.save, with the PyTorch that is installed here or an older one.",
-        ) from None
+    return load_program(torch, order.source)
 
 
 def example_inputs(order: ToolOrder) -> tuple[Any, ...]:

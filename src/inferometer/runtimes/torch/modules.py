@@ -18,6 +18,7 @@ from inferometer.catalog import models
 from inferometer.errors import EngineError, FormatError
 from inferometer.runtimes.base import Port
 from inferometer.runtimes.torch.engine import PRECISIONS, Place, choose_precision, import_transformers, translated
+from inferometer.runtimes.torch.programs import load_program
 
 if TYPE_CHECKING:
     from inferometer.runtimes.base import Target
@@ -249,14 +250,7 @@ def _exported(target: Target, place: Place, torch: Any) -> Module:
             f"{str(target.path)!r} is an exported program, which takes and gives arrays; it does not generate.",
             remedy="Open it without asking for text, or give the folder with its config and weights.",
         )
-    try:
-        program = torch.export.load(str(target.path))
-    except Exception as error:  # a zip that is none, a newer schema, an op that is not there
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise FormatError(
-            f"torch.export cannot load {str(target.path)!r}: {lines[0]}",
-            remedy="Give a .pt2 file written by torch.export.",
-        ) from error
+    program = load_program(torch, target.path)
     if place.cuda:
         with translated(torch, f"moving {target.path.name} to {place.device}"):
             program = import_module("torch.export.passes").move_to_device_pass(program, place.device)
