@@ -260,6 +260,11 @@ STEPS: tuple[Step, ...] = (
     _executorch("executorch", "an exported PyTorch program for ExecuTorch, lowered to XNNPACK", "lower"),
     _executorch("executorch-i8", "the same with int8 weights and activations", "quantise", "i8", calibrated=True),
     _executorch("executorch-i8-dynamic", "the same with int8 dense layers", "quantise_dynamic", "i8-dynamic"),
+    Step(
+        name="aot-inductor", title="compiled ahead of time for this kind of machine (AOTInductor)", takes=("pt2",),
+        gives="aoti", packages=("torch",), modules=("torch",), extra="torch", work="aotinductor:compile_package",
+        runtimes=("torch-compile",), fixed=True,
+    ),
     _torchao("i8", "int8 weights and activations, as PyTorch's compiler fuses them", _BOTH_I8, calibrated=True),
     _torchao("i8-weights", "int8 weights of dense layers, written out when they are used", {"weights": "i8"}),
     _torchao("i8-dynamic", "int8 dense layers, activations quantised while it runs", _WHILE_IT_RUNS),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _ARM = frozenset({"aarch64", "arm64"})
 _GROUP = 32  # weights that share a scale, where they have 4 bits
+_MULTIPLES = {"i4-weights": (16, _GROUP), "i4-dynamic": (1, _GROUP)}  # of a layer's outputs and inputs
 _OTHER = "Choose another format: `inferometer prepare` lists those of an engine when it is asked for an unknown one."
 
 
@@ -63,35 +64,32 @@ def quantise_dense(order: ToolOrder) -> Iterator[str]:
     from torchao.utils import unwrap_tensor_subclass  # noqa: PLC0415 - as above
 
     module = fixed_program(order).module()
-    names = _dense_modules(module)
-    if not names:
+    way = order.options["way"]
+    names, left = _dense_modules(module, _MULTIPLES.get(way, (1, 1)))
+    if not names and not left:
         raise FormatError(
             "The model has no dense layer, and torchao quantises so no others.",
             remedy="Ask for i8, which has convolutions too.",
         )
-    config = _WAYS[order.options["way"]]()
+    config = _WAYS[way]()
     try:
         quantize_(module, config, filter_fn=lambda _, name: name in names)
         made = exported(unwrap_tensor_subclass(module), order)
     except Exception as error:
         raise FormatError(f"torchao cannot quantise it: {first_line(error)}.", remedy=_OTHER) from error
-    same = [name for name in names if _is_plain(module.get_submodule(name))]
-    left = f"; {counted(len(same), 'layer')} kept its weights, whose sizes do not divide by {_GROUP}" if same else ""
-    yield f"{counted(len(names) - len(same), 'dense layer')} quantised{left}."
+    kept = f"; {counted(left, 'other')} of sizes that it has no kernels for stay as they were" if left else ""
+    yield f"{counted(len(names), 'dense layer')} quantised{kept}."
     _save(made, order)
 
 
-def _is_plain(layer: Any) -> bool:
+def _dense_modules(module: Any, multiples: tuple[int, int]) -> tuple[tuple[str, ...], int]:
+    """Put a module in the place of each call that multiplies with a matrix of weights.
+
+    Their names, and how many were left alone because their outputs and inputs are no `multiples` of these.
+    """
     import torch  # noqa: PLC0415, TID251 - as above
 
-    return type(getattr(layer, "weight", None)) is torch.nn.Parameter
-
-
-def _dense_modules(module: Any) -> tuple[str, ...]:
-    """Put a module in the place of each call that multiplies with a matrix of weights; their names."""
-    import torch  # noqa: PLC0415, TID251 - as above
-
-    aten, names = torch.ops.aten, []
+    aten, names, left = torch.ops.aten, [], 0
     for node in list(module.graph.nodes):
         if node.target not in {aten.linear.default, aten.matmul.default} or node.args[1].op != "get_attr":
             continue
@@ -102,6 +100,9 @@ def _dense_modules(module: Any) -> tuple[str, ...]:
         if bias is not None and bias.op != "get_attr":
             continue
         stored = weight if node.target is aten.linear.default else weight.t().contiguous()
+        if any(size % multiple for size, multiple in zip(stored.shape, multiples, strict=True)):
+            left += 1
+            continue
         linear = _linear(stored, None if bias is None else _attribute(module, bias.target))
         name = _name(node)
         _put(module, name, linear)
@@ -113,7 +114,7 @@ def _dense_modules(module: Any) -> tuple[str, ...]:
         names.append(name)
     module.graph.eliminate_dead_code()
     module.recompile()
-    return tuple(names)
+    return tuple(names), left
 
 
 def _attribute(module: Any, path: str) -> Any:
