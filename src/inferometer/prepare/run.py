@@ -251,7 +251,9 @@ def source_of(request: PrepareRequest, engine: EngineDescriptor) -> Path:
 
 def _of_checkpoints(engine: EngineDescriptor) -> bool:
     """Whether the engine opens a checkpoint, or what is made of one."""
-    return "safetensors" in engine.opens or any("safetensors" in step.takes and step.gives in engine.opens for step in STEPS)
+    return "safetensors" in engine.opens or any(
+        "safetensors" in step.takes and step.gives in engine.opens for step in STEPS
+    )
 
 
 def _written_for(engine: EngineDescriptor) -> str:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import FormatError
 from inferometer.prepare.tools.torch import first_line, fixed_program
-from inferometer.readers.torch.package import PROGRAM, SCHEMA, described
 from inferometer.readers.torch.archive import open_archive
+from inferometer.readers.torch.package import PROGRAM, SCHEMA, described
+from inferometer.runtimes.torch.kernels import compiled_name
 from inferometer.runtimes.torch.modules import program_port, stored_precision
 from inferometer.runtimes.torch.packages import ABOUT
-from inferometer.runtimes.torch.kernels import compiled_name
 from inferometer.runtimes.torch.provenance import call_name
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from inferometer.prepare.order import ToolOrder
 
 _KERNELS = "data/aotinductor/model/kernel_information.json"
-# Kernels show themselves to the profiler, which costs nanoseconds while it is off; the compiler says what they stand for.
+# Kernels show themselves to the profiler, which costs little while it is off, and the compiler tells their nodes.
 _SETTINGS = {"cpp.enable_kernel_profile": True, "trace.provenance_tracking_level": 1}
 _QUANTISED = "quantized_decomposed"
 

@@ -6,9 +6,11 @@ what the node is called in the file, so that layers keep their names.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import warnings
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from inferometer.prepare.order import ToolOrder
 
 _OPSET = 17  # the newest of which onnx2torch has nearly every operator that it has at all
+_SIZED = frozenset({"OnnxReshape", "OnnxExpand", "OnnxResize", "OnnxResizeV10"})  # modules that read sizes of tensors
 _UNKNOWN = re.compile(r"domain='(.*?)', operation_type='(.*?)', version=(\d+)")
 _BY_HAND = "Replace the operator in the model, export the model with torch.export, or choose an engine that opens ONNX."
 
@@ -31,13 +34,28 @@ def to_program(order: ToolOrder) -> Iterator[str]:
     import torch  # noqa: PLC0415, TID251 - an edge, in a child
 
     warnings.simplefilter("ignore")
-    module, notes = _module(loaded_onnx(order.source))
+    logging.getLogger("torch").setLevel(logging.CRITICAL)  # it prints the whole graph where it fails
+    module, notes = _module(_sized(loaded_onnx(order.source), order))
     yield from notes
+    examples = example_inputs(order)
     try:
-        program = torch.export.export(module.eval(), example_inputs(order))
+        program = torch.export.export(_with_plain_sizes(module, examples), examples)
     except Exception as error:
-        raise FormatError(f"PyTorch cannot export what onnx2torch made: {first_line(error)}.", remedy=_BY_HAND) from error
+        words = f"PyTorch cannot export what onnx2torch made: {first_line(error)}."
+        raise FormatError(words, remedy=_BY_HAND) from error
     torch.export.save(program, str(order.target))
+
+
+def _sized(model: Any, order: ToolOrder) -> Any:
+    """The model at the sizes that were asked for, what follows from them worked out where onnxslim is installed."""
+    for value in model.graph.input:
+        shape = order.shapes.get(value.name, ())
+        for place, size in zip(value.type.tensor_type.shape.dim, shape, strict=False):
+            place.dim_value = size
+    try:
+        return import_module("onnxslim").slim(model)
+    except Exception:  # noqa: BLE001 - it only helps: what cannot be exported is said below
+        return model
 
 
 def _module(model: Any) -> tuple[Any, tuple[str, ...]]:
@@ -48,7 +66,7 @@ def _module(model: Any) -> tuple[Any, tuple[str, ...]]:
     if version > _OPSET and (older := _written_back(model)) is not None:
         model, notes = older, (f"Opset {version} was written back to {_OPSET}.",)
     try:
-        return _renamed(convert(model), model), notes
+        return _renamed(convert(model), model).eval(), notes
     except NotImplementedError as error:
         raise _unknown(error, model) from error
     except Exception as error:
@@ -110,3 +128,56 @@ def _renamed(module: Any, model: Any) -> Any:
     module.delete_all_unused_submodules()
     module.recompile()
     return module
+
+
+def _with_plain_sizes(module: Any, examples: tuple[Any, ...]) -> Any:
+    """Modules that read sizes out of a tensor, which torch.export cannot do, with those that they have at these inputs."""
+    shapes = _shapes_of(module, examples)
+    for node in module.graph.nodes:
+        if node.op != "call_module" or not node.args:
+            continue
+        fixed = _fixed_form(module.get_submodule(node.target), shapes.get(node.args[0]), shapes.get(node))
+        if fixed is not None:
+            module.add_submodule(node.target, fixed)
+            node.args, node.kwargs = node.args[:1], {}
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module
+
+
+def _shapes_of(module: Any, examples: tuple[Any, ...]) -> dict[Any, tuple[int, ...]]:
+    """The shape that each node of the graph has, found by running it once."""
+    import torch  # noqa: PLC0415, TID251 - as above
+
+    shapes: dict[Any, tuple[int, ...]] = {}
+
+    class Watched(torch.fx.Interpreter):  # type: ignore[misc]  # its base has no types here
+        def run_node(self, node: Any) -> Any:
+            result = super().run_node(node)
+            if isinstance(result, torch.Tensor):
+                shapes[node] = tuple(result.shape)
+            return result
+
+    with torch.inference_mode():
+        Watched(module).run(*examples)
+    return shapes
+
+
+def _fixed_form(module: Any, before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> Any:
+    """What gives the shape `after`, as a module; None for those that torch.export takes as they are."""
+    import torch  # noqa: PLC0415, TID251 - as above
+
+    kind = type(module).__name__
+    if after is None or before is None or kind not in _SIZED:
+        return None
+    fixed = torch.nn.Module()
+    if kind == "OnnxReshape":
+        fixed.forward = lambda x: torch.reshape(x, after)
+    elif kind == "OnnxExpand":
+        fixed.forward = lambda x: torch.broadcast_to(x, after)
+    else:
+        inner = getattr(module, "_resize", module)
+        mode = import_module("onnx2torch.node_converters.resize")._onnx_mode_to_torch_mode  # noqa: SLF001 - its table
+        resize = partial(torch.nn.functional.interpolate, size=after[2:], align_corners=inner.align_corners)
+        fixed.forward = partial(resize, mode=mode(inner.onnx_mode, len(before) - 2))
+    return fixed

@@ -94,9 +94,9 @@ def _dense_modules(module: Any, multiples: tuple[int, int]) -> tuple[tuple[str, 
         if node.target not in {aten.linear.default, aten.matmul.default} or node.args[1].op != "get_attr":
             continue
         weight = _attribute(module, node.args[1].target)
-        if weight.dim() != 2 or not weight.is_floating_point():  # noqa: PLR2004 - a matrix
+        if weight.dim() != 2 or not weight.is_floating_point():
             continue
-        bias = node.args[2] if len(node.args) > 2 else None  # noqa: PLR2004 - as above
+        bias = node.args[2] if len(node.args) > 2 else None
         if bias is not None and bias.op != "get_attr":
             continue
         stored = weight if node.target is aten.linear.default else weight.t().contiguous()

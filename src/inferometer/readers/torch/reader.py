@@ -57,16 +57,16 @@ def read_pt2(path: Path, *, model: str | None = None) -> Graph:
     from inferometer.readers.torch.archive import open_archive  # noqa: PLC0415 - what reading needs is loaded to read
     from inferometer.readers.torch.convert import program_graph  # noqa: PLC0415
     from inferometer.readers.torch.counted import archive_graph, legacy_graph  # noqa: PLC0415
-    from inferometer.readers.torch.package import FORMAT, described, is_package, program_inside  # noqa: PLC0415
+    from inferometer.readers.torch.package import FORMAT, described, is_package, program_inside, said_of  # noqa: PLC0415
     from inferometer.readers.torch.parse import parse_program, program_members  # noqa: PLC0415
 
     path = Path(path)
     if _is_pickle(path):
         return legacy_graph(path)
     archive = open_archive(path)
-    about: dict[str, Any] = {}
+    about: dict[str, Any] = {"format": "pt2"}
     if is_package(archive) and not program_members(archive):
-        about = {"format": FORMAT, "package": described(archive)}
+        about = {"format": FORMAT, "notes": (said_of(described(archive)),)}
         archive = program_inside(archive)
     members = program_members(archive)
     if not members and any(name.endswith("data.pkl") for name in archive.members):
@@ -79,7 +79,7 @@ def read_pt2(path: Path, *, model: str | None = None) -> Graph:
         if str(path) in error.message:
             raise
         raise FormatError(f"{str(path)!r} cannot be read: {error.message}", remedy=error.remedy) from error
-    return replace(graph, metadata={**graph.metadata, **about}) if about else graph
+    return replace(graph, metadata={**graph.metadata, **about})
 
 
 def _chosen(path: Path, members: list[str], model: str | None) -> str:

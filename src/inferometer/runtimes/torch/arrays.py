@@ -45,7 +45,8 @@ class Arrays:
         self._step: Callable[[], Any] | None = None
         self._placed: dict[str, Any] = {}
         self._stages: tuple[Stage, ...] = ()
-        self._calls: Calls = host.module.calls or ()  # listed by the compiler, or those of a step before it was captured
+        # Listed by the compiler, now or ahead of time, or those of a step before it was captured.
+        self._calls: Calls = host.module.calls or ()
         self._noted: dict[str, None] = {}
         self._pending: list[list[TraceRow]] = []
         self._out: Any = None

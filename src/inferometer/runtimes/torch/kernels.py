@@ -104,7 +104,7 @@ def _placed(row: TraceRow, layers: tuple[str, ...]) -> TraceRow:
 
 
 def compiled_name(name: str) -> str:
-    """`graph_0_cpp_fused_add_1` is the kernel `cpp_fused_add_1` of the first graph, `aoti_torch_cpu_mm_out` `aten::mm`."""
+    """`graph_0_cpp_fused_add_1` is `cpp_fused_add_1` of the first graph; `aoti_torch_cpu_mm_out` is `aten::mm`."""
     if ahead := _AHEAD.fullmatch(name):
         return f"aten::{ahead[1]}"
     head, _, rest = name.partition("_")

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from inferometer.catalog import models
 from inferometer.errors import EngineError, FormatError
 from inferometer.runtimes.base import Port
+from inferometer.runtimes.torch.capture import Calls
 from inferometer.runtimes.torch.engine import PRECISIONS, Place, choose_precision, import_transformers, translated
 from inferometer.runtimes.torch.packages import open_package, require_here
 from inferometer.runtimes.torch.programs import load_program
 
 if TYPE_CHECKING:
     from inferometer.runtimes.base import Target
-    from inferometer.runtimes.torch.capture import Calls
 
 # Networks that the catalog names as torchvision does; the others are named as transformers does.
 _TORCHVISION = frozenset(
@@ -280,12 +280,13 @@ def _packaged(target: Target, place: Place, torch: Any) -> Module:
     """A package of AOTInductor: a callable that is compiled already."""
     package = open_package(target.path)
     if target.text:
-        raise EngineError(f"{str(target.path)!r} takes and gives arrays; it does not generate.", remedy="Ask for no text.")
+        words = f"{str(target.path)!r} is a package that takes and gives arrays; it does not generate."
+        raise EngineError(words, remedy="Open it without asking for text.")
     require_here(package, target.path, place=place, version=str(torch.__version__))
     with translated(torch, f"loading the package {target.path.name}"):
         loaded = torch._inductor.aoti_load_package(str(target.path))  # noqa: SLF001 - the only name it has
     model = torch.nn.Module()
-    model.forward = lambda *given: loaded(*given)
+    model.forward = loaded
     notes = () if package.calls else ("The package does not say what its kernels stand for; they have no layer.",)
     return Module(
         model=model, precision=package.precision, inputs=package.inputs, positional=True,
