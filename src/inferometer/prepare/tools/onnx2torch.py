@@ -104,17 +104,19 @@ def _written_back(model: Any) -> Any:
 
 
 def _unknown(error: Exception, model: Any) -> FormatError:
+    """It stops at the first version that it lacks; an operator that it lacks in every version is the cause of that."""
+    table = import_module("onnx2torch.node_converters.registry")._CONVERTER_REGISTRY  # noqa: SLF001 - it has no other name
+    known = {entry.operation_type for entry in table}
     found = _UNKNOWN.search(str(error))
-    if found is None:
+    node = next((node for node in model.graph.node if node.op_type not in known), None)
+    if node is None and found is not None:
+        node = next((node for node in model.graph.node if (node.domain, node.op_type) == found.groups()[:2]), None)
+    if node is None:
         return FormatError(f"onnx2torch cannot convert it: {first_line(error)}.", remedy=_BY_HAND)
-    domain, kind, version = found.groups()
-    nodes = [node.name for node in model.graph.node if node.op_type == kind and node.domain == domain]
-    at = f", which the node {nodes[0]!r} is" if nodes and nodes[0] else ""
-    label = f"{domain}.{kind}" if domain else kind
-    return FormatError(
-        f"onnx2torch has no form of the operator {label} of version {version}{at}.",
-        remedy=f"{_BY_HAND} Constant ones go away with onnxslim (pip install onnxslim).",
-    )
+    label = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    version = "" if node.op_type not in known or found is None else f" of version {found[3]}"
+    at = f", which the node {node.name!r} is" if node.name else ""
+    return FormatError(f"onnx2torch has no form of the operator {label}{version}{at}.", remedy=_BY_HAND)
 
 
 def _renamed(module: Any, model: Any) -> Any:
@@ -131,7 +133,7 @@ def _renamed(module: Any, model: Any) -> Any:
 
 
 def _with_plain_sizes(module: Any, examples: tuple[Any, ...]) -> Any:
-    """Modules that read sizes out of a tensor, which torch.export cannot do, with those that they have at these inputs."""
+    """Modules that read sizes out of a tensor, which torch.export cannot do, with those of these inputs."""
     shapes = _shapes_of(module, examples)
     for node in module.graph.nodes:
         if node.op != "call_module" or not node.args:
