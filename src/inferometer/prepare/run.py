@@ -26,7 +26,7 @@ from inferometer.measure.prepare import config_hash
 from inferometer.notices import tell
 from inferometer.prepare.calibration import RANDOM, ports_of, write_calibration
 from inferometer.prepare.carrying_out import Made, carry_out, model_files
-from inferometer.prepare.chain import chain_for, format_meant, quantised_name, usable
+from inferometer.prepare.chain import chain_for, format_meant, goals_of, quantised_name, usable
 from inferometer.prepare.order import ToolOrder
 from inferometer.prepare.proof import (
     Candidate,
@@ -201,7 +201,8 @@ def _goal(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str | 
     if out.exists() and not overwrite:
         raise DomainError(f"{out} exists already.", remedy="Give another name, or overwrite it with --overwrite.")
     opens = [form for form in engine.opens if form in SUFFIXES]
-    goal = next((form for form in (*opens, *SUFFIXES) if out.name.endswith(SUFFIXES[form])), None)
+    named = (form for form in (*goals_of(engine), *SUFFIXES) if out.name.endswith(SUFFIXES.get(form, "/")))
+    goal = next(named, None)
     folder = next((form for form in engine.opens if form in FOLDERS), None)
     if folder is not None:
         return _goal_folder(out, folder, goal, engine)

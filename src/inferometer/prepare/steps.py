@@ -20,6 +20,7 @@ SUFFIXES: Mapping[str, str] = {
     "onnx": ".onnx", "ort": ".ort", "openvino": ".xml", "ncnn": ".param", "mnn": ".mnn", "gguf": ".gguf",
     "tflite": ".tflite", "pte": ".pte", "pt2": ".pt2", "aoti": ".pt2",
 }  # fmt: skip
+COMPILED = frozenset({"aoti"})  # what an engine need not compile again: made rather than what it compiles
 # Formats that are a folder, and a file that lies in each of them.
 FOLDERS: Mapping[str, str] = {
     "ctranslate2": "model.bin", "onnxruntime-genai": "genai_config.json", "openvino-genai": "openvino_model.xml",
