@@ -153,7 +153,7 @@ def _shapes_of(module: Any, examples: tuple[Any, ...]) -> dict[Any, tuple[int, .
 
     shapes: dict[Any, tuple[int, ...]] = {}
 
-    class Watched(torch.fx.Interpreter):  # type: ignore[misc]  # its base has no types here
+    class Watched(torch.fx.Interpreter):
         def run_node(self, node: Any) -> Any:
             result = super().run_node(node)
             if isinstance(result, torch.Tensor):

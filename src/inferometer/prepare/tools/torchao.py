@@ -175,7 +175,7 @@ def _weights_i4() -> Any:
 
 def _dynamic_i4() -> Any:
     """Kernels for this are in PyTorch for Arm alone (KleidiAI)."""
-    import torch  # noqa: PLC0415, TID251 - as above
+    torch: Any = import_module("torch")
     from torchao.quantization import Int8DynamicActivationIntxWeightConfig, MappingType  # noqa: PLC0415 - as above
     from torchao.quantization.granularity import PerGroup  # noqa: PLC0415 - as above
 
