@@ -28,7 +28,7 @@ $(VENV)/.torch: $(VENV)/.created constraints.txt
 	$(PIP) install torch==2.13.0
 	$(PIP) install -c constraints.txt transformers
 	@# What ExecuTorch asks for beside these serves its own tests and other backends.
-	$(PIP) install -c constraints.txt --no-deps executorch torchao ruamel.yaml tabulate
+	$(PIP) install -c constraints.txt --no-deps executorch torchao ruamel.yaml tabulate onnx2torch
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt tests/models.txt $(if $(WITH_TORCH),$(VENV)/.torch)

@@ -17,12 +17,14 @@ from inferometer.importers.words import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Graph
 
 _TIED = "output"  # llama.cpp's name for the head, even if it shares the embedding's weights
 _BRANCH = re.compile("/(then|else)/")
+_RESIDUAL = ".residual"  # how the sums around the parts of a layer are called
 _ENDINGS = (".weight", ".bias", "_weight", "_bias")
 
 
@@ -45,12 +47,18 @@ class Layers:
     by_weight: Mapping[str, Layer] = field(default_factory=dict)
     # by the part of the model in a weight's name, then by kind
     parts: Mapping[str, Mapping[str, Layer]] = field(default_factory=dict)
+    # by the module around several parts: the sums that it adds to what goes past them
+    residuals: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
 
     def find(self, names: Iterable[str], kind: str) -> tuple[Layer, ...]:
         """The layers of a kernel with these names, in the order of the names."""
         layers: dict[str, Layer] = {}
         for name in names:
-            layer = self.by_name.get(name) or self.by_weight.get(stem(name)) or self._within(name, kind)
+            layer = self.by_name.get(name) or self.by_weight.get(stem(name))
+            if layer is None and kind == "elementwise" and name in self.residuals:
+                layers |= {sum_.name: sum_ for sum_ in self.residuals[name]}
+                continue
+            layer = layer or self._within(name, kind)
             if layer is not None:
                 layers[layer.name] = layer
         return tuple(layers.values())
@@ -71,8 +79,10 @@ class Layers:
             if (layer := self.by_name.get(outer)) is not None:
                 return layer
         part = name.rpartition(".")[0]
-        inside = self.parts.get(name) or (self.parts.get(part) if part else None) or {}
-        return inside.get(kind) or (_whole(name, self.parts[name], kind) if name in self.parts else None)
+        known = next((near for near in (name, part) if near in self.parts), None)
+        if not known:
+            return None
+        return self.parts[known].get(kind) or _whole(known, self.parts[known], kind)
 
     def _first_inside(self, name: str) -> Layer | None:
         inside = (layer for full, layer in self.by_name.items() if full.startswith(f"{name}/"))
@@ -116,14 +126,42 @@ def graph_layers(graph: Graph, binding: Binding) -> Layers:
                     tied = weight in by_weight and op.kind == "linear"
                     by_weight.setdefault(_TIED if tied else weight, by_name[name])
                     families.setdefault(weight.rpartition(".")[0], set()).add(name.rpartition(".")[0])
-    return Layers(by_name=by_name, by_weight=by_weight, parts=_parts(by_name, families))
+    residuals = _residuals(by_name, families)
+    parts = _parts(by_name, families, apart={sum_.name for sums in residuals.values() for sum_ in sums})
+    return Layers(by_name=by_name, by_weight=by_weight, parts=parts, residuals=residuals)
 
 
-def _parts(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -> dict[str, dict[str, Layer]]:
-    """For each part that weights' names have, the first op of each kind in the parts of the ops with those weights."""
+def _residuals(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -> dict[str, tuple[Layer, ...]]:
+    """The sums of each module that has the modules of several parts in it: it adds what they give, not they."""
+    sums = {name.removesuffix(_RESIDUAL): layer for name, layer in by_name.items() if name.endswith(_RESIDUAL)}
+    inside: dict[str, set[str]] = {}
+    for family, parts in families.items():
+        outer = family
+        while outer := outer.rpartition(".")[0]:
+            inside.setdefault(outer, set()).update(parts)
+    found: dict[str, tuple[Layer, ...]] = {}
+    for family, parts in families.items():
+        mine = [sums[part] for part in parts & inside.get(family, set()) if part in sums]
+        if mine:
+            found[family] = tuple(sorted(mine, key=lambda layer: layer.place))
+    return found
+
+
+def _parts(
+    by_name: Mapping[str, Layer], families: Mapping[str, set[str]], *, apart: AbstractSet[str]
+) -> dict[str, dict[str, Layer]]:
+    """For each part that weights' names have, the first op of each kind in the parts of the ops with those weights.
+
+    What stands `apart` is done by the module around. The products and sums of a rotary embedding are those of a part
+    that has one and no others.
+    """
     of_part: dict[str, dict[str, Layer]] = {}
     for name, layer in by_name.items():
-        of_part.setdefault(name.rpartition(".")[0], {}).setdefault(layer.kind, layer)
+        if name not in apart:
+            of_part.setdefault(name.rpartition(".")[0], {}).setdefault(layer.kind, layer)
+    for kinds in of_part.values():
+        if "rotary" in kinds:
+            kinds.setdefault("elementwise", kinds["rotary"])
     return {
         weight_part: {kind: layer for part in sorted(parts) for kind, layer in of_part.get(part, {}).items()}
         for weight_part, parts in families.items()

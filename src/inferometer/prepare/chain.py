@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import dtype
 from inferometer.errors import DomainError, FormatError, UnknownNameError
-from inferometer.prepare.steps import FOLDERS, STEPS, SUFFIXES, Step
+from inferometer.prepare.steps import COMPILED, FOLDERS, STEPS, SUFFIXES, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,7 +62,7 @@ def chain_for(
 def _way(source: str, engine: EngineDescriptor, wanted: str, goal: str | None) -> tuple[Step, ...] | None:
     """The fewest steps by breadth first: a state is a format, and what the model has been quantised to."""
     ways = [step for step in usable(engine) if step.place == "way" and step.quantises in {None, wanted}]
-    for end in (goal,) if goal else _goals(engine):
+    for end in (goal,) if goal else goals_of(engine):
         start = (source, PLAIN)
         seen: set[tuple[str, str]] = {start}
         waiting: deque[tuple[tuple[str, str], tuple[Step, ...]]] = deque([(start, ())])
@@ -78,9 +78,10 @@ def _way(source: str, engine: EngineDescriptor, wanted: str, goal: str | None) -
     return None
 
 
-def _goals(engine: EngineDescriptor) -> tuple[str, ...]:
-    """The formats to prepare, an engine's own first. `.ort` is made only for a file that is called so."""
-    return tuple(form for form in engine.opens if form in SUFFIXES.keys() | FOLDERS.keys() and form != "ort")
+def goals_of(engine: EngineDescriptor) -> tuple[str, ...]:
+    """The formats to prepare, compiled ones and an engine's own first. `.ort` is made only for a file called so."""
+    forms = (form for form in engine.opens if form in SUFFIXES.keys() | FOLDERS.keys() and form != "ort")
+    return tuple(sorted(forms, key=lambda form: form not in COMPILED))
 
 
 def _with_helpers(source: str, way: tuple[Step, ...], engine: EngineDescriptor) -> tuple[Step, ...]:

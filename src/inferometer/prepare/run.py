@@ -26,7 +26,7 @@ from inferometer.measure.prepare import config_hash
 from inferometer.notices import tell
 from inferometer.prepare.calibration import RANDOM, ports_of, write_calibration
 from inferometer.prepare.carrying_out import Made, carry_out, model_files
-from inferometer.prepare.chain import chain_for, format_meant, quantised_name, usable
+from inferometer.prepare.chain import chain_for, format_meant, goals_of, quantised_name, usable
 from inferometer.prepare.order import ToolOrder
 from inferometer.prepare.proof import (
     Candidate,
@@ -200,13 +200,14 @@ def _goal(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str | 
         return None
     if out.exists() and not overwrite:
         raise DomainError(f"{out} exists already.", remedy="Give another name, or overwrite it with --overwrite.")
-    goal = next((form for form, suffix in SUFFIXES.items() if out.name.endswith(suffix)), None)
     opens = [form for form in engine.opens if form in SUFFIXES]
+    named = (form for form in (*goals_of(engine), *SUFFIXES) if out.name.endswith(SUFFIXES.get(form, "/")))
+    goal = next(named, None)
     folder = next((form for form in engine.opens if form in FOLDERS), None)
     if folder is not None:
         return _goal_folder(out, folder, goal, engine)
     if goal not in opens:
-        endings = " or ".join(SUFFIXES[form] for form in opens)
+        endings = " or ".join(dict.fromkeys(SUFFIXES[form] for form in opens))
         raise FormatError(f"{out.name} is no name of a file that {engine.title} opens.", remedy=f"End it in {endings}.")
     return goal
 
@@ -250,8 +251,10 @@ def source_of(request: PrepareRequest, engine: EngineDescriptor) -> Path:
 
 
 def _of_checkpoints(engine: EngineDescriptor) -> bool:
-    """Whether what the engine opens is made of a checkpoint."""
-    return any("safetensors" in step.takes and step.gives in engine.opens for step in STEPS)
+    """Whether the engine opens a checkpoint, or what is made of one."""
+    return "safetensors" in engine.opens or any(
+        "safetensors" in step.takes and step.gives in engine.opens for step in STEPS
+    )
 
 
 def _written_for(engine: EngineDescriptor) -> str:
@@ -295,9 +298,7 @@ def _carried_out(
             continue
         tell(f"{step.name}: {step.title} …")
         if step.calibrated and not calibration:
-            calibration = write_calibration(
-                read(str(last.path)), shapes, request.calibrate_with, folder, seed=request.seed
-            )
+            calibration = write_calibration(proving.graph, shapes, request.calibrate_with, folder, seed=request.seed)
         try:
             made = _made(step, last.path, proving, shapes, calibration)
         except InferometerError as error:

@@ -18,8 +18,9 @@ from inferometer.errors import MissingDependencyError
 Place = Literal["way", "first", "last"]  # on the way to a format; as soon as its format is reached; when all is done
 SUFFIXES: Mapping[str, str] = {
     "onnx": ".onnx", "ort": ".ort", "openvino": ".xml", "ncnn": ".param", "mnn": ".mnn", "gguf": ".gguf",
-    "tflite": ".tflite", "pte": ".pte",
+    "tflite": ".tflite", "pte": ".pte", "pt2": ".pt2", "aoti": ".pt2",
 }  # fmt: skip
+COMPILED = frozenset({"aoti"})  # what an engine need not compile again: made rather than what it compiles
 # Formats that are a folder, and a file that lies in each of them.
 FOLDERS: Mapping[str, str] = {
     "ctranslate2": "model.bin", "onnxruntime-genai": "genai_config.json", "openvino-genai": "openvino_model.xml",
@@ -82,6 +83,7 @@ def require_tool(step: Step) -> None:
 _BOTH_I8 = {"weights": "i8", "activations": "i8"}
 _WHILE_IT_RUNS = {"weights": "i8", "dynamic": "i8"}
 _NNCF = (("nncf", "openvino"), ("nncf", "openvino"))
+_OF_TORCH = ("torch-eager", "torch-compile", "torch-graph")
 _ORT = (("onnxruntime", "onnx"), ("onnxruntime", "onnx"))
 
 
@@ -170,6 +172,15 @@ def _executorch(name: str, title: str, work: str, quantised: str | None = None, 
     )  # fmt: skip
 
 
+def _torchao(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> Step:
+    packages = ("torchao", "torch")
+    return Step(
+        name=f"torchao-{asked}", title=title, takes=("pt2",), gives="pt2", packages=packages, modules=packages,
+        extra="torchao", work="torchao:quantise" if calibrated else "torchao:quantise_dense", quantises=asked,
+        changes=numbers, options={"way": asked}, runtimes=_OF_TORCH, calibrated=calibrated, fixed=True,
+    )  # fmt: skip
+
+
 def _litert(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> Step:
     packages, modules = ("ai-edge-quantizer", "ai-edge-litert"), ("ai_edge_quantizer", "ai_edge_litert")
     return Step(
@@ -184,6 +195,11 @@ STEPS: tuple[Step, ...] = (
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
         packages=("torch", "onnxscript", "onnx"), modules=("torch", "onnxscript", "onnx"), extra="torch-onnx",
         work="torch:to_onnx",
+    ),
+    Step(
+        name="onnx2torch", title="ONNX as an exported PyTorch program", takes=("onnx",), gives="pt2",
+        packages=("onnx2torch", "torch", "onnx"), modules=("onnx2torch", "torch", "onnx"), extra="onnx-torch",
+        work="onnx2torch:to_program", runtimes=(*_OF_TORCH, "executorch"), fixed=True,
     ),
     Step(
         name="simplify", title="constants folded, what does nothing removed", takes=("onnx",), gives="onnx",
@@ -245,6 +261,16 @@ STEPS: tuple[Step, ...] = (
     _executorch("executorch", "an exported PyTorch program for ExecuTorch, lowered to XNNPACK", "lower"),
     _executorch("executorch-i8", "the same with int8 weights and activations", "quantise", "i8", calibrated=True),
     _executorch("executorch-i8-dynamic", "the same with int8 dense layers", "quantise_dynamic", "i8-dynamic"),
+    Step(
+        name="aot-inductor", title="compiled ahead of time for this kind of machine (AOTInductor)", takes=("pt2",),
+        gives="aoti", packages=("torch",), modules=("torch",), extra="torch", work="aotinductor:compile_package",
+        runtimes=("torch-compile",), fixed=True,
+    ),
+    _torchao("i8", "int8 weights and activations, as PyTorch's compiler fuses them", _BOTH_I8, calibrated=True),
+    _torchao("i8-weights", "int8 weights of dense layers, written out when they are used", {"weights": "i8"}),
+    _torchao("i8-dynamic", "int8 dense layers, activations quantised while it runs", _WHILE_IT_RUNS),
+    _torchao("i4-weights", "weights of dense layers in 4 bits", {"weights": "i4"}),
+    _torchao("i4-dynamic", "the same, activations in int8 while it runs", {"weights": "i4", "dynamic": "i8"}),
     _litert("i8", "int8 weights and activations, with their ranges in the file", _BOTH_I8, calibrated=True),
     _litert("i8-dynamic", "int8 weights, activations quantised while it runs", _WHILE_IT_RUNS),
     _litert("i8-weights", "int8 weights, written out when they are used", {"weights": "i8"}),

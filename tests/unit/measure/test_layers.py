@@ -110,3 +110,22 @@ def test_a_fused_kernel_names_its_main_layer_and_keeps_the_others(llama):
 )  # fmt: skip
 def test_an_engines_word_tells_the_kind(word, kind):
     assert layer_kind(word) == kind
+
+
+@pytest.mark.parametrize("model", ["llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "mistral-7b"])
+@pytest.mark.parametrize(
+    ("module", "op", "layers"),
+    [
+        ("model.layers.1.self_attn.q_proj", "aten::mm", ["layers.1.attn.q_proj"]),
+        ("model.layers.1.self_attn", "aten::mul", ["layers.1.attn.rotary"]),
+        ("model.layers.1", "aten::add", ["layers.1.attn.residual", "layers.1.mlp.residual"]),
+        ("model.layers.1.mlp", "aten::mul", ["layers.1.mlp.mul"]),
+        ("model.layers.1.mlp.act_fn", "aten::silu", ["layers.1.mlp.act"]),
+        ("model.layers.1.mlp.act_fn", "host", ["layers.1.mlp"]),
+    ],
+)
+def test_what_a_module_of_transformers_runs_is_the_layer_that_is_predicted(model, module, op, layers):
+    """A rotary embedding is products and sums in the attention's module, and residuals are added around it."""
+    graph = read(model)
+    found = graph_layers(graph, bind(graph, Workload(prompt=16))).find((module,), layer_kind(op))
+    assert [layer.name for layer in found] == layers

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import FormatError
-from inferometer.prepare.tools.torch import loaded_program
+from inferometer.prepare.tools.torch import calibration_inputs, example_inputs, exported, fixed_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from inferometer.prepare.order import ToolOrder
 
@@ -22,52 +20,24 @@ _REPLACE = "Replace the operator in the model and export it again, or prepare th
 
 def lower(order: ToolOrder) -> Iterator[str]:
     """In the numbers that the program has."""
-    yield from _written(_fixed(order), order)
+    yield from _written(fixed_program(order), order)
 
 
 def quantise(order: ToolOrder) -> Iterator[str]:
     """Weights and activations in i8, with their ranges found by running the calibration sets through the program."""
-    prepared, converted = _observed(_fixed(order), is_dynamic=False)
+    prepared, converted = _observed(fixed_program(order), is_dynamic=False)
     for path in order.calibration:
-        prepared(*_arrays(order, path))
+        prepared(*calibration_inputs(order, path))
     yield f"The ranges are those of {len(order.calibration)} sets of inputs."
-    yield from _written(_exported(converted(prepared), order), order)
+    yield from _written(exported(converted(prepared), order), order)
 
 
 def quantise_dynamic(order: ToolOrder) -> Iterator[str]:
     """Weights of dense layers in i8; what they are multiplied with is quantised while it runs."""
-    prepared, converted = _observed(_fixed(order), is_dynamic=True)
-    prepared(*_examples(order))
+    prepared, converted = _observed(fixed_program(order), is_dynamic=True)
+    prepared(*example_inputs(order))
     yield "Only dense layers are quantised so; everything else keeps its numbers."
-    yield from _written(_exported(converted(prepared), order), order)
-
-
-def _fixed(order: ToolOrder) -> Any:
-    """The program at the sizes that were asked for: what is open takes memory for the largest size otherwise."""
-    warnings.simplefilter("ignore")
-    program = loaded_program(order)
-    return _exported(program.module(), order) if program.range_constraints else program
-
-
-def _exported(module: Any, order: ToolOrder) -> Any:
-    import torch  # noqa: PLC0415, TID251 - an edge, in a child
-
-    return torch.export.export(module, _examples(order))
-
-
-def _examples(order: ToolOrder) -> tuple[Any, ...]:
-    import torch  # noqa: PLC0415, TID251 - as above
-
-    kinds = {name: getattr(torch, kind) for name, kind in order.dtypes.items()}
-    return tuple(torch.ones(shape, dtype=kinds.get(name)) for name, shape in order.shapes.items())
-
-
-def _arrays(order: ToolOrder, path: Path) -> tuple[Any, ...]:
-    import numpy as np  # noqa: PLC0415 - as above
-    import torch  # noqa: PLC0415, TID251 - as above
-
-    with np.load(path, allow_pickle=False) as stored:
-        return tuple(torch.from_numpy(stored[name]) for name in order.shapes)
+    yield from _written(exported(converted(prepared), order), order)
 
 
 def _observed(program: Any, *, is_dynamic: bool) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ _HIGHEST_IR = 10  # the newest version of the file format that every engine here
 def simplify(order: ToolOrder) -> Iterator[str]:
     import onnxslim  # noqa: PLC0415 - an edge, in a child
 
-    model = _loaded(order.source)
+    model = loaded_onnx(order.source)
     before = len(model.graph.node)
     slim = onnxslim.slim(model)
     _save(slim, order.target)
@@ -87,7 +87,7 @@ def _clean(order: ToolOrder) -> str:
     """The file with its shapes worked out, which the quantiser needs to find what it may quantise."""
     import onnx  # noqa: PLC0415 - as above
 
-    model = _loaded(order.source)
+    model = loaded_onnx(order.source)
     model.ir_version = max(model.ir_version, _LOWEST_IR)  # the quantiser renews old operators, which needs this
     model = onnx.shape_inference.infer_shapes(model)
     place = order.target.parent.parent / "shaped.onnx"
@@ -95,7 +95,7 @@ def _clean(order: ToolOrder) -> str:
     return str(place)
 
 
-def _loaded(path: Path) -> Any:
+def loaded_onnx(path: Path) -> Any:
     import onnx  # noqa: PLC0415 - as above
 
     try:

@@ -30,10 +30,14 @@ _BROKEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """Members by name, without the folder all of them stand in; how many bytes each has."""
+    """Members by name, without the folder all of them stand in; how many bytes each has.
+
+    One without `weights` describes tensors whose numbers lie elsewhere.
+    """
 
     path: Path
     members: Mapping[str, zipfile.ZipInfo]
+    weights: bool = True
 
     def size(self, name: str) -> int | None:
         member = self.members.get(name)

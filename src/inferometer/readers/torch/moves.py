@@ -10,6 +10,7 @@ from inferometer.readers.torch.program import Call, Ref, Value
 from inferometer.readers.torch.scope import Bound, Scope, is_in_place
 from inferometer.readers.torch.table import AtenRow, base_name
 
+_SMALL, _FLOATS = frozenset({"i8", "u8", "i4", "u4"}), frozenset({"f32", "f16", "bf16"})
 _WIDENING = frozenset({"expand", "expand_as", "broadcast_to"})
 
 
@@ -99,10 +100,16 @@ def _reshape(scope: Scope, call: Call, row: AtenRow) -> None:
 
 
 def _cast(scope: Scope, call: Call, row: AtenRow) -> None:
-    """To another format, or to the same one: then it is a view, or a copy where the operator says so."""
+    """To another format, or to the same one: then it is a view, or a copy where the operator says so.
+
+    A matrix of small integers that becomes floats is a quantised weight, which is widened to be multiplied.
+    """
     refs = call.refs
-    before, after = scope.value(refs[0], call).dtype, scope.value(call.outputs[0], call).dtype
-    if before != after:
+    source = scope.value(refs[0], call)
+    before, after = source.dtype, scope.value(call.outputs[0], call).dtype
+    if before in _SMALL and after in _FLOATS and len(source.shape) > 1 and scope.of(refs[0], call).stored:
+        scope.bound[call.outputs[0]] = scope.of(refs[0], call)
+    elif before != after:
         flowing, stored = scope.operands(refs[0], call)
         scope.emit(call, row.but(to=after), flowing, stored)
     elif base_name(call.target) == "_to_copy":

@@ -112,7 +112,8 @@ def _payloads(archive: Archive, member: str) -> dict[str, PayloadDoc]:
         config = f"{folder}{model}_{suffix}_config.json"
         if config in archive.members:
             for name, payload in _decoded(archive, config, archive.read(config), PayloadsDoc).config.items():
-                _require_stored(archive, name, payload, folder + payload.path_name)
+                if archive.weights:
+                    _require_stored(archive, name, payload, folder + payload.path_name)
                 payload.path_name = folder + payload.path_name
                 payloads[name] = payload
     return payloads

@@ -1,5 +1,7 @@
 """Operators that multiply: matrices, convolutions, attention, recurrent cells."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from inferometer.core.dims import Dim, Symbol, product
@@ -7,6 +9,8 @@ from inferometer.core.graph import Tensor
 from inferometer.readers.torch.program import Argument, Call, Ref, refs_in
 from inferometer.readers.torch.scope import Scope, UnreadableError
 from inferometer.readers.torch.table import AtenRow
+
+_FOUR_BITS = re.compile("int4pack|4bit")
 
 
 def _linear(scope: Scope, call: Call, row: AtenRow) -> None:
@@ -102,7 +106,17 @@ def _packed(scope: Scope, call: Call, row: AtenRow) -> None:
     if not x or not first:
         raise UnreadableError("no input")
     kind = "linear" if stored else "matmul"
+    if stored and _FOUR_BITS.search(call.target):
+        stored[0] = _unpacked(stored[0], (scope.value(call.outputs[0], call).shape[-1], x[-1]))
     scope.emit(call, row.but(kind, contracted=x[-1]), [*first, *flowing], [*stored, *beside])
+
+
+def _unpacked(packed: Tensor, shape: tuple[Dim, ...]) -> Tensor:
+    """Two weights lie in a byte; a kernel's own layout has their scales between them."""
+    held, whole = packed.elements, product(shape)
+    if not isinstance(held, int) or not isinstance(whole, int) or 2 * held < whole:
+        return packed
+    return replace(packed, shape=shape, dtype="i4", stored_bytes=held)
 
 
 def _convolution(scope: Scope, call: Call, row: AtenRow) -> None:

@@ -1,7 +1,9 @@
 """Recognising and reading PyTorch files. Of pickles the tensors are counted; the code in them is never run."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
@@ -16,7 +18,7 @@ _PROGRAM_FOLDERS = ("models/", "data/weights/", "data/constants/", "data/aotindu
 
 class TorchReader:
     name = "torch"
-    formats = frozenset({"pt2", "torch.save", "torchscript"})
+    formats = frozenset({"pt2", "aoti", "torch.save", "torchscript"})
 
     def match(self, peek: Peek) -> float:
         """By the names of the first members of a zip; pickles are claimed so that the refusal is a clear one."""
@@ -55,23 +57,29 @@ def read_pt2(path: Path, *, model: str | None = None) -> Graph:
     from inferometer.readers.torch.archive import open_archive  # noqa: PLC0415 - what reading needs is loaded to read
     from inferometer.readers.torch.convert import program_graph  # noqa: PLC0415
     from inferometer.readers.torch.counted import archive_graph, legacy_graph  # noqa: PLC0415
+    from inferometer.readers.torch.package import FORMAT, described, is_package, program_inside, said_of  # noqa: PLC0415
     from inferometer.readers.torch.parse import parse_program, program_members  # noqa: PLC0415
 
     path = Path(path)
     if _is_pickle(path):
         return legacy_graph(path)
     archive = open_archive(path)
+    about: dict[str, Any] = {"format": "pt2"}
+    if is_package(archive) and not program_members(archive):
+        about = {"format": FORMAT, "notes": (said_of(described(archive)),)}
+        archive = program_inside(archive)
     members = program_members(archive)
     if not members and any(name.endswith("data.pkl") for name in archive.members):
         return archive_graph(archive)
     if not members:
         raise _without_program(path, set(archive.members))
     try:
-        return program_graph(parse_program(archive, _chosen(path, members, model), name=model or path.stem))
+        graph = program_graph(parse_program(archive, _chosen(path, members, model), name=model or path.stem))
     except FormatError as error:
         if str(path) in error.message:
             raise
         raise FormatError(f"{str(path)!r} cannot be read: {error.message}", remedy=error.remedy) from error
+    return replace(graph, metadata={**graph.metadata, **about})
 
 
 def _chosen(path: Path, members: list[str], model: str | None) -> str:
@@ -105,11 +113,6 @@ def _is_pickle(path: Path) -> bool:
 
 
 def _without_program(path: Path, members: set[str]) -> FormatError:
-    if any(name.startswith("data/aotinductor/") for name in members):
-        return FormatError(
-            f"{str(path)!r} holds a compiled model and no exported program: its graph is not in it.",
-            remedy="Read the program it was compiled from, saved with torch.export.save.",
-        )
     shown = ", ".join(sorted(members)[:6]) or "nothing"
     return FormatError(
         f"{str(path)!r} is a zip file without an exported program; it holds {shown}.",

@@ -40,11 +40,13 @@ class Arrays:
         self._host, self._clock, self._execution, self._capture = host, clock, execution, capture
         self._recorder, self._owner = host.recorder, True
         model = host.module.model
-        self._call: Any = self._compiled(model) if execution == "compiled" else model
+        self._ahead = host.module.calls is not None  # it was compiled before, and is only called
+        self._call: Any = self._compiled(model) if execution == "compiled" and not self._ahead else model
         self._step: Callable[[], Any] | None = None
         self._placed: dict[str, Any] = {}
         self._stages: tuple[Stage, ...] = ()
-        self._calls: Calls = ()  # listed by the compiler, or those of a step before it was captured
+        # Listed by the compiler, now or ahead of time, or those of a step before it was captured.
+        self._calls: Calls = host.module.calls or ()
         self._noted: dict[str, None] = {}
         self._pending: list[list[TraceRow]] = []
         self._out: Any = None
@@ -60,7 +62,7 @@ class Arrays:
 
     def instrumented(self) -> Arrays | None:
         """The same compiled or captured step with the recorder on; None where recording needs another compilation."""
-        if self._execution == "launched" or not self._host.watched:
+        if self._execution == "launched" or self._ahead or not self._host.watched:
             return None
         again = copy(self)
         again._recorder, again._owner, again._pending = self._host.new_recorder(), False, []  # noqa: SLF001 - its own
@@ -100,7 +102,7 @@ class Arrays:
             else partial(self._call, **placed, **module.given)
         )
         self._step = call
-        if prepare and self._execution != "launched":
+        if prepare and self._execution != "launched" and not self._ahead:
             self._flush()  # what was recorded belongs to what was compiled or captured then
             self._prepare(call)
 

@@ -6,6 +6,7 @@ where place, kind and its count among those agree; in a step that has not got it
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import lru_cache
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.torch.trace import TraceRow
 
+_AHEAD = re.compile(r"aoti_torch_[a-z]+_(\w+?)(?:_out)?")
 _Key = tuple[str | None, str, int]
 
 
@@ -81,11 +83,11 @@ def map_calls(rows: Sequence[TraceRow], calls: Sequence[tuple[str, tuple[str, ..
     by_name: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for name, layers in calls:
         by_name[name].append(layers)
-    shown = Counter(_compiled_name(row.root) for row in rows)
+    shown = Counter(compiled_name(row.root) for row in rows)
     seen: Counter[str] = Counter()
     mapped, missed = [], 0
     for row in rows:
-        name = _compiled_name(row.root)
+        name = compiled_name(row.root)
         if name in by_name and shown[name] == len(by_name[name]):
             mapped.append(_placed(row, by_name[name][seen[name]]))
             seen[name] += 1
@@ -97,12 +99,14 @@ def map_calls(rows: Sequence[TraceRow], calls: Sequence[tuple[str, tuple[str, ..
 
 def _placed(row: TraceRow, layers: tuple[str, ...]) -> TraceRow:
     """Named after the first of the layers it stands for."""
-    kind = _compiled_name(row.kind)
+    kind = compiled_name(row.kind)
     return replace(row, place=layers[0], module=True, kind=kind, layers=layers) if layers else replace(row, kind=kind)
 
 
-def _compiled_name(name: str) -> str:
-    """`graph_0_cpp_fused_add_1` is the kernel `cpp_fused_add_1` of the first graph."""
+def compiled_name(name: str) -> str:
+    """`graph_0_cpp_fused_add_1` is `cpp_fused_add_1` of the first graph; `aoti_torch_cpu_mm_out` is `aten::mm`."""
+    if ahead := _AHEAD.fullmatch(name):
+        return f"aten::{ahead[1]}"
     head, _, rest = name.partition("_")
     number, _, bare = rest.partition("_")
     return bare if head == "graph" and number.isdigit() else name

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 from inferometer.catalog import models
 from inferometer.errors import EngineError, FormatError
 from inferometer.runtimes.base import Port
+from inferometer.runtimes.torch.capture import Calls
 from inferometer.runtimes.torch.engine import PRECISIONS, Place, choose_precision, import_transformers, translated
+from inferometer.runtimes.torch.packages import open_package, require_here
+from inferometer.runtimes.torch.programs import load_program
 
 if TYPE_CHECKING:
     from inferometer.runtimes.base import Target
@@ -42,6 +45,7 @@ class Module:
     folder: Path | None = None  # where a tokeniser may lie
     notes: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)  # arguments that every call has
+    calls: Calls | None = None  # kernels of what was compiled ahead of time, with their layers; else None
 
 
 def find_module(target: Target, place: Place, torch: Any) -> Callable[[], Module]:
@@ -50,6 +54,8 @@ def find_module(target: Target, place: Place, torch: Any) -> Callable[[], Module
         raise FormatError(f"There is no model at {str(target.path)!r}.", remedy="Give the path of one.")
     if target.format == "pt2":
         return partial(_exported, target, place, torch)
+    if target.format == "aoti":
+        return partial(_packaged, target, place, torch)
     raw = config_of(target.path)
     named = torchvision_name(raw)
     if target.format == "config" and named is not None and not target.text:
@@ -249,14 +255,7 @@ def _exported(target: Target, place: Place, torch: Any) -> Module:
             f"{str(target.path)!r} is an exported program, which takes and gives arrays; it does not generate.",
             remedy="Open it without asking for text, or give the folder with its config and weights.",
         )
-    try:
-        program = torch.export.load(str(target.path))
-    except Exception as error:  # a zip that is none, a newer schema, an op that is not there
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise FormatError(
-            f"torch.export cannot load {str(target.path)!r}: {lines[0]}",
-            remedy="Give a .pt2 file written by torch.export.",
-        ) from error
+    program = load_program(torch, target.path)
     if place.cuda:
         with translated(torch, f"moving {target.path.name} to {place.device}"):
             program = import_module("torch.export.passes").move_to_device_pass(program, place.device)
@@ -267,23 +266,41 @@ def _exported(target: Target, place: Place, torch: Any) -> Module:
             model = torch.export.unflatten(program)
         except Exception as error:  # noqa: BLE001 - a program whose calls do not nest fails in many ways
             notes = (f"The program does not come apart into its modules ({error}); kernels have no layer.",)
-    precision = _stored_precision(program)
+    precision = stored_precision(program)
     if target.precision not in {None, precision}:
         kept = f"The program computes in {precision}, as it was exported; {target.precision} was asked for."
         notes = (*notes, kept)
     ports = tuple(
-        _program_port(node) for node in program.graph.nodes if node.name in program.graph_signature.user_inputs
+        program_port(node) for node in program.graph.nodes if node.name in program.graph_signature.user_inputs
     )
     return Module(model=model, precision=precision, inputs=ports, positional=True, notes=notes)
 
 
-def _stored_precision(program: Any) -> str:
+def _packaged(target: Target, place: Place, torch: Any) -> Module:
+    """A package of AOTInductor: a callable that is compiled already."""
+    package = open_package(target.path)
+    if target.text:
+        words = f"{str(target.path)!r} is a package that takes and gives arrays; it does not generate."
+        raise EngineError(words, remedy="Open it without asking for text.")
+    require_here(package, target.path, place=place, version=str(torch.__version__))
+    with translated(torch, f"loading the package {target.path.name}"):
+        loaded = torch._inductor.aoti_load_package(str(target.path))  # noqa: SLF001 - the only name it has
+    model = torch.nn.Module()
+    model.forward = loaded
+    notes = () if package.calls else ("The package does not say what its kernels stand for; they have no layer.",)
+    return Module(
+        model=model, precision=package.precision, inputs=package.inputs, positional=True,
+        notes=("It was compiled ahead of time, and nothing is compiled.", *notes), calls=package.calls,
+    )  # fmt: skip
+
+
+def stored_precision(program: Any) -> str:
     weights = [str(tensor.dtype).removeprefix("torch.") for tensor in program.state_dict.values()]
     most = max(set(weights), key=weights.count) if weights else "float32"
     return next((ours for ours, theirs in PRECISIONS.items() if theirs == most), most)
 
 
-def _program_port(node: Any) -> Port:
+def program_port(node: Any) -> Port:
     value = node.meta["val"]
     shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
     return Port(name=node.name, dtype=str(value.dtype).removeprefix("torch."), shape=shape)

@@ -27,7 +27,7 @@ _HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
 _RUNTIME = frozenset({"cuda_runtime", "cuda_driver"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _WAITS = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize", "CtxSynchronize")
-_FUSED = ("triton_", "cpp_fused", "graph_")
+_FUSED = ("triton_", "cpp_fused", "graph_", "aoti_torch_")
 _TYPES = {
     "float": "f32", "double": "f64", "c10::Half": "f16", "c10::BFloat16": "bf16", "signed char": "i8",
     "unsigned char": "u8", "int": "i32", "long": "i64", "long int": "i64", "bool": "bool",
