@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 from inferometer.core.profile import Verification
 from inferometer.errors import DomainError, FormatError, InferometerError
 from inferometer.prepare import run
-from inferometer.prepare.proof import MeasuredGain
+from inferometer.prepare.proof import MeasuredGain, of_file_and_engine
 from inferometer.prepare.run import Prepared, prepare, prepared_document
 from inferometer.prepare.search import Found, with_best
 from inferometer.settings import cache_folder
@@ -132,3 +132,21 @@ def test_the_front_has_what_no_other_right_one_beats_in_every_respect():
         Found(quantise="f16", reason="not tried"),
     )
     assert [row.quantise for row in with_best(found) if row.best] == ["as it is", "i8"]
+
+
+@pytest.mark.parametrize(
+    ("plain", "own", "status", "says"),
+    [
+        ({"status": "failed", "reason": "off by 3 %"}, {"status": "verified"}, "failed", "computed in f32, off by 3 %"),
+        ({"status": "verified"}, {"status": "failed", "rms_rel": 0.06, "reason": "off by 6 %"}, "verified", "in f16"),
+        ({"status": "verified"}, {"status": "failed", "reason": "not finite"}, "failed", "--precision f32"),
+        ({"status": "verified"}, {"status": "failed", "rms_rel": 0.9, "reason": "off by 90 %"}, "failed", "--force"),
+    ],
+    ids=["the file is wrong", "the engine drifts", "beyond the largest number", "says nothing"],
+)
+def test_a_file_is_proven_in_f32_and_its_engine_may_drift(plain, own, status, says):
+    """Limits of an engine's f16 sums are wide: a file that is wrong by less must not hide behind them."""
+    verdict = of_file_and_engine(Verification(**plain), Verification(computed="f16", **own))
+    assert verdict.status == status
+    assert says in verdict.reason
+    assert verdict.rms_rel == own.get("rms_rel")

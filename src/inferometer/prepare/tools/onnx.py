@@ -21,10 +21,10 @@ _HIGHEST_IR = 10  # the newest version of the file format that every engine here
 def simplify(order: ToolOrder) -> Iterator[str]:
     import onnxslim  # noqa: PLC0415 - an edge, in a child
 
-    model = _loaded(order.source)
+    model = loaded(order.source)
     before = len(model.graph.node)
     slim = onnxslim.slim(model)
-    _save(slim, order.target)
+    save(slim, order.target)
     yield f"{before} nodes became {len(slim.graph.node)}."
 
 
@@ -87,15 +87,15 @@ def _clean(order: ToolOrder) -> str:
     """The file with its shapes worked out, which the quantiser needs to find what it may quantise."""
     import onnx  # noqa: PLC0415 - as above
 
-    model = _loaded(order.source)
+    model = loaded(order.source)
     model.ir_version = max(model.ir_version, _LOWEST_IR)  # the quantiser renews old operators, which needs this
     model = onnx.shape_inference.infer_shapes(model)
     place = order.target.parent.parent / "shaped.onnx"
-    _save(model, place)
+    save(model, place)
     return str(place)
 
 
-def _loaded(path: Path) -> Any:
+def loaded(path: Path) -> Any:
     import onnx  # noqa: PLC0415 - as above
 
     try:
@@ -106,7 +106,7 @@ def _loaded(path: Path) -> Any:
         ) from None
 
 
-def _save(model: Any, path: Path) -> None:
+def save(model: Any, path: Path) -> None:
     import onnx  # noqa: PLC0415 - as above
 
     model.ir_version = min(model.ir_version, _HIGHEST_IR)
