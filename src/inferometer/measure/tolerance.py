@@ -14,9 +14,9 @@ squares: √n times as much after n products. That is what a plain chain shows; 
 above a quarter of the outputs' size: a permuted output is off by 140 %, a dropped one by 100 %.
 
 **Sums.** An engine that adds up in a narrow format rounds after every addition. What has been added up after j of k
-numbers has √(j / k) of the result's size, so the sum is off by √(k / 2) roundings: 0.9 % for 2048 channels in f16. ncnn's
-kernels show that much, a little less in a plain product (0.66 %) and more in Winograd's. All products together add up
-in squares, which allows ResNet-50 4.7 % in ncnn's f16; the mean over positions at its end leaves 0.3 % of it.
+numbers has √(j / k) of the result's size, so the sum is off by √(k / 2) roundings: 0.9 % for 2048 channels in f16.
+ncnn's kernels show a little less in a plain product (0.66 %) and more in Winograd's. All products together add up in
+squares, which allows ResNet-50 4.7 % in ncnn's f16; the mean over positions at its end leaves 0.3 % of it.
 
 **Text.** Logits err in the same way, and what counts is what they choose. Where the reference's best token leads by
 more than twice the noise, the best token must be the same. The loss of likelihood has a published scale: Llama 2 70B

@@ -1,8 +1,8 @@
 """One step carried out: in a child, into a folder of its own, kept by the content of what went in.
 
 The cache is a folder for each result, named by a hash of the model's files, the step, its tool's version, our own code
-that calls the tool, and what it was told. It is complete or absent: a step works in a folder beside it, which takes the name when all is well and is
-removed when not, whatever ended it.
+that calls the tool, and what it was told. It is complete or absent: a step works in a folder beside it, which takes the
+name when all is well and is removed when not, whatever ended it.
 """
 
 from __future__ import annotations

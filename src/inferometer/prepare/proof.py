@@ -144,9 +144,9 @@ def verified(proving: Proving, candidate: Candidate) -> Verification:
 def of_file_and_engine(plain: Verification, check: Verification) -> Verification:
     """The verdict on a file that its engine computes in a narrow format unless it is told not to.
 
-    In f32 only the file can be wrong, and the limits are those of its weights: that proves the file. In the engine's own
-    arithmetic the outputs may drift further, which is shown; but not so far that they say nothing (`MOST`), as where
-    numbers go beyond the format's largest.
+    In f32 only the file can be wrong, and the limits are those of its weights: that proves the file. In the engine's
+    own arithmetic the outputs may drift further, which is shown; but not so far that they say nothing (`MOST`), as
+    where numbers go beyond the format's largest.
     """
     if plain.status == "failed":
         return replace(plain, reason=f"computed in {_PLAIN}, {plain.reason}")

@@ -1,6 +1,7 @@
-"""MNN's converter and quantiser: weights in fewer bits, rounded and not cut, and a Softmax of before opset 13, which it would misread."""
+"""MNN's converter and quantiser: fewer bits, rounded and not cut, and a Softmax that it would misread."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def chain(folder, products=8):
     """Products of positive numbers: what each weight lacks is missing in the end, as many times as there are."""
     weight = np.random.default_rng(0).uniform(0.5, 1.5, (16, 16, 1, 1)).astype(np.float32) / 16
     names = ["x", *(f"t{place}" for place in range(1, products)), "y"]
-    nodes = [helper.make_node("Conv", [a, "w"], [b], kernel_shape=[1, 1]) for a, b in zip(names, names[1:])]  # noqa: B905
+    nodes = [helper.make_node("Conv", [a, "w"], [b], kernel_shape=[1, 1]) for a, b in pairwise(names)]
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes, "n", [value("x", 1, SHAPE)], [value("y", 1, SHAPE)], [numpy_helper.from_array(weight, "w")]
