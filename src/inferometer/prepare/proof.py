@@ -18,9 +18,9 @@ from inferometer.core.graph import Graph, is_generative
 from inferometer.core.profile import Profile, Verification
 from inferometer.core.reformat import with_formats
 from inferometer.core.workload import Workload
-from inferometer.errors import InferometerError
+from inferometer.errors import EngineError, InferometerError
 from inferometer.measure.against import measure_in_turns
-from inferometer.measure.run import MeasureRequest, verify_against
+from inferometer.measure.run import MeasureRequest, measure_model, verify_against
 from inferometer.measure.tolerance import MOST
 from inferometer.plugins import load_all
 from inferometer.runtimes.base import Ready
@@ -136,9 +136,25 @@ def verified(proving: Proving, candidate: Candidate) -> Verification:
         if check.computed in {None, _PLAIN} or _PLAIN not in _arithmetics(candidate.runtime):
             return check
         plain = verify_against(replace(request, precision=_PLAIN), reference, model=original)
+    except EngineError as error:
+        return _not_run(request, reference, error)
     except InferometerError as error:
         return Verification(status="unchecked", reference=reference, reason=str(error))
     return of_file_and_engine(plain, check)
+
+
+def _not_run(request: MeasureRequest, reference: str, error: EngineError) -> Verification:
+    """The file is wrong if the engine it is made for, which is ready, refuses it; or the reference failed."""
+    try:
+        measure_model(replace(request, plan=_ONCE))
+    except EngineError as refused:
+        return Verification(status="failed", reference=reference, reason=str(refused))
+    except InferometerError:
+        pass
+    return Verification(status="unchecked", reference=reference, reason=str(error))
+
+
+_ONCE = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
 
 
 def of_file_and_engine(plain: Verification, check: Verification) -> Verification:

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from inferometer.core.profile import Verification
-from inferometer.errors import DomainError, FormatError, InferometerError
-from inferometer.prepare import run
+from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
+from inferometer.prepare import proof, run
 from inferometer.prepare.proof import MeasuredGain, of_file_and_engine
 from inferometer.prepare.run import Prepared, prepare, prepared_document
 from inferometer.prepare.search import Found, with_best
@@ -76,6 +76,12 @@ def test_an_existing_file_and_a_name_that_the_engine_does_not_open_are_refused_b
     with pytest.raises(FormatError, match=r"\.onnx or \.ort"):
         quick(network, out=tmp_path / "model.xml")
     assert out.read_bytes() == b"earlier"
+
+
+def test_calibration_files_that_hold_no_numbers_are_refused(network, tmp_path, believed):
+    np.save(tmp_path / "a.npy", np.full((1, 3, 16, 16), np.nan, np.float32))
+    with pytest.raises(DomainError, match="not finite for the input 'x'"):
+        quick(network, quantise="i8", calibrate_with=str(tmp_path / "a.npy"), out=tmp_path / "o.onnx")
 
 
 def test_calibration_files_of_another_shape_are_refused_with_both_shapes(network, tmp_path, believed):
@@ -150,3 +156,17 @@ def test_a_file_is_proven_in_f32_and_its_engine_may_drift(plain, own, status, sa
     assert verdict.status == status
     assert says in verdict.reason
     assert verdict.rms_rel == own.get("rms_rel")
+
+
+def test_a_file_that_its_engine_refuses_is_wrong_and_not_written(network, tmp_path, monkeypatch):
+    def refused(*_arguments, **_more):
+        raise EngineError("ncnn refused it: layer Gather not exists.")
+
+    monkeypatch.setattr(proof, "verify_against", refused)
+    monkeypatch.setattr(proof, "measure_model", refused)
+    out = tmp_path / "small.ort"
+    prepared = quick(network, out=out)
+    assert not prepared.right
+    assert prepared.artifact is None
+    assert "layer Gather" in prepared.steps[-1].notes[-1]
+    assert not out.exists()

@@ -5,6 +5,7 @@ The wheel's own commands install a package and report their use over the network
 
 from __future__ import annotations
 
+import ctypes
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +82,19 @@ def _converted(order: ToolOrder, target: Path, weights: str | None) -> None:
     _tools.mnnconvert(arguments)
     if not target.is_file() or not target.stat().st_size:
         raise FormatError(
-            "MNN's converter made nothing of it; what it printed names the operator.",
+            f"MNN's converter made nothing of it{_last_words(order)}.",
             remedy="Replace the operator in the model, or prepare the model for another engine.",
         )
+
+
+def _last_words(order: ToolOrder) -> str:
+    """What the converter printed: it names operators that it does not know there, and raises nothing."""
+    ctypes.CDLL(None).fflush(None)
+    log = order.target.parent.parent / "log.txt"  # where a child's output goes
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    said = [line.rpartition(": ")[2] for line in lines if "Op Not Support" in line]
+    said += [line for line in lines if line.strip().startswith("ONNX::")]
+    return f": it does not know {', '.join(dict.fromkeys(word.strip()[:200] for word in said))}" if said else ""
 
 
 def _rewritten(order: ToolOrder, *, halved: bool) -> Path:
