@@ -4,8 +4,8 @@
 
 The archive has a folder for each runtime and format, `torch-graph-bf16`, with the points and steps that
 benchmarks/kernel_journal.py measured. Of a kernel only its name and its seconds count: its class, shape and floor are
-counted anew, so a journal outlives changes of the cost model. Matrix products are the same kernels in every runtime:
-a runtime whose journal lacks them has those of torch-graph.
+counted anew, so a journal outlives changes of the cost model. Matrix products are the same kernels in every runtime,
+and eager modules run all kernels that a captured graph has, but for attention: they have those of torch-graph.
 
 With --keep-tables the tables of the calibrations that are there stay as they are, and only the whole steps are fitted
 anew: seconds in place of minutes, after a change of how steps are fitted.
@@ -66,8 +66,16 @@ def journal_points(folder: Path, runtime: str, dtype: str) -> tuple[OpPoint, ...
     other = folder / f"torch-graph-{dtype}" / "points.jsonl"
     if runtime == "torch-graph" or not other.exists():
         return points
-    rest = [point for point in points if point.classes[-1] not in PRODUCTS]
-    return (*rest, *(point for point in read_points(other) if point.classes[-1] in PRODUCTS))
+    taken = [point for point in read_points(other) if _shared(point, runtime)]
+    classes = {point.classes[-1] for point in taken}
+    return (*(point for point in points if point.classes[-1] not in classes), *taken)
+
+
+def _shared(point: OpPoint, runtime: str) -> bool:
+    """A captured graph replays the kernels of eager modules, but for attention; a compiler writes all but products."""
+    if require_effects(runtime).execution == "launched":
+        return point.classes[-1] not in {"attention", *BESIDE}
+    return point.classes[-1] in PRODUCTS
 
 
 def with_steps(subject: CalibrationSubject, there: Calibration, steps: tuple[StepPoint, ...]) -> Calibration:

@@ -93,7 +93,7 @@ def test_a_layout_is_known_where_published_tables_tell_them_apart():
 def test_a_calibration_of_one_layout_says_nothing_of_another():
     profile = im.predict("resnet50", options=Options(layout="nhwc"), **EAGER)
     assert profile.judged_by.calibration is None
-    assert "The calibration of 2026-11-15 was made with images in nchw" in " ".join(profile.provenance.notes)
+    assert "The calibration of 2026-11-16 was made with images in nchw" in " ".join(profile.provenance.notes)
 
 
 # the host

@@ -163,8 +163,8 @@ def test_a_journal_keeps_points_steps_and_what_is_done(tmp_path):
 
 def test_torch_is_a_provider_of_readings_kernels_and_models():
     torch = SimpleNamespace(float32=SimpleNamespace(itemsize=4))
-    sizes = KernelSizes(rows=(1,), weights=((3, 5),), heads=(), batches=(), queries=(), contexts=(), elements=(64,),
-                        images=(), planes=(), patches=(), lookup=(9, 4))  # fmt: skip
+    sizes = KernelSizes(rows=(1,), weights=((3, 5),), biased=(), heads=(), batches=(), queries=(), contexts=(),
+                        elements=(64,), images=(), planes=(), patches=(), lookup=(9, 4))  # fmt: skip
     together = torch_provider(torch, device("nvidia-l4"), require_effects("torch-eager"), "f32", place="cpu",
                               limit_s=7.0, sizes=sizes, probes=TINY, most=300)  # fmt: skip
     readings, kernels, models = together.providers

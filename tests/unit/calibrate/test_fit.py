@@ -104,6 +104,23 @@ def test_each_class_gets_a_table_and_attention_one_for_each_way():
     assert class_for(points[2].classes) == "attention.decode"
 
 
+def test_biased_products_have_a_table_of_their_own_and_leave_the_others_alone():
+    def products(names, seconds):
+        return [
+            OpPoint(
+                classes=(*names, "linear.forward", "linear"), axes={"rows": 1.0 + n, "weight_bytes": 1e6 + n},
+                seconds=seconds, floor_s=5e-6, dtype="f32", probe=f"{n % 6}",
+            )
+            for n in range(60)
+        ]  # fmt: skip
+
+    plain, biased = products((), 1e-5), products(("linear.biased",), 2e-5)
+    found = {each.table.op_class: (each.points, max(each.table.values)) for each in fit_points([*plain, *biased])}
+    assert found == {"linear": (60, pytest.approx(0.5)), "linear.biased": (60, pytest.approx(0.25))}
+    assert {each.table.op_class: each.points for each in fit_points([*plain, *biased[1:]])} == {"linear": 60}
+    assert {each.table.op_class: each.points for each in fit_points(biased[1:])} == {"linear": 59}
+
+
 def test_points_without_a_floor_say_nothing():
     assert fit_points([point(floor_s=0.0, bytes=1.0)]) == ()
     with pytest.raises(DomainError, match="no point of linear"):

@@ -21,7 +21,8 @@ from inferometer.catalog.engines import require_effects
 
 TOLD = Path(__file__).parent / "kernels_told.json"
 SIZES = KernelSizes(
-    rows=(1, 300), weights=((30, 50), (700, 200)), heads=((8, 2, 16), (4, 4, 32)), batches=(1, 3), queries=(6, 70),
+    rows=(1, 300), weights=((30, 50), (700, 200)), biased=((30, 50),), heads=((8, 2, 16), (4, 4, 32)), batches=(1, 3),
+    queries=(6, 70),
     contexts=(9, 200), elements=(512, 2**20), images=(1, 4), planes=((8, 12, 10), (24, 8, 6)),
     patches=((2, 16, 49), (3, 16, 50)), points=((8, 12),), sides=(5,), stems=((3, 2, 8, 20),), experts=(),
     lookup=(90, 40), most_tokens=150, most_bytes=5e6,

@@ -5,22 +5,30 @@ import pytest
 from inferometer.calibrate.fitting.steps import alone_note
 from inferometer.calibrate.job import Job, PreparedEngine, calibrate
 from inferometer.calibrate.torch.kernels import KernelSizes
-from inferometer.calibrate.torch.models import TINY
+from inferometer.calibrate.torch.models import TINY, ProbeModels, _made, _Run
 from inferometer.calibrate.torch.provider import torch_environment, torch_provider
+from inferometer.calibrate.torch.timing import Clock
 from inferometer.catalog import device
 from inferometer.catalog.engines import require_effects
 
 torch = pytest.importorskip("torch")
 
 SMALL = KernelSizes(
-    rows=(1, 4), weights=((32, 32), (32, 64)), experts=((32, 16, 4, 2),), heads=((4, 2, 16),), batches=(1,),
-    queries=(8,), contexts=(8,),
+    rows=(1, 4), weights=((32, 32), (32, 64)), biased=((32, 32),), experts=((32, 16, 4, 2),),
+    heads=((4, 2, 16), (2, 2, 16)), batches=(1,), queries=(8,), contexts=(8,),
     elements=(256, 1024), images=(1,), planes=((8, 16, 8),), patches=((2, 16, 9), (2, 16, 60)),
     points=((8, 16),), sides=(6,), stems=((3, 2, 8, 16),), lookup=(64, 16),
     most_bytes=1e8,
 )  # fmt: skip
 
 
+@pytest.fixture
+def bare_functions(monkeypatch):
+    """Whole models without transformers, whose modules take a CPU seconds in f16."""
+    monkeypatch.setattr("inferometer.calibrate.torch.models.builds_modules", lambda: False)
+
+
+@pytest.mark.usefixtures("bare_functions")
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without such products multiplies in another way
 @pytest.mark.parametrize("runtime", ["torch-eager", "torch-compile"])
 def test_every_case_runs_and_the_fit_holds_all_classes(tmp_path, runtime):
@@ -33,7 +41,8 @@ def test_every_case_runs_and_the_fit_holds_all_classes(tmp_path, runtime):
     found = calibrate(job, PreparedEngine(provider=provider, versions=versions, environment=environment))
     assert found.outcome.skipped == ()
     assert found.outcome.left == 0
-    ways = {"attention.decode", "attention.prefill"} | (set() if runtime == "torch-eager" else {"attention.masked"})
+    masked = set() if runtime == "torch-eager" else {"attention.masked", "attention.padded"}
+    ways = {"attention.decode", "attention.prefill"} | masked
     classes = {table.op_class for table in found.calibration.tables}
     expected = ways | {"linear", "matmul", "experts", "convolution", "depthwise", "vector", "indexing"}
     assert expected <= classes
@@ -46,3 +55,35 @@ def test_every_case_runs_and_the_fit_holds_all_classes(tmp_path, runtime):
     assert set(found.calibration.fitted_on) == {step.model for step in steps if step.phase not in dropped}
     assert not {f"linear.{phase}" for phase in dropped} & set(found.calibration.factors)
     assert found.calibration.versions["torch"] == torch.__version__
+
+
+@pytest.mark.parametrize("probe", sorted(TINY))
+def test_modules_one_by_one_are_transformers_own(probe):
+    pytest.importorskip("transformers")
+    models = ProbeModels(
+        clock=Clock(torch=torch, place="cpu", limit_s=0.02), runtime=require_effects("torch-eager"), dtype="bf16",
+        probes={probe: TINY[probe]}, most=100,
+    )  # fmt: skip
+    first = {each.op_class: each for each in reversed(models.candidates())}
+    models.dtype = "f32"  # the format of the weights alone: bf16 has prompts and steps
+    for candidate in first.values():
+        (step,) = models.measure(candidate).steps
+        assert step.seconds > 0
+    net = models._kept[1].weights
+    assert type(net).__name__ == TINY[probe]["architectures"][0]
+    assert type(net).__module__.startswith("transformers.")
+    assert net.dtype == torch.float32
+
+
+def test_a_decoders_cache_is_as_long_after_a_step_as_before():
+    pytest.importorskip("transformers")
+    config = TINY["probe-decoder-tiny"]
+    net = _made(Clock(torch=torch, place="cpu"), config, torch.float32, modules=True)
+    lengths = []
+    inner = net.weights.forward
+    net.weights.forward = lambda **given: (lengths.append(given["past_key_values"].get_seq_length()), inner(**given))
+    step = net.prepared(_Run(model="probe", phase="decode", batch=2, context=7), masked=False, config=config)
+    with torch.inference_mode():
+        step()
+        step()
+    assert lengths == [7, 7]

@@ -18,7 +18,7 @@ import numpy as np
 
 from inferometer.core.calibration import Utilisation
 from inferometer.cost.price.utilisation import interpolate
-from inferometer.cost.work.classes import FUSED, PLAIN
+from inferometer.cost.work.classes import BIASED, FUSED, PLAIN
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ LEAST_RESIDUAL = 0.02  # repeated measurements of one kernel differ by this much
 _EIGHT_IN_TEN = 1.2816  # standard deviations on each side that contain 80 % of normal readings
 _NODES = {1: 24, 2: 12, 3: 8, 4: 6}  # most grid points per axis, by the number of axes
 _FORMS = {  # of a class, that run other kernels: how many points a table of their own takes
+    BIASED: 60,
     "convolution.first": 8, "convolution.pointwise": 60, "convolution.strided": 60, "convolution.window": 60,
     "convolution.window.strided": 20, "convolution.grouped": 60, "depthwise.strided": 8, "depthwise.three": 8,
     "vector.batch": 10, "vector.layer": 10, "vector.activation": 10, "vector.elementwise": 10, "vector.pool": 10,
@@ -86,9 +87,11 @@ def fit_points(points: Iterable[OpPoint], *, kernel_s: float = 0.0, stream: str 
     working = [point for point in points if point.floor_s > 0]
     counts = Counter(name for point in working for name in point.classes if name in _FORMS)
     forms = {name for name, count in counts.items() if count >= _FORMS[name]}
+    plain = {class_for(point.classes) for point in working if BIASED not in point.classes}
     groups: dict[str, list[OpPoint]] = defaultdict(list)
     for point in working:
-        groups[class_for(point.classes)].append(point)
+        if BIASED not in point.classes or class_for(point.classes) not in plain:
+            groups[class_for(point.classes)].append(point)
         if (form := next((name for name in point.classes if name in forms), None)) is not None:
             groups[form].append(point)
     return tuple(fit_class(name, group, kernel_s=kernel_s, stream=stream) for name, group in sorted(groups.items()))

@@ -6,11 +6,12 @@ applies to a model's ops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.fitting.points import OpWork, works_of
 from inferometer.catalog.engines import require_effects
+from inferometer.core.dims import Symbol
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.options import Options
@@ -37,13 +38,14 @@ class Single:
     sizes: dict[str, Any] = field(default_factory=dict)
 
 
-def linear(rows: int, inputs: int, outputs: int, *, phase: str = "forward") -> Single:
+def linear(rows: int, inputs: int, outputs: int, *, bias: bool = False, phase: str = "forward") -> Single:
+    added = (Tensor(name="b", shape=(outputs,), role="weight"),) if bias else ()
     op = Op(
-        name=f"linear {rows}x{inputs}x{outputs}",
+        name=f"{'biased' if bias else 'linear'} {rows}x{inputs}x{outputs}",
         kind="linear",
         inputs=(Tensor(name="x", shape=(rows, inputs)),),
         outputs=(Tensor(name="y", shape=(rows, outputs)),),
-        weights=(Tensor(name="w", shape=(outputs, inputs), role="weight"),),
+        weights=(Tensor(name="w", shape=(outputs, inputs), role="weight"), *added),
         attributes={"in_features": inputs, "out_features": outputs},
     )
     return Single(op=op, phase=phase)
@@ -98,6 +100,13 @@ def attention(  # noqa: PLR0913 - what attention is
     )  # fmt: skip
     phase = "forward" if not cached else "decode" if query == 1 and context else "prefill"
     return Single(op=op, phase=phase, batch=batch, query=query, context=context)
+
+
+def padded(batch: int, heads: int, head_dim: int, *, query: int) -> Single:
+    """An encoder's attention over texts, which may have padding: their length is the question's."""
+    plain = attention(batch, (heads, heads), head_dim, query=query, cached=False)
+    attributes = {**plain.op.attributes, "query": Symbol("query")}
+    return replace(plain, op=replace(plain.op, name=f"texts {batch}x{heads}x{head_dim} {query}", attributes=attributes))
 
 
 def convolution(  # noqa: PLR0913 - what a convolution is

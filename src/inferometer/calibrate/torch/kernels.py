@@ -34,7 +34,7 @@ _CYCLED_BYTES = 600_000_000  # beyond any cache
 _AGAIN = 4  # calls in one replay, if nothing is cycled
 _WINDOWS = (  # side, stride, and how many channels share one: all, if 0
     (1, 1, 0), (1, 2, 0), (3, 1, 0), (3, 2, 0), (3, 1, 24), (3, 2, 24), (3, 1, 1), (3, 2, 1), (5, 1, 1), (5, 2, 1),
-    (7, 1, 1),
+    (7, 1, 1), (3, 1, 8), (3, 2, 8), (3, 1, 48),
 )  # fmt: skip
 _WINDOW = 50  # patches: attention over fewer is over one window of an image
 _STREAMED_BYTES = 400_000_000  # an op that moves more shows the bandwidth of main memory, not of a cache
@@ -57,6 +57,10 @@ class KernelSizes:
         (1728, 5184), (5184, 1728), (2432, 608), (2432, 2432), (2432, 8512), (8512, 2432), (3328, 832), (3328, 3328),
         (3328, 11648), (11648, 3328), (4608, 4608), (4608, 15360), (15360, 4608), (6656, 6656), (6656, 18432),
         (1152, 60416), (2432, 36864), (4608, 98304),
+    )  # fmt: skip
+    biased: tuple[tuple[int, int], ...] = (
+        (640, 640), (704, 2816), (2816, 704), (1152, 384), (1152, 1152), (1152, 4608), (4608, 1152), (1728, 1728),
+        (1728, 5184), (5184, 1728), (2432, 2432), (3328, 3328), (4608, 4608),
     )  # fmt: skip
     experts: tuple[tuple[int, int, int, int], ...] = (
         (1152, 512, 64, 4), (1536, 640, 48, 6), (2304, 896, 96, 8), (3328, 4608, 12, 2),
@@ -170,6 +174,7 @@ class Kernels:
         yield from self._linears()
         yield from self._mixtures()
         yield from self._attentions()
+        yield from self._texts()
         yield from self._patches()
         yield from self._matmuls()
         yield from self._vectors()
@@ -186,24 +191,26 @@ class Kernels:
 
     def _linears(self) -> Iterator[KernelCase]:
         width = self.format.itemsize
-        for (inputs, outputs), rows in product(self.sizes.weights, self.sizes.rows):
+        both = [*((size, False) for size in self.sizes.weights), *((size, True) for size in self.sizes.biased)]
+        for ((inputs, outputs), bias), rows in product(both, self.sizes.rows):
             if rows * outputs * width > min(4e9, self.sizes.most_bytes):
                 continue
             yield KernelCase(
-                single=ops.linear(rows, inputs, outputs),
-                probe=f"linear {inputs}x{outputs}",
-                time=partial(self._linear, rows, inputs, outputs),
+                single=ops.linear(rows, inputs, outputs, bias=bias),
+                probe=f"{'biased' if bias else 'linear'} {inputs}x{outputs}",
+                time=partial(self._linear, rows, inputs, outputs, bias=bias),
                 seconds=0.1,
             )
 
-    def _linear(self, rows: int, inputs: int, outputs: int) -> Timing:
+    def _linear(self, rows: int, inputs: int, outputs: int, *, bias: bool) -> Timing:
+        """With a bias cuBLAS takes other kernels, which in single precision are up to three times as slow."""
         count = self._cycled(inputs * outputs * self.format.itemsize)
-        weights = [self._new(outputs, inputs) for _ in range(count)]
+        weights = [(self._new(outputs, inputs), self._new(outputs) if bias else None) for _ in range(count)]
         x = self._new(rows, inputs)
 
         def call() -> None:
-            for weight in weights:
-                self.torch.nn.functional.linear(x, weight)
+            for weight, added in weights:
+                self.torch.nn.functional.linear(x, weight, added)
 
         return self.clock.replayed(call, calls=count)
 
@@ -253,6 +260,27 @@ class Kernels:
                         time=partial(self._step, batch, (heads, kv), dim, context),
                         seconds=takes,
                     )
+
+    def _texts(self) -> Iterator[KernelCase]:
+        """An encoder's attention where a runtime must mask, as transformers does it: no fused kernel takes the mask."""
+        if self.runtime.attention == "flash":
+            return
+        sizes = self.sizes
+        own = [(heads, dim) for heads, kv, dim in sizes.heads if heads == kv]
+        for (heads, dim), batch, query in product(own, sizes.batches, sizes.queries):
+            if batch * query <= sizes.most_tokens and 9 * batch * heads * query * query * 4 < sizes.most_bytes:
+                yield KernelCase(
+                    single=ops.padded(batch, heads, dim, query=query),
+                    probe=f"texts {heads}x{dim}",
+                    time=partial(self._text, batch, heads, dim, query),
+                    seconds=0.15,
+                )
+
+    def _text(self, batch: int, heads: int, dim: int, query: int) -> Timing:
+        q, k, v = (self._new(batch, heads, query, dim) for _ in range(3))
+        mask = padding_mask(self.torch, batch, query, self.clock.place)
+        attend = self.torch.nn.functional.scaled_dot_product_attention
+        return self.clock.replayed(self._compiled(lambda: attend(q, k, v, attn_mask=mask)))
 
     def _patches(self) -> Iterator[KernelCase]:
         """Patches of an image attend to each other without a mask, whatever the runtime does with texts."""
@@ -458,6 +486,12 @@ def routed(torch: Any, x: Any, places: Any, weights: Any, both: Any, down: Any) 
     back = torch.empty_like(order)
     back[order] = torch.arange(len(order), device=order.device)
     return out[back].view(x.shape[0], chosen, -1).sum(dim=1)
+
+
+def padding_mask(torch: Any, batch: int, query: int, place: str) -> Any:
+    """Of texts without padding, as transformers writes it where it cannot look: one flag a row, stretched over keys."""
+    flags = torch.ones(batch, 1, query, 1, device=place, dtype=torch.bool)
+    return flags.expand(batch, 1, query, query)
 
 
 def _masked(attend: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:

@@ -3,7 +3,8 @@
 They do what transformers and torchvision do, op by op, at sizes that no published model has: root-mean-square norms in
 single precision, rotary embeddings, a cache of fixed length with a mask if the runtime captures graphs, a growing one
 if it does not, batch norms that are not folded. So their steps include what the runtime itself does (fusion, launches,
-masks), and no model that predictions are tested on is in the fit.
+masks), and no model that predictions are tested on is in the fit. A runtime that calls modules one by one is given
+transformers' own, where it is installed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.fitting.points import StepPoint
 from inferometer.calibrate.run import Candidate, CandidateResult
-from inferometer.calibrate.torch.kernels import repeated, routed, torch_dtype
+from inferometer.calibrate.torch.kernels import padding_mask, repeated, routed, torch_dtype
+from inferometer.calibrate.torch.modules import builds_modules, module_call, module_weights
 from inferometer.calibrate.torch.timing import Clock
 from inferometer.core.engine import RuntimeEffects
 
@@ -139,7 +141,8 @@ class ProbeModels:
         config = self.probes[run.model]
         if self._kept is None or self._kept[0] != run.model:
             self._kept = None  # before the next is made: two may not fit
-            self._kept = (run.model, _made(self.clock, config, torch_dtype(self.clock.torch, self.dtype)))
+            form = torch_dtype(self.clock.torch, self.dtype)
+            self._kept = (run.model, _made(self.clock, config, form, modules=self._by_modules()))
         with self.clock.torch.inference_mode():
             timing = self._timed(self._kept[1], run, config)
         step = StepPoint(
@@ -147,6 +150,9 @@ class ProbeModels:
             batch=run.batch, query=run.query, context=run.context, image=run.image,
         )  # fmt: skip
         return CandidateResult(steps=(step,), runs=timing.runs)
+
+    def _by_modules(self) -> bool:
+        return self.runtime.execution == "launched" and builds_modules()
 
     def _timed(self, net: _Net, run: _Run, config: Mapping[str, Any]) -> Timing:
         masked = self.runtime.attention != "flash"
@@ -184,10 +190,12 @@ class _Net:
         return self.build(self, run, masked, config)
 
 
-def _made(clock: Clock, config: Mapping[str, Any], form: Any) -> _Net:
+def _made(clock: Clock, config: Mapping[str, Any], form: Any, *, modules: bool = False) -> _Net:
     decoder = (_decoder_weights, _decoder_call)
     makers = {"llama": decoder, "mixtral": decoder, "bert": (_encoder_weights, _encoder_call)}
     weights, call = makers.get(config["model_type"], (_cnn_weights, _cnn_call))
+    if modules:
+        weights, call = module_weights, module_call
     bare = _Net(torch=clock.torch, place=clock.place, format=form, weights=None, build=call)
     return _Net(torch=clock.torch, place=clock.place, format=form, weights=weights(bare, config), build=call)
 
@@ -332,10 +340,7 @@ def _encoder_call(net: _Net, run: _Run, masked: bool, config: Mapping[str, Any])
         torch.arange(run.query, device=net.place)[None],
         torch.zeros(shape, device=net.place, dtype=torch.long),
     )
-    mask = None
-    if masked:
-        mask = torch.ones(run.batch, 1, 1, run.query, device=net.place, dtype=torch.bool)
-        mask = mask.expand(run.batch, 1, run.query, run.query)
+    mask = padding_mask(torch, run.batch, run.query, net.place) if masked else None
 
     def call() -> Any:
         words, spots, types = held["tables"]

@@ -32,6 +32,7 @@ FUSED = "vector.fused"  # inside another op's kernel: the numbers are in registe
 PLAIN = "vector.fused.plain"  # … without a function that takes a series, as relu and sums: hardly more than free
 _CURVED = frozenset({"gelu", "gelu_new", "silu", "sigmoid", "tanh", "mish", "elu", "selu", "softplus", "erf", "exp"})
 WINDOW = "convolution.window"
+BIASED = "linear.biased"  # a product and a sum in one kernel, which cuBLAS has others for
 NARROW_HEAD = 64  # heads up to this wide leave matrix units waiting for the softmax
 
 # What a table's axes may be called: numbers of an op's shape that a utilisation can depend on.
@@ -57,7 +58,7 @@ def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = Fal
     if fused and name == "vector":
         return (*(() if _is_curved(op) else (PLAIN,)), FUSED, f"{name}.{phase}", name)
     if name != "attention":
-        return (*(forms_of(op) if phase == "forward" else ()), f"{name}.{phase}", name)
+        return (*(forms_of(op) if phase == "forward" or name == "linear" else ()), f"{name}.{phase}", name)
     width = "narrow" if max(op["head_dim"], op.get("value_dim", 0)) <= NARROW_HEAD else "wide"
     if phase == "decode":
         ways = ["decode"]
@@ -81,6 +82,8 @@ def forms_of(op: Op) -> tuple[str, ...]:
 def form_of(op: Op) -> str | None:
     """What runs other kernels than the rest of its class, in one pass over an input: `convolution.pointwise`."""
     name = class_of(op)
+    if name == "linear":
+        return BIASED if any(len(added.shape) == 1 for added in op.weights[1:]) else None
     if name == "vector":
         return f"vector.{op.get('norm', op.kind)}"
     strided = any(stride > 1 for stride in op.get("strides", ()))
