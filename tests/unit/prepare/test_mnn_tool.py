@@ -119,8 +119,6 @@ def test_int8_by_the_quantiser_stays_near_and_is_read(tmp_path):
 def test_what_the_converter_cannot_make_says_so(tmp_path):
     """In its child the converter's words go to a log, and the error has the operator from there."""
     order = ordered(written(tmp_path, opset=13, op="Nobody"), tmp_path)
-    (tmp_path / "log.txt").write_text(
-        "The device supports: fp16:1\n:220: These Op Not Support: ONNX::Nobody\n"
-    )
+    (tmp_path / "log.txt").write_text("The device supports: fp16:1\n:220: These Op Not Support: ONNX::Nobody\n")
     with pytest.raises(FormatError, match="made nothing of it: it does not know ONNX::Nobody"):
         list(convert(order))
