@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import dtype
 from inferometer.errors import InferometerError
@@ -161,9 +161,10 @@ def summed_terms(graph: Graph) -> int:
 
 def _terms(op: Op) -> int:
     if op.kind == "convolution":
-        return int(op.get("in_channels", 0)) // int(op.get("groups", 1) or 1) * math.prod(op.get("kernel", ()))
+        window: int = math.prod(op.get("kernel", ()))
+        return int(op.get("in_channels", 0)) // int(op.get("groups", 1) or 1) * window
     inner = op.get("contracted", op.get("in_features", 0))  # as readers of files and of configurations name it
-    return cast("int", inner) if isinstance(inner, int) else 0
+    return inner if isinstance(inner, int) else 0
 
 
 def _narrowed(graph: Graph) -> set[str]:
