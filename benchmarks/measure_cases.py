@@ -21,11 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.bench.guard import Guard
+from inferometer.calibrate.probes.checkpoints import converted_checkpoint, steps_to
 from inferometer.calibrate.probes.converted import converted_probe, converter_to
-from inferometer.calibrate.probes.models import READS, SEES, Probe, ProbeRun
+from inferometer.calibrate.probes.models import READS, SEES, WRITES, Probe, ProbeRun
 from inferometer.calibrate.probes.pace import MachinePace
 from inferometer.calibrate.probes.steps import fed, order_of, run_in_turns
 from inferometer.calibrate.probes.texts import run_texts
+from inferometer.calibrate.probes.workshop import Workshop
+from inferometer.catalog.engines import engine
 from inferometer.catalog.zoo import model
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
@@ -33,6 +36,7 @@ from inferometer.measure.child import runtime_named
 from inferometer.measure.inputs import input_shapes
 from inferometer.measure.order import TextOrder
 from inferometer.measure.prepare import PreparedModel, SyntheticWeights, prepare_model
+from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
 from inferometer.runtimes.base import Target
 from inferometer.settings import cache_folder
@@ -69,7 +73,7 @@ DECODERS = {
     "smollm2-360m": [(64, 16, 0), (192, 8, 300)],
     "qwen2.5-0.5b": [(48, 16, 0), (128, 8, 256)],
 }
-WEIGHTS = {"llamacpp": ("q4_0", "q8_0", "f16")}
+WEIGHTS = {"llamacpp": ("q4_0", "q8_0", "f16")}  # … of others: the format that is calibrated by default
 
 
 # Where no step counted as steady, the quarter beside which the machine was fastest stands for them.
@@ -88,10 +92,10 @@ class Wanted:
 
 
 def wanted_for(runtime: str) -> list[Wanted]:
-    if runtime == "llamacpp":
+    if engine(runtime).by_weights is not None:
         return [
             Wanted(model=model, prompt=prompt, generate=made, depth=depth, weights=weights)
-            for weights in WEIGHTS[runtime]
+            for weights in WEIGHTS.get(runtime) or (engine(runtime).calibrated_in or "f32",)
             for model, lengths in DECODERS.items()
             for prompt, made, depth in lengths
         ]
@@ -127,14 +131,27 @@ def converted(want: Wanted, options: argparse.Namespace) -> PreparedModel | None
     runtime = runtime_named(options.runtime)
     if not runtime.formats.isdisjoint({"onnx", "tflite", "gguf", "config"}):
         return None
+    options.models.mkdir(parents=True, exist_ok=True)
+    if want.generate is not None:
+        return converted_decoder(want, options)
     step = converter_to(runtime.formats)
     if step is None or (want.batch > 1 and not runtime.capabilities.batches):
         raise InferometerError(f"{runtime.title} cannot run {want.model} with a batch of {want.batch}.")
     run = ProbeRun(batch=want.batch, image=want.image, prompt=want.prompt)
     kind = READS if want.image is None else SEES
     probe = Probe(name=want.model, kind=kind, config=model(want.model).config, runs=(run,))
-    made = converted_probe(step, probe, run, weights="f32", folder=options.models)
+    with closing(Workshop()) as tools:
+        made = converted_probe(step, probe, run, weights="f32", folder=options.models, tools=tools)
     return PreparedModel(path=made.path, format=step.gives, graph=made.graph, text=False)
+
+
+def converted_decoder(want: Wanted, options: argparse.Namespace) -> PreparedModel:
+    run = ProbeRun(prompt=want.prompt)
+    probe = Probe(name=want.model, kind=WRITES, config=model(want.model).config, runs=(run,))
+    step = steps_to(runtime_named(options.runtime).formats)[want.weights or "f32"]
+    with closing(Workshop()) as tools:
+        path = converted_checkpoint(step, probe, run, folder=options.models, tools=tools)
+    return PreparedModel(path=path, format=step.gives, graph=read(str(path)), text=True)
 
 
 def forward(want: Wanted, options: argparse.Namespace, pace: MachinePace, prepared: PreparedModel) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""ResNet-50 and a small Llama prepared for engines in three formats each, and one network's layers in every engine.
+"""Two networks and a small Llama prepared for engines in three formats each, and one network's layers in every engine.
 
     python benchmarks/prepared.py                       # benchmarks/recorded/prepared-DATE.jsonl, then both tables
     python benchmarks/prepared.py --out FILE.jsonl --show
@@ -44,6 +44,11 @@ FORMATS: dict[str, dict[str, tuple[str | None, ...]]] = {
         "ncnn": (None, "f16"),
         "mnn": (None, "f16", "i8-weights"),
     },
+    "mobilenet-v2": {
+        "onnxruntime": ("i8-dynamic", "i8"),
+        "openvino": ("i8-weights", "i8"),
+        "litert": ("i8-dynamic", "i8"),
+    },
     "small-llama": {
         "llamacpp": ("f16", "q8_0", "q4_0"),
         "openvino-genai": (None, "i8-weights", "i4-weights"),
@@ -57,7 +62,7 @@ FUSED = 0.06  # of a product's operations: what sums, norms and activations that
 
 
 def source_of(model: str) -> str:
-    if model == NETWORK:
+    if model != "small-llama":
         return model
     folder = cache_folder() / "models" / model
     if not (folder / "config.json").exists():

@@ -3,6 +3,8 @@
 import gc
 import os
 import shutil
+import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
@@ -10,6 +12,7 @@ from hypothesis import settings
 from fakes.closing import check_every_profile
 from inferometer.asking.roof import machine_roof, measured_roof
 from inferometer.catalog.local import local_device
+from inferometer.cli.run import run
 from inferometer.settings import data_folder
 
 # No deadline: a busy machine is not a bug. In CI the same examples each time: a change fails for what it changed.
@@ -30,11 +33,17 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True, scope="session")
 def _folders_of_our_own(tmp_path_factory):
-    """Commands that keep runs, models or calibrations keep them here, not among the user's."""
-    folder = tmp_path_factory.mktemp("user")
+    """Commands that keep runs, models or calibrations keep them here, not among the user's.
+
+    What is made anew where it is missing (models, parsed tables, compiled graphs, scripts of charts) is made once for
+    all workers of a test run: it takes seconds, and many tests ask for the same.
+    """
+    folder, shared = tmp_path_factory.mktemp("user"), tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):  # noqa: TID251 - the test run's own environment
+        shared = shared.parent
     chosen = {
         "INFEROMETER_DATA": str(folder / "data"),
-        "INFEROMETER_CACHE": str(folder / "cache"),
+        "INFEROMETER_CACHE": str(shared / "cache"),
         "INFEROMETER_CONFIG": str(folder / "config.toml"),
     }
     patch = pytest.MonkeyPatch()
@@ -57,3 +66,19 @@ def own_data(tmp_path, roofs, monkeypatch):
     shutil.copytree(roofs, tmp_path / "data" / "roofs")
     monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path / "data"))
     return tmp_path / "data"
+
+
+@pytest.fixture
+def answered(capsys, monkeypatch):
+    """A command in this process, as `python -m inferometer` calls it: its exit code and what it wrote.
+
+    For tests of what is said. Those of a process, its signals, pipes and environment, start one.
+    """
+
+    def answered(*arguments):
+        monkeypatch.setattr(sys, "argv", ["inferometer", *arguments])  # what is kept with a result
+        code = run(arguments)
+        written = capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=written.out, stderr=written.err)
+
+    return answered

@@ -164,9 +164,9 @@ def test_some_command_is_shown_with_what_it_prints():
 
 
 @pytest.mark.parametrize(("page", "line", "expected"), SHOWN, ids=[f"{page}: {line}" for page, line, _ in SHOWN])
-def test_what_a_page_shows_is_what_the_command_prints(page, line, expected):
+def test_what_a_page_shows_is_what_the_command_prints(page, line, expected, answered):
     """Each `$ inferometer` line is followed by the first lines of its true output, or by none."""
-    result = run("-m", "inferometer", *shlex.split(line, comments=True)[1:])
+    result = answered(*shlex.split(line, comments=True)[1:])
     printed = [row.rstrip() for row in (result.stdout + result.stderr).splitlines()]
     for text in expected:
         assert text in printed, f"{page}: `{line}` does not print {text!r}"
@@ -180,7 +180,9 @@ LONG = "inferometer demo"  # tests/e2e/test_commands.py runs it, and reads what 
 )
 def test_every_command_in_the_readme_runs(line):
     name, *arguments = shlex.split(line, comments=True)[1:]
-    calm = ["--no-guard"] if name in {"bench", "profile"} else []  # while tests run no machine is quiet: do not wait
+    # While tests run no machine is quiet: do not wait for it, nor for as many runs as a sharp median takes.
+    quick = ["--no-guard", "--seconds", "0", "--runs", "3", "--warmup", "1"]
+    calm = quick if name in {"bench", "profile"} else []
     result = run("-m", "inferometer", name, *calm, *arguments)
     assert result.returncode == 0, result.stderr
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,9 @@ from inferometer.catalog import device
 from inferometer.cli.calibrate import command
 from inferometer.core.workload import Precision, Workload
 from inferometer.readers.resolve import read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytest.importorskip("onnxruntime")
 
@@ -51,14 +55,22 @@ config = { hidden_size = 128, intermediate_size = 320, num_hidden_layers = 1, nu
 """
 
 
-@pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    table = tmp_path / "probes.toml"
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("small")
+    table = folder / "probes.toml"
     table.write_text(PROBES)
-    monkeypatch.setattr(probe_models.read_probes, "__defaults__", (table,))
-    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path / "data"))
-    return tmp_path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe_models.read_probes, "__defaults__", (table,))
+        patch.setenv("INFEROMETER_CACHE", str(folder / "cache"))
+        patch.setenv("INFEROMETER_DATA", str(folder / "data"))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def first(small: Path) -> dict:
+    """The first calibration in that folder: it takes its whole budget, so it is made once."""
+    return calibrated("4s")
 
 
 def calibrated(budget: str, *more: str) -> dict:
@@ -68,8 +80,8 @@ def calibrated(budget: str, *more: str) -> dict:
     return json.loads(found.stdout)
 
 
-def test_a_real_engine_is_calibrated_and_predictions_for_this_machine_use_it(small: Path):
-    made = calibrated("6s")
+def test_a_real_engine_is_calibrated_and_predictions_for_this_machine_use_it(small: Path, first: dict):
+    made = first
     assert Path(made["path"]).parent == small / "data" / "calibrations"
     assert {"linear", "attention.prefill", "vector"} <= {table["op_class"] for table in made["tables"]}
     assert made["threads"] == 1
@@ -87,16 +99,15 @@ def test_a_real_engine_is_calibrated_and_predictions_for_this_machine_use_it(sma
     assert {op.origin for op in forward.ops if op.kind == "linear"} == {"calibrated"}
 
 
-def test_a_second_run_goes_on_where_the_first_stopped_and_counts_with_the_same_peaks(small: Path):
-    first = calibrated("4s")
+def test_a_second_run_goes_on_where_the_first_stopped_and_counts_with_the_same_peaks(small: Path, first: dict):
     journal = next((small / "data" / "calibrations" / "journals").glob("local-onnxruntime-f32-1-threads"))
     done, ceilings = ((journal / name).read_text() for name in ("done.txt", "ceilings.json"))
-    again = calibrated("3s")
+    again = calibrated("2s")
     assert (journal / "done.txt").read_text().startswith(done)
     assert (journal / "ceilings.json").read_text() == ceilings
     assert again["points"] >= first["points"]
     assert "started_from" not in again["environment"], "its own earlier points are no base"
-    anew = calibrated("3s", "--fresh")
+    anew = calibrated("2s", "--fresh")
     assert anew["environment"]["started_from"] in {first["content_hash"], again["content_hash"]}
     assert not (journal / "done.txt").read_text().startswith(done + done[:1]), "everything is measured anew"
     assert (journal / "ceilings.json").read_text() != ceilings

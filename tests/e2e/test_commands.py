@@ -3,18 +3,22 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
 import pytest
 
-from inferometer.cli import COMMANDS, front_page
+from inferometer.bench.plan import Plan
+from inferometer.cli import COMMANDS, demo, front_page
 from inferometer.cli.outputs import require_writable
 from inferometer.cli.run import cli
 from inferometer.errors import InferometerError
+from inferometer.measure import run as measuring
 
 
 def inferometer(*arguments, **environment):
@@ -35,6 +39,21 @@ def test_the_front_page_needs_no_arguments():
         assert result.returncode == 0
         assert result.stdout == front_page()
     assert inferometer("--debug", "--help").stdout.rstrip("\n") == front_page().rstrip("\n")
+
+
+@pytest.mark.slow
+def test_the_demo_measures_and_predicts(answered, monkeypatch, own_data):
+    pytest.importorskip("onnxruntime")
+    plan = Plan(runs=3, seconds=0.0, warmup=1)
+    monkeypatch.setattr(measuring, "MeasureRequest", partial(measuring.MeasureRequest, plan=plan))
+    monkeypatch.setattr(demo, "_MEASURED", "squeezenet1.1")  # nothing else of it depends on the model
+    result = answered("demo", "--no-guard")
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"latency .* median of \d+", result.stdout)
+    assert re.search(r"Bound by (compute|memory)", result.stdout)
+    for words in ("measured", "unattributed", "nvidia-h200"):
+        assert words in result.stdout
+    assert "squeezenet1.1 on onnxruntime" in result.stderr
 
 
 def _every_command(group, path=()):
@@ -122,7 +141,7 @@ def test_a_device_as_json_has_a_source_for_every_number(answered):
         ("formulas", "show", "ring_allreduce"),
         ("formulas", "calc", "clock_period", "frequency=3.2GHz,1GHz"),
         ("runtimes",),
-        ("doctor",),
+        ("doctor", "--interval", "50ms"),
         ("predict", "llama-3.2-1b", "--on", "nvidia-h200"),
         ("predict", "resnet50", "--on", "nvidia-t4", "--batch", "8"),
         ("predict", "llama-3.2-1b", "--on", "nvidia-h200", "--on", "nvidia-l4", "--weights", "q4_0"),

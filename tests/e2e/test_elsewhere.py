@@ -15,11 +15,16 @@ QUICK = ["--no-guard", "--runs", "3", "--seconds", "0", "--warmup", "1", "--no-s
 HERE = "msgspec,numpy,psutil,onnxruntime,onnx"
 
 
-def inferometer(*arguments):
-    command = [sys.executable, "-m", "inferometer", *map(str, arguments)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return ran
+@pytest.fixture
+def inferometer(answered):
+    """The command in this process; what it measures runs in processes of its own, here and elsewhere."""
+
+    def inferometer(*arguments):
+        ran = answered(*map(str, arguments))
+        assert ran.returncode == 0, ran.stderr
+        return ran
+
+    return inferometer
 
 
 def table(profile):
@@ -30,7 +35,7 @@ def table(profile):
 
 @pytest.mark.slow
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-def test_one_model_has_the_same_ops_here_on_this_machine_over_ssh_at_a_hub_and_in_a_bundle(tmp_path):
+def test_one_model_has_the_same_ops_here_on_this_machine_over_ssh_at_a_hub_and_in_a_bundle(tmp_path, inferometer):
     model, device = tmp_path / "net.onnx", tmp_path / "device"
     inferometer("synth", "squeezenet1.1", "-o", model, "--size", "image=64")
     device.mkdir()

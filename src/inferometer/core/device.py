@@ -3,6 +3,7 @@
 Unknown is `None`, never a guess. Derived figures (operations per watt, the ridge point) are computed from these.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal, get_args
@@ -101,6 +102,16 @@ class DeviceShares:
     network: Sourced | None = None
 
 
+_INSTRUCTION_SETS = {
+    "x86": re.compile(r"zen|lake|cove|mont|rapids|haswell|broadwell|knights|^x86"),
+    "apple": re.compile(r"apple|firestorm"),
+    "risc-v": re.compile(r"sifive|spacemit|xuantie|^riscv"),
+    "loongarch": re.compile(r"^la\d|gs464|^loongarch"),
+}  # by the names of cores; the others are Arm's
+_ENGINE_SETS = {"apple": "arm"}  # Apple's cores are Arm's to an engine
+ENGINE_SETS = ("x86", "arm", "risc-v", "loongarch")
+
+
 @frozen
 class Device:
     """One compute unit with its memory. A chip with several units is several devices that share a `chip` name."""
@@ -142,6 +153,20 @@ class Device:
     def memory(self) -> Memory | None:
         """Main memory."""
         return self.memories[0] if self.memories else None
+
+    @property
+    def instruction_set(self) -> str | None:
+        """Of a CPU, by the name of its cores or, of a machine that was detected, of its architecture."""
+        core = self.core_groups[0].core if self.core_groups else self.family
+        if self.unit != "cpu" or core is None:
+            return None
+        known = (name for name, pattern in _INSTRUCTION_SETS.items() if pattern.search(core))
+        return next(known, "arm")
+
+    @property
+    def engine_set(self) -> str | None:
+        """The instruction set as engines are built for them."""
+        return _ENGINE_SETS.get(self.instruction_set or "", self.instruction_set)
 
     def peak(self, name: str) -> Sourced:
         """The peak for one arithmetic format; one the device has no figure for is an error that names those it has."""

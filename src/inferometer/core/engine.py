@@ -15,6 +15,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision
 
 if TYPE_CHECKING:
+    from inferometer.core.device import Device
     from inferometer.core.graph import Op
 
 Fusion = Literal["none", "chains", "epilogues"]
@@ -48,16 +49,25 @@ class RuntimeEffects:
 
     `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours, wherever
     they stand or, as `convolution+activation:relu`, only in a group that begins with such an op: `chains` joins them
-    with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of a kind or
-    form takes, each of which moves its activations once. `arithmetic` lists, for a number format (or `convolution:f32`,
-    for one kind of op, or `gpu:q4_0`, on one kind of unit), the formats it is computed in, the preferred one first;
-    `instead` lists those that stand in for a format that the device has no peak for. Weights in an `expanded` format
-    are written out in the format of the activations before they are used. `logits` are needed of a prompt's last token
-    only; a runtime that reads it in chunks may compute them once a `prompt`, or after each `chunk`. `merged` are groups
-    of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op that it quantises
-    activations for while it runs, where weights are stored for that: others compute in floats. `unquantised` are
-    patterns of the names of ops whose weights keep the model's own format. `winograd` is how many times fewer products
-    a 3 × 3 convolution may need by Winograd's method.
+    with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of a kind, of
+    a form, or of a kind that reads a format (`convolution:i8`) takes, each of which moves its activations once;
+    `convolution:dynamic` is one that quantises what it reads. `arithmetic` lists, for a number format, the formats it
+    is computed in, the preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are
+    quantised). Before it may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's
+    instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts. `instead` lists those that stand in
+    for a format that the device has no peak for. Weights in an `expanded` format are written out in the format of the
+    activations before they are used: in all ops, or in those of a kind (`convolution:i8`) that do not read them so;
+    those of a `widened` format once, when the model is loaded, for all ops but look-ups. `unpack` is how many rows of
+    products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them.
+    `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
+    `prompt`, or after each `chunk`. `merged` are groups of projections, by their last names, that it stores as one
+    matrix; `dynamic` are the kinds of op that it quantises activations for while it runs, where weights are stored
+    for that: others compute in floats. A convolution in groups is none of them unless `convolution:grouped` is.
+    `gathered` is how many rows of products gathering the inputs of such a convolution takes as long as; it is done
+    for one group after the other, and each is a kernel of its own. `grouped` is that of convolutions in groups alone,
+    by a kernel for all of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the
+    model's own format. `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method.
+    `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
     """
 
     name: str
@@ -73,14 +83,23 @@ class RuntimeEffects:
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
+    widened: Mapping[str, str] = field(default_factory=dict)
+    unpack: Sourced | None = None
     merged: tuple[tuple[str, ...], ...] = ()
     dynamic: frozenset[str] = frozenset()
+    gathered: Sourced | None = None
+    grouped: Sourced | None = None
     unquantised: tuple[str, ...] = ()
     logits: LogitsPath = "prompt"
     winograd: Sourced | None = None
     overheads: Mapping[str, Overheads] = field(default_factory=dict)
     first_run: Sourced | None = None
     notes: str | None = None
+    sets: Mapping[str, RuntimeEffects] = field(default_factory=dict)
+
+    def at(self, device: Device) -> RuntimeEffects:
+        """What it does on that device."""
+        return self.sets.get(device.engine_set or "", self)
 
     def fuses(self, op: Op, into: str | None = None) -> bool:
         """Whether it runs inside its neighbours; `into` is the kind of op that their group begins with."""
@@ -89,12 +108,32 @@ class RuntimeEffects:
         return not self.fused.isdisjoint({op.kind, _form(op), f"{into}+{_form(op)}"})
 
     def kernels(self, op: Op) -> int:
-        return self.passes.get(_form(op), self.passes.get(op.kind, 1))
+        quantised = op.kind == "convolution" and op.get("dynamic")
+        form = f"{op.kind}:dynamic" if quantised else _form(op)
+        read = f"{op.kind}:{op.inputs[0].dtype}" if op.inputs else op.kind
+        return next((self.passes[key] for key in (form, read, op.kind) if key in self.passes), 1)
 
-    def candidates(self, kind: str, name: str) -> tuple[str, ...]:
+    def rule(self, kind: str, name: str, places: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+        """What is stated of a format for an op kind: on one of the places (a unit, an instruction set), or on all."""
+        where = (*(f"{place}:" for place in places), "")
+        keys = (f"{place}{of}{name}" for place in where for of in (f"{kind}:", ""))
+        return next((self.arithmetic[key] for key in keys if key in self.arithmetic), None)
+
+    def candidates(self, kind: str, name: str, places: tuple[str, ...] = ()) -> tuple[str, ...]:
         """The formats that numbers of one format may be computed in, for an op kind: where none is stated its own."""
-        stated = self.arithmetic.get(f"{kind}:{name}") or self.arithmetic.get(name) or (name,)
+        stated = self.rule(kind, name, places) or (name.partition("/")[0],)
         return tuple(dict.fromkeys((*stated, *self.instead.get(name, ()))))
+
+    def gathering(self, op: Op) -> float:
+        """Rows of products that it takes as long as to gather the inputs of a convolution that it quantises itself."""
+        if not op.get("gathered"):
+            return 0.0
+        rows = self.grouped if self.grouped is not None and op.get("groups", 1) > 1 else self.gathered
+        return 0.0 if rows is None else rows.value
+
+    def expands(self, op: Op, stored: str) -> bool:
+        """Whether weights of a format are written out in a wider one before the op reads them."""
+        return stored in self.expanded or f"{op.kind}:{stored}" in self.expanded
 
     def fewer_products(self, op: Op) -> float:
         """How many times fewer products than the direct method an op may need here: 3 × 3 windows, one step apart."""
@@ -186,7 +225,7 @@ class EngineDescriptor:
     first. `packages` are the distributions that decide its speed, the one that must be installed first. `first_for` are
     the questions it answers where no engine is named; the others follow by `rank`, and one without a rank is chosen
     only for a file that it opens. `calibrated` says, by unit, what it is calibrated with: probe networks as `files`,
-    the same as PyTorch `modules`, `decoders` in GGUF, or single `kernels` of PyTorch. Its calibrations are of a format
+    the same as PyTorch `modules`, `decoders`, or single `kernels` of PyTorch. Its calibrations are of a format
     of the activations; where `by_weights` is given they are of a format of the weights, and those are the formats it
     computes in. One that goes `beyond_peaks` computes in fewer bits or with fewer products than a format says unless
     told otherwise: its calibrations measure the peaks that it reaches. `compiled_by` names the runtime that compiles

@@ -25,10 +25,13 @@ class OtherFormats:
     dynamic: str | None = None
     kinds: frozenset[str] = frozenset()
 
+    def quantises(self, op: Op) -> bool:
+        """Whether it quantises what it reads while it runs. Convolutions in groups are a kind of their own."""
+        kind = "convolution:grouped" if op.kind == "convolution" and op.get("groups", 1) > 1 else op.kind
+        return self.dynamic is not None and kind in self.kinds
+
     def read_by(self, op: Op) -> str | None:
-        """What it reads its inputs in. Convolutions in groups are small products one by one, and stay as they were."""
-        some = op.kind in self.kinds and op.get("groups", 1) == 1
-        return self.dynamic if self.dynamic is not None and some else self.activations
+        return self.dynamic if self.quantises(op) else self.activations
 
 
 def with_formats(
@@ -62,7 +65,10 @@ def _op(op: Op, asked: OtherFormats) -> Op:
         tuple(_narrowed(tensor, name) if tensor.role == "activation" else tensor for tensor in tensors)
         for tensors, name in ((op.inputs, asked.read_by(op)), (op.outputs, asked.activations))
     )
-    return replace(op, weights=stored, inputs=inputs, outputs=outputs)
+    attributes = op.attributes
+    if asked.quantises(op) and op.kind == "convolution":
+        attributes = {**attributes, "dynamic": True, "gathered": True}
+    return replace(op, weights=stored, inputs=inputs, outputs=outputs, attributes=attributes)
 
 
 def _narrowed(tensor: Tensor, name: str | None) -> Tensor:

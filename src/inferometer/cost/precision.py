@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op, Tensor
 
 _HALVES = frozenset({"f16", "bf16"})
+_BYTES = frozenset({"i8", "u8"})
 UNSTATED = "f32"  # of a model that names no format
 
 
@@ -49,17 +50,18 @@ _WHOLE = {
 def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: RuntimeEffects) -> Arithmetic:
     """`key` is the format that the op's work is counted in.
 
-    Matrix products run in the format of the activations, or as the runtime says of the weights' format. Weights in a
-    wider float are cast to the activations' format first, which is what autocast does. Everything else runs on the
-    vector units, at the device's f32 peak where it has one.
+    Matrix products run in the format of the activations, or as the runtime says of the weights' format, or of weights
+    beside activations. Weights in a wider float are cast to the activations' format first, which is what autocast does.
+    Everything else runs on the vector units, at the device's f32 peak where it has one.
     """
     if class_of(op) not in MATRIX:
         known = ("f32", key, *device.peaks)
         return Arithmetic(name=next((name for name in known if name in device.peaks), None))
     stored = binding.format(op.weights[0]).name if op.weights else key
-    wanted = stored if _has_rule(effects, op.kind, stored) and not is_autocast(stored, key) else key
-    where = device.unit if f"{device.unit}:{wanted}" in effects.arithmetic else op.kind
-    candidates = (*effects.candidates(where, wanted), *_WHOLE.get(wanted, ()))
+    places = _places(device)
+    formats = () if is_autocast(stored, key) else (f"{stored}/{key}", stored)
+    wanted = next((name for name in formats if effects.rule(op.kind, name, places)), key)
+    candidates = (*effects.candidates(op.kind, wanted, places), *_WHOLE.get(wanted, ()))
     computed_in = next((name for name in candidates if name in device.peaks), None)
     if computed_in is None:
         raise _no_peak(device, effects, wanted, candidates)
@@ -72,6 +74,20 @@ def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: 
     return Arithmetic(
         name=computed_in, note=f"{op.kind} ops of {wanted} are computed in {computed_in} by {effects.name}."
     )
+
+
+def widened_to(kind: str, precision: Precision, device: Device, effects: RuntimeEffects) -> str | None:
+    """The floats that a runtime multiplies in whatever is stored: its speed is that of a model in those.
+
+    None where it has no such rule: what is multiplied is then as its formats say.
+    """
+    weights, activations, places = precision.weights or "", precision.activations or "", _places(device)
+    rule = effects.rule(kind, f"{weights}/{activations}", places)
+    if rule is None and weights == activations and weights in _BYTES:
+        rule = effects.rule(kind, weights, places)
+    if rule is None or rule[0] in _BYTES:
+        return None
+    return next((name for name in rule if name in device.peaks), None)
 
 
 def is_autocast(weights: str, activations: str) -> bool:
@@ -93,8 +109,9 @@ def _no_peak(device: Device, effects: RuntimeEffects, wanted: str, candidates: t
     )
 
 
-def _has_rule(effects: RuntimeEffects, kind: str, stored: str) -> bool:
-    return f"{kind}:{stored}" in effects.arithmetic or stored in effects.arithmetic
+def _places(device: Device) -> tuple[str, ...]:
+    """What rules may name: the CPU's instruction set, then the kind of unit."""
+    return (device.unit,) if device.engine_set is None else (device.engine_set, device.unit)
 
 
 def resolved_precision(graph: Graph, asked: Precision) -> Precision:

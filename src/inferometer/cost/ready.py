@@ -101,7 +101,7 @@ def make_ready(  # noqa: PLR0913 - what a prediction depends on
     calibration: Calibration | None = None,
 ) -> ReadyGraph:
     """The same arguments give the same value, without the work. Graphs are recognised by identity: keep them."""
-    layout = make_layout(graph, effects=effects, workload=workload, options=options)
+    layout = make_layout(graph, effects=effects.at(device), workload=workload, options=options)
     return on_device(layout, device, options=options, calibration=calibration)
 
 
@@ -137,10 +137,10 @@ def on_device(
 
 
 def make_layout(graph: Graph, *, effects: RuntimeEffects, workload: Workload, options: Options) -> Layout:
-    graph = as_loaded(graph, effects)
+    graph = as_loaded(graph, effects, workload.precision.weights)
     fixed = fixed_sizes(graph, workload, options)
     key = (
-        id(graph), effects.name, workload.precision, workload.parallel, tuple(sorted(fixed.items())),
+        id(graph), id(effects), workload.precision, workload.parallel, tuple(sorted(fixed.items())),
         tuple(sorted(options.overrides.items())), options.offload, options.imbalance, options.sequence_parallel,
         workload.image,
     )  # fmt: skip
@@ -222,7 +222,7 @@ def _counted(
         memo=shaped.memo,
     )
     collected = _collections.get_or_make(
-        (id(graph), parallel, options.sequence_parallel, options.imbalance, effects.name),
+        (id(graph), parallel, options.sequence_parallel, options.imbalance, id(effects)),
         (graph, effects),
         lambda: collect(graph, placed, effects, unknown=shaped.unknown, offloaded=shaped.offloaded),
     )

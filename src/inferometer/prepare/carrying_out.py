@@ -31,7 +31,9 @@ from inferometer.units import format_quantity
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    Tools = Callable[[Step, ToolOrder, Path, float], ToolAnswer]
 
 _CHUNK = 1 << 20
 _NAME = "model"
@@ -78,8 +80,13 @@ def content_hash(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def carry_out(step: Step, order: ToolOrder, folder: Path, *, seconds_at_most: float = 3600.0) -> Made:
-    """The step's result, from the cache in `folder` if it was made of the same content before."""
+def carry_out(
+    step: Step, order: ToolOrder, folder: Path, *, seconds_at_most: float = 3600.0, tools: Tools | None = None
+) -> Made:
+    """The step's result, from the cache in `folder` if it was made of the same content before.
+
+    `tools` runs the tool in place of a child of its own, for who has many small orders.
+    """
     require_tool(step)
     sources = model_files(order.source)
     size = sum(path.stat().st_size for path in sources)
@@ -98,7 +105,10 @@ def carry_out(step: Step, order: ToolOrder, folder: Path, *, seconds_at_most: fl
         inside = Path(made) / "out"
         inside.mkdir()
         told = replace(order, target=inside / name)
-        answer = _child(step, told, Path(made), seconds_at_most)
+        answer = (tools or _child)(step, told, Path(made), seconds_at_most)
+        if answer.error is not None:
+            words = f"The step {step.name} ({step.tool}) failed. {_sentence(answer.error)}"
+            raise FormatError(words, remedy=answer.remedy)
         seconds = time.monotonic() - begun
         if not told.target.exists():
             raise EngineError(f"The step {step.name} ended well, but {step.tool} left no {name}.")
@@ -161,23 +171,26 @@ def _child(step: Step, order: ToolOrder, folder: Path, seconds_at_most: float) -
         try:
             code = process.wait(seconds_at_most)
         except BaseException as error:
-            _end(process)
+            end_group(process)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise EngineError(
-                    f"The step {step.name} was ended after {seconds_at_most:.0f} s.", remedy="Give it more time."
-                ) from None
+                raise too_long(step, seconds_at_most) from None
             raise
-    answer: ToolAnswer = (
-        pickle.loads(answered.read_bytes())  # noqa: S301 - written by our own child
-        if answered.is_file()
-        else ToolAnswer(error=_ended(code, log), remedy=_REMEDY.get(code))
-    )
-    if answer.error is not None:
-        raise FormatError(f"The step {step.name} ({step.tool}) failed. {_sentence(answer.error)}", remedy=answer.remedy)
+    return answer_of(answered, code, log)
+
+
+def too_long(step: Step, seconds: float) -> EngineError:
+    return EngineError(f"The step {step.name} was ended after {seconds:.0f} s.", remedy="Give it more time.")
+
+
+def answer_of(answered: Path, code: int, log: Path) -> ToolAnswer:
+    """What a child wrote, or how it ended where it wrote nothing."""
+    if not answered.is_file():
+        return ToolAnswer(error=_ended(code, log), remedy=_REMEDY.get(code))
+    answer: ToolAnswer = pickle.loads(answered.read_bytes())  # noqa: S301 - written by our own child
     return answer
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

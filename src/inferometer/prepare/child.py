@@ -16,10 +16,11 @@ from inferometer.prepare.order import ToolAnswer, ToolOrder
 
 
 def carry_out(work: str, order: ToolOrder) -> ToolAnswer:
-    """Call the tool; whatever it raises is an answer."""
+    """Call the tool, one of ours or a function elsewhere by its full name; whatever it raises is an answer."""
     module, _, function = work.partition(":")
+    path = module if "." in module else f"inferometer.prepare.tools.{module}"
     try:
-        notes = tuple(getattr(import_module(f"inferometer.prepare.tools.{module}"), function)(order) or ())
+        notes = tuple(getattr(import_module(path), function)(order) or ())
     except InferometerError as error:
         return ToolAnswer(error=error.message, remedy=error.remedy)
     except MemoryError:

@@ -96,7 +96,7 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
         workload = question.workload
         if basis.precision is not workload.precision or prompt is not None:
             workload = replace(workload, precision=basis.precision, prompt=prompt)
-        effects = require_effects(question.runtime)
+        effects = require_effects(question.runtime).at(basis.device)
         key = (id(effects), workload)
         try:
             if (layout := layouts.get(key)) is None:

@@ -32,21 +32,35 @@ def stated(value):
     return Sourced(value=value, origin="datasheet", source="a test", date="2026-01-01")
 
 
-def predicted(seconds, *, low=None, high=None, batch=1, fits=True, bound=None):
+def predicted(seconds, *, low=None, high=None, batch=1, fits=True, bound=None, runtime=None):
     phase = Phase(name="decode", time_s=seconds, low_s=low, high_s=high, bound=bound)
     return Profile(kind="predicted", model=ModelFacts(name="m"), device=DeviceFacts(name="d"), phases=(phase,),
-                   workload=Workload(batch=batch), summary=Headline(fits=fits))  # fmt: skip
+                   runtime=runtime, workload=Workload(batch=batch), summary=Headline(fits=fits))  # fmt: skip
 
 
 def test_a_gain_is_before_over_after_with_both_predictions_errors():
-    before = predicted(3.0, low=2.0, high=5.0, batch=2)
-    found = gain_of("x=1", "decode", before, predicted(2.0, low=1.5, high=2.4, batch=5, fits=False, bound="memory"))
+    before = predicted(3.0, low=2.0, high=5.0, batch=2, runtime="a")
+    after = predicted(2.0, low=1.5, high=2.4, batch=5, fits=False, bound="memory", runtime="b")
+    found = gain_of("x=1", "decode", before, after)
     half = hypot(log(5 / 2) / 2, log(2.4 / 1.5) / 2)
     assert (found.before_s, found.after_s, found.gain) == (3.0, 2.0, 1.5)
     assert (found.low, found.high) == pytest.approx((1.5 * exp(-half), 1.5 * exp(half)))
     assert found.throughput_gain == pytest.approx(1.5 * 5 / 2)
     assert (found.throughput_low, found.throughput_high) == pytest.approx((2.5 * found.low, 2.5 * found.high))
     assert (found.fits, found.bound) == (False, "memory")
+
+
+def test_predictions_of_one_engine_on_one_device_share_part_of_their_errors():
+    before, after = (predicted(seconds, low=seconds / 2, high=seconds * 2, runtime="a") for seconds in (3.0, 2.0))
+    alike = gain_of("x=1", "decode", before, after)
+    other = gain_of("x=1", "decode", before, replace(after, runtime="b"))
+    assert 1.0 < alike.high / alike.gain < other.high / other.gain == pytest.approx(2**2**0.5)
+
+
+def test_a_gain_of_other_arithmetic_is_no_surer_than_published_ones():
+    before, after = (predicted(seconds, low=seconds / 1.1, high=seconds * 1.1, runtime="a") for seconds in (3.0, 2.0))
+    found = gain_of("x=1", "decode", replace(before, arithmetic=("f32",)), replace(after, arithmetic=("i8",)))
+    assert found.high / found.gain == pytest.approx(1.7)
 
 
 def test_without_an_interval_a_gain_is_exact_and_without_a_time_there_is_none():

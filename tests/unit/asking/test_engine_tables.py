@@ -1,5 +1,7 @@
 """Operator tables of an installed package: read, turned into shares of the floor, and kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from inferometer.asking.engine_tables.forms import form_calibration
 from inferometer.asking.engine_tables.reading import read_tables, version_distance, version_key
 from inferometer.asking.served import serving_answer
 from inferometer.catalog import device, devices
+from inferometer.catalog.engines import engine
 from inferometer.cost.price.kernel_floors import PeakRates, floor_of, gemm_ideals
 
 RATES = PeakRates(peaks={"bf16": 1e15, "f8e4m3": 2e15}, memory=3e12, link=4e11)
@@ -93,6 +96,34 @@ def test_what_was_read_is_kept_and_a_missing_version_is_named(folder, tmp_path, 
     other = engine_calibration(device("nvidia-h100-pcie"), "vllm", "0.11.0")
     assert any("nvidia-h100-pcie" in note for note in other.notes)
     assert other.calibration.kernels["gemm"].residual > first.calibration.kernels["gemm"].residual
+    calibrating._calibrations.clear()
+
+
+def test_tables_are_kept_apart_by_every_peak_that_their_shares_are_of(tmp_path, monkeypatch):
+    """A message's share is of the link: kept shares must not answer for another link."""
+    products(tmp_path / "h100_sxm", "0.24.0", 0.01)
+    monkeypatch.setattr(calibrating, "tables_folder", lambda: tmp_path)
+    monkeypatch.setattr(calibrating, "cache_folder", lambda: tmp_path / "cache")
+    for rates in (RATES, replace(RATES, link=8e11), replace(RATES, memory=6e12), replace(RATES, peaks={"bf16": 2e15})):
+        calibrating._calibrations.clear()
+        monkeypatch.setattr(calibrating, "peak_rates", lambda _, rates=rates: rates)
+        engine_calibration(device("nvidia-h100-sxm"), "vllm")
+    calibrating._calibrations.clear()
+    assert len([*(tmp_path / "cache" / "engine-tables").iterdir()]) == 4
+
+
+def test_what_a_step_costs_comes_with_its_own_spreads_and_with_no_other_engines(tmp_path, monkeypatch):
+    products(tmp_path / "h100_sxm", "0.24.0", 0.01)
+    monkeypatch.setattr(calibrating, "tables_folder", lambda: tmp_path)
+    monkeypatch.setattr(calibrating, "cache_folder", lambda: tmp_path / "cache")
+    calibrating._calibrations.clear()
+    card, (costs, *_) = device("nvidia-h100-sxm"), engine("vllm").serving.costs
+    slower = replace(costs, step_s=replace(costs.step_s, value=costs.step_s.value + 1.0))
+    made, other = (engine_calibration(card, "vllm", costs=each).calibration for each in (costs, slower))
+    assert made.residuals == {"step": costs.tpot_spread.value, "step.prefill": costs.batch_spread.value}
+    assert costs.tpot_spread.value != costs.batch_spread.value
+    assert other.overheads["step"].value == pytest.approx(made.overheads["step"].value + 1.0)
+    assert engine_calibration(card, "vllm").calibration.overheads == {}
     calibrating._calibrations.clear()
 
 

@@ -118,8 +118,16 @@ def test_the_best_of_several_counts_and_says_how():
     ("features", "times"), [((), 1), (("asimddp",), 4), (("asimddp", "i8mm"), 8), (("avx_vnni",), 4)]
 )
 def test_the_peak_of_bytes_follows_from_the_instructions_for_them(features, times):
-    from inferometer.asking.roof import _in_bytes
+    from inferometer.asking.roof import _in_fewer_bits
 
     f32 = Sourced(value=1e9, origin="measured", source="numpy", date="2026")
-    peak = _in_bytes({"f32": f32}, features)["i8"]
+    peak = _in_fewer_bits({"f32": f32}, features)["i8"]
     assert (peak.value, peak.origin) == (times * 1e9, "prior")
+
+
+def test_halves_are_twice_as_many_where_the_processor_computes_in_them_and_else_no_peak():
+    from inferometer.asking.roof import _in_fewer_bits
+
+    f32 = Sourced(value=1e9, origin="measured", source="numpy", date="2026")
+    assert _in_fewer_bits({"f32": f32}, ("asimdhp", "asimddp"))["f16"].value == 2e9
+    assert "f16" not in _in_fewer_bits({"f32": f32}, ("asimddp",))

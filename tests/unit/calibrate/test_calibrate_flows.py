@@ -183,7 +183,7 @@ def test_torch_is_a_provider_of_readings_kernels_and_models():
 def test_an_event_is_timed_by_its_own_clock_a_token():
     own = iter([0.0, 1.0, 10.0, 14.0, 20.0, 20.0])
     pieces = iter([0.1, 0.3, 0.2, 0.1, 0.5])
-    pace = SimpleNamespace(own=lambda: next(own), beside=lambda: next(pieces))
+    pace = SimpleNamespace(own=lambda: next(own), beside=lambda: next(pieces), clock=lambda: 0.0)
     events = [SimpleNamespace(kind="prefill", start_ns=10**9, end_ns=3 * 10**9, tokens=5, context=0),
               SimpleNamespace(kind="token", start_ns=4 * 10**9, end_ns=7 * 10**9, tokens=2, context=5)]  # fmt: skip
 

@@ -91,6 +91,8 @@ def test_strided_windows_have_a_table_of_their_own_once_there_are_enough():
     strided, dense = (class_path(ops[name], "forward") for name in ("layer2.0.conv1", "layer2.0.conv2"))
     assert strided[:2] == ("convolution.window.strided", "convolution.window")
     assert dense[0] == "convolution.window"
+    large = next(op for _, op in graph_of(PROBES["probe-large-windows"]).ops() if op.get("kernel") == (5, 5))
+    assert class_path(large, "forward")[:2] == ("convolution.window.large", "convolution.window"), "no Winograd's"
 
     def points(classes: tuple[str, ...], count: int, seconds: float) -> list[OpPoint]:
         return [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from inferometer.asking.calibrations import formats_of
 from inferometer.bench.disturbance import Disturbance
 from inferometer.calibrate.engines import ProbedEngine, disturbed_by, engine_provider, require_quiet_machine
 from inferometer.calibrate.job import (
@@ -26,6 +27,7 @@ from inferometer.calibrate.probes.provider import Ceilings, ceiling_runs, with_r
 from inferometer.calibrate.probes.texts import PhaseTimes
 from inferometer.catalog import device
 from inferometer.core.device import Device, Memory
+from inferometer.core.workload import Workload
 from inferometer.errors import DomainError, EngineError, MissingDependencyError
 from inferometer.runtimes.base import Capabilities, Kernel, Missing, Ready
 
@@ -214,7 +216,7 @@ def test_a_file_that_is_read_gives_the_format_and_a_config_is_told_it():
     heavy, light = (
         price_probe(
             probe_decoders.graph_of(probe), with_rates(HERE, rates), "llamacpp", sizes=sizes, phase="prefill",
-            workload=probe_decoders._workload(weights),
+            workload=Workload(precision=formats_of("llamacpp", weights)),
         ).works["layers.0.mlp.up_proj"]
         for weights in ("f16", "q4_0")
     )  # fmt: skip

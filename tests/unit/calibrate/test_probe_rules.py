@@ -201,9 +201,11 @@ def work(name, *, flops=0.0, floor_s=1e-6, classes=("linear",), launches=1):
     )  # fmt: skip
 
 
-def pointed(*ops, works=(), beside=None):
+def pointed(*ops, works=(), beside=None, **more):
     known = PricedProbe(works={each.name: each for each in works}, launches=1.0, floor_s=1.0)
-    found = probe_points(ops, known, beside or Beside(), dtype="f32", probe="p", workload="w", rates={"peak:f32": 1.0})
+    found = probe_points(
+        ops, known, beside or Beside(), dtype="f32", probe="p", workload="w", rates={"peak:f32": 1.0}, **more
+    )
     return {point.op: point.seconds for point in found}
 
 
@@ -227,6 +229,15 @@ def test_what_is_plain_inside_a_kernel_gets_the_part_that_is_left_to_it():
     assert pointed(kernel, works=(large, relu, gelu)) == pytest.approx({"fc": 7e-6, "relu": 0.5e-6}), (
         "a product is never faster than its floor, and what is left is shared"
     )
+
+
+def test_in_an_engines_own_graph_what_ran_alone_says_nothing_of_what_is_merged():
+    relu = work("relu", classes=("vector.fused.plain", "vector.fused", "vector"), launches=0)
+    works = (work("conv", flops=9.0, floor_s=5e-6, classes=("convolution",)), relu)
+    alone, merged = (ran("conv", 9e-6), ran("relu", 3e-6)), (ran("conv", 9e-6, "conv", "relu"),)
+    assert "relu" in pointed(*alone, works=works)
+    assert "relu" not in pointed(*alone, works=works, own_graph=True)
+    assert "relu" in pointed(*merged, works=works, own_graph=True)
 
 
 def test_of_ops_without_arithmetic_the_one_with_the_longer_floor_is_the_large_one():

@@ -101,12 +101,46 @@ def test_a_run_with_a_context_asks_for_steps_after_it():
     assert text_runs(ProbeRun(prompt=24)) == (first,)
 
 
-def test_an_engine_that_opens_no_gguf_is_refused(tmp_path):
+class FakeTold(FakeText):
+    """A generation is one call: its events are told when it has ended, and the process's clock stands still then."""
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        yield from list(super().generate(request))
+
+
+def test_the_events_of_a_generation_that_is_one_call_have_their_own_times():
+    clocks = Clocks()
+    prefill, decode = run_texts(
+        FakeTold(clocks), TextOrder(prompt=8, generate=5), clocks.pace(), limit_s=0.01, threads=1
+    )  # fmt: skip
+    assert isclose(prefill.seconds, 0.080, rel_tol=1e-6)
+    assert isclose(decode.seconds, 0.004, rel_tol=1e-6)
+    assert decode.steady == decode.runs
+
+
+def test_interruptions_of_a_generation_that_is_one_call_are_left_out_of_each_event():
+    clocks = Clocks()
+    pace = clocks.pace()
+    pace.own = lambda: 0.8 * clocks.now  # a fifth of the time another program ran
+    prefill, decode = run_texts(FakeTold(clocks), TextOrder(prompt=8, generate=5), pace, limit_s=0.01, threads=1)
+    assert isclose(prefill.seconds, 0.064, rel_tol=1e-6)
+    assert isclose(decode.seconds, 0.0032, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("opens", "weights", "said", "remedy"),
+    [
+        ("onnx", "q4_0", "no tool makes decoders so", None),
+        ("ctranslate2", "q4_0", "cannot be made with weights in q4_0", "Give --dtype f32 or f16 or bf16 or i8."),
+    ],
+)
+def test_what_no_tool_makes_is_refused(tmp_path, opens, weights, said, remedy):
     class Other:
-        title, formats = "Another engine", frozenset({"onnx"})
+        title, formats = "Another engine", frozenset({opens})
 
     device = Device(name="here", title="Here", vendor="x", unit="cpu")
-    with pytest.raises(DomainError, match="opens no GGUF"):
+    with pytest.raises(DomainError, match=said) as refused:
         DecoderProvider(
-            runtime=Other(), device=device, weights="q4_0", folder=tmp_path, threads=1, pace=Clocks().pace()
+            runtime=Other(), device=device, weights=weights, folder=tmp_path, threads=1, pace=Clocks().pace()
         )  # fmt: skip
+    assert refused.value.remedy == remedy

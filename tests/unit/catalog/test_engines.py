@@ -165,3 +165,33 @@ def test_the_few_lines_that_rank_an_engine_say_what_its_row_says():
         described = engine(rank.name)
         assert (rank.opens, rank.rank, rank.first_for) == (described.opens, described.rank, described.first_for)
     assert {rank.name for rank in engine_ranks()} == set(rows_of("engines").by_name)
+
+
+def test_a_row_may_say_what_an_engine_does_on_one_instruction_set(tmp_path):
+    found = row(
+        tmp_path,
+        """[sources.s]
+title = "S"
+date = "2026"
+origin = "measured"
+[engines.abacus]
+title = "A"
+source = "s"
+fused = ["norm"]
+cpu = { kernel = "1 us", step = "9 us" }
+[engines.abacus.arithmetic]
+i8 = ["i8"]
+[engines.abacus.arm]
+fused = []
+widened = { i8 = "f16" }
+cpu = { kernel = "5 us" }
+arithmetic = { "i8/f32" = ["f16"] }
+""",
+    ).effects
+    there, here = found.at(PI), found.at(device("intel-emerald-rapids-1-vcpu"))
+    assert (here.fused, dict(here.widened), here.on("cpu").kernel_s.value) == ({"norm"}, {}, 1e-6)
+    assert (there.fused, dict(there.widened), there.on("cpu").kernel_s.value) == (set(), {"i8": "f16"}, 5e-6)
+    assert there.on("cpu").step_s.value == 9e-6
+    assert there.rule("linear", "i8") == ("i8",)
+    assert there.rule("linear", "i8/f32") == ("f16",)
+    assert found.at(H200) is found.at(MAC) is here is found

@@ -34,16 +34,19 @@ def test_activations_that_are_quantised_while_it_runs_are_so_for_some_kinds_of_o
     assert (product.weights[0].dtype, product.inputs[0].dtype) == ("i8", "f32")
 
 
-def test_a_convolution_in_groups_reads_floats_where_others_are_quantised_while_it_runs():
+def test_convolutions_in_groups_are_a_kind_of_their_own_among_those_that_are_quantised_while_it_runs():
     x = Tensor(name="x", shape=(1, 4, 8, 8), dtype="f32")
     ops = tuple(
         Op(name=f"g{groups}", kind="convolution", inputs=(x,), outputs=(x,), attributes={"groups": groups})
         for groups in (1, 4)
     )
-    made = with_formats(
-        Graph(name="g", blocks=(Block(name="b", ops=ops),)), dynamic="i8", kinds=frozenset({"convolution"})
+    before = Graph(name="g", blocks=(Block(name="b", ops=ops),))
+    some, every = (
+        with_formats(before, dynamic="i8", kinds=frozenset(kinds)).blocks[0].ops
+        for kinds in (("convolution",), ("convolution", "convolution:grouped"))
     )
-    assert [op.inputs[0].dtype for op in made.blocks[0].ops] == ["i8", "f32"]
+    assert [(op.inputs[0].dtype, op.get("gathered")) for op in some] == [("i8", True), ("f32", None)]
+    assert [op.inputs[0].dtype for op in every] == ["i8", "i8"]
 
 
 def test_a_format_that_is_no_narrower_leaves_the_graph_as_it_is():

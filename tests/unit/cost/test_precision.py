@@ -2,10 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Precision
+from inferometer.core.binding import Binding
 from inferometer.core.engine import RuntimeEffects
-from inferometer.cost.precision import arithmetic_for, resolved_precision, with_overrides
+from inferometer.core.graph import Op, Tensor
+from inferometer.cost.precision import arithmetic_for, resolved_precision, widened_to, with_overrides
 from inferometer.errors import DomainError
 from unit.cost.decoders import LLAMA_3_1_8B, at, project
 from unit.cost.examples import image, op, same
@@ -111,3 +114,36 @@ def test_whole_numbers_that_no_datasheet_lists_run_as_eight_bits():
     assert (wide.name, wide.note) == ("i8", "machine has no i16 peak: ideal computes it in i8.")
     with pytest.raises(DomainError, match="no peak for u8 or i8"):
         computed(GEMM, "u8", peaks("bf16"))
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "weights", "activations", "computed"),
+    [
+        ("arm-neoverse-n1-2-cores", "convolution", "i8", "i8", "f32"),
+        ("arm-neoverse-n1-2-cores", "convolution", "i8", "f32", "f16"),
+        ("arm-neoverse-n1-2-cores", "linear", "i8", "i8", "i8"),
+        ("arm-neoverse-n1-2-cores", "linear", "i8", "f32", "f16"),
+        ("intel-xeon-8480plus", "convolution", "i8", "i8", "i8"),
+        ("intel-xeon-8480plus", "convolution", "i8", "f32", "bf16"),
+        ("intel-xeon-8480plus", "linear", "i8", "f32", "i8"),
+    ],
+)
+def test_openvino_multiplies_bytes_where_the_processor_has_kernels_for_that_kind_of_op(
+    device, kind, weights, activations, computed
+):
+    tensors = {
+        "inputs": (Tensor(name="x", shape=(1, 8), dtype=activations),),
+        "weights": (Tensor(name="w", shape=(8, 8), dtype=weights, role="weight"),),
+    }
+    op = Op(name="p", kind=kind, **tensors, attributes={"in_channels": 8})
+    found = arithmetic_for(op, activations, Binding(), device_named(device), runtime_effects("openvino"))
+    assert found.name == computed
+
+
+def test_a_model_that_is_multiplied_in_floats_whatever_is_stored_stands_among_those_in_floats():
+    arm, effects = device_named("arm-neoverse-n1-2-cores"), runtime_effects("openvino")
+    both, alone, plain = (Precision(weights=a, activations=b) for a, b in (("i8", "i8"), ("i8", "f32"), ("f32", "f32")))
+    assert [widened_to("convolution", precision, arm, effects) for precision in (both, alone, plain)] == [
+        "f32", "f16", None,
+    ]  # fmt: skip
+    assert widened_to("convolution", both, device_named("intel-xeon-8480plus"), effects) is None

@@ -17,6 +17,18 @@ def test_benchncnn_gives_a_profile_a_network_with_the_settings_above_it():
     )  # fmt: skip
 
 
+def test_a_block_of_benchncnn_that_says_less_takes_nothing_from_the_one_before(tmp_path):
+    result = "min = 8.00  max = 8.25  avg = 8.10\n"
+    blocks = (
+        f"loop_count = 4\nnum_threads = 8\npowersave = 2\ngpu_device = -1\n  first {result}",
+        f"loop_count = 2\nnum_threads = 2\n  second {result}",
+    )
+    first, second = taken(written(tmp_path, "".join(blocks), "log.txt"))
+    assert (first.environment.host["cores"], first.summary.top_unit) == ("big", "cpu")
+    assert (second.environment.threads, second.summary.top_unit) == (2, None)
+    assert "cores" not in second.environment.host
+
+
 def test_mnn_in_both_of_its_ways_to_write_milliseconds():
     first, _, on_gpu = sample("mnn.txt")
     assert (first.model.name, first.runtime, first.environment.threads) == ("resnet-v2-50", "mnn", 4)

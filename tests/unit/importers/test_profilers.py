@@ -30,6 +30,19 @@ def test_nsight_compute_joins_the_launches_of_a_kernel_on_both_pages():
     assert [op.bytes for op in details.ops] == [None, None]
 
 
+def test_bytes_that_were_only_read_are_not_told_as_all_that_moved(tmp_path):
+    text = (DATA / "ncu_raw.csv").read_text(encoding="utf-8").replace("dram__bytes_write.sum", "dram__bytes_write.avg")
+    (profile,) = taken(written(tmp_path, text, "ncu.csv"))
+    assert [op.bytes for op in profile.phase("run").ops] == [None, None]
+
+
+def test_kernels_of_several_queues_may_stand_in_any_order(tmp_path):
+    head, first, *others = (DATA / "rocprof_trace.csv").read_text(encoding="utf-8").splitlines()
+    (profile,) = taken(written(tmp_path, "\n".join([head, *others, first]) + "\n", "kernel_trace.csv"))
+    assert profile.phase("run").time_s == pytest.approx(1e-4)
+    assert profile.phase("run").unattributed_s == pytest.approx(1e-5)
+
+
 def test_a_trace_of_rocprof_tells_when_the_gpu_was_idle():
     trace, statistics = only("rocprof_trace.csv").phase("run"), only("rocprof_stats.csv").phase("run")
     assert (trace.time_s, trace.unattributed_s) == (pytest.approx(1e-4), pytest.approx(1e-5))
@@ -46,6 +59,28 @@ def test_vtune_with_any_delimiter(tmp_path, mark):
         ("sgemm_kernel", 3.25),
     ]
     assert profile.phase("run").ops[0].provider == "libengine.so"
+
+
+def test_of_a_tree_of_calls_each_function_counts_for_itself_and_the_total_for_nothing(tmp_path):
+    text = "Function Stack,CPU Time,CPU Time:Self\nTotal,10.0s,0s\nmain,10.0s,1.5s\n  work,8.5s,8.5s\n"
+    (profile,) = taken(written(tmp_path, text, "vtune.csv"))
+    assert [(op.name, op.time_s) for op in profile.phase("run").ops] == [("main", 1.5), ("work", 8.5)]
+
+
+def test_a_total_at_the_end_is_no_function(tmp_path):
+    text = (DATA / "vtune.csv").read_text(encoding="utf-8") + "[Total],16.875,16.475,0.400,,\n"
+    (profile,) = taken(written(tmp_path, text, "vtune.csv"))
+    assert profile.phase("run").time_s == only("vtune.csv").phase("run").time_s
+
+
+def test_a_hybrid_processor_counts_on_both_kinds_of_cores(tmp_path):
+    rows = ("2000000000,ns,duration_time,2000000000,100.00,,", "300,,cpu_core/cycles/,10,60.00,,",
+            "200,,cpu_atom/cycles/,10,40.00,,", "900,,cpu_core/instructions/,10,60.00,,")  # fmt: skip
+    (profile,) = taken(written(tmp_path, "\n".join(rows) + "\n", "stat.csv"))
+    assert profile.phase("run").counters == {"cycles": 500.0, "instructions": 900.0}
+    plain = "\n".join(rows).replace(",ns,", ",,")  # perf counts it in nanoseconds, and says so only in newer versions
+    (same,) = taken(written(tmp_path, plain + "\n", "plain.csv"))
+    assert (profile.phase("run").time_s, same.phase("run").time_s) == (2.0, 2.0)
 
 
 @pytest.mark.parametrize("name", ["perf_stat.txt", "perf_stat.csv"])

@@ -2,18 +2,29 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("onnxruntime")
 
+from inferometer import synth
+from inferometer.asking.ask import ask
+from inferometer.catalog.engines import engine
 from inferometer.core.profile import Verification
 from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
-from inferometer.prepare import proof, run
-from inferometer.prepare.proof import MeasuredGain, of_file_and_engine
-from inferometer.prepare.run import Prepared, prepare, prepared_document
+from inferometer.measure.inputs import make_inputs
+from inferometer.prepare import carrying_out, proof, run
+from inferometer.prepare import search as searching
+from inferometer.prepare.calibration import ports_of, write_calibration
+from inferometer.prepare.carrying_out import _key, model_files
+from inferometer.prepare.order import ToolOrder
+from inferometer.prepare.proof import Candidate, MeasuredGain, _gain, after_step, of_file_and_engine
+from inferometer.prepare.run import Prepared, PrepareRequest, prepare, prepared_document
 from inferometer.prepare.search import Found, with_best
+from inferometer.prepare.steps import step_named
+from inferometer.readers.resolve import read
 from inferometer.settings import cache_folder
 from unit.prepare.networks import convolution_onnx
 
@@ -89,6 +100,79 @@ def test_calibration_files_of_another_shape_are_refused_with_both_shapes(network
     with pytest.raises(DomainError, match=r"float32 \[1, 3, 16, 16\].*a.npy' holds float32 \[1, 3, 8, 8\]"):
         quick(network, quantise="i8", calibrate_with=str(tmp_path / "a.npy"), out=tmp_path / "o.onnx")
     assert not (tmp_path / "o.onnx").exists()
+
+
+def ordered(folder, **more):
+    source = folder / "m.onnx"
+    source.exists() or convolution_onnx(source)
+    return ToolOrder(**{"source": source, "target": folder / "t", "format": "onnx", **more})
+
+
+def test_a_result_is_kept_by_all_that_it_was_made_of(tmp_path):
+    """Other options, other calibration files or other sizes are another result; the same content elsewhere is not."""
+    step = replace(step_named("ort-i8"), calibrated=True, fixed=True)
+    inputs = tmp_path / "a.npz", tmp_path / "b.npz"
+    for number, path in enumerate(inputs):
+        np.savez(path, x=np.full(4, number, np.float32))
+    orders = [
+        ordered(tmp_path),
+        ordered(tmp_path, options={"symmetric": "1"}),
+        ordered(tmp_path, shapes={"x": (1, 3, 16, 16)}),
+        ordered(tmp_path, calibration=inputs[:1]),
+        ordered(tmp_path, calibration=inputs[1:]),
+    ]
+    keys = [_key(step, order, (order.source,)) for order in orders]
+    assert len(set(keys)) == len(orders)
+    (tmp_path / "elsewhere").mkdir()
+    other = ordered(tmp_path / "elsewhere")
+    assert _key(step, other, (other.source,)) == keys[0]
+
+
+def test_the_weights_beside_a_text_of_layers_are_part_of_the_model(tmp_path):
+    for name in ("m.param", "m.bin", "m.xml", "other.bin"):
+        (tmp_path / name).write_bytes(b"1")
+    assert [path.name for path in model_files(tmp_path / "m.param")] == ["m.param", "m.bin"]
+    assert [path.name for path in model_files(tmp_path / "m.xml")] == ["m.xml", "m.bin"]
+
+
+def test_a_step_needs_room_for_the_model_twice_and_more(monkeypatch):
+    monkeypatch.setattr(carrying_out, "available_bytes", lambda: 2_400)
+    with pytest.raises(DomainError, match=r"2\.5 kB of memory for a model of 1 kB, and 2\.4 kB are available"):
+        carrying_out._require_memory(step_named("ort-i8"), 1_000)
+    carrying_out._require_memory(step_named("ort-i8"), 900)
+
+
+def test_ranges_are_never_found_with_the_inputs_that_outputs_are_verified_with(network, tmp_path):
+    graph = read(str(network))
+    shapes = {graph.inputs[0].name: (1, 3, 16, 16)}
+    (checked,) = make_inputs(ports_of(graph, shapes), sizes={}, seed=5).values()
+    for path in write_calibration(graph, shapes, ["random"], tmp_path, seed=5):
+        (array,) = np.load(path).values()
+        assert array.shape == checked.shape
+        assert not np.array_equal(array, checked)
+
+
+def test_the_ends_of_a_gain_are_those_of_the_ratio_turned_round():
+    metric = SimpleNamespace(ratio=0.5, low=0.4, high=0.8, verdict="faster", reason=None)
+    found = _gain(metric, None)
+    assert (found.low, found.gain, found.high) == (1.25, 2.0, 2.5)
+
+
+def test_what_is_predicted_to_be_faster_has_a_gain_above_one(monkeypatch):
+    answers = {device: ask("resnet50", on=device).answer() for device in ("nvidia-t4", "nvidia-h200")}
+    monkeypatch.setattr(proof, "_predicted", lambda _proving, candidate: answers[candidate.path.name])
+    slow, quick_one = (Candidate(path=Path(name), runtime=name) for name in answers)
+    found = proof.predicted_gain(None, slow, quick_one)
+    assert found.gain > 1
+    assert found.low < found.gain < found.high
+    assert proof.predicted_gain(None, quick_one, slow).gain == pytest.approx(1 / found.gain)
+
+
+def test_a_later_step_has_the_last_word_on_a_format():
+    before = Candidate(path=Path("a"), runtime=None, changes={"weights": "f16", "activations": "f16"}, sizes={"n": 2})
+    step = replace(step_named("ort-i8"), changes={"weights": "i8"}, fixed=True)
+    after = after_step(step, before, Path("b"), "onnxruntime")
+    assert (after.changes, after.sizes) == ({"weights": "i8", "activations": "f16"}, {})
 
 
 def test_what_makes_the_outputs_wrong_is_shown_and_not_written(network, tmp_path, monkeypatch):
@@ -170,3 +254,27 @@ def test_a_file_that_its_engine_refuses_is_wrong_and_not_written(network, tmp_pa
     assert prepared.artifact is None
     assert "layer Gather" in prepared.steps[-1].notes[-1]
     assert not out.exists()
+
+
+def test_random_weights_of_another_seed_or_size_are_another_file(monkeypatch):
+    monkeypatch.setattr(synth, "synthesise", lambda *_given, **_more: None)
+    asked = PrepareRequest(model="squeezenet1.1", runtime="onnxruntime")
+    others = (replace(asked, seed=1), replace(asked, workload=replace(asked.workload, image=64)))
+    assert len({run.source_of(request, engine("onnxruntime")) for request in (asked, *others, asked)}) == 3
+
+
+def test_what_there_is_no_time_for_is_listed_and_not_tried(network, monkeypatch):
+    tried = []
+
+    def made(request):
+        tried.append(request.quantise)
+        return prepared(1.0, 100, 0.0)
+
+    monkeypatch.setattr(searching, "carry_out_request", made)
+    times = iter(range(0, 100, 10))  # each look at the clock is ten seconds after the last
+    found = searching.search(
+        PrepareRequest(model=str(network), runtime="onnxruntime"), budget_s=15.0, clock=lambda: next(times)
+    )
+    assert [row.reason for row in found[:2]] == [None] * 2
+    assert len(tried) == 2
+    assert {row.reason for row in found[2:]} == {"not tried: the budget is used up"}

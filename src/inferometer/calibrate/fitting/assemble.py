@@ -60,7 +60,7 @@ def assemble_calibration(
     if not any(point.floor_s > 0 for point in ours) and not any(step.dtype == subject.dtype for step in steps):
         raise DomainError(
             f"No op was measured in {subject.dtype}, so there is nothing to fit.",
-            remedy="Give more time with --budget, or another --dtype.",
+            remedy="Give more time with --budget: probes that were made are kept. Or give another --dtype.",
         )
     if base is None:
         calibration, start, before = *_from_points(subject, ours), None

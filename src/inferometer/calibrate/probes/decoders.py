@@ -1,21 +1,25 @@
 """Decoders as probes: prompts and decode steps of small language models, one weight format at a time.
 
-llama.cpp reports the time of each node of its graph if its library can be called; the nodes are scaled to the clean
-step, as in every measurement. A calibration is for one format of the weights: activations are f32 and the cache is f16,
-whatever the file holds.
+An engine that reports the times of kernels has them scaled to the clean step, as in every measurement. One that has no
+timers inside a step gets the step's time shared out by the floors of its ops: whole steps at several widths, lengths
+and contexts then tell their classes apart. A calibration is for one format of the weights; activations and the cache
+have the formats of the engine's descriptor, whatever the file holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from inferometer.calibrate.fitting.points import OpPoint, StepPoint, overhead
+from inferometer.asking.calibrations import formats_of
+from inferometer.calibrate.fitting.points import OpPoint, StepPoint, measured_point, overhead
+from inferometer.calibrate.probes.checkpoints import MAKING_S, converted_checkpoint, deepened, steps_to
 from inferometer.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probes.pace import Flood, MachinePace, first_decile
 from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, ops_of, price_probe, probe_points
@@ -34,13 +38,15 @@ from inferometer.calibrate.probes.provider import (
 )
 from inferometer.calibrate.probes.steps import ProbeTimes
 from inferometer.calibrate.probes.texts import PhaseTimes, generation_kernels, run_texts
+from inferometer.calibrate.probes.workshop import Workshop
 from inferometer.calibrate.run import Candidate, CandidateResult
 from inferometer.catalog.engines import require_effects
 from inferometer.core.device import Device
-from inferometer.core.dtype import dtype
-from inferometer.core.workload import Precision, Workload
+from inferometer.core.dtype import dtype as format_named
+from inferometer.core.workload import Workload
 from inferometer.errors import DomainError
 from inferometer.measure.order import TextOrder
+from inferometer.prepare.steps import Step, require_tool
 from inferometer.runtimes.base import Runtime, Target
 from inferometer.settings import cache_folder
 
@@ -50,12 +56,14 @@ if TYPE_CHECKING:
     from inferometer.core.profile import OpTime
     from inferometer.runtimes.base import Kernel
 
+_WRITTEN = "gguf"  # the format of decoders that needs no converter
 _PLAIN = "f32"  # the arithmetic of everything but matrix products
 _STEPS = 8  # tokens of a generation
 _ROOM = 16  # tokens of the cache beyond those needed
 _SECONDS = 1.2  # to open twice, and to decode for two workloads
 _PASSES = 5  # times that a prompt is read
 _SLOWEST = 3.0  # times its floor: the longest that it is expected to take
+_LEAST_LAUNCH = 0.02  # of a step of the smallest probe
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,14 +79,32 @@ class DecoderProvider:
     probes: Sequence[Probe] = field(default_factory=read_probes)
     pace: MachinePace = field(default_factory=MachinePace)
     flood: Callable[[], None] = field(default_factory=Flood)
+    tools: Workshop = field(default_factory=Workshop)
     _beside: Beside = field(default_factory=Beside)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
+    _converter: Step | None = None  # of engines that do not open what is written here
 
     def __post_init__(self) -> None:
-        if "gguf" not in self.runtime.formats:
-            raise DomainError(f"{self.runtime.title} opens no GGUF files, and decoders are probed with those.")
+        if _WRITTEN not in self.runtime.formats:
+            self._converter = self._require_converter()
+            self.probes = [deepened(probe, self.weights) if probe.kind == WRITES else probe for probe in self.probes]
         if self.pace.fastest_s == float("inf"):
             self.pace.learn()
+
+    def _require_converter(self) -> Step:
+        steps = steps_to(self.runtime.formats)
+        if not steps:
+            raise DomainError(
+                f"{self.runtime.title} opens {', '.join(sorted(self.runtime.formats))}, and no tool makes decoders so."
+            )
+        step = steps.get(self.weights)
+        if step is None:
+            raise DomainError(
+                f"Decoders for {self.runtime.title} cannot be made with weights in {self.weights}.",
+                remedy=f"Give --dtype {' or '.join(steps)}.",
+            )
+        require_tool(step)
+        return step
 
     def candidates(self) -> list[Candidate]:
         self._cases = {
@@ -102,6 +128,7 @@ class DecoderProvider:
             op_class="linear",
             axes=largest.axes,
             seconds=_SECONDS + passes * _SLOWEST * known.floor_s,
+            making_s=MAKING_S if self._converter else 0.0,
             floor_s=passes * known.floor_s,
             probe=probe.name,
             first=probe.role != "shape",
@@ -134,8 +161,9 @@ class DecoderProvider:
         path = self._file(probe, run)
         texts = text_runs(run)
         held = max(text.prompt + text.generate + text.depth for text in texts) + _ROOM
+        opened_as = _WRITTEN if self._converter is None else self._converter.gives
         target = Target(
-            path=path, format="gguf", text=True, threads=self.threads, unit=self.device.unit, context=held
+            path=path, format=opened_as, text=True, threads=self.threads, unit=self.device.unit, context=held
         )  # fmt: skip
         times: list[PhaseTimes] = []
         with ExitStack() as stack:
@@ -156,41 +184,66 @@ class DecoderProvider:
     def points(self, probe: Probe, run: ProbeRun, ran: PhaseTimes) -> tuple[OpPoint, ...]:
         graph = _read(str(self._file(probe, run)))
         known = self.priced(graph, ran)
-        points = probe_points(
-            _ops(graph, ran),
-            known,
-            self._beside,
-            dtype=self.weights,
-            probe=probe.name,
-            workload=f"{ran.phase} {ran.query} + {ran.context}",
-            rates=device_rates(self.device, self.device.peaks.keys()),
-        )
+        rates = device_rates(self.device, self.device.peaks.keys())
+        workload = f"{ran.phase} {ran.query} + {ran.context}"
+        if self.runtime.capabilities.per_op:
+            points = probe_points(
+                self._ops(graph, ran), known, self._beside, rates=rates, dtype=self.weights, probe=probe.name,
+                workload=workload,
+            )  # fmt: skip
+        else:
+            kernel_s = min(0.5 * ran.seconds / known.launches, self._beside.kernel_s)
+            points = shared_out(
+                known, ran.seconds, kernel_s, rates=rates, dtype=self.weights, probe=probe.name, workload=workload
+            )
         if probe.role == "overhead" and ran.phase == "decode":
-            # The probe's own work, at a third of the peaks, is not launch.
-            kernel_s = max(1e-9, ran.seconds - 3 * known.floor_s) / known.launches
+            kernel_s = self._launch_s(known, ran, points)
             self._beside.kernel_s = kernel_s
             points += (overhead("kernel", kernel_s, dtype=self.weights, probe=probe.name),)
         return points
 
+    def _launch_s(self, known: PricedProbe, ran: PhaseTimes, points: Sequence[OpPoint]) -> float:
+        """Of the smallest probe's step, without its own work: at a third of the peaks, or at the rates of whole steps.
+
+        A pipeline does more between two steps than launch kernels: no launch takes longer than a kernel mostly does.
+        """
+        slower = _SLOWEST if self.runtime.capabilities.per_op else 1.0
+        kernel_s = max(_LEAST_LAUNCH * ran.seconds, ran.seconds - slower * known.floor_s) / known.launches
+        taken = [point.seconds / point.launches for point in points if point.launches]
+        return min(kernel_s, median(taken)) if taken and self._converter is not None else kernel_s
+
     def priced(self, graph: Graph, ran: PhaseTimes, weights: str | None = None) -> PricedProbe:
         """`weights` is needed if the graph is not a file's: a file states their format itself."""
         return price_probe(
-            graph, self.device, self.runtime.name, workload=_workload(weights), sizes=_sizes(ran), phase=ran.phase
+            graph, self.device, self.runtime.name, workload=self._workload(weights), sizes=_sizes(ran), phase=ran.phase
         )
 
+    def _workload(self, weights: str | None = None) -> Workload:
+        return Workload(precision=replace(formats_of(self.runtime.name, self.weights), weights=weights))
+
+    def _ops(self, graph: Graph, ran: PhaseTimes) -> tuple[OpTime, ...]:
+        times = ProbeTimes(clean_s=ran.seconds, kernels=ran.kernels, runs=ran.runs, steady=ran.steady)
+        return ops_of(graph, self._workload(), _sizes(ran), times)
+
     def _file(self, probe: Probe, run: ProbeRun) -> Path:
-        return file_of(probe, run, format="gguf", weights=self.weights, folder=self.folder)
+        if self._converter is None:
+            return file_of(probe, run, format=_WRITTEN, weights=self.weights, folder=self.folder)
+        return converted_checkpoint(self._converter, probe, run, folder=self.folder, tools=self.tools)
 
     def best(self, probe: Probe, run: ProbeRun) -> tuple[float, float]:
         """The best rates of a probe in any of its phases. The provider must have a bare device."""
         graph = _read(str(self._file(probe, run)))
         rates = [(0.0, 0.0)]
-        rates += [best_of(_ops(graph, ran), self.priced(graph, ran)) for ran in self.runs(probe, run)]
+        for ran in self.runs(probe, run):
+            known = self.priced(graph, ran)
+            timed = self.runtime.capabilities.per_op
+            rates.append(best_of(self._ops(graph, ran), known) if timed else whole_rates(known, ran.seconds))
         flops, moved = (max(column) for column in zip(*rates, strict=True))
         return flops, moved
 
     def close(self) -> None:
-        """Nothing stays open between candidates."""
+        """No model stays open between candidates; what makes them does."""
+        self.tools.close()
 
 
 def decoder_provider(  # noqa: PLR0913 - what a provider is made for
@@ -210,7 +263,7 @@ def decoder_provider(  # noqa: PLR0913 - what a provider is made for
     Products of a quantised format run in an arithmetic of their own and everything else in f32. Both get the one peak
     that was reached, because no table tells them apart.
     """
-    name = dtype(weights).name
+    name = format_named(weights).name
     place, pace = folder or cache_folder() / "probes", MachinePace()
     provider = DecoderProvider(
         runtime=runtime, device=device, weights=name, folder=place, threads=threads, limit_s=limit_s, pace=pace
@@ -234,6 +287,28 @@ def _rated(device: Device, runtime: Runtime, ceilings: Ceilings) -> Device:
     return device
 
 
+def shared_out(
+    known: PricedProbe, seconds: float, kernel_s: float, *, rates: Mapping[str, float], **named: str
+) -> tuple[OpPoint, ...]:
+    """A step's seconds as points, each op with the same share of its floor: what an engine without timers tells.
+
+    What launches take is each op's own. `named` says which probe, workload and format it is.
+    """
+    working = (seconds - kernel_s * known.launches) / known.floor_s
+    points = (
+        measured_point(work, working * work.floor_s + kernel_s * work.launches, **named)
+        for work in known.entries
+        if work.floor_s > 0
+    )
+    return tuple(replace(point, rates=dict(rates)) for point in points)
+
+
+def whole_rates(known: PricedProbe, seconds: float) -> tuple[float, float]:
+    """Operations and bytes per second of a whole step. `known` is priced at unit rates."""
+    flops, moved = (sum(work.count * work.axes[axis] for work in known.entries) for axis in ("flops", "bytes"))
+    return flops / seconds, moved / seconds
+
+
 def text_runs(run: ProbeRun) -> tuple[TextOrder, ...]:
     first = TextOrder(prompt=run.prompt or 1, generate=_STEPS)
     if not run.context:
@@ -243,15 +318,6 @@ def text_runs(run: ProbeRun) -> tuple[TextOrder, ...]:
 
 def _sizes(ran: PhaseTimes) -> dict[str, int]:
     return {"batch": 1, "query": ran.query, "context": ran.context, "logits": 1}
-
-
-def _ops(graph: Graph, ran: PhaseTimes) -> tuple[OpTime, ...]:
-    times = ProbeTimes(clean_s=ran.seconds, kernels=ran.kernels, runs=ran.runs, steady=ran.steady)
-    return ops_of(graph, _workload(), _sizes(ran), times)
-
-
-def _workload(weights: str | None = None) -> Workload:
-    return Workload(precision=Precision(weights=weights, activations="f32", kv="f16"))
 
 
 def _readings(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:

@@ -40,11 +40,15 @@ _BESIDES = frozenset({"vector", "indexing"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedProbe:
-    """The ops of a graph at one workload as they would be priced, by the name of each of their repetitions."""
+    """The ops of a graph at one workload as they would be priced, by the name of each of their repetitions.
+
+    `entries` are all of them, equal ones once with their count, and those that the engine stores as one matrix too.
+    """
 
     works: Mapping[str, OpWork]
     launches: float
     floor_s: float
+    entries: tuple[OpWork, ...] = ()
 
 
 @dataclass(slots=True)
@@ -93,6 +97,7 @@ def price_probe(  # noqa: PLR0913 - what a price depends on
         works=named,
         launches=float(sum(work.count * work.launches for work in known.values())),
         floor_s=sum(work.count * work.floor_s for work in known.values()),
+        entries=tuple(known.values()),
     )
 
 
@@ -130,10 +135,12 @@ def probe_points(  # noqa: PLR0913 - an op is measured, priced and named
     probe: str,
     workload: str,
     rates: Mapping[str, float],
+    own_graph: bool = False,
 ) -> tuple[OpPoint, ...]:
     """One point per op of the graph: the median over its repetitions. No points if most of the time is in no op.
 
-    Of what runs inside another op's kernel only plain ops get a point: no kernel of their own tells what they take.
+    Of what runs inside another op's kernel only plain ops get a point: no kernel of their own tells what they take. In
+    the engine's `own_graph` a plain op that ran alone, though its price says that it would not, says nothing of those.
     """
     groups = [(op, [known.works[name] for name in op.layers or (op.name,) if name in known.works]) for op in ops]
     inside, whole_s = sum(op.time_s for op, works in groups if works), sum(op.time_s for op in ops)
@@ -158,7 +165,8 @@ def probe_points(  # noqa: PLR0913 - an op is measured, priced and named
         shrunk = (kernel_s - own) / sum(asked) if sum(asked) > 0 else 1.0
         shared = [(main, own), *((work, part * shrunk) for work, part in zip(rest, asked, strict=True))]
         for work, taken in shared:
-            if work is main or (work.classes[0] == PLAIN and taken > 0):
+            is_plain = work.classes[0] == PLAIN
+            if (is_plain and rest and taken > 0) or (work is main and not (is_plain and own_graph)):
                 point = measured_point(work, taken, dtype=dtype, probe=probe, workload=workload)
                 points.append(replace(point, rates=dict(rates)))
     beside.add([point for point in points if point.op in {key[0] for key in mains if len(key) == 1}])

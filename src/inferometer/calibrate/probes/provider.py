@@ -19,11 +19,18 @@ import msgspec
 
 from inferometer.calibrate.fitting.base import shared_rates
 from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, overhead
-from inferometer.calibrate.probes.converted import CONVERTING_S, ConvertedProbe, converted_probe, converter_to
+from inferometer.calibrate.probes.converted import (
+    MAKING_S,
+    ConvertedProbe,
+    converted_probe,
+    converter_to,
+    source_of,
+)
 from inferometer.calibrate.probes.models import READS, SEES, WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probes.pace import MachinePace
 from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, ops_of, price_probe, probe_points
 from inferometer.calibrate.probes.steps import ProbeTimes, fed, order_of, run_in_turns
+from inferometer.calibrate.probes.workshop import Workshop
 from inferometer.calibrate.run import Candidate, CandidateResult
 from inferometer.catalog.engines import engines
 from inferometer.core.device import Device, Memory, Sourced
@@ -44,6 +51,8 @@ _FORMATS = ("onnx", "tflite", "config")  # of probes that take arrays: the first
 _PRODUCTS = frozenset({"linear", "matmul", "convolution", "attention"})
 _OPENING_S = 0.4  # to make, open twice and feed a probe of a few million weights
 Opener = Callable[[Runtime, Target, Probe, ProbeRun], Any]
+_IMAGES = frozenset({"convolution", "depthwise", "vector"})
+_LAID_OUT = frozenset({"in_features", "plane", "aligned"})  # axes that follow from how an image lies in memory
 _SLOWEST = 8.0  # times its floor: the longest that a probe is expected to take
 
 
@@ -131,6 +140,7 @@ class ProbeProvider:
     known: Sequence[OpPoint] = ()
     pace: MachinePace = field(default_factory=MachinePace)
     opener: Opener | None = None  # for probes that are not opened as files
+    tools: Workshop = field(default_factory=Workshop)
     _beside: Beside = field(default_factory=Beside)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
     _open: tuple[Target, ExitStack, Any, Any] | None = None
@@ -182,7 +192,8 @@ class ProbeProvider:
             key=key,
             op_class=name,
             axes=largest.axes,
-            seconds=self._opening_s + max(self.limit_s, _SLOWEST * known.floor_s),
+            seconds=_OPENING_S + max(self.limit_s, _SLOWEST * known.floor_s),
+            making_s=0.0 if self._converter is None else MAKING_S[source_of(self._converter) or "onnx"],
             floor_s=known.floor_s,
             probe=probe.name,
             first=probe.role != "shape",
@@ -201,13 +212,27 @@ class ProbeProvider:
             probe=probe.name,
             workload=run.words,
             rates=device_rates(self.device, {self.dtype}),
+            own_graph=graph is not graph_of(probe),
         )
-        if self._converter is not None and not points:
+        if self._converter is not None and not points and probe.role == "shape":
             raise EngineError(f"Its layers cannot be told apart once {self._converter.tool} has merged them.")
         if probe.role == "overhead":
             self._beside.kernel_s = ran.clean_s / known.launches
             points += (overhead("kernel", ran.clean_s / known.launches, dtype=self.dtype, probe=probe.name),)
-        return CandidateResult(points=points, steps=self._steps(probe, run, ran), runs=ran.runs)
+        return CandidateResult(
+            points=self._comparable(probe, run, points), steps=self._steps(probe, run, ran), runs=ran.runs
+        )
+
+    def _comparable(self, probe: Probe, run: ProbeRun, points: tuple[OpPoint, ...]) -> tuple[OpPoint, ...]:
+        """Without the axes that mean something else in the graphs that predictions are made of."""
+        if self._converter is None or self._converted(self._converter, probe, run).laid_out:
+            return points
+        return tuple(
+            point
+            if point.classes[-1] not in _IMAGES
+            else replace(point, axes={name: size for name, size in point.axes.items() if name not in _LAID_OUT})
+            for point in points
+        )
 
     def _steps(self, probe: Probe, run: ProbeRun, ran: ProbeTimes) -> tuple[StepPoint, ...]:
         if probe.role != "shape":
@@ -223,10 +248,6 @@ class ProbeProvider:
             image=run.image,
         )
         return (step,)
-
-    @property
-    def _opening_s(self) -> float:
-        return _OPENING_S if self._converter is None else _OPENING_S + CONVERTING_S
 
     @property
     def _precision(self) -> Precision:
@@ -254,14 +275,15 @@ class ProbeProvider:
         return graph_of(probe) if self._converter is None else self._converted(self._converter, probe, run).graph
 
     def _converted(self, step: Step, probe: Probe, run: ProbeRun) -> ConvertedProbe:
-        return converted_probe(step, probe, run, weights=self.dtype, folder=self.folder)
+        tools = self.tools if source_of(step) != "onnx" else None
+        return converted_probe(step, probe, run, weights=self.dtype, folder=self.folder, tools=tools)
 
     def _target(self, probe: Probe, run: ProbeRun) -> Target:
         if self._converter is not None:
             made = self._converted(self._converter, probe, run)
             return Target(
                 path=made.path, format=self._converter.gives, threads=self.threads, unit=self.device.unit,
-                batch=run.batch, shapes=made.shapes,
+                batch=run.batch, shapes=made.shapes, nodes=made.nodes,
             )  # fmt: skip
         kind = next(name for name in _FORMATS if name in self.runtime.formats)
         path = file_of(probe, run, format=kind, weights=self.dtype, folder=self.folder)
@@ -272,7 +294,7 @@ class ProbeProvider:
         target = self._target(probe, run)
         if self._open is not None and (self._open[0].path, self._open[0].shapes) == (target.path, target.shapes):
             return self._open[2:]
-        self.close()
+        self._shut()
         stack = ExitStack()
         try:
             plain = stack.enter_context(closing(self._opened(target, probe, run)))
@@ -288,10 +310,14 @@ class ProbeProvider:
     def _opened(self, target: Target, probe: Probe, run: ProbeRun) -> Any:
         return self.runtime.open(target) if self.opener is None else self.opener(self.runtime, target, probe, run)
 
-    def close(self) -> None:
+    def _shut(self) -> None:
         if self._open is not None:
             self._open[1].close()
             self._open = None
+
+    def close(self) -> None:
+        self._shut()
+        self.tools.close()
 
 
 def _timed(ops: Sequence[OpTime]) -> tuple[OpTime, ...]:
@@ -409,19 +435,19 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
     A device whose catalog row states the peak and the bandwidth keeps those, unless the engine goes `beyond_peaks`.
     """
     place = folder or cache_folder() / "probes"
-    pace = MachinePace()
+    pace, tools = MachinePace(), Workshop()
     if not is_rated(device, dtype) or beyond_peaks:
         ceilings = known_ceilings(journal, dtype, threads)
         if ceilings is None:
             bare = ProbeProvider(
                 runtime=runtime, device=with_rates(device, unit_rates(dtype)), dtype=dtype, folder=place,
-                threads=threads, limit_s=limit_s, pace=pace, opener=opener,
+                threads=threads, limit_s=limit_s, pace=pace, opener=opener, tools=tools,
             )  # fmt: skip
-            with closing(bare):
-                ceilings = measure_ceilings(bare)
+            ceilings = measure_ceilings(bare)
+            bare._shut()  # noqa: SLF001 - what makes probes is needed again
             write_ceilings(journal / CEILINGS, ceilings)
         device = with_rates(device, spanning(_at_least(ceilings, device), device, base))
     return ProbeProvider(
         runtime=runtime, device=device, dtype=dtype, folder=place, threads=threads, limit_s=limit_s, known=known,
-        pace=pace, opener=opener,
+        pace=pace, opener=opener, tools=tools,
     )  # fmt: skip

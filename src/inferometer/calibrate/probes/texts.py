@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _PHASES = {"prefill": "prefill", "token": "decode"}
 _FEWEST = 2
 _MOST = 12
+_WENT_ON = 0.05  # of an event's time: a call that returns later than that after its end has made more than it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +86,27 @@ def _once(
 ) -> list[tuple[str, int, Timed]]:
     """One generation: each event with its clocks. Filling the cache before the prompt belongs to no event."""
     timed_events: list[tuple[str, int, Timed]] = []
-    events = iter(session.generate(request))
+    events, share = iter(session.generate(request)), 1.0
     while True:
         if flood is not None:
             flood()
         before = pace.beside()
-        mine = pace.own()
+        mine, asked = pace.own(), pace.clock()
         event = next(events, None)
-        own = pace.own() - mine
+        own, spent = pace.own() - mine, pace.clock() - asked
         if event is None:
             return timed_events
         after = pace.beside()
         wall = (event.end_ns - event.start_ns) * 1e-9
         phase = _PHASES[event.kind]
+        end = event.end_ns * 1e-9
+        went_on = end > asked and asked + spent - end > _WENT_ON * wall
+        if went_on:
+            share = min(1.0, own / spent)
         if phase == "prefill" and request.depth:
             own = wall  # the clock also ran while the cache was filled
+        elif went_on or end <= asked:
+            own = share * wall  # one call makes the whole generation: of each event, as much is its own
         many = event.tokens if phase == "decode" else 1
         timed = Timed(wall_s=wall / many, own_s=own / many, beside_s=max(before, after))
         timed_events.append((phase, event.context, timed))

@@ -11,7 +11,6 @@ Log-odds keep every share below 1: no sum is faster than the peak. design/0009-p
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache, lru_cache
@@ -53,12 +52,6 @@ WORTH_SAYING = 0.02
 _NEAR, _LIKE = 0.95, 0.8
 UNMEASURED = ("near", "like", "new")
 _GENERATING = frozenset({"prefill", "decode"})
-_INSTRUCTION_SETS = {
-    "x86": re.compile(r"zen|lake|cove|mont|rapids|haswell|broadwell|knights"),
-    "apple": re.compile(r"apple|firestorm"),
-    "risc-v": re.compile(r"sifive|spacemit|xuantie"),
-    "loongarch": re.compile(r"^la\d|gs464"),
-}  # by the names of cores; the others are Arm's
 
 
 def fitted_class(op: Op, phase: str) -> str | None:
@@ -140,8 +133,7 @@ def _made_by(device: Device) -> tuple[str, str | None]:
     if device.unit != "cpu":
         return device.vendor, device.family
     core = device.core_groups[0].core if device.core_groups else device.family
-    known = (name for name, pattern in _INSTRUCTION_SETS.items() if core and pattern.search(core))
-    return next(known, "arm" if core else device.vendor), core
+    return device.instruction_set or device.vendor, core
 
 
 # what stands in the file

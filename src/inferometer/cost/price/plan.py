@@ -16,7 +16,7 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Link, Origin, Sourced
 from inferometer.core.engine import Overheads
 from inferometer.core.graph import is_generative
-from inferometer.cost.precision import arithmetic_for, counted_precision
+from inferometer.cost.precision import arithmetic_for, counted_precision, widened_to
 from inferometer.cost.price.collectives import between_devices, message_floor, message_seconds
 from inferometer.cost.price.deviations import (
     NO_EFFECT,
@@ -136,7 +136,7 @@ class Plan:
             self.paces[phase] = Pace(
                 inverse_peaks=self.inverse_peaks,
                 levels=self.levels,
-                unpack=rates.fitted * (0.0 if rates.prior is None else rates.prior.unpack),
+                unpack=self._unpack(rates),
                 compute_share=compute_share / slower,
                 compute_ramp_s=compute_ramp_s * slower,
                 memory_share=memory_share / slower,
@@ -146,6 +146,12 @@ class Plan:
                 step_s=step,
             )
         return self.paces[phase]
+
+    def _unpack(self, rates: Rates) -> Any:
+        """Rows that unpacking the weights takes as long as: the fit's, and the runtime's own where nothing tells."""
+        fitted = 0.0 if rates.prior is None else rates.prior.unpack
+        stated = self.prepared.effects.unpack
+        return rates.fitted * fitted + (1 - rates.fitted) * ~rates.tabled * (0.0 if stated is None else stated.value)
 
     def doubt(self, rates: Rates, phase: str) -> Any:
         """How much more doubt there is of a fitted row where nobody has measured the model."""
@@ -265,6 +271,9 @@ class Plan:
 def standing_in(prepared: Prepared, device: Device, variants: tuple[str, ...] = ()) -> Standing:
     """Where a graph on a device stands among the levels: with the format that most of its weights have."""
     precision = counted_precision(prepared.graph, prepared.terms.precision)
+    kind = "convolution" if any(row.op.kind == "convolution" for row in prepared.rows) else "linear"
+    name = widened_to(kind, precision, device, prepared.effects)
+    precision = precision if name is None else replace(precision, weights=name, activations=name)
     return standing_of(device, prepared.effects.name, precision, variants)
 
 

@@ -201,6 +201,7 @@ def _made(  # noqa: PLR0913, PLR0917 - as above
             numbers[number] = _from_fit(row, fitted, rates, factor)
         else:
             numbers[number] = _from_prior(row, prior, factor)
+        numbers[number, 6] += _groups(row, effects)
     columns = [np.ascontiguousarray(numbers[:, place : place + 1]) for place in range(numbers.shape[1])]
     residuals = {} if calibration is None else calibration.residuals
     mixed = any(row.op_class == "experts" for row in rows)
@@ -264,6 +265,11 @@ def _size(axis: Any, number: int, sizes: Sequence[Any], moved: Mapping[str, Any]
 
 def _launches(row: OpRow) -> int:
     return row.fused.launches if row.op_class not in FREE | {"collective"} else 0
+
+
+def _groups(row: OpRow, effects: RuntimeEffects) -> int:
+    """Kernels that an op takes beyond its own: its groups one by one, where inputs are gathered for each of them."""
+    return row.op.get("groups", 1) - 1 if effects.gathered is not None and row.op.get("gathered") else 0
 
 
 def _from_prior(row: OpRow, prior: Prior | None, factor: float) -> tuple[float, ...]:

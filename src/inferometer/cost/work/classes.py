@@ -30,7 +30,9 @@ MATRIX = frozenset({"linear", "matmul", "attention", "convolution", "depthwise",
 
 FUSED = "vector.fused"  # inside another op's kernel: the numbers are in registers, and nothing is launched
 PLAIN = "vector.fused.plain"  # … without a function that takes a series, as relu and sums: hardly more than free
-_CURVED = frozenset({"gelu", "gelu_new", "silu", "sigmoid", "tanh", "mish", "elu", "selu", "softplus", "erf", "exp"})
+_CURVED = frozenset(
+    {"gelu", "gelu_new", "silu", "swish", "sigmoid", "tanh", "mish", "elu", "selu", "softplus", "erf", "exp"}
+)
 WINDOW = "convolution.window"
 BIASED = "linear.biased"  # a product and a sum in one kernel, which cuBLAS has others for
 NARROW_HEAD = 64  # heads up to this wide leave matrix units waiting for the softmax
@@ -43,11 +45,13 @@ AXES = (
 _SHRINKING = frozenset({"pool", "reduce"})  # they read more than they write: what is read is their size
 _IMAGE_AXES = 4
 _TILE = 64  # channels, of the kernels that matrix units run
+_WINOGRAD = 3  # the widest window that engines have Winograd's method for
 _FEW_CHANNELS = 4  # an image's own, before the first convolution
 
 
 def class_of(op: Op) -> str:
-    if op.kind == "convolution" and op.get("groups", 1) == op.get("in_channels") != 1:
+    """A convolution whose inputs are `gathered` is a product of matrices for each of its groups, and not depthwise."""
+    if op.kind == "convolution" and op.get("groups", 1) == op.get("in_channels") != 1 and not op.get("gathered"):
         return "depthwise"
     return _CLASS[op.kind]
 
@@ -72,10 +76,12 @@ def _is_curved(op: Op) -> bool:
 
 
 def forms_of(op: Op) -> tuple[str, ...]:
-    """Its form, after a narrower one where there is: no engine has Winograd's method for windows with strides."""
+    """Its form, after a narrower one where there is: Winograd's method is for windows of three, one step apart."""
     form = form_of(op)
     if form == WINDOW and any(stride > 1 for stride in op.get("strides", ())):
         return f"{WINDOW}.strided", WINDOW
+    if form == WINDOW and any(side > _WINOGRAD for side in op["kernel"]):
+        return f"{WINDOW}.large", WINDOW
     return (form,) if form else ()
 
 
@@ -95,7 +101,7 @@ def form_of(op: Op) -> str | None:
 def _kernel_of(op: Op, *, strided: bool) -> str:
     if op["in_channels"] <= _FEW_CHANNELS:
         return "first"
-    if op.get("groups", 1) > 1:
+    if op.get("groups", 1) > 1 and not op.get("gathered"):
         return "grouped"
     if any(side > 1 for side in op["kernel"]):
         return "window"

@@ -14,7 +14,7 @@ from inferometer.core.graph import Op, Tensor
 from inferometer.core.kept import Kept
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
@@ -22,19 +22,24 @@ if TYPE_CHECKING:
 _graphs = Kept(512)
 
 
-def as_loaded(graph: Graph, effects: RuntimeEffects) -> Graph:
-    """The same graph for an engine that changes nothing; the same value for the same arguments."""
-    if not effects.merged and not effects.unquantised:
+def as_loaded(graph: Graph, effects: RuntimeEffects, weights: str | None = None) -> Graph:
+    """The same graph for an engine that changes nothing; the same value for the same arguments.
+
+    `weights` is the format of those that name none.
+    """
+    if not effects.merged and not effects.unquantised and not effects.widened:
         return graph
-    key = (id(graph), effects.merged, effects.unquantised)
-    return _graphs.get_or_make(key, (graph,), lambda: _loaded(graph, effects))
+    key = (id(graph), effects.merged, effects.unquantised, tuple(effects.widened.items()), weights)
+    return _graphs.get_or_make(key, (graph,), lambda: _loaded(graph, effects, weights))
 
 
-def _loaded(graph: Graph, effects: RuntimeEffects) -> Graph:
+def _loaded(graph: Graph, effects: RuntimeEffects, weights: str | None) -> Graph:
     native = graph.precision or "bf16"
     blocks = []
     for block in graph.blocks:
         ops = tuple(_kept_wide(op, effects.unquantised, native) for op in block.ops)
+        if effects.widened:
+            ops = tuple(_widened(op, effects.widened, weights) for op in ops)
         for group in effects.merged:
             ops = _merged(ops, group)
         blocks.append(replace(block, ops=ops))
@@ -49,6 +54,22 @@ def _kept_wide(op: Op, patterns: Iterable[str], native: str) -> Op:
         weights=tuple(
             replace(tensor, dtype=native) if tensor.dtype is None and tensor.role == "weight" else tensor
             for tensor in op.weights
+        ),
+    )
+
+
+def _widened(op: Op, widened: Mapping[str, str], weights: str | None) -> Op:
+    """Weights in the format that they are kept in. A table that is looked up is read a row at a time, as it is."""
+    stored = [tensor.dtype or weights or "" for tensor in op.weights]
+    if op.kind == "embedding" or not any(name in widened for name in stored):
+        return op
+    return replace(
+        op,
+        weights=tuple(
+            replace(tensor, dtype=widened[name], stored_bytes=None)
+            if name in widened and tensor.role == "weight" and len(tensor.shape) > 1
+            else tensor
+            for tensor, name in zip(op.weights, stored, strict=True)
         ),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -270,7 +271,7 @@ def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffec
         return row.scale.kv * times * work.kv_reads + row.scale.reads * _score_bytes(op, binding, effects)
     if op.weights and effects.expanded and op.kind != "embedding":
         stored, wide = binding.format(op.weights[0]), binding.format(op.inputs[0]) if op.inputs else None
-        if wide is not None and stored.name in effects.expanded:
+        if wide is not None and wide.bits > stored.bits and effects.expands(op, stored.name):
             return row.scale.weights * 2 * wide.nbytes(binding.elements(op.weights[0]))
     return 0
 
@@ -300,8 +301,17 @@ def _unpack(row: OpRow, binding: Binding) -> float:
 
 
 def _extra_flops(row: OpRow, binding: Binding, effects: RuntimeEffects) -> Any:
-    """What a path with a mask computes for pairs that the mask then drops."""
+    """What a path with a mask computes for pairs that the mask then drops, and what gathering inputs takes as long as.
+
+    Gathered are the windows of each output, K numbers a group, for its M filters: as many products as R filters more.
+    """
     op = row.op
+    rows = effects.gathering(op)
+    if rows and op.outputs:
+        filters = op["out_channels"] // op.get("groups", 1)
+        outputs = binding.elements(op.outputs[0])
+        products = outputs * (op["in_channels"] // op.get("groups", 1)) * prod(op["kernel"])
+        return row.scale.flops * 2 * rows / filters * products
     if op.kind != "attention" or effects.attention == "flash" or not op.get("cached"):
         return 0
     width = op["head_dim"] + op.get("value_dim", op["head_dim"])

@@ -37,6 +37,7 @@ _ELTWISE = ("Mul", "Add", "Max", "Sub")
 _F32, _I8, _I64, _F16, _I4 = 1, 3, 7, 10, 22  # ONNX's numbers of types
 _SMALL = 64  # numbers of a constant that are read, for shapes and axes
 _SAME_PADS, _VALID = 2, 1
+_FROM, _FROM_ONNX = 7, 1  # the field of a strided slice that says what it was converted from
 # A constant's data, by type: the field, the width of an element and how it is unpacked.
 _DATA = ((5, 4, "i"), (6, 8, "q"), (7, 4, "f"), (4, 1, "b"), (3, 1, "B"))
 
@@ -296,6 +297,11 @@ def _slice_tf(site: MnnSite) -> list[Node]:
     return [site.node("Add", (begin, size), (sums,), part="ends"), site.node("Slice", (data, begin, sums))]
 
 
+def _strided_slice(site: MnnSite) -> list[Node]:
+    """A file from ONNX has ONNX's own inputs; TensorFlow's masks have no such form."""
+    return [site.node("Slice")] if site.op.whole(_FROM) == _FROM_ONNX else site.unknown()
+
+
 def _reduction(site: MnnSite) -> list[Node]:
     op, kind = site.op, site.op.whole(0, letter="b")
     name = _REDUCTIONS[kind] if 0 <= kind < len(_REDUCTIONS) else "ReduceSum"
@@ -351,5 +357,6 @@ _CONVERTERS: Mapping[str, Callable[[MnnSite], list[Node]]] = {
     "Concat": _along("Concat"), "Softmax": _along("Softmax"), "Flatten": _along("Flatten"), "ReLU": _relu,
     "ReLU6": lambda site: [site.node("Clip")], "PReLU": _prelu, "Scale": _scale, "Reshape": _reshape, "Slice": _split,
     "Squeeze": _axes("Squeeze"), "Unsqueeze": _axes("Unsqueeze"), "Rank": _rank, "SliceTf": _slice_tf,
+    "StridedSlice": _strided_slice,
     "Reduction": _reduction, "MatMul": _product(1), "BatchMatMul": _product(0), "LayerNorm": _layer_norm, "Cast": _cast,
 }  # fmt: skip

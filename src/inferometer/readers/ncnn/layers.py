@@ -318,7 +318,7 @@ def _gemm(site: NcnnSite) -> list[Node]:
             nodes.append(site.node("Transpose", (bottoms.pop(0),), sides[-1:], part=part, perm=(0, 2, 1)))
         else:
             sides.append(bottoms.pop(0))
-    kind = layer.whole(10, -1)
+    kind = layer.whole(10, 4)
     added = bottoms[0] if bottoms else None
     if layer.whole(6) and kind in _ADDED:
         whole = {"1": 1, "M": max(1, rows), "N": max(1, columns)}

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from inferometer.core.binding import Binding
 from inferometer.cost.work.count import coverage, op_works
 from inferometer.errors import FormatError, InferometerError
 from inferometer.readers.executorch import reader
+from inferometer.readers.executorch.delegated import _convolution
 from inferometer.readers.executorch.graph import pte_graph
 from inferometer.readers.executorch.program import Instruction, PteProgram, PteTensor, TensorList
 from inferometer.readers.executorch.xnnpack import KINDS
@@ -37,7 +39,8 @@ def test_a_lowered_program_has_xnnpacks_nodes_between_the_kernels_that_it_left()
     first, deep, dense = ops["conv2d_0.1"], ops["depthwise_conv2d_2.1"], ops["fully_connected_4.0"]
     assert (first["kernel"], first["in_channels"], first["out_channels"]) == ((3, 3), 3, 8)
     assert first["fused_activation"] == "relu"
-    assert (deep["groups"], deep["in_channels"], deep.get("fused_activation")) == (8, 8, None)
+    assert (deep["groups"], deep["in_channels"], deep["out_channels"]) == (8, 8, 8)
+    assert deep.get("fused_activation") is None
     assert (dense["in_features"], dense["out_features"]) == (16, 10)
     assert ops["add_2.2"]["fused_activation"] == "relu"
 
@@ -52,6 +55,13 @@ def test_parameters_and_work_are_those_of_the_network_lowered_or_not():
         assert [(tensor.name, tensor.shape) for tensor in graph.inputs] == [("input_0", (1, 3, 16, 16))]
         assert graph.outputs[0].shape == (1, 10)
         assert coverage(graph).share == 1
+
+
+def test_heights_come_before_widths_in_xnnpacks_fields():
+    """In its schema a convolution has kernel, step and dilation from the fifth field on, the height of each first."""
+    node = SimpleNamespace(whole=lambda field: field, kind=SimpleNamespace(name="XNNConv2d"))
+    _, told = _convolution(None, node, [])
+    assert (told["kernel"], told["strides"], told["dilations"]) == ((4, 5), (6, 7), (8, 9))
 
 
 def test_a_quantised_program_has_bytes_for_weights_with_their_scales():

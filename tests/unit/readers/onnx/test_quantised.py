@@ -75,7 +75,7 @@ def test_integer_products():
     assert (only(graph).kind, only(graph)["compute"], only(graph).outputs[0].dtype) == ("linear", "i8", "u8")
     graph = read([node("ConvInteger", "x k", "y")], [value("x", (1, 3, 4, 4), UINT8)], ["y"],
                  [tensor("k", (2, 3, 1, 1), UINT8)])  # fmt: skip
-    assert (only(graph).kind, only(graph).outputs[0].dtype) == ("convolution", "i32")
+    assert (only(graph).kind, only(graph).outputs[0].dtype, only(graph).get("gathered")) == ("convolution", "i32", True)
 
 
 def test_a_product_in_n_bits_has_exact_bytes_and_all_its_parameters():

@@ -8,7 +8,7 @@ import pytest
 from inferometer.readers.executorch import reader
 from inferometer.runtimes.base import FileNode, Missing, Target
 from inferometer.runtimes.executorch import runtime
-from inferometer.runtimes.executorch.dump import RanKernel
+from inferometer.runtimes.executorch.dump import RanKernel, _delegated, _Event
 from inferometer.runtimes.executorch.layers import layers_of
 
 PROGRAMS = Path(__file__).parents[3] / "data" / "executorch"
@@ -66,3 +66,16 @@ def test_a_delegate_that_tells_of_no_kernels_stands_for_all_its_nodes():
     assert layers_of((kernel,), (FileNode(name="other_1", kind="Other"),)) == (("other_1",),)
     nodes = tuple(FileNode(name=f"add_1.{place}", kind="XNNAdd") for place in range(2))
     assert layers_of((kernel,), nodes) == (("add_1.0", "add_1.1"),)
+
+
+@pytest.mark.parametrize(("whole_s", "rest_s"), [(10.0, 1.0), (8.5, 0.0)])
+def test_a_delegates_kernels_and_its_rest_are_its_call(whole_s, rest_s):
+    """Its own clock may tell a little more than the call took: then nothing is left, and never less."""
+    call = _Event(name="DELEGATE_CALL", instruction=3, seconds=whole_s, told=False)
+    inside = [
+        _Event(name=name, instruction=-1, seconds=seconds, told=True) for name, seconds in (("a", 4.0), ("b", 5.0))
+    ]
+    *told, rest = _delegated(call, inside)
+    assert [kernel.seconds for kernel in told] == [4.0, 5.0]
+    assert (rest.rest, rest.seconds) == (True, rest_s)
+    assert {kernel.instruction for kernel in (*told, rest)} == {3}

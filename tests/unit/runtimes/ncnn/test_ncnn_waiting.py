@@ -9,6 +9,7 @@ from inferometer.runtimes.ncnn import session
     ("threads", "busy", "known", "wanted"),
     [
         (2, 0.0, {}, {}),
+        (2, 10.0, {}, {}),  # of a hundred: nearly both cores are free
         (2, 60.0, {}, {"GOMP_SPINCOUNT": "1000"}),  # less than one and a half cores are free
         (1, 100.0, {}, {}),  # nobody to wait for
         (2, 60.0, {"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),  # the user's own

@@ -17,7 +17,8 @@ def lower_conv(
 ) -> Lowering:
     """Lowering of a convolution whose data, weight and bias stand at these inputs.
 
-    A deformable one also reads between pixels, four neighbours an element; that is left out.
+    One of whole numbers without a bias is ConvInteger, whose inputs are gathered group by group (`core/engine.py`). A
+    deformable one also reads between pixels, four neighbours an element; that is left out.
     """
 
     def lower(step: Step, maker: Maker) -> list[Op]:
@@ -38,6 +39,8 @@ def lower_conv(
         }
         if compute or (call.value(x).dequantized and call.value(weight).dequantized):
             attributes["compute"] = compute or "i8"
+        if compute and bias is None:
+            attributes["gathered"] = True
         if call.has_attribute("activation"):
             attributes["activation"] = call.text("activation").casefold()
         return [_conv_op(step, maker, (x, weight, bias), attributes)]

@@ -1,0 +1,61 @@
+"""Decoders for engines that open folders of their own: checkpoints with random weights, converted by `prepare`'s tools.
+
+Some of these engines make a whole generation in one call, so nothing can be put between two of its steps to evict the
+weights of a small probe from the caches. Their probes therefore have more layers, until a step reads more than a cache
+holds, as a real model's does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+from typing import TYPE_CHECKING
+
+from inferometer.calibrate.probes.models import Probe, ProbeRun, file_of, graph_of
+from inferometer.core.dtype import dtype
+from inferometer.prepare.carrying_out import carry_out
+from inferometer.prepare.order import ToolOrder
+from inferometer.prepare.steps import STEPS, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from inferometer.prepare.carrying_out import Tools
+
+SOURCE = "safetensors"
+_PLAIN = "f32"  # of a checkpoint, and of what is converted without another format
+_BEYOND_CACHES = 64_000_000  # bytes of weights that a step reads: more than a core's share of any cache
+_MOST_LAYERS = 24
+_LONGEST_S = 300.0
+# Seconds to make a probe, the second one of a run and later: the builder of ONNX Runtime GenAI is a program of its own.
+MAKING_S = 6.0
+
+
+def steps_to(formats: Collection[str]) -> dict[str, Step]:
+    """What makes folders of these formats of a checkpoint, by the format that it leaves the weights in."""
+    ours = [step for step in STEPS if SOURCE in step.takes and step.gives in formats]
+    return {step.changes.get("weights", _PLAIN): step for step in ours}
+
+
+def deepened(probe: Probe, weights: str) -> Probe:
+    """A probe with as many layers as make a step read more than a cache holds; one for overheads stays small."""
+    if probe.role == "overhead":
+        return probe
+    had = int(probe.config["num_hidden_layers"])
+    vocabulary = int(probe.config["vocab_size"]) * int(probe.config["hidden_size"])
+    a_byte = 8 / float(dtype(weights).bits)
+    inside = (graph_of(probe).parameters - 2 * vocabulary) / had
+    layers = min(_MOST_LAYERS, ceil((_BEYOND_CACHES * a_byte - vocabulary) / inside))
+    if layers <= had:
+        return probe
+    return replace(
+        probe, name=f"{probe.name}-{layers}-layers", config={**probe.config, "num_hidden_layers": layers}
+    )  # fmt: skip
+
+
+def converted_checkpoint(step: Step, probe: Probe, run: ProbeRun, *, folder: Path, tools: Tools) -> Path:
+    """The probe's folder, made once and kept by what went in."""
+    source = file_of(probe, run, format=SOURCE, weights=_PLAIN, folder=folder)
+    order = ToolOrder(source=source, target=source, format=step.gives, options=step.options)
+    return carry_out(step, order, folder, seconds_at_most=_LONGEST_S, tools=tools).path

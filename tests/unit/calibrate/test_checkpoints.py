@@ -1,0 +1,74 @@
+"""Decoders for engines with folders of their own: who makes them, how deep they are, and steps without timers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isclose
+
+import pytest
+
+from inferometer.calibrate.probes.checkpoints import deepened, steps_to
+from inferometer.calibrate.probes.decoders import shared_out, whole_rates
+from inferometer.calibrate.probes.models import graph_of, read_probes
+from inferometer.calibrate.probes.points import price_probe
+from inferometer.calibrate.run import CalibrationJournal, Candidate, CandidateResult, calibrate_with
+from inferometer.catalog import device
+from inferometer.catalog.engines import engine, engines
+
+PROBES = {probe.name: probe for probe in read_probes()}
+LLM = [
+    name for name, each in engines().items() if each.calibrated.get("cpu") == "decoders" and "gguf" not in each.opens
+]
+
+
+def test_each_engine_of_language_models_is_probed_by_default_in_a_format_that_a_tool_makes():
+    assert sorted(LLM) == ["ctranslate2", "onnxruntime-genai", "openvino-genai"]
+    for name in LLM:
+        steps = steps_to(engine(name).opens)
+        assert engine(name).calibrated_in in steps
+        assert "f32" in steps
+        assert {step.gives for step in steps.values()} == set(engine(name).opens)
+
+
+@pytest.mark.parametrize(("weights", "layers"), [("i8", 24), ("f32", 7)])
+def test_a_step_of_a_probe_reads_more_than_a_cache_holds(weights: str, layers: int):
+    probe = deepened(PROBES["probe-decoder-384"], weights)
+    assert probe.config["num_hidden_layers"] == layers
+    assert probe.name == f"probe-decoder-384-{layers}-layers", "whole steps are told apart by the name"
+    tiny = PROBES["probe-tiny-decoder"]
+    assert deepened(tiny, weights) is tiny
+
+
+def test_a_step_without_timers_is_shared_out_by_floors_and_adds_up():
+    probe = PROBES["probe-decoder-384"]
+    sizes = {"batch": 1, "query": 1, "context": 64, "logits": 1}
+    known = price_probe(
+        graph_of(probe), device("arm-neoverse-n1-2-cores"), "ctranslate2", sizes=sizes, phase="decode",
+        workload=replace(probe.runs[0].workload()),
+    )  # fmt: skip
+    points = shared_out(known, 0.01, 0.0, dtype="f32", probe=probe.name, workload="decode", rates={})
+    counts = {work.name: work.count for work in known.entries}
+    assert isclose(sum(counts[point.op] * point.seconds for point in points), 0.01, rel_tol=1e-6)
+    merged = max(points, key=lambda point: "q_proj" in point.op)
+    assert merged.axes["out_features"] == 384 + 2 * 128, "three projections are one matrix in this engine"
+    assert len({round(point.floor_s / point.seconds, 9) for point in points}) == 1
+    flops, moved = whole_rates(known, 2.0)
+    assert isclose(2 * flops, sum(work.count * work.axes["flops"] for work in known.entries))
+    assert moved > 0
+
+
+def test_what_takes_long_to_make_is_begun_only_while_there_is_time_for_it(tmp_path):
+    class Provider:
+        def candidates(self) -> list[Candidate]:
+            return [
+                Candidate(key=key, op_class="linear", seconds=1.0, making_s=making)
+                for key, making in (("made", 0.0), ("short", 50.0), ("long", 150.0))
+            ]
+
+        def measure(self, candidate: Candidate) -> CandidateResult:
+            measured.append(candidate.key)
+            return CandidateResult()
+
+    measured: list[str] = []
+    calibrate_with(Provider(), CalibrationJournal(folder=tmp_path), budget_s=100.0, clock=lambda: 0.0)
+    assert sorted(measured) == ["made", "short"], "making is not held against a case: it is done once"

@@ -1,0 +1,20 @@
+"""The sizes that ncnn's own text states for an input."""
+
+import pytest
+
+from inferometer.runtimes.ncnn.session import _stated
+
+
+@pytest.mark.parametrize(
+    ("stated", "shape"),
+    [
+        ("0=16 1=12 2=3", (1, 3, 12, 16)),
+        ("0=16 1=12 11=5 2=3", (1, 3, 5, 12, 16)),
+        ("0=16", (1, 16)),
+        ("", None),
+    ],
+)
+def test_the_innermost_size_stands_first_in_the_file_and_last_in_a_shape(tmp_path, stated, shape):
+    path = tmp_path / "net.param"
+    path.write_text(f"7767517\n2 2\nInput other 0 1 other 0=1\nInput data 0 1 data {stated}\n", encoding="utf-8")
+    assert _stated(path, "data") == shape
