@@ -61,8 +61,9 @@ def genai_loop(folder: Path, request: Request, threads: int) -> Callable[[], flo
         generator = onnxruntime_genai.Generator(model, chosen)
         start = time.perf_counter()
         generator.append_tokens(list(request.prompt))
-        for _ in range(request.generate):
+        while not generator.is_done():  # the loop of the engine's own examples: each token is read
             generator.generate_next_token()
+            generator.get_next_tokens()[0]
         return time.perf_counter() - start
 
     return run

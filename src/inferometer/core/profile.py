@@ -218,6 +218,7 @@ class Verification:
 
     status: Verified
     reference: str | None = None  # runtime and precision the outputs were compared with
+    computed: str | None = None  # the arithmetic that they were computed in, where the engine says it
     max_abs: float | None = None
     max_rel: float | None = None
     rms_rel: float | None = None  # the whole difference over the whole output, root mean squares

@@ -199,7 +199,7 @@ def verify_against(
 
 
 def _compared(mine: MeasureRequest, right: MeasureRequest, folder: Path, tolerance: Tolerance | None) -> Verification:
-    from inferometer.measure.tolerance import noise_between, product_count  # noqa: PLC0415 - as below
+    from inferometer.measure.tolerance import noise_between, product_count, summed_terms  # noqa: PLC0415 - as below
     from inferometer.measure.verify import compare_arrays, compare_text, load_outputs  # noqa: PLC0415 - brings numpy
 
     ran = [_outputs(request, folder / name) for request, name in ((mine, "mine"), (right, "right"))]
@@ -209,17 +209,21 @@ def _compared(mine: MeasureRequest, right: MeasureRequest, folder: Path, toleran
     noise = noise_between(
         *(_side(raw, prepared) for raw, prepared in ran),
         products=product_count(opened.graph),
+        terms=summed_terms(opened.graph),
         same_weights=opened.path == trusted.path,
     )
     compare = compare_text if "ids" in ours else compare_arrays
     against = f"{right.runtime}, {computed}" if computed else str(right.runtime)
-    return compare(ours, theirs, against=against, tolerance=tolerance, noise=noise)
+    verification = compare(ours, theirs, against=against, tolerance=tolerance, noise=noise)
+    return replace(verification, computed=ran[0][0].opened.precision if ran[0][0].opened else None)
 
 
 def _side(raw: Raw, prepared: PreparedModel) -> Formats:
     from inferometer.measure.tolerance import formats_of_side  # noqa: PLC0415 - only for a verification
 
-    return formats_of_side(prepared.graph, prepared.precision, raw.opened.precision if raw.opened else None)
+    opened = raw.opened
+    computed, sums = (None, None) if opened is None else (opened.precision, opened.sums)
+    return formats_of_side(prepared.graph, prepared.precision, computed, sums)
 
 
 def _with_cause(

@@ -107,3 +107,8 @@ def _require_fit(path: Path, port: Port, array: Array | None) -> None:
             f"The input {port.name!r} takes {wanted}; {str(path)!r} holds {array.dtype} {list(array.shape)}.",
             remedy="Save arrays of that type and shape, or say the sizes they have with --batch, --image or --size.",
         )
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        raise DomainError(
+            f"{str(path)!r} holds numbers that are not finite for the input {port.name!r}, and no range can be found.",
+            remedy="Save inputs as the model gets them in use.",
+        )

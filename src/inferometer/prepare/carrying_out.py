@@ -1,8 +1,8 @@
 """One step carried out: in a child, into a folder of its own, kept by the content of what went in.
 
-The cache is a folder for each result, named by a hash of the model's files, the step, its tool's version, and what it
-was told. It is complete or absent: a step works in a folder beside it, which takes the name when all is well and is
-removed when not, whatever ended it.
+The cache is a folder for each result, named by a hash of the model's files, the step, its tool's version, our own code
+that calls the tool, and what it was told. It is complete or absent: a step works in a folder beside it, which takes the
+name when all is well and is removed when not, whatever ended it.
 """
 
 from __future__ import annotations
@@ -134,12 +134,18 @@ def _size(place: Path, step: Step) -> int:
 
 def _key(step: Step, order: ToolOrder, sources: tuple[Path, ...]) -> str:
     told = {
-        "step": step.name, "tool": step.tool_version(), "by": __version__, "options": dict(order.options),
+        "step": step.name, "tool": step.tool_version(), "by": _calling(step), "options": dict(order.options),
         "shapes": {name: list(shape) for name, shape in order.shapes.items()} if step.fixed else {},
         "calibration": content_hash(order.calibration) if step.calibrated else "",
     }  # fmt: skip
     text = json.dumps(told, sort_keys=True) + content_hash(sources)
     return f"{step.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _calling(step: Step) -> str:
+    """What calls the tool: a mended call makes another file of the same model."""
+    module = Path(__file__).with_name("tools") / f"{step.work.partition(':')[0]}.py"
+    return content_hash([module]) if module.is_file() else __version__
 
 
 def _require_memory(step: Step, size: int) -> None:

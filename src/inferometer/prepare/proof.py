@@ -18,9 +18,10 @@ from inferometer.core.graph import Graph, is_generative
 from inferometer.core.profile import Profile, Verification
 from inferometer.core.reformat import with_formats
 from inferometer.core.workload import Workload
-from inferometer.errors import InferometerError
+from inferometer.errors import EngineError, InferometerError
 from inferometer.measure.against import measure_in_turns
-from inferometer.measure.run import MeasureRequest, verify_against
+from inferometer.measure.run import MeasureRequest, measure_model, verify_against
+from inferometer.measure.tolerance import MOST
 from inferometer.plugins import load_all
 from inferometer.runtimes.base import Ready
 
@@ -132,16 +133,46 @@ def verified(proving: Proving, candidate: Candidate) -> Verification:
     request, original = _request(proving, candidate), str(proving.original.path)
     try:
         check = verify_against(request, reference, model=original)
-        if check.status != "failed" or _PLAIN not in _arithmetics(candidate.runtime) or candidate.changes:
+        if check.computed in {None, _PLAIN} or _PLAIN not in _arithmetics(candidate.runtime):
             return check
-        again = verify_against(replace(request, precision=_PLAIN), reference, model=original)
+        plain = verify_against(replace(request, precision=_PLAIN), reference, model=original)
+    except EngineError as error:
+        return _not_run(request, reference, error)
     except InferometerError as error:
         return Verification(status="unchecked", reference=reference, reason=str(error))
-    if again.status == "failed":
-        return replace(check, reason=f"{check.reason}; computed in {_PLAIN}, {again.reason}")
-    # The file is right, and the engine computes in another format unless it is told not to: that is shown, not hidden.
-    reason = f"right in {_PLAIN}, and off by {check.rms_rel or 0.0:.2g} of its size in what the engine computes in"
-    return replace(again, rms_rel=check.rms_rel, reason=reason)
+    return of_file_and_engine(plain, check)
+
+
+def _not_run(request: MeasureRequest, reference: str, error: EngineError) -> Verification:
+    """The file is wrong if the engine it is made for, which is ready, refuses it; or the reference failed."""
+    try:
+        measure_model(replace(request, plan=_ONCE))
+    except EngineError as refused:
+        return Verification(status="failed", reference=reference, reason=str(refused))
+    except InferometerError:
+        pass
+    return Verification(status="unchecked", reference=reference, reason=str(error))
+
+
+_ONCE = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
+
+
+def of_file_and_engine(plain: Verification, check: Verification) -> Verification:
+    """The verdict on a file that its engine computes in a narrow format unless it is told not to.
+
+    In f32 only the file can be wrong, and the limits are those of its weights: that proves the file. In the engine's
+    own arithmetic the outputs may drift further, which is shown; but not so far that they say nothing (`MOST`), as
+    where numbers go beyond the format's largest.
+    """
+    if plain.status == "failed":
+        return replace(plain, reason=f"computed in {_PLAIN}, {plain.reason}")
+    if check.status != "failed":
+        return check
+    if check.top_1 is None and (check.rms_rel is None or check.rms_rel > MOST):
+        remedy = f"run it with --precision {_PLAIN}, and have it written with --force"
+        return replace(check, reason=f"right in {_PLAIN}, but in {check.computed} {check.reason}: {remedy}")
+    drift = f"in {check.computed}, in which the engine computes, {check.reason}"
+    return replace(plain, rms_rel=check.rms_rel, reason=f"the outputs are right in {_PLAIN}; {drift}")
 
 
 _PLAIN = "f32"

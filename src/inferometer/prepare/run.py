@@ -209,6 +209,12 @@ def _goal(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str | 
     if goal not in opens:
         endings = " or ".join(dict.fromkeys(SUFFIXES[form] for form in opens))
         raise FormatError(f"{out.name} is no name of a file that {engine.title} opens.", remedy=f"End it in {endings}.")
+    beside = out.with_suffix(COMPANIONS[goal]) if goal in COMPANIONS else None
+    if beside is not None and beside.exists() and not overwrite:
+        raise DomainError(
+            f"{beside} exists already, where the weights of {out.name} would lie.",
+            remedy="Give another name, or overwrite it with --overwrite.",
+        )
     return goal
 
 

@@ -245,6 +245,11 @@ STEPS: tuple[Step, ...] = (
     _pnnx("pnnx-f16", "ONNX as ncnn, weights in f16", "f16"),
     _mnn("mnn", "ONNX as MNN, weights in f32", None),
     _mnn("mnn-f16", "ONNX as MNN, weights in f16", "f16"),
+    Step(
+        name="mnn-i8", title="ONNX as MNN, int8 weights and activations", takes=("onnx",), gives="mnn",
+        packages=("MNN", "onnx"), modules=("_tools", "onnx"), extra="mnn", work="mnn:quantise", quantises="i8",
+        changes=_BOTH_I8, calibrated=True,
+    ),
     _mnn("mnn-i8-weights", "ONNX as MNN, weights in i8", "i8"),
     _mnn("mnn-i4-weights", "ONNX as MNN, weights in i4", "i4"),
     _openvino_genai("openvino-llm", "a checkpoint as OpenVINO GenAI's folder, weights in f32", None),

@@ -126,6 +126,7 @@ class Opened:
     unit: str = "cpu"
     placed: Mapping[str, int] = field(default_factory=dict)
     precision: str | None = None  # the arithmetic it really computes in, where it says so
+    sums: str | None = None  # what products are added up in, where that is narrower than f32
     notes: tuple[str, ...] = ()  # what a reader of the number should know: a fallback, a random weight
 
 

@@ -273,6 +273,16 @@ def test_a_device_that_waits_while_ops_last_is_a_gap():
     assert finding.title == "The device waits for the host in 50% of the forward pass"
 
 
+def test_what_is_the_engines_own_comes_after_what_can_be_changed():
+    """Half of an engine's step lies between its kernels: nobody can act on it, so it is told and not urged."""
+    slow = profile(forward(computing(0.5)))
+    own, python = (FINDERS["host.gap"](case_of(replace(slow, runtime=name), CPU)) for name in ("ncnn", "torch-eager"))
+    assert own.severity == "info"
+    assert "engine's own" in own.advice
+    assert python.severity != "info"
+    assert "out of Python" in python.advice
+
+
 def test_a_read_that_waits_for_the_device_is_no_copy():
     phase = forward(op("a", "linear", 1.0, unit="gpu"), parts={"run": 0.1, "read": 0.9})
     assert FINDERS["host.copies"](case_of(profile(phase), GPU)) is not None

@@ -1,5 +1,7 @@
 """Limits by the formats of both sides: real int8 models of ONNX Runtime pass, wrong ones fail at the same limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from inferometer.measure.tolerance import (
     noise_between,
     product_count,
     rounding,
+    summed_terms,
 )
 from inferometer.measure.verify import compare_arrays, compare_text
 from inferometer.readers.resolve import read
@@ -172,6 +175,29 @@ def test_limits_grow_with_depth_and_coarseness_and_end():
     deep = noise_between(Formats(weights="i8", activations="i8"), exact, products=10_000)
     assert (deep.of_arrays, deep.of_text) == (0.25, 0.5)
     assert noise_between(Formats(weights="i8"), Formats(weights="i8"), products=9, same_weights=True).rms < 1e-6
+
+
+def test_sums_in_f16_are_allowed_what_they_err():
+    """A product of normal numbers, added up in f16 one after the other."""
+    random, terms = np.random.default_rng(0), 512
+    left, right = (random.standard_normal((400, terms)).astype(np.float16) for _ in range(2))
+    total = np.zeros(400, np.float16)
+    for column in range(terms):
+        total = (left[:, column].astype(np.float32) * right[:, column] + total).astype(np.float16)
+    exact = (left.astype(np.float64) * right).sum(1)
+    error = np.linalg.norm(total - exact) / np.linalg.norm(exact)
+    half = Formats(weights="f16", activations="f16", sums="f16")
+    allowed = noise_between(half, Formats(), products=1, terms=terms).rms
+    assert 0.5 * allowed < error < allowed
+    assert noise_between(replace(half, sums="f32"), Formats(), products=1, terms=terms).rms < 0.2 * error
+    assert "added up in f16" in str(half)
+
+
+def test_terms_are_what_a_convolution_adds_up(tmp_path):
+    # Six convolutions of 3 × 3 × 16, and a linear layer of 16.
+    path = tmp_path / "network.onnx"
+    write_network(path)
+    assert summed_terms(read(str(path))) == LAYERS * 9 * CHANNELS + CHANNELS
 
 
 def test_a_user_sets_limits_of_their_own():

@@ -13,14 +13,14 @@ from inferometer import synth
 from inferometer.asking.ask import ask
 from inferometer.catalog.engines import engine
 from inferometer.core.profile import Verification
-from inferometer.errors import DomainError, FormatError, InferometerError
+from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
 from inferometer.measure.inputs import make_inputs
 from inferometer.prepare import carrying_out, proof, run
 from inferometer.prepare import search as searching
 from inferometer.prepare.calibration import ports_of, write_calibration
 from inferometer.prepare.carrying_out import _key, model_files
 from inferometer.prepare.order import ToolOrder
-from inferometer.prepare.proof import Candidate, MeasuredGain, _gain, after_step
+from inferometer.prepare.proof import Candidate, MeasuredGain, _gain, after_step, of_file_and_engine
 from inferometer.prepare.run import Prepared, PrepareRequest, prepare, prepared_document
 from inferometer.prepare.search import Found, with_best
 from inferometer.prepare.steps import step_named
@@ -87,6 +87,12 @@ def test_an_existing_file_and_a_name_that_the_engine_does_not_open_are_refused_b
     with pytest.raises(FormatError, match=r"\.onnx or \.ort"):
         quick(network, out=tmp_path / "model.xml")
     assert out.read_bytes() == b"earlier"
+
+
+def test_calibration_files_that_hold_no_numbers_are_refused(network, tmp_path, believed):
+    np.save(tmp_path / "a.npy", np.full((1, 3, 16, 16), np.nan, np.float32))
+    with pytest.raises(DomainError, match="not finite for the input 'x'"):
+        quick(network, quantise="i8", calibrate_with=str(tmp_path / "a.npy"), out=tmp_path / "o.onnx")
 
 
 def test_calibration_files_of_another_shape_are_refused_with_both_shapes(network, tmp_path, believed):
@@ -216,6 +222,38 @@ def test_the_front_has_what_no_other_right_one_beats_in_every_respect():
         Found(quantise="f16", reason="not tried"),
     )
     assert [row.quantise for row in with_best(found) if row.best] == ["as it is", "i8"]
+
+
+@pytest.mark.parametrize(
+    ("plain", "own", "status", "says"),
+    [
+        ({"status": "failed", "reason": "off by 3 %"}, {"status": "verified"}, "failed", "computed in f32, off by 3 %"),
+        ({"status": "verified"}, {"status": "failed", "rms_rel": 0.06, "reason": "off by 6 %"}, "verified", "in f16"),
+        ({"status": "verified"}, {"status": "failed", "reason": "not finite"}, "failed", "--precision f32"),
+        ({"status": "verified"}, {"status": "failed", "rms_rel": 0.9, "reason": "off by 90 %"}, "failed", "--force"),
+    ],
+    ids=["the file is wrong", "the engine drifts", "beyond the largest number", "says nothing"],
+)
+def test_a_file_is_proven_in_f32_and_its_engine_may_drift(plain, own, status, says):
+    """Limits of an engine's f16 sums are wide: a file that is wrong by less must not hide behind them."""
+    verdict = of_file_and_engine(Verification(**plain), Verification(computed="f16", **own))
+    assert verdict.status == status
+    assert says in verdict.reason
+    assert verdict.rms_rel == own.get("rms_rel")
+
+
+def test_a_file_that_its_engine_refuses_is_wrong_and_not_written(network, tmp_path, monkeypatch):
+    def refused(*_arguments, **_more):
+        raise EngineError("ncnn refused it: layer Gather not exists.")
+
+    monkeypatch.setattr(proof, "verify_against", refused)
+    monkeypatch.setattr(proof, "measure_model", refused)
+    out = tmp_path / "small.ort"
+    prepared = quick(network, out=out)
+    assert not prepared.right
+    assert prepared.artifact is None
+    assert "layer Gather" in prepared.steps[-1].notes[-1]
+    assert not out.exists()
 
 
 def test_random_weights_of_another_seed_or_size_are_another_file(monkeypatch):

@@ -67,6 +67,10 @@ def host_gap(case: Case) -> Finding | None:
         return None
     phase, seconds, share = worst
     count = sum(op.count for op in phase.ops)
+    own = not _has_own_clock(phase) and case.profile.runtime not in _STARTED_FROM_PYTHON
+    stake = at_stake(case, phase, seconds)
+    if own:  # it is shown, and comes after what can be changed
+        stake["severity"] = "info"
     return Finding(
         code="host.gap",
         title=f"The device waits for the host in {share:.0%} of {phase_words(phase)}"
@@ -75,10 +79,21 @@ def host_gap(case: Case) -> Finding | None:
         evidence=evidence(
             gap_s=seconds, share=share, gap_per_op_s=seconds / max(count, 1), ops=count, speedup_at_most=at_most(share)
         ),
-        advice="See what the host does between ops: Python, locks, logging, waiting for the device, or other programs "
-        "on its cores. Capture the step as a graph, keep the loop out of Python, and pin threads.",
-        **at_stake(case, phase, seconds),
+        advice=_ENGINES_OWN if own else _BETWEEN_OPS,
+        **stake,
     )
+
+
+# Between their ops stands the caller's own code, or what no engine of ours ran is unknown.
+_STARTED_FROM_PYTHON = frozenset({None, "torch-eager"})
+_BETWEEN_OPS = (
+    "See what the host does between ops: Python, locks, logging, waiting for the device, or other programs on its "
+    "cores. Capture the step as a graph, keep the loop out of Python, and pin threads."
+)
+_ENGINES_OWN = (
+    "It is the engine's own, between its kernels, and no setting of the model takes it away. Ask more of each step "
+    "(a larger batch), quieten the machine, or compare with another engine."
+)
 
 
 def _gap_of(phase: Phase) -> float:

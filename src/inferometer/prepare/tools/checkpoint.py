@@ -50,7 +50,8 @@ def whole_checkpoint(order: ToolOrder) -> tuple[Path, tuple[str, ...]]:
     if known:
         return folder, ()
     _write(folder / "tokenizer.json", _tokeniser(int(config["vocab_size"])))
-    marks = dict(zip(("unk_token", "bos_token", "eos_token"), _SPECIAL, strict=True))
+    # A class that a family's name leads to adds a token of its own for padding, where none is named.
+    marks = dict(zip(("unk_token", "bos_token", "eos_token"), _SPECIAL, strict=True), pad_token=_SPECIAL[-1])
     _write(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **marks})
     return folder, (_MADE_UP,)
 

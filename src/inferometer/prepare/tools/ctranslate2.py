@@ -27,6 +27,11 @@ def convert(order: ToolOrder) -> Iterator[str]:
     converter = TransformersConverter(str(folder), copy_files=beside)
     try:
         converter.convert(str(order.target), quantization=_QUANTISATION[stored] if stored else None)
+    except (KeyError, AttributeError, TypeError) as error:
+        raise FormatError(
+            f"CTranslate2's converter does not fit this checkpoint's config as transformers reads it: {error!r}.",
+            remedy="Prepare the model for another engine, or with an older transformers.",
+        ) from None
     except ValueError as error:
         if "No conversion is registered" not in str(error):
             raise

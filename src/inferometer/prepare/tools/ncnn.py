@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from inferometer.prepare.order import ToolOrder
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TYPES = {"float32": "f32", "float16": "f16", "int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8"}
 _SIZES = {1: (0,), 2: (1, 0), 3: (2, 1, 0), 4: (2, 11, 1, 0)}  # Input's parameters, by how many sizes there are
 
@@ -33,13 +35,19 @@ def convert(order: ToolOrder) -> Iterator[str]:
     )  # fmt: skip
     made = folder / "network.ncnn.param"
     if not made.is_file():
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip() and "####" not in line]
-        raise FormatError(f"pnnx made nothing of it. Its last words: {' / '.join(lines[-3:])}.")
+        raise FormatError(f"pnnx made nothing of it. Its last words: {_last_words(done.stdout + done.stderr)}.")
     text = made.read_text(encoding="utf-8")
     _require_known(text)
     order.target.write_text(_with_sizes(text, list(order.shapes.values())), encoding="utf-8")
     (folder / "network.ncnn.bin").rename(order.target.with_suffix(".bin"))
     yield "Inputs are called in0, in1 …, and have the sizes that were asked for."
+
+
+def _last_words(printed: str) -> str:
+    """Without colours, headings, and what ONNX Runtime, which pnnx folds constants with, says of the processor."""
+    lines = [line.strip() for line in _COLOURS.sub("", printed).splitlines()]
+    said = [line[:300] for line in lines if line and "####" not in line and "cpuid" not in line]
+    return " / ".join(said[-3:])
 
 
 def _program() -> str:
@@ -50,13 +58,23 @@ def _program() -> str:
 
 
 def _require_known(text: str) -> None:
-    """Pnnx leaves operators that ncnn lacks under PyTorch's names: such a file cannot be loaded."""
-    left = sorted({line.split()[0] for line in text.splitlines()[2:] if "." in line.split()[0] or "::" in line})
+    """Pnnx leaves operators that ncnn lacks under PyTorch's or ONNX's names: such a file cannot be loaded."""
+    kinds = {line.split()[0] for line in text.splitlines()[2:] if line.strip()}
+    left = sorted(kind for kind in kinds if "." in kind or "::" in kind or not _has(kind))
     if left:
         raise FormatError(
             f"ncnn has no layer for {', '.join(left[:5])}.",
             remedy="Replace the operator in the model, cut it off, or prepare the model for another engine.",
         )
+
+
+def _has(kind: str) -> bool:
+    """Whether ncnn has a layer of that type; True where it is not installed to be asked."""
+    if find_spec("ncnn") is None:
+        return True
+    import ncnn  # noqa: PLC0415 - an edge, in a child
+
+    return bool(ncnn.layer_to_index(kind) >= 0)
 
 
 def _with_sizes(text: str, shapes: list[tuple[int, ...]]) -> str:

@@ -24,7 +24,7 @@ def simplify(order: ToolOrder) -> Iterator[str]:
     model = loaded_onnx(order.source)
     before = len(model.graph.node)
     slim = onnxslim.slim(model)
-    _save(slim, order.target)
+    save(slim, order.target)
     yield f"{before} nodes became {len(slim.graph.node)}."
 
 
@@ -91,7 +91,7 @@ def _clean(order: ToolOrder) -> str:
     model.ir_version = max(model.ir_version, _LOWEST_IR)  # the quantiser renews old operators, which needs this
     model = onnx.shape_inference.infer_shapes(model)
     place = order.target.parent.parent / "shaped.onnx"
-    _save(model, place)
+    save(model, place)
     return str(place)
 
 
@@ -106,7 +106,7 @@ def loaded_onnx(path: Path) -> Any:
         ) from None
 
 
-def _save(model: Any, path: Path) -> None:
+def save(model: Any, path: Path) -> None:
     import onnx  # noqa: PLC0415 - as above
 
     model.ir_version = min(model.ir_version, _HIGHEST_IR)

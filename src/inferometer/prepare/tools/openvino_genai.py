@@ -51,9 +51,7 @@ def _network(folder: Path) -> Any:
     import openvino  # noqa: PLC0415 - as above
 
     torch, transformers = _torch(), _transformers()
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        str(folder), dtype=torch.float32, attn_implementation="sdpa"
-    ).eval()
+    model = _opened(transformers, folder, torch.float32)
     config = model.config
     heads = config.num_key_value_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -102,6 +100,18 @@ def _stepped(model: Any) -> Any:
     stepped = type("Stepped", (_torch().nn.Module,), {"forward": forward})()
     stepped.model = model
     return stepped
+
+
+def _opened(transformers: Any, folder: Path, dtype: Any) -> Any:
+    """With attention as one operator, which OpenVINO fuses; step by step where the family has no other, as Gemma 2."""
+    for way in ("sdpa", "eager"):
+        with suppress(ValueError):
+            load = transformers.AutoModelForCausalLM.from_pretrained
+            return load(str(folder), dtype=dtype, attn_implementation=way).eval()
+    raise FormatError(
+        "transformers opens the checkpoint with no kind of attention that can be traced.",
+        remedy="Prepare the model for another engine: `inferometer runtimes` lists them.",
+    )
 
 
 def _torch() -> Any:

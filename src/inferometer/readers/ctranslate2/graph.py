@@ -1,7 +1,8 @@
 """From a decoder's variables to its graph: a config is made of their names and sizes, and its graph gets their bytes.
 
 CTranslate2 keeps no config of the checkpoint. A decoder with RMS norms before its parts, rotary positions and a gated
-MLP is a Llama, with biases of queries a Qwen2, with norms of them a Qwen3; of any other the weights alone are known.
+MLP is a Llama, with biases of queries a Qwen2, with norms of them a Qwen3, with norms after its parts too a Gemma 2; of
+any other the weights alone are known.
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ _IN_LAYER = {
     "mlp.up_proj.weight": "ffn/linear_0_noact/weight",
     "mlp.down_proj.weight": "ffn/linear_1/weight",
 }
+_NORMS_OF_GEMMA = {
+    "input_layernorm.weight": "input_layer_norm/gamma",
+    "post_attention_layernorm.weight": "post_attention_layer_norm/gamma",
+    "pre_feedforward_layernorm.weight": "pre_feedforward_layer_norm/gamma",
+    "post_feedforward_layernorm.weight": "post_feedforward_layer_norm/gamma",
+}
 _OUTSIDE = {
     "model.embed_tokens.weight": "decoder/embeddings/weight",
     "model.norm.weight": "decoder/layer_norm/gamma",
@@ -64,8 +71,11 @@ def _config(held: ModelBin) -> dict[str, Any] | None:
     variables, at = held.variables, f"{_FIRST}/self_attention"
     needed = (f"{at}/linear_0/weight", f"{_FIRST}/ffn/linear_0_noact/weight", "decoder/embeddings/weight")
     known = all(key in variables for key in needed) and f"{at}/rotary_dim" in variables
-    plain = not any(key.endswith(("/beta", "input_layer_norm/gamma", "/router/weight")) for key in variables)
-    if not known or not plain or f"{at}/layer_norm/gamma" not in variables or not held.number("decoder/pre_norm", 1):
+    around = all(f"{_FIRST}/{name}" in variables for name in _NORMS_OF_GEMMA.values())
+    ends = ("/beta", "/router/weight") if around else ("/beta", "/router/weight", "input_layer_norm/gamma")
+    plain = not any(key.endswith(ends) for key in variables)
+    normed = around or f"{at}/layer_norm/gamma" in variables
+    if not known or not plain or not normed or not held.number("decoder/pre_norm", 1):
         return None
     heads = int(held.number("decoder/num_heads", 0))
     kv = int(held.number(f"{at}/num_heads_kv", heads)) or heads
@@ -89,6 +99,8 @@ def _config(held: ModelBin) -> dict[str, Any] | None:
 def _family(held: ModelBin, attention: str) -> str:
     if f"{attention}/q_norm/gamma" in held.variables:
         return "qwen3"
+    if f"{_FIRST}/pre_feedforward_layer_norm/gamma" in held.variables:
+        return "gemma2"
     return "qwen2" if f"{attention}/linear_0/bias" in held.variables else "llama"
 
 
@@ -106,6 +118,7 @@ def _precision(held: ModelBin) -> str:
 def _locator(held: ModelBin, config: dict[str, Any]) -> Callable[[str, Tensor], Stored | None]:
     size, heads, kv = (config[key] for key in ("head_dim", "num_attention_heads", "num_key_value_heads"))
     rows = {"q": size * heads, "k": size * kv, "v": size * kv}
+    inside = {**_IN_LAYER, **_NORMS_OF_GEMMA} if config["model_type"] == "gemma2" else _IN_LAYER
 
     def locate(name: str, _weight: Tensor) -> Stored | None:
         layer = _LAYER.fullmatch(name)
@@ -114,7 +127,7 @@ def _locator(held: ModelBin, config: dict[str, Any]) -> Callable[[str, Tensor], 
         at, rest = f"decoder/layer_{layer[1]}", layer[2]
         if part := _QUERIES.fullmatch(rest):
             return _rows(held, f"{at}/self_attention/linear_0/{part[2]}", rows[part[1]])
-        return _whole(held, f"{at}/{_IN_LAYER.get(rest, '')}")
+        return _whole(held, f"{at}/{inside.get(rest, '')}")
 
     return locate
 

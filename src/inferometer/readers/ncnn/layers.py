@@ -5,25 +5,25 @@ Numbers of parameters and what they mean: ncnn's docs/developer-guide/operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
-from inferometer.readers.ncnn.param import NcnnLayer, sizes_of
+from inferometer.readers.ncnn.param import NcnnLayer
+from inferometer.readers.ncnn.sizes import UNSET, Sizes, permuted_axes, reshaped
 from inferometer.readers.onnx.elements import ELEMENTS, element_bytes
 from inferometer.readers.onnx.messages import External, Node, TensorDef
 from inferometer.readers.onnx.writing import NodeWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 DOMAIN = "ncnn"  # of layers that have no counterpart in ONNX: they are named and not counted
 SAME = {
     "ReLU": "Relu", "Sigmoid": "Sigmoid", "TanH": "Tanh", "HardSwish": "HardSwish", "HardSigmoid": "HardSigmoid",
     "Swish": "Swish", "GELU": "Gelu", "Mish": "Mish", "ELU": "Elu", "SELU": "Selu", "Exp": "Exp", "Log": "Log",
     "AbsVal": "Abs", "Erf": "Erf", "Clip": "Clip", "Dropout": "Identity", "Noop": "Identity", "Softplus": "Softplus",
-    "MatMul": "MatMul",
 }  # fmt: skip
 _BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Sub", "Div", "Pow", "Atan")
 _UNARY = (
@@ -32,9 +32,6 @@ _UNARY = (
 )  # fmt: skip
 _REDUCTIONS = ("ReduceSum", "ReduceL1", "ReduceSumSquare", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 _ACTIVATIONS = {1: "Relu", 2: "LeakyRelu", 3: "Clip", 4: "Sigmoid", 5: "Mish", 6: "HardSwish"}
-# The axes of CHW that stand at each place, by Permute's order_type.
-_ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
-_UNSET = -233  # a size that is not given
 _SAME_PADS = {-233: "SAME_UPPER", -234: "SAME_LOWER"}
 
 
@@ -47,6 +44,7 @@ class NcnnSite:
     weights_file: str
     element: int
     stored: dict[str, TensorDef]
+    sizes: Mapping[str, Sizes] = field(default_factory=dict)
     node: Callable[..., Node] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +68,28 @@ class NcnnSite:
             data_type=element, loose=tuple(values), loose_count=len(values),
         )  # fmt: skip
         return name
+
+    def of(self, place: int) -> Sizes:
+        """The sizes of a blob that goes in."""
+        return self.sizes.get(self.layer.bottoms[place]) if place < len(self.layer.bottoms) else None
+
+    def laid_out(self, sizes: Sizes) -> list[Node]:
+        """The numbers that go in, in other sizes; those that are not known are named and not counted."""
+        if not sizes or None in sizes or sum(size == -1 for size in sizes) > 1:
+            return [self.node(self.layer.type, domain=DOMAIN)]
+        shape = self.numbers("shape", (1, *(size for size in sizes if size is not None)))
+        return [self.node("Reshape", (self.layer.bottoms[0], shape))]
+
+    def product(self, given: str, inside: int, out: int, made: str, *, part: str = "") -> list[Node]:
+        """Rows times a stored matrix, and a bias: what ncnn does in one go. `part` is its name in the layer."""
+        prefix = f"{part}." if part else ""
+        rows = f"{self.layer.name}/{prefix}rows"
+        weight = self.weight(f"{prefix}weight", (inside, out))
+        bias = self.weight(f"{prefix}bias", (out,), element=1)
+        return [
+            self.node("MatMul", (given, weight), (rows,), part=part),
+            self.node("Add", (rows, bias), (made,), part=f"{part}-bias" if part else "bias"),
+        ]
 
     def activated(self, node: Callable[[Sequence[str]], Node], kind: int) -> list[Node]:
         """The node, and the activation that ncnn runs inside it."""
@@ -125,6 +145,9 @@ def _inner_product(site: NcnnSite) -> list[Node]:
     """Of a matrix it multiplies each row; of an image it takes all numbers as one row."""
     layer = site.layer
     out = max(1, layer.whole(0))
+    sizes = site.of(0)
+    if sizes is not None and len(sizes) == 2:
+        return _rows(site, max(1, layer.whole(2) // out), out)
     inputs = [layer.bottoms[0], site.weight("weight", (out, max(1, layer.whole(2) // out)))]
     if layer.whole(1):
         inputs.append(site.weight("bias", (out,), element=1))
@@ -133,6 +156,17 @@ def _inner_product(site: NcnnSite) -> list[Node]:
         site.node("Flatten", inputs[:1], (flat,), part="flat"),
         *site.activated(lambda outputs: site.node("Gemm", (flat, *inputs[1:]), outputs, transB=1), layer.whole(9)),
     ]
+
+
+def _rows(site: NcnnSite, inside: int, out: int) -> list[Node]:
+    layer = site.layer
+    weight = site.weight("weight", (inside, out))
+    if not layer.whole(1):
+        return site.activated(lambda outputs: site.node("MatMul", (layer.bottoms[0], weight), outputs), layer.whole(9))
+    rows, bias = f"{layer.name}/rows", site.weight("bias", (out,), element=1)
+    product = site.node("MatMul", (layer.bottoms[0], weight), (rows,))
+    added = site.activated(lambda outputs: site.node("Add", (rows, bias), outputs, part="bias"), layer.whole(9))
+    return [product, *added]
 
 
 def _pooling(site: NcnnSite) -> list[Node]:
@@ -186,20 +220,19 @@ def _softmax(site: NcnnSite) -> list[Node]:
 
 
 def _reshape(site: NcnnSite) -> list[Node]:
-    """The sizes given, the outermost first: c, d, h, w."""
-    given = [site.layer.whole(key, _UNSET) for key in (2, 11, 1, 0)]
-    sizes = sizes_of(site.layer.texts[6]) if 6 in site.layer.texts else tuple(size for size in given if size != _UNSET)
-    if not sizes:
-        return [site.node(site.layer.type, domain=DOMAIN)]
-    shape = site.numbers("shape", (1, *sizes))
-    return [site.node("Reshape", (*site.layer.bottoms, shape))]
+    return site.laid_out(reshaped(site.layer, [site.of(place) for place in range(len(site.layer.bottoms))]))
+
+
+def _other_rank(site: NcnnSite) -> list[Node]:
+    """Axes of one that are added or taken away."""
+    return site.laid_out(site.sizes.get(site.layer.tops[0]) if site.layer.tops else None)
 
 
 def _slice(site: NcnnSite) -> list[Node]:
     sizes, axis = [int(size) for size in site.layer.lists.get(0, ())], _axis(site.layer.whole(1))
-    if all(size == _UNSET for size in sizes):
+    if all(size == UNSET for size in sizes):
         return [site.node("Split", axis=axis, num_outputs=len(site.layer.tops))]
-    if _UNSET in sizes:
+    if UNSET in sizes:
         return [site.node(site.layer.type, domain=DOMAIN)]
     return [site.node("Split", (*site.layer.bottoms, site.numbers("split", sizes)), axis=axis)]
 
@@ -210,7 +243,7 @@ def _crop(site: NcnnSite) -> list[Node]:
     starts, ends, axes = lists
     if not starts or not len(starts) == len(ends) == len(axes) or len(site.layer.bottoms) > 1:
         return [site.node(site.layer.type, domain=DOMAIN)]
-    ends = [2**31 - 1 if end == _UNSET else end for end in ends]
+    ends = [2**31 - 1 if end == UNSET else end for end in ends]
     parts = [site.numbers(name, values) for name, values in (
         ("starts", starts), ("ends", ends), ("axes", [_axis(axis) for axis in axes])
     )]  # fmt: skip
@@ -219,7 +252,7 @@ def _crop(site: NcnnSite) -> list[Node]:
 
 def _constant(site: NcnnSite) -> list[Node]:
     sizes = tuple(size for key in (2, 11, 1, 0) if (size := site.layer.whole(key)) > 0)
-    return [site.node("Identity", (site.weight("data", sizes, element=1),))]
+    return [site.node("Identity", (site.weight("data", (1, *sizes), element=1),))]
 
 
 def _flatten(site: NcnnSite) -> list[Node]:
@@ -235,11 +268,24 @@ def _norm(site: NcnnSite) -> list[Node]:
     if kind == "GroupNorm":
         parts = [site.weight(part, (max(1, layer.whole(1)),), element=1) for part in ("slope", "bias")]
         return [site.node("GroupNormalization", (*layer.bottoms, *parts), num_groups=size)]
-    names = ("slope", "bias") if layer.whole(2, 1) else ()
+    names = () if not layer.whole(2, 1) else ("slope",) if kind == "RMSNorm" else ("slope", "bias")
     parts = [site.weight(part, (size,), element=1) for part in names]
-    if kind == "LayerNorm" and parts:
-        return [site.node("LayerNormalization", (*layer.bottoms, *parts))]
+    name = {"LayerNorm": "LayerNormalization", "RMSNorm": "RMSNormalization"}.get(kind)
+    if name is not None and parts:
+        return _normed_rows(site, name, parts, size)
     return [site.node(kind, (*layer.bottoms, *parts), domain=DOMAIN)]
+
+
+def _normed_rows(site: NcnnSite, name: str, parts: list[str], size: int) -> list[Node]:
+    """Over the innermost size, or over all numbers of what a pooling left, which is one row in ncnn."""
+    sizes = site.of(0)
+    if sizes is None or sizes != (size, 1, 1):
+        return [site.node(name, (*site.layer.bottoms, *parts))]
+    flat = f"{site.layer.name}/flat"
+    return [
+        site.node("Flatten", site.layer.bottoms, (flat,), part="flat"),
+        site.node(name, (flat, *parts)),
+    ]
 
 
 def _interp(site: NcnnSite) -> list[Node]:
@@ -257,27 +303,77 @@ def _shuffle(site: NcnnSite) -> list[Node]:
 
 
 def _gemm(site: NcnnSite) -> list[Node]:
+    """A · B + C. B and C are mostly stored; A and B may each be turned round."""
     layer = site.layer
-    rows, inner = layer.whole(8), layer.whole(9)
-    stored = layer.whole(5) and rows and inner
-    if layer.whole(2) or not stored:
-        return [site.node("Gemm", transA=layer.whole(2), transB=layer.whole(3))]
-    # ONNX's Gemm has no batch, and its MatMul reads a matrix one way: the numbers are as many either way.
-    inputs = (layer.bottoms[0], site.weight("B", (inner, rows)))
-    if not layer.whole(6):
-        return [site.node("MatMul", inputs)]
-    product = f"{layer.tops[0]}/product"
+    rows, columns, inner = (layer.whole(key) for key in (7, 8, 9))
+    bottoms, nodes, sides = list(layer.bottoms), [], []
+    stored = {"A": (rows, inner) if layer.whole(4) else None, "B": (inner, columns) if layer.whole(5) else None}
+    for (part, dims), turned in zip(stored.items(), (layer.whole(2), layer.whole(3)), strict=True):
+        if dims is not None:
+            sides.append(site.weight(part, tuple(max(1, size) for size in dims)))
+        elif not bottoms:
+            return [site.node(layer.type, domain=DOMAIN)]
+        elif turned:
+            sides.append(f"{layer.name}/{part}")
+            nodes.append(site.node("Transpose", (bottoms.pop(0),), sides[-1:], part=part, perm=(0, 2, 1)))
+        else:
+            sides.append(bottoms.pop(0))
+    kind = layer.whole(10, 4)
+    added = bottoms[0] if bottoms else None
+    if layer.whole(6) and kind in _ADDED:
+        whole = {"1": 1, "M": max(1, rows), "N": max(1, columns)}
+        added = site.weight("C", tuple(whole[size] for size in _ADDED[kind]), element=1)
+    if added is None:
+        return [*nodes, site.node("MatMul", sides)]
+    product = f"{layer.name}/product"
+    return [*nodes, site.node("MatMul", sides, (product,)), site.node("Add", (product, added), part="bias")]
+
+
+_ADDED = {0: "1", 1: "M1", 2: "M1", 3: "MN", 4: "N"}  # the sizes of what is added, by constant_broadcast_type_C
+
+
+def _matmul(site: NcnnSite) -> list[Node]:
+    layer = site.layer
+    if not layer.whole(0):
+        return [site.node("MatMul")]
+    rank, turned = len(site.of(1) or (0, 0)) + 1, f"{layer.name}/turned"
+    order = (*range(rank - 2), rank - 1, rank - 2)
     return [
-        site.node("MatMul", inputs, (product,)),
-        site.node("Add", (product, site.weight("C", (rows,), element=1)), part="bias"),
+        site.node("Transpose", layer.bottoms[1:2], (turned,), part="turned", perm=order),
+        site.node("MatMul", (layer.bottoms[0], turned)),
     ]
 
 
-def _permute(site: NcnnSite) -> list[Node]:
-    kind = site.layer.whole(0)
-    if not 0 <= kind < len(_ORDERS):
+def _multi_head(site: NcnnSite) -> list[Node]:
+    """The products that make queries, keys and values, attention, and the product that puts the heads together."""
+    layer, name = site.layer, site.layer.name
+    inside, heads = max(1, layer.whole(0)), max(1, layer.whole(1))
+    given = max(1, layer.whole(2) // inside)
+    count = len(layer.bottoms) - bool(layer.whole(5))  # the last may be a mask
+    sources = [layer.bottoms[min(place, max(0, count - 1))] for place in range(3)]
+    widths = (given, layer.whole(3, inside), layer.whole(4, inside))
+    nodes: list[Node] = []
+    for part, source, width in zip("qkv", sources, widths, strict=True):
+        nodes += site.product(source, width, inside, f"{name}/{part}.made", part=part)
+    made = [f"{name}/{part}.made" for part in "qkv"]
+    mask = layer.bottoms[count:]
+    nodes.append(site.node("Attention", (*made, *mask), (f"{name}/heads",), q_num_heads=heads, kv_num_heads=heads))
+    return [*nodes, *site.product(f"{name}/heads", inside, given, layer.tops[0], part="out")]
+
+
+def _attention(site: NcnnSite) -> list[Node]:
+    """Heads as channels. With a cache of keys and values it is named and not counted."""
+    if site.layer.whole(7) or len(site.layer.tops) > 1:
         return [site.node(site.layer.type, domain=DOMAIN)]
-    return [site.node("Transpose", perm=(0, *(axis + 1 for axis in _ORDERS[kind])))]
+    return [site.node("Attention", site.layer.bottoms[: 4 if site.layer.whole(5) else 3])]
+
+
+def _permute(site: NcnnSite) -> list[Node]:
+    sizes = site.of(0)
+    axes = permuted_axes(site.layer.whole(0), 3 if sizes is None else len(sizes))
+    if axes is None:
+        return [site.node(site.layer.type, domain=DOMAIN)]
+    return [site.node("Transpose", perm=(0, *(axis + 1 for axis in axes)))]
 
 
 def _reduction(site: NcnnSite) -> list[Node]:
@@ -309,9 +405,11 @@ def _padding(site: NcnnSite) -> list[Node]:
 
 _CONVERTERS: Mapping[str, Callable[[NcnnSite], list[Node]]] = {
     **dict.fromkeys(("Convolution", "ConvolutionDepthWise", "Deconvolution", "DeconvolutionDepthWise"), _convolution),
-    **dict.fromkeys(("BatchNorm", "LayerNorm", "GroupNorm"), _norm),
+    **dict.fromkeys(("BatchNorm", "LayerNorm", "GroupNorm", "RMSNorm"), _norm),
+    **dict.fromkeys(("ExpandDims", "Squeeze"), _other_rank),
     "InnerProduct": _inner_product, "Pooling": _pooling, "BinaryOp": _binary, "UnaryOp": _unary, "Eltwise": _eltwise,
     "Split": _copies, "Concat": _concat, "Softmax": _softmax, "Reshape": _reshape, "Flatten": _flatten,
     "Interp": _interp, "ShuffleChannel": _shuffle, "Gemm": _gemm, "Permute": _permute, "Reduction": _reduction,
-    "MemoryData": _constant, "PReLU": _prelu, "Embed": _embed, "Padding": _padding, "Slice": _slice, "Crop": _crop,
+    "MatMul": _matmul, "MultiHeadAttention": _multi_head, "SDPA": _attention, "MemoryData": _constant,
+    "PReLU": _prelu, "Embed": _embed, "Padding": _padding, "Slice": _slice, "Crop": _crop,
 }  # fmt: skip

@@ -6,8 +6,9 @@ its type, its name, how many blobs go in and out, their names, and `id=value` pa
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from inferometer.readers.onnx.faults import Fault
@@ -82,24 +83,65 @@ def _number(text: str, line: int) -> float:
         raise Fault(f"line {line} has {text[:40]!r} where a number is expected") from None
 
 
-_ATOM = re.compile(r"-?\d+|0n")
-_DIVISION = re.compile(r"//\((-?\d+),(-?\d+)\)")
+_WORD = re.compile(r"-?\d+(?=[,)]|$)|\d+[whdcn]|//|[+*-]|max|min")
+_AXES = {"w": -1, "h": -2}
+_MOST_NESTED = 16
 
 
-def sizes_of(text: str) -> tuple[int, ...] | None:
-    """The sizes that an expression gives, the outermost first; None if it depends on more than the batch, which is one.
+def sizes_of(text: str, bottoms: Sequence[tuple[int | None, ...] | None] = ()) -> tuple[int, ...] | None:
+    """The sizes that an expression gives, the outermost first; None if it depends on a size that is not known.
 
-    They are written as w, h, c, and the batch, `0n`, last.
+    They are written as w, h, c, and the batch, `0n`, last. `1h` is the height of the second blob that goes in, and
+    `//(8,0n)` is 8 over the batch, which is one.
     """
-    plain = text.replace("0n", "1")
-    while (found := _DIVISION.search(plain)) is not None:
-        value = int(found[1]) // int(found[2]) if int(found[2]) else 0
-        plain = f"{plain[: found.start()]}{value}{plain[found.end() :]}"
-    parts = plain.split(",")
-    if not all(_ATOM.fullmatch(part) and len(part) < 12 for part in parts):
+    sizes: list[int] = []
+    rest = text
+    try:
+        while rest:
+            value, rest = _value(rest, bottoms, 0)
+            sizes.append(value)
+            rest = _after(rest, ",") if rest else ""
+    except (ValueError, ZeroDivisionError, LookupError):
         return None
-    sizes = tuple(int(part) for part in parts)
-    return (sizes[:-1] if text.endswith("0n") else sizes)[::-1]
+    return tuple((sizes[:-1] if text.endswith("0n") else sizes)[::-1])
+
+
+def _value(text: str, bottoms: Sequence[tuple[int | None, ...] | None], depth: int) -> tuple[int, str]:
+    """The value of what stands first, and the rest; LookupError and ValueError where there is none."""
+    found = _WORD.match(text)
+    if found is None or depth > _MOST_NESTED or len(found[0]) > 12:
+        raise ValueError(text)
+    word, rest = found[0], text[found.end() :]
+    if word in _OPERATIONS:
+        left, rest = _value(_after(rest, "("), bottoms, depth + 1)
+        right, rest = _value(_after(rest, ","), bottoms, depth + 1)
+        return _OPERATIONS[word](left, right), _after(rest, ")")
+    return (_size(int(word[:-1]), word[-1], bottoms) if word[-1] in "whdcn" else int(word)), rest
+
+
+def _after(text: str, sign: str) -> str:
+    if not text.startswith(sign):
+        raise ValueError(text)
+    return text.removeprefix(sign)
+
+
+def _size(place: int, axis: str, bottoms: Sequence[tuple[int | None, ...] | None]) -> int:
+    if axis == "n":
+        return 1
+    sizes = bottoms[place]
+    if sizes is None:
+        raise LookupError(axis)
+    at = _AXES.get(axis, 0 if axis == "c" else 1)
+    least = {"w": 1, "h": 2, "c": 3, "d": 4}[axis]
+    size = sizes[at] if len(sizes) >= least else 1
+    if size is None:
+        raise LookupError(axis)
+    return size
+
+
+_OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "max": max, "min": min,
+}  # fmt: skip
 
 
 def input_shape(layers: tuple[NcnnLayer, ...], name: str) -> tuple[int | str, ...] | None:

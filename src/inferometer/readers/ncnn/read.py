@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inferometer.readers.onnx.messages import Node, OnnxModel, TensorDef
 
 _LARGEST = 1 << 28
-_OPSET = 20  # of the operators that layers are written as
+_OPSET = 23  # of the operators that layers are written as
 _HEAD = b"7767517"
 _FLOAT32, _FLOAT16, _INT8 = 1, 10, 3  # ONNX's numbers of types
 
@@ -73,13 +73,17 @@ def _model(layers: tuple[NcnnLayer, ...], path: Path) -> OnnxModel:
 
 def _nodes(layers: tuple[NcnnLayer, ...], weights: str, element: int) -> tuple[tuple[Node, ...], dict[str, TensorDef]]:
     from inferometer.readers.ncnn.layers import NcnnSite, nodes_of  # noqa: PLC0415 - as above
+    from inferometer.readers.ncnn.sizes import blob_sizes  # noqa: PLC0415 - as above
 
     stored: dict[str, TensorDef] = {}
     nodes: list[Node] = []
+    sizes = blob_sizes(layers)
     for number, layer in enumerate(layers):
         if layer.type == "Input":
             continue
-        nodes += nodes_of(NcnnSite(layer=layer, number=number, weights_file=weights, element=element, stored=stored))
+        nodes += nodes_of(NcnnSite(
+            layer=layer, number=number, weights_file=weights, element=element, stored=stored, sizes=sizes
+        ))  # fmt: skip
     return tuple(nodes), stored
 
 

@@ -67,7 +67,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
         )
     opened = Opened(
         stages=(Stage(name="load", seconds=loaded),), versions={"MNN": version("MNN")}, inputs=inputs,
-        outputs=outputs, threads=threads, precision=precision,
+        outputs=outputs, threads=threads, precision=precision, sums="f16" if precision == "f16" else None,
     )  # fmt: skip
     return MnnSession(engine, interpreter, session, opened, target, clock, counters)
 

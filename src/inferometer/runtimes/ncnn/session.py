@@ -66,6 +66,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
         threads=threads,
         placed={"cpu": len(net.layers())},
         precision="f16" if half else "f32",
+        sums="f16" if half else None,
     )
     return NcnnSession(net, opened, target, clock)
 

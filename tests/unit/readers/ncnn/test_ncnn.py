@@ -70,10 +70,14 @@ def test_an_input_without_sizes_has_the_channels_of_the_layer_that_reads_it():
 
 
 @pytest.mark.parametrize(
-    ("text", "sizes"), [("1,1,//(8,0n),0n", (8, 1, 1)), ("4,8", (8, 4)), ("0w,1", None), ("//(8,0),1", (1, 0))]
-)
-def test_expressions_of_sizes_are_worked_out_where_they_need_no_input(text, sizes):
-    assert sizes_of(text) == sizes
+    ("text", "sizes"),
+    [
+        ("1,1,//(8,0n),0n", (8, 1, 1)), ("4,8", (8, 4)), ("0w,-1", (-1, 7)), ("*(0w,+(1h,1)),0c", (5, 28)),
+        ("2w,1", None), ("//(8,0),1", None), ("-(0w", None), ("min(0w,3)", (3,)), ("0w,,1", None),
+    ],
+)  # fmt: skip
+def test_expressions_of_sizes_are_worked_out_where_what_goes_in_is_known(text, sizes):
+    assert sizes_of(text, [(5, 6, 7), (3, 4)]) == sizes
 
 
 @pytest.mark.parametrize(
@@ -91,3 +95,51 @@ def test_a_damaged_text_says_what_is_wrong_and_what_to_do(tmp_path, old, new, fa
     path.write_text(LAYERS.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(FormatError, match=rf"(?s){fault}.*Convert the model again"):
         reader.read(path)
+
+
+ENCODER = """7767517
+17 18
+Input        in0   0 1 in0 0=8 1=8 2=3
+Convolution  conv  1 1 in0 1 0=16 1=4 3=4 5=1 6=768
+Reshape      flat  1 1 1 2 0=4 1=16
+Permute      turn  1 1 2 3 0=1
+MemoryData   first 0 1 4 0=16 1=1
+Concat       cat   2 1 4 3 5 0=0
+LayerNorm    norm  1 1 5 6 0=16 2=1
+MultiHeadAttention mha 1 1 6 7 0=16 1=2 2=256 3=16 4=16
+Gemm         up    1 1 7 8 10=4 3=1 5=1 6=1 7=5 8=32 9=16
+GELU         gelu  1 1 8 9
+Split        two   1 2 9 10 11
+Reshape      rows  1 1 10 12 6="0w,-1"
+Reshape      back  2 1 12 11 13 6="0w,1h"
+MatMul       pairs 2 1 13 11 14 0=1
+Crop         one   1 1 14 15 -23309=1,0 -23310=1,1 -23311=1,0
+Squeeze      none  1 1 15 16 -23303=1,0
+InnerProduct head  1 1 16 out 0=10 1=1 2=50
+"""
+
+
+def test_an_encoder_is_read_to_parameters_shapes_and_work(tmp_path):
+    """What pnnx makes of a vision transformer, small: blobs have no batch, so ranks decide what a layer does."""
+    path = tmp_path / "encoder.param"
+    path.write_text(ENCODER)
+    graph = reader.read(path)
+    ops = {op.name: op for _, op in graph.ops()}
+    assert "custom" not in {op.kind for op in ops.values()}
+    convolution, attention = 3 * 16 * 16 + 16, 4 * (16 * 16 + 16)
+    assert graph.parameters == convolution + 16 + 32 + attention + 16 * 32 + 32 + 5 * 10 + 10
+    shapes = {name: op.outputs[0].shape for name, op in ops.items()}
+    assert shapes["turn"] == (1, 4, 16)
+    assert shapes["mha/out-bias"] == (1, 5, 16)
+    assert shapes["rows"] == shapes["back"] == (1, 5, 32)
+    assert shapes["pairs"] == (1, 5, 5)
+    assert shapes["head"] == (1, 10)
+
+
+def test_one_row_that_a_pooling_leaves_is_normed_as_a_row(tmp_path):
+    path = tmp_path / "pooled.param"
+    path.write_text(
+        "7767517\n3 3\nInput in0 0 1 in0 0=8 1=8 2=16\nPooling gap 1 1 in0 1 0=1 4=1\nLayerNorm ln 1 1 1 out 0=16 2=1\n"
+    )
+    (norm,) = (op for _, op in reader.read(path).ops() if op.kind == "norm")
+    assert norm.outputs[0].shape == (1, 16)

@@ -273,6 +273,7 @@ def split(call: Call) -> list[Out]:
         parts = _even_parts(shape[axis], call.integer("num_outputs", count))
     if len(parts) < count:
         raise Fault(f"a split into {len(parts)} parts with {count} outputs")
+    parts = _with_rest(parts, shape[axis])
     outs: list[Out] = []
     content, start = call.content(0), 0
     for part in parts[:count]:
@@ -280,6 +281,17 @@ def split(call: Call) -> list[Out]:
         start += part if isinstance(part, int) else 0
         outs.append(Out((*shape[:axis], part, *shape[axis + 1 :]), call.dtype(0), cut))
     return outs
+
+
+def _with_rest(parts: Loose, size: Dim) -> Loose:
+    """OpenVINO writes −1 for what the other parts leave."""
+    others = [part for part in parts if part != -1]
+    if len(others) != len(parts) - 1 or None in others:
+        return parts
+    rest = size
+    for part in others:
+        rest = algebra.sub(rest, part) if part is not None else rest
+    return tuple(rest if part == -1 else part for part in parts)
 
 
 def _even_parts(size: Dim, count: int) -> Loose:
