@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from math import fsum
 from typing import TYPE_CHECKING
 
-from inferometer.catalog.engines import engine_or_ideal
+from inferometer.catalog.engines import engine_or_ideal, known_engine
 from inferometer.core.finding import Finding
 from inferometer.explain.case import Case, at_most, at_stake, evidence, faster, phase_words
 
@@ -67,7 +67,7 @@ def host_gap(case: Case) -> Finding | None:
         return None
     phase, seconds, share = worst
     count = sum(op.count for op in phase.ops)
-    own = not _has_own_clock(phase) and case.profile.runtime not in _STARTED_FROM_PYTHON
+    own = not _has_own_clock(phase) and _runs_by_itself(case.profile.runtime)
     stake = at_stake(case, phase, seconds)
     if own:  # it is shown, and comes after what can be changed
         stake["severity"] = "info"
@@ -84,8 +84,12 @@ def host_gap(case: Case) -> Finding | None:
     )
 
 
-# Between their ops stands the caller's own code, or what no engine of ours ran is unknown.
-_STARTED_FROM_PYTHON = frozenset({None, "torch-eager"})
+def _runs_by_itself(runtime: str | None) -> bool:
+    """Not one that another compiles for, which is called op by op; of one that nobody describes it is unknown."""
+    described = None if runtime is None else known_engine(runtime)
+    return described is not None and described.compiled_by is None
+
+
 _BETWEEN_OPS = (
     "See what the host does between ops: Python, locks, logging, waiting for the device, or other programs on its "
     "cores. Capture the step as a graph, keep the loop out of Python, and pin threads."
