@@ -1,5 +1,6 @@
 from inferometer.core import Op, Tensor
 from inferometer.cost import work_of
+from inferometer.cost.work.classes import class_path
 from unit.cost.decoders import at, project, tensor, tokens, weight
 from unit.cost.examples import op
 
@@ -25,6 +26,16 @@ def test_a_bias_adds_once_for_each_output_and_is_read():
     work = work_of(biased, at(query=3))
     assert work.flops == {"bf16": 3 * 4 * (2 * 8 + 1)}
     assert work.weights == (4 * 8 + 4) * 2
+
+
+def test_a_bias_makes_another_class_and_scales_do_not():
+    def classes(*weights):
+        return class_path(op("linear", [tokens("x", 8)], [tokens("y", 4)], [*weights]), "prefill")
+
+    plain = ("linear.prefill", "linear")
+    assert classes(weight("w", 4, 8), weight("b", 4)) == ("linear.biased", *plain)
+    assert classes(weight("w", 4, 8)) == plain
+    assert classes(weight("w", 4, 8, dtype="i8"), weight("scale", 4)) == plain
 
 
 def test_scales_beside_a_weight_are_read_and_add_nothing():

@@ -43,6 +43,7 @@ AXES = (
     "plane", "aligned", "filled", "elements", "flops", "bytes", "weight_bytes", "kv_bytes",
 )  # fmt: skip
 _SHRINKING = frozenset({"pool", "reduce"})  # they read more than they write: what is read is their size
+_FLOATS = frozenset({None, "f32", "f16", "bf16"})  # None is the model's own
 _IMAGE_AXES = 4
 _TILE = 64  # channels, of the kernels that matrix units run
 _WINOGRAD = 3  # the widest window that engines have Winograd's method for
@@ -89,13 +90,18 @@ def form_of(op: Op) -> str | None:
     """What runs other kernels than the rest of its class, in one pass over an input: `convolution.pointwise`."""
     name = class_of(op)
     if name == "linear":
-        return BIASED if any(len(added.shape) == 1 for added in op.weights[1:]) else None
+        return BIASED if _is_biased(op) else None
     if name == "vector":
         return f"vector.{op.get('norm', op.kind)}"
     strided = any(stride > 1 for stride in op.get("strides", ()))
     if name == "depthwise":  # engines have a kernel for windows of three, one step apart
         return "depthwise.strided" if strided else "depthwise.three" if set(op["kernel"]) == {3} else None
     return f"convolution.{_kernel_of(op, strided=strided)}" if name == "convolution" else None
+
+
+def _is_biased(op: Op) -> bool:
+    """Whether a bias is added. Beside a matrix in fewer bits stand scales, which look alike."""
+    return any(len(added.shape) == 1 for added in op.weights[1:]) and op.weights[0].dtype in _FLOATS
 
 
 def _kernel_of(op: Op, *, strided: bool) -> str:
