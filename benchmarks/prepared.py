@@ -6,7 +6,7 @@
 A line is added for each case as it is done, and the same command goes on where it stopped. Weights are random. Gains
 are over what went into the step that converts or quantises: for a converter that is the original in the engine that
 opens it. `within` says whether the measured gain lies in the predicted interval. It needs a quiet machine, and some
-five minutes.
+twenty minutes.
 
 Layers are the network's own. Converters rename them: there they are matched in order, by their operations.
 """
@@ -29,7 +29,8 @@ from inferometer.settings import cache_folder
 from inferometer.synth import synthesise
 
 RECORDED = Path(__file__).with_name("recorded")
-NETWORK = "resnet50"
+NETWORK, LLAMA_NAME = "resnet50", "small-llama"
+TOKENS = {"prompt": 32, "generate": 16}  # of the Llama, whose original runs in PyTorch
 LLAMA = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1408,
     "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 8000,
@@ -42,27 +43,31 @@ FORMATS: dict[str, dict[str, tuple[str | None, ...]]] = {
         "openvino": (None, "i8-weights", "i8"),
         "litert": (None, "f16", "i8"),
         "ncnn": (None, "f16"),
-        "mnn": (None, "f16", "i8-weights"),
+        "mnn": (None, "f16", "i8-weights", "i8"),
+        "executorch": (None, "i8"),
     },
     "mobilenet-v2": {
         "onnxruntime": ("i8-dynamic", "i8"),
         "openvino": ("i8-weights", "i8"),
         "litert": ("i8-dynamic", "i8"),
+        "mnn": ("i8",),
+        "executorch": ("i8",),
     },
-    "small-llama": {
+    LLAMA_NAME: {
         "llamacpp": ("f16", "q8_0", "q4_0"),
         "openvino-genai": (None, "i8-weights", "i4-weights"),
         "onnxruntime-genai": (None, "i8-weights", "i4-weights"),
         "ctranslate2": (None, "bf16", "i8-dynamic"),
     },
 }
-ENGINES = ("onnxruntime", "openvino", "litert", "torch-eager", "ncnn", "mnn")
+ENGINES = ("onnxruntime", "openvino", "litert", "torch-eager", "torch-compile", "ncnn", "mnn", "executorch")
+CONVERTED = {"ncnn": ".param", "mnn": ".mnn", "executorch": ".pte"}
 PRODUCTS = frozenset({"convolution", "linear"})
 FUSED = 0.06  # of a product's operations: what sums, norms and activations that ran inside it may add
 
 
 def source_of(model: str) -> str:
-    if model != "small-llama":
+    if model != LLAMA_NAME:
         return model
     folder = cache_folder() / "models" / model
     if not (folder / "config.json").exists():
@@ -79,7 +84,10 @@ def main_step(prepared: Prepared) -> StepResult | None:
 def case(model: str, runtime: str, asked: str | None, options: argparse.Namespace) -> dict[str, Any]:
     key = {"what": "prepared", "model": model, "runtime": runtime, "quantise": asked}
     try:
-        made = im.prepare(source_of(model), runtime=runtime, quantise=asked, runs=options.runs, threads=options.threads)
+        made = im.prepare(
+            source_of(model), runtime=runtime, quantise=asked, runs=options.runs, threads=options.threads,
+            **(TOKENS if model == LLAMA_NAME else {}),
+        )  # fmt: skip
     except InferometerError as error:
         return {**key, "reason": str(error)}
     row = main_step(made)
@@ -119,9 +127,9 @@ def layers(runtime: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def _opened_by(runtime: str, options: argparse.Namespace) -> str:
     """The network in a format that the engine opens: its name where weights can be made for it, else converted."""
-    if runtime not in {"ncnn", "mnn"}:
+    if runtime not in CONVERTED:
         return NETWORK
-    out = cache_folder() / "models" / f"{NETWORK}{'.param' if runtime == 'ncnn' else '.mnn'}"
+    out = cache_folder() / "models" / f"{NETWORK}{CONVERTED[runtime]}"
     if not out.exists():
         im.prepare(NETWORK, runtime=runtime, out=out, measure=False, threads=options.threads)
     return str(out)
