@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from contract.runtime_cases_mnn import write_network
+from contract.runtime_cases_mnn import convert, write_network
 from inferometer.errors import FormatError
 from inferometer.readers.base import look
 from inferometer.readers.mnn import reader
@@ -54,7 +54,6 @@ def shapes_of(graph, kind):
 def write_uneven(folder, *how):
     from onnx import helper, numpy_helper, save
 
-    tools = pytest.importorskip("_tools", reason="MNN is not installed")
     shapes = {"w": (8, 8, 3, 5), "b": (8,), "d": (8, 1, 3, 3), "e": (8,)}
     stored = [numpy_helper.from_array(np.ones(size, np.float32), name) for name, size in shapes.items()]
     whole = {"begin": [2, 1], "end": [5, 7], "axes": [1, 2]}
@@ -71,9 +70,7 @@ def write_uneven(folder, *how):
     graph = helper.make_graph(nodes, "uneven", inputs, [value("y", 1, [1, 3, 6, 7])], initializer=stored)
     source, made = folder / "uneven.onnx", folder / "uneven.mnn"
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), source)
-    tools.mnnconvert(
-        ["MNNConvert", "-f", "ONNX", "--modelFile", str(source), "--MNNModel", str(made), "--bizCode", "test", *how]
-    )
+    convert("MNNConvert", "-f", "ONNX", "--modelFile", str(source), "--MNNModel", str(made), "--bizCode", "test", *how)
     return source, made
 
 
