@@ -99,12 +99,17 @@ def machine_roof(
     if kept is not None:
         old = now() - datetime.fromisoformat(kept.created) > (_FRESH_IF_BUSY if kept.busy else _FRESH)
         if not old or not (fresh or kept.busy):
-            return kept
+            return kept if device.unit == "gpu" else _with_derived(kept)
     often = "once (about 1 s); they are kept for later" if kept is None else "again (about 1 s)"
     tell(f"measuring this machine's roofs {often}")
     roof = _better(kept, (measure or (measured_gpu_roof if device.unit == "gpu" else measured_roof))(machine))
     _store_roof(path, roof)
     return roof
+
+
+def _with_derived(roof: Roof) -> Roof:
+    """With what follows from this processor's instructions: a roof that was kept by an older version lacks some."""
+    return replace(roof, peaks={**_in_fewer_bits(roof.peaks, detect_host().cpu.flags), **roof.peaks})
 
 
 def _stored_roof(path: Path) -> Roof | None:

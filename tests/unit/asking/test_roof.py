@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,3 +132,11 @@ def test_halves_are_twice_as_many_where_the_processor_computes_in_them_and_else_
     f32 = Sourced(value=1e9, origin="measured", source="numpy", date="2026")
     assert _in_fewer_bits({"f32": f32}, ("asimdhp", "asimddp"))["f16"].value == 2e9
     assert "f16" not in _in_fewer_bits({"f32": f32}, ("asimddp",))
+
+
+def test_a_kept_one_has_what_the_processors_instructions_add(kept, monkeypatch):
+    here = SimpleNamespace(cpu=SimpleNamespace(flags=("asimdhp",)))
+    ask, _ = kept
+    ask()
+    monkeypatch.setattr("inferometer.asking.roof.detect_host", lambda: here)
+    assert ask().peaks["f16"].value == 2 * ask().peaks["f32"].value
