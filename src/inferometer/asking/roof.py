@@ -109,6 +109,8 @@ def machine_roof(
 
 def _with_derived(roof: Roof) -> Roof:
     """With what follows from this processor's instructions: a roof that was kept by an older version lacks some."""
+    from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - as above
+
     return replace(roof, peaks={**_in_fewer_bits(roof.peaks, detect_host().cpu.flags), **roof.peaks})
 
 

@@ -138,5 +138,5 @@ def test_a_kept_one_has_what_the_processors_instructions_add(kept, monkeypatch):
     here = SimpleNamespace(cpu=SimpleNamespace(flags=("asimdhp",)))
     ask, _ = kept
     ask()
-    monkeypatch.setattr("inferometer.asking.roof.detect_host", lambda: here)
+    monkeypatch.setattr("inferometer.catalog.detect.detect_host", lambda: here)
     assert ask().peaks["f16"].value == 2 * ask().peaks["f32"].value
