@@ -233,9 +233,9 @@ def _storage(device: Device, options: Options) -> _Storage | None:
     return _Storage(fast=fast, usual=share * float(np.sqrt(fast * slow)), slow=share * slow, notes=(note,))
 
 
-def first_run_phase(effects: RuntimeEffects) -> Phase | None:
-    """Compiling before the first run, where the runtime's row knows it: once, and never inside a step."""
-    if effects.first_run is None:
+def first_run_phase(effects: RuntimeEffects, graph: Graph) -> Phase | None:
+    """Compiling before the first run, where the runtime's row knows it and nobody did it ahead: never inside a step."""
+    if effects.first_run is None or graph.metadata.get("compiled"):
         return None
     return constant_phase("first_run", float(effects.first_run))
 

@@ -142,7 +142,7 @@ class _Job:
         site = site_of(self.device, self.ready.graph, self.workload.parallel, self.options)
         load, notes = load_phase(self.ready, self.device, site, self.options)
         self.notes += notes
-        phases = [phase for phase in (load, first_run_phase(self.effects)) if phase is not None]
+        phases = [phase for phase in (load, first_run_phase(self.effects, self.ready.graph)) if phase is not None]
         self._note_assumptions(site)
         if not self.ready.generative:
             phases.append(self._run("forward", self._forward_sizes(), site))

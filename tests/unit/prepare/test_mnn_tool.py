@@ -64,6 +64,15 @@ def ordered(source, folder, **options):
     return ToolOrder(source=source, target=made, format="mnn", shapes=shapes, dtypes=dtypes, options=options)
 
 
+def ran(path, given):
+    session = runtime.open(Target(path=path, format="mnn", threads=1))
+    session.feed({"x": given})
+    session.step()
+    (found,) = session.outputs().values()
+    session.close()
+    return found
+
+
 @pytest.mark.parametrize(("weights", "stored"), [(None, "f32"), ("f16", "f16"), ("i8", "i8"), ("i4", "i4")])
 def test_the_reader_tells_what_the_converter_stored(carried_out, tmp_path, weights, stored):
     order = ordered(written(tmp_path, opset=13), tmp_path, **({"weights": weights} if weights else {}))
@@ -77,21 +86,8 @@ def test_the_reader_tells_what_the_converter_stored(carried_out, tmp_path, weigh
 def test_a_softmax_sums_to_one_where_its_opset_says(carried_out, tmp_path, opset, axes):
     order = ordered(written(tmp_path, opset=opset), tmp_path)
     carried_out("mnn", order)
-    session = runtime.open(Target(path=order.target, format="mnn", threads=1))
-    session.feed({"x": np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)})
-    session.step()
-    (found,) = session.outputs().values()
-    session.close()
+    found = ran(order.target, np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32))
     np.testing.assert_allclose(found.sum(axis=axes), 1.0, rtol=1e-4)
-
-
-def ran(path, given):
-    session = runtime.open(Target(path=path, format="mnn", threads=1))
-    session.feed({"x": given})
-    session.step()
-    (found,) = session.outputs().values()
-    session.close()
-    return found
 
 
 def chain(folder, products=8):

@@ -66,7 +66,7 @@ def read_pt2(path: Path, *, model: str | None = None) -> Graph:
     archive = open_archive(path)
     about: dict[str, Any] = {"format": "pt2"}
     if is_package(archive) and not program_members(archive):
-        about = {"format": FORMAT, "notes": (said_of(described(archive)),)}
+        about = {"format": FORMAT, "compiled": True, "notes": (said_of(described(archive)),)}
         archive = program_inside(archive)
     members = program_members(archive)
     if not members and any(name.endswith("data.pkl") for name in archive.members):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import inferometer as im
 from inferometer.errors import EngineError, FormatError
 from inferometer.readers.detect import read_graph
 from inferometer.runtimes.torch.engine import Place
@@ -37,6 +38,15 @@ def test_a_package_with_its_program_is_read_as_that_and_says_what_it_is(tmp_path
     assert (graph.metadata["format"], program.metadata["format"]) == ("aoti", "pt2")
     assert graph.blocks == program.blocks
     assert "compiled for riscv64, linux, RVV and PyTorch 2.13.0" in graph.metadata["notes"][0]
+
+
+def test_a_package_is_predicted_without_the_compiling_that_its_program_needs(tmp_path):
+    def phases(path):
+        return [phase.name for phase in im.predict(str(path), on="nvidia-h200", runtime="torch-compile").phases]
+
+    compiled, plain = phases(package(tmp_path, whole=True)), phases(PROGRAM)
+    assert "first_run" in plain
+    assert [name for name in plain if name != "first_run"] == compiled
 
 
 def test_a_package_without_its_program_is_named_with_the_way_to_one_that_has_it(tmp_path):
