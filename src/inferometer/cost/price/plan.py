@@ -399,7 +399,7 @@ def _estimated_peak(device: Device, name: str) -> str:
 
 def _overheads(prepared: Prepared, device: Device, calibration: Calibration | None) -> Overheads:
     """The runtime's, with what the calibration measured (kernel, host, step) in their place."""
-    stated = prepared.effects.on(device.unit)
+    stated = prepared.effects.on(device.unit).at(device)
     if device.launch_s is not None and stated.host_s is not None:
         stated = replace(stated, host_s=device.launch_s)
     measured = {} if calibration is None else calibration.overheads
