@@ -115,9 +115,12 @@ SETTINGS = (
 )
 
 
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
 def value_of(name: str) -> str | None:
     """From the environment, else from the configuration file if it may stand there, else the default."""
-    setting = next(setting for setting in SETTINGS if setting.name == name)
+    setting = _BY_NAME[name]
     value = os.environ.get(name)  # noqa: TID251 - the one place that reads it
     if value is None and setting.key is not None:
         value = _configured(setting.key)
