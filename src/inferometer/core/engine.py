@@ -34,15 +34,20 @@ class Overheads:
     `kernel_s` is spent on the device for each kernel. `host_s` is spent by the host to start one, while the device
     works on those before it: it shows only where the device runs dry, and not in phases that are `captured` and
     replayed as a whole. `step_s` is spent once a step, in the open. On a CPU all of it is work of the CPU itself:
-    `call_s` is what a call took where they were measured, and one whose calls take longer takes as much longer.
+    `call_s` is what a call took where they were measured, and one whose calls take longer takes as much longer. What
+    a kernel was measured to take in one phase is among the `kernels_s`, in place of `kernel_s`.
     """
 
     kernel_s: Sourced | None = None
     host_s: Sourced | None = None
     step_s: Sourced | None = None
     call_s: Sourced | None = None
+    kernels_s: Mapping[str, Sourced] = field(default_factory=dict)
     captured: frozenset[str] = frozenset()
     reserve_bytes: Sourced | None = None  # memory that the runtime itself takes
+
+    def kernel_in(self, phase: str) -> Sourced | None:
+        return self.kernels_s.get(phase, self.kernel_s)
 
     def at(self, device: Device) -> Overheads:
         """On that device, by how long its calls take, if that is known of both."""

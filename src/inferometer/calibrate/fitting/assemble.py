@@ -13,6 +13,7 @@ from inferometer.asking.calibrations import formats_of, higher_rates
 from inferometer.asking.files import sealed
 from inferometer.calibrate.fitting.base import base_factors, base_note, base_overheads, on_base, pooled, steps_of_phase
 from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
+from inferometer.calibrate.fitting.decoders import joined, kernels_of, told_apart, without_decoders
 from inferometer.calibrate.fitting.fit import Fitted, fit_points
 from inferometer.calibrate.fitting.points import drifts, middle_of, middle_steps
 from inferometer.calibrate.fitting.steps import StepBase, WholeStep, taken_apart, whole_fit
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from inferometer.calibrate.fitting.points import OpPoint, StepPoint
     from inferometer.core.graph import Graph
+
+
+_FEWEST_DECODERS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,28 @@ def assemble_calibration(
     steps: Sequence[StepPoint] = (),
     base: Calibration | None = None,
 ) -> Calibration:
-    """The calibration, sealed with its hash. `base` is the one before it, which the points and steps then correct."""
+    """The calibration, sealed with its hash. `base` is the one before it, which the points and steps then correct.
+
+    Decoders beside other networks are fitted by themselves, and anew.
+    """
+    networks, decoders = told_apart(points, steps)
+    if decoders is None:
+        return sealed(_assembled(subject, points, steps, base))
+    start = None if base is None else without_decoders(base)
+    calibration = _assembled(subject, networks.points, networks.steps, start)
+    if len({step.model for step in decoders.steps}) < _FEWEST_DECODERS:  # what a kernel takes is all that they tell
+        kernels = kernels_of(overheads_of(decoders.points))
+        told = {name: subject.sourced(seconds) for name, seconds in kernels.items()}
+        return sealed(replace(calibration, overheads={**calibration.overheads, **told}))
+    return sealed(joined(calibration, _assembled(subject, decoders.points, decoders.steps)))
+
+
+def _assembled(
+    subject: CalibrationSubject,
+    points: Sequence[OpPoint],
+    steps: Sequence[StepPoint],
+    base: Calibration | None = None,
+) -> Calibration:
     ours = middle_of(point for point in points if point.dtype == subject.dtype)
     if not any(point.floor_s > 0 for point in ours) and not any(step.dtype == subject.dtype for step in steps):
         raise DomainError(
@@ -74,7 +99,7 @@ def assemble_calibration(
         drift = {phase: value for phase, value in drifts(our_steps).items() if f"step.{phase}" in fitted.counts}
         calibration = _with_drift(calibration, drift)
         calibration = calibration if base is None else _with_residuals(calibration, fitted.counts, base)
-    return sealed(bounded(calibration))
+    return bounded(calibration)
 
 
 def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tuple[Calibration, dict[str, float]]:

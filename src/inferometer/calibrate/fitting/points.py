@@ -107,7 +107,7 @@ class StepPoint:
 
 
 def overhead(name: str, seconds: float, *, dtype: str, probe: str) -> OpPoint:
-    """A reading of an overhead, which is no op's work: `kernel`, `host` or `step`, in seconds each."""
+    """A reading of an overhead, which is no op's work: `kernel` (or `kernel.decode`), `host` or `step`, in seconds."""
     return OpPoint(classes=("overhead",), axes={}, seconds=seconds, floor_s=0.0, dtype=dtype, probe=probe, op=name)
 
 

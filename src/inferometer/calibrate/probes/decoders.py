@@ -18,6 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.calibrations import formats_of
+from inferometer.calibrate.fitting.decoders import KERNEL
 from inferometer.calibrate.fitting.points import OpPoint, StepPoint, measured_point, overhead
 from inferometer.calibrate.probes.checkpoints import MAKING_S, converted_checkpoint, deepened, steps_to
 from inferometer.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from inferometer.core.profile import OpTime
     from inferometer.runtimes.base import Kernel
 
-_WRITTEN = "gguf"  # the format of decoders that needs no converter
+_WRITTEN = ("gguf", "config")  # the formats of decoders that need no converter
 _PLAIN = "f32"  # the arithmetic of everything but matrix products
 _STEPS = 8  # tokens of a generation
 _ROOM = 16  # tokens of the cache beyond those needed
@@ -68,7 +69,11 @@ _LEAST_LAUNCH = 0.02  # of a step of the smallest probe
 
 @dataclass(slots=True, kw_only=True)
 class DecoderProvider:
-    """Candidates are the workloads of the decoders among the probes. `weights` is the format of their files."""
+    """Candidates are the workloads of the decoders among the probes. `weights` is the format of their files.
+
+    Without `timed` no kernel's own time counts, though the engine reports it: of an engine whose steps are mostly what
+    lies between kernels.
+    """
 
     runtime: Runtime
     device: Device
@@ -76,6 +81,7 @@ class DecoderProvider:
     folder: Path
     threads: int
     limit_s: float = 0.4
+    timed: bool = True
     probes: Sequence[Probe] = field(default_factory=read_probes)
     pace: MachinePace = field(default_factory=MachinePace)
     flood: Callable[[], None] = field(default_factory=Flood)
@@ -85,11 +91,19 @@ class DecoderProvider:
     _converter: Step | None = None  # of engines that do not open what is written here
 
     def __post_init__(self) -> None:
-        if _WRITTEN not in self.runtime.formats:
+        if self._written is None:
             self._converter = self._require_converter()
             self.probes = [deepened(probe, self.weights) if probe.kind == WRITES else probe for probe in self.probes]
         if self.pace.fastest_s == float("inf"):
             self.pace.learn()
+
+    @property
+    def _written(self) -> str | None:
+        return next((name for name in _WRITTEN if name in self.runtime.formats), None)
+
+    @property
+    def _per_op(self) -> bool:
+        return self.timed and self.runtime.capabilities.per_op
 
     def _require_converter(self) -> Step:
         steps = steps_to(self.runtime.formats)
@@ -125,7 +139,7 @@ class DecoderProvider:
         passes = _PASSES + (run.context or 0) / (run.prompt or 1)
         return Candidate(
             key=key,
-            op_class="linear",
+            op_class="linear" if self.timed else "step.decode",  # without timers only whole steps tell anything
             axes=largest.axes,
             seconds=_SECONDS + passes * _SLOWEST * known.floor_s,
             making_s=MAKING_S if self._converter else 0.0,
@@ -161,7 +175,7 @@ class DecoderProvider:
         path = self._file(probe, run)
         texts = text_runs(run)
         held = max(text.prompt + text.generate + text.depth for text in texts) + _ROOM
-        opened_as = _WRITTEN if self._converter is None else self._converter.gives
+        opened_as = (self._written or _WRITTEN[0]) if self._converter is None else self._converter.gives
         target = Target(
             path=path, format=opened_as, text=True, threads=self.threads, unit=self.device.unit, context=held
         )  # fmt: skip
@@ -169,7 +183,7 @@ class DecoderProvider:
         with ExitStack() as stack:
             plain: Any = stack.enter_context(closing(self.runtime.open(target)))
             timed: Any = None
-            if self.runtime.capabilities.per_op:
+            if self._per_op:
                 timed = stack.enter_context(closing(self.runtime.open(replace(target, instrument=True))))
             for text in texts:
                 kernels = {} if timed is None else generation_kernels(timed, text, self.flood)
@@ -186,7 +200,7 @@ class DecoderProvider:
         known = self.priced(graph, ran)
         rates = device_rates(self.device, self.device.peaks.keys())
         workload = f"{ran.phase} {ran.query} + {ran.context}"
-        if self.runtime.capabilities.per_op:
+        if self._per_op:
             points = probe_points(
                 self._ops(graph, ran), known, self._beside, rates=rates, dtype=self.weights, probe=probe.name,
                 workload=workload,
@@ -199,7 +213,8 @@ class DecoderProvider:
         if probe.role == "overhead" and ran.phase == "decode":
             kernel_s = self._launch_s(known, ran, points)
             self._beside.kernel_s = kernel_s
-            points += (overhead("kernel", kernel_s, dtype=self.weights, probe=probe.name),)
+            name = "kernel" if self.timed else KERNEL
+            points += (overhead(name, kernel_s, dtype=self.weights, probe=probe.name),)
         return points
 
     def _launch_s(self, known: PricedProbe, ran: PhaseTimes, points: Sequence[OpPoint]) -> float:
@@ -207,7 +222,7 @@ class DecoderProvider:
 
         A pipeline does more between two steps than launch kernels: no launch takes longer than a kernel mostly does.
         """
-        slower = _SLOWEST if self.runtime.capabilities.per_op else 1.0
+        slower = _SLOWEST if self._per_op else 1.0
         kernel_s = max(_LEAST_LAUNCH * ran.seconds, ran.seconds - slower * known.floor_s) / known.launches
         taken = [point.seconds / point.launches for point in points if point.launches]
         return min(kernel_s, median(taken)) if taken and self._converter is not None else kernel_s
@@ -227,7 +242,8 @@ class DecoderProvider:
 
     def _file(self, probe: Probe, run: ProbeRun) -> Path:
         if self._converter is None:
-            return file_of(probe, run, format=_WRITTEN, weights=self.weights, folder=self.folder)
+            written = self._written or _WRITTEN[0]
+            return file_of(probe, run, format=written, weights=self.weights, folder=self.folder)
         return converted_checkpoint(self._converter, probe, run, folder=self.folder, tools=self.tools)
 
     def best(self, probe: Probe, run: ProbeRun) -> tuple[float, float]:
@@ -236,7 +252,7 @@ class DecoderProvider:
         rates = [(0.0, 0.0)]
         for ran in self.runs(probe, run):
             known = self.priced(graph, ran)
-            timed = self.runtime.capabilities.per_op
+            timed = self._per_op
             rates.append(best_of(self._ops(graph, ran), known) if timed else whole_rates(known, ran.seconds))
         flops, moved = (max(column) for column in zip(*rates, strict=True))
         return flops, moved
