@@ -49,6 +49,7 @@ from inferometer.errors import DomainError
 from inferometer.measure.order import TextOrder
 from inferometer.prepare.steps import Step, require_tool
 from inferometer.runtimes.base import Runtime, Target
+from inferometer.runtimes.host import captured_stderr
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ class DecoderProvider:
         )  # fmt: skip
         times: list[PhaseTimes] = []
         with ExitStack() as stack:
+            stack.enter_context(captured_stderr())  # what engines print when they open a model
             plain: Any = stack.enter_context(closing(self.runtime.open(target)))
             timed: Any = None
             if self._per_op:
