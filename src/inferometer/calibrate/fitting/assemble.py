@@ -14,14 +14,16 @@ from inferometer.asking.files import sealed
 from inferometer.calibrate.fitting.base import base_factors, base_note, base_overheads, on_base, pooled, steps_of_phase
 from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
 from inferometer.calibrate.fitting.fit import Fitted, fit_points
-from inferometer.calibrate.fitting.points import drifts, middle_of, middle_steps
+from inferometer.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
 from inferometer.calibrate.fitting.steps import StepBase, WholeStep, taken_apart, whole_fit
+from inferometer.calibrate.fitting.streams import StepWorks, fit_streams, points_from
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.workload import Workload
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
+from inferometer.cost.request import step_sizes
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -62,11 +64,13 @@ def assemble_calibration(
             f"No op was measured in {subject.dtype}, so there is nothing to fit.",
             remedy="Give more time with --budget: probes that were made are kept. Or give another --dtype.",
         )
+    our_steps = [step for step in steps if step.dtype == subject.dtype]
+    if not any(point.floor_s > 0 for point in ours):
+        ours += _points_of_steps(subject, middle_steps(our_steps))
     if base is None:
         calibration, start, before = *_from_points(subject, ours), None
     else:
         calibration, start, before = _from_base(subject, ours, base)
-    our_steps = [step for step in steps if step.dtype == subject.dtype]
     whole = whole_steps(subject, calibration, middle_steps(our_steps))
     if whole:
         fitted = whole_fit(whole, start, before)
@@ -75,6 +79,13 @@ def assemble_calibration(
         calibration = _with_drift(calibration, drift)
         calibration = calibration if base is None else _with_residuals(calibration, fitted.counts, base)
     return sealed(bounded(calibration))
+
+
+def _points_of_steps(subject: CalibrationSubject, steps: Sequence[StepPoint]) -> list[OpPoint]:
+    """Points of all ops, and overheads, that whole steps tell by themselves: the engine has no timers."""
+    known = [works_of_step(subject, step) for step in steps]
+    streams = fit_streams([step.apart() for step in known], _start(subject, {}))
+    return points_from(known, streams, device_rates(subject.device, subject.device.peaks.keys()))
 
 
 def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tuple[Calibration, dict[str, float]]:
@@ -225,13 +236,32 @@ def whole_steps(subject: CalibrationSubject, calibration: Calibration, steps: Se
             ).plan
             for priced_by in (bare, best)
         )
+        sizes = step_sizes(step.passes(plan.prepared.effects), step.batch)
         words = f"{step.batch} x {step.query} + {step.context}"
         apart.append(
             taken_apart(
-                plan, step.sizes, step.phase, model=step.model, seconds=step.seconds, workload=words, best=least
+                plan, sizes, step.phase, model=step.model, seconds=step.seconds, workload=words, best=least
             )
         )
     return apart
+
+
+def works_of_step(subject: CalibrationSubject, step: StepPoint) -> StepWorks:
+    """A step with its ops at the peaks, as no table prices them yet."""
+    workload = Workload(batch=step.batch, prompt=step.query, precision=formats_of(subject.runtime.name, step.dtype))
+    ready = make_ready(
+        graph_of_step(step), subject.device, effects=subject.runtime, workload=workload, options=Options()
+    )  # fmt: skip
+    *others, last = step.passes(ready.effects)
+    sized = [(*each, 0) for each in others] + [(*last, 1)]
+    works = [
+        work
+        for query, context, logits in sized
+        for work in works_of(
+            ready.plan, {"batch": step.batch, "query": query, "context": context, "logits": logits}, step.phase
+        )
+    ]
+    return StepWorks(step=step, works=tuple(works))
 
 
 _GRAPHS: dict[str, Graph] = {}

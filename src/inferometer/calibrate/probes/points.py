@@ -101,15 +101,6 @@ def price_probe(  # noqa: PLR0913 - what a price depends on
     )
 
 
-def device_rates(device: Device, formats: Collection[str]) -> dict[str, float]:
-    """The peaks that floors are computed from, for every point: the calibration adopts them."""
-    memory = device.memory
-    rates = {f"peak:{name}": float(peak) for name, peak in device.peaks.items() if name in formats}
-    if memory is not None and memory.bandwidth_bytes_per_s is not None:
-        rates[f"bandwidth:{memory.level}"] = float(memory.bandwidth_bytes_per_s)
-    return rates
-
-
 def ops_of(graph: Graph, workload: Workload, sizes: Mapping[str, int], ran: ProbeTimes) -> tuple[OpTime, ...]:
     """The kernels as ops of the graph; with what is in no kernel they add up to the clean step."""
     known = {name: size for name, size in sizes.items() if name in graph.symbols}

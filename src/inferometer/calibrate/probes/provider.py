@@ -28,7 +28,7 @@ from inferometer.calibrate.probes.converted import (
 )
 from inferometer.calibrate.probes.models import READS, SEES, WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probes.pace import MachinePace
-from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, ops_of, price_probe, probe_points
+from inferometer.calibrate.probes.points import Beside, PricedProbe, ops_of, price_probe, probe_points
 from inferometer.calibrate.probes.steps import ProbeTimes, fed, order_of, run_in_turns
 from inferometer.calibrate.probes.workshop import Workshop
 from inferometer.calibrate.run import Candidate, CandidateResult

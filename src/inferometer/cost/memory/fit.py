@@ -120,14 +120,16 @@ def peak_use(ready: ReadyGraph, workload: Workload, options: Options) -> MemoryU
     graph, batch = ready.graph, replica_batch(workload.batch, workload.parallel)
 
     def use(query: int, context: int, *, first: bool) -> MemoryUse:
-        sizes = {"batch": batch, "query": query, "context": context, "logits": 1}
-        return ready.residency.use(sizes, first=first)
+        logits = query if ready.effects.logits == "token" else 1
+        return ready.residency.use(
+            {"batch": batch, "query": query, "context": context, "logits": logits}, first=first
+        )  # fmt: skip
 
     if not ready.generative:
         return use(workload.prompt or 1, 0, first=True)
     uses = []
     if workload.prompt is not None or workload.context is None:
-        steps = prefill_steps(graph, workload, options, encodes=ready.layout.encodes)
+        steps = prefill_steps(graph, workload, options, ready.effects, encodes=ready.layout.encodes)
         uses += [use(query, context, first=True) for query, context in steps[-2:]]  # the last one may be shorter
     last = last_tokens(graph, workload)
     if workload.context is not None or last > start_tokens(graph, workload):
