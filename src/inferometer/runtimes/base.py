@@ -199,7 +199,8 @@ class Event:
     """Something that happened while a language model generated.
 
     `prefill` reads the prompt and ends with the first token known; each `token` is one more step. `context` tokens were
-    in the cache before it. `parts` are seconds inside it by name: write, run, read, sample, device …
+    in the cache before it. `parts` are seconds inside it by name: write, run, read, sample, device … `own_s` are those
+    of the process's own clock, if it was told only after the events behind it had happened too.
     """
 
     kind: EventKind
@@ -210,6 +211,7 @@ class Event:
     ids: tuple[int, ...] = ()
     text: str | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+    own_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

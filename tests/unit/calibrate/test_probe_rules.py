@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.calibrate.fitting.points import OpPoint, OpWork
+from inferometer.calibrate.fitting.points import OpPoint, OpWork, device_rates
 from inferometer.calibrate.probes.host_readings import HostReadings, stream_bytes, stream_bytes_per_s
 from inferometer.calibrate.probes.pace import (
     MachinePace,
@@ -17,7 +17,7 @@ from inferometer.calibrate.probes.pace import (
     steady_seconds,
     usual_seconds,
 )
-from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, probe_points
+from inferometer.calibrate.probes.points import Beside, PricedProbe, probe_points
 from inferometer.calibrate.probes.steps import _reading, run_in_turns
 from inferometer.calibrate.run import CalibrationJournal, Candidate, CandidateResult, calibrate_with
 from inferometer.core.device import Device, Memory, Sourced

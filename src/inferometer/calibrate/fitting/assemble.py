@@ -239,9 +239,7 @@ def whole_steps(subject: CalibrationSubject, calibration: Calibration, steps: Se
         sizes = step_sizes(step.passes(plan.prepared.effects), step.batch)
         words = f"{step.batch} x {step.query} + {step.context}"
         apart.append(
-            taken_apart(
-                plan, sizes, step.phase, model=step.model, seconds=step.seconds, workload=words, best=least
-            )
+            taken_apart(plan, sizes, step.phase, model=step.model, seconds=step.seconds, workload=words, best=least)
         )
     return apart
 

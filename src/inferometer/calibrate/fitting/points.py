@@ -24,9 +24,10 @@ from inferometer.cost.work.classes import FREE, attention_path, class_path
 from inferometer.errors import DomainError, FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
+    from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
     from inferometer.cost.price.plan import Plan
 

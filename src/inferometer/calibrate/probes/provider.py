@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from inferometer.calibrate.fitting.base import shared_rates
-from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, overhead
+from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, device_rates, overhead
 from inferometer.calibrate.probes.converted import (
     MAKING_S,
     ConvertedProbe,

@@ -105,6 +105,8 @@ def _once(
             share = min(1.0, own / spent)
         if phase == "prefill" and request.depth:
             own = wall  # the clock also ran while the cache was filled
+        elif event.own_s is not None:
+            own = event.own_s
         elif went_on or end <= asked:
             own = share * wall  # one call makes the whole generation: of each event, as much is its own
         many = event.tokens if phase == "decode" else 1
