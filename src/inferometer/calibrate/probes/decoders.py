@@ -108,10 +108,12 @@ class DecoderProvider:
         return step
 
     def candidates(self) -> list[Candidate]:
+        """Without timers, the smallest probe tells nothing: its weights stay in a cache, and launches are fitted."""
+        timed = self.runtime.capabilities.per_op
         self._cases = {
             f"{probe.name} {self.weights} {run.words}": (probe, run)
             for probe in self.probes
-            if probe.kind == WRITES
+            if probe.kind == WRITES and (timed or probe.role != "overhead")
             for run in probe.runs
         }
         return [self._candidate(key, *case) for key, case in self._cases.items()]
@@ -124,11 +126,12 @@ class DecoderProvider:
             (work for work in known.works.values() if work.classes[-1] == "linear"), key=lambda work: work.floor_s
         )
         passes = _PASSES + (run.context or 0) / (run.prompt or 1)
+        slowest = _SLOWEST if self.runtime.capabilities.per_op else 1.5 * _ABOVE
         return Candidate(
             key=key,
             op_class="linear",
             axes=largest.axes,
-            seconds=_SECONDS + passes * _SLOWEST * known.floor_s,
+            seconds=_SECONDS + passes * slowest * known.floor_s,
             making_s=MAKING_S if self._converter else 0.0,
             floor_s=passes * known.floor_s,
             probe=probe.name,
