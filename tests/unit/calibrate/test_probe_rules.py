@@ -221,6 +221,12 @@ def test_the_large_op_of_a_kernel_gets_what_the_small_ones_leave():
     )
 
 
+def test_an_op_below_the_timer_s_resolution_has_its_mean_time_or_no_point():
+    works = (work("fc", flops=9.0), work("norm"), work("add"))
+    seen = [ran("k", 20e-6, "fc"), *(ran("n", at, "norm") for at in (0.0, 0.0, 1e-6)), ran("a", 0.0, "add")]
+    assert pointed(*seen, works=works) == pytest.approx({"fc": 20e-6, "norm": 1e-6 / 3})
+
+
 def test_what_is_plain_inside_a_kernel_gets_the_part_that_is_left_to_it():
     relu = work("relu", floor_s=2e-6, classes=("vector.fused.plain", "vector.fused", "vector"))
     gelu = work("gelu", floor_s=2e-6, classes=("vector.fused", "vector"))
