@@ -56,7 +56,7 @@ STEPS = steps_of_probes()
 
 
 def test_whole_steps_tell_what_ops_of_each_class_take():
-    found = fit_streams([works_of_step(SUBJECT, step).apart() for step in STEPS], {})
+    found = fit_streams([works_of_step(SUBJECT, step) for step in STEPS], {})
     assert found.overheads["kernel"] < 4 * TRUTH.overheads["kernel"]
     for step in (max(STEPS, key=lambda step: step.context), max(STEPS, key=lambda step: step.query)):
         for work in works_of_step(SUBJECT, step).works:
@@ -78,6 +78,9 @@ def test_a_model_that_no_step_was_of_is_predicted_from_the_others():
     """Through the tables and factors that every calibration has."""
     model = "probe-decoder-768"
     calibration = assemble_calibration(SUBJECT, (), [step for step in STEPS if step.model != model])
+    assert set(calibration.factors.values()) == {1.0}, "nothing but whole steps was measured"
+    assert 0.02 <= calibration.residuals["step.prefill"] < 0.15
+    assert not calibration.notes
     for step in STEPS:
         if step.model == model:
             workload = Workload(prompt=step.query, precision=Precision(weights="i8"))

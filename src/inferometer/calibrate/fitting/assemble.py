@@ -16,7 +16,7 @@ from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
 from inferometer.calibrate.fitting.fit import Fitted, fit_points
 from inferometer.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
 from inferometer.calibrate.fitting.steps import StepBase, WholeStep, taken_apart, whole_fit
-from inferometer.calibrate.fitting.streams import StepWorks, fit_streams, points_from
+from inferometer.calibrate.fitting.streams import StepWorks, fit_streams, left_out_fit, points_from
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
 from inferometer.core.engine import RuntimeEffects
@@ -65,27 +65,23 @@ def assemble_calibration(
             remedy="Give more time with --budget: probes that were made are kept. Or give another --dtype.",
         )
     our_steps = [step for step in steps if step.dtype == subject.dtype]
-    if not any(point.floor_s > 0 for point in ours):
-        ours += _points_of_steps(subject, middle_steps(our_steps))
+    known = []
+    if not any(point.floor_s > 0 for point in ours):  # the engine has no timers
+        known = [works_of_step(subject, step) for step in middle_steps(our_steps)]
+        streams = fit_streams(known, _start(subject, {}))
+        ours += points_from(known, streams, device_rates(subject.device, subject.device.peaks.keys()))
     if base is None:
         calibration, start, before = *_from_points(subject, ours), None
     else:
         calibration, start, before = _from_base(subject, ours, base)
     whole = whole_steps(subject, calibration, middle_steps(our_steps))
     if whole:
-        fitted = whole_fit(whole, start, before)
+        fitted = left_out_fit(known, whole, start) if known and base is None else whole_fit(whole, start, before)
         calibration = fitted.applied_to(calibration, source=subject.source, date=subject.created[:10])
         drift = {phase: value for phase, value in drifts(our_steps).items() if f"step.{phase}" in fitted.counts}
         calibration = _with_drift(calibration, drift)
         calibration = calibration if base is None else _with_residuals(calibration, fitted.counts, base)
     return sealed(bounded(calibration))
-
-
-def _points_of_steps(subject: CalibrationSubject, steps: Sequence[StepPoint]) -> list[OpPoint]:
-    """Points of all ops, and overheads, that whole steps tell by themselves: the engine has no timers."""
-    known = [works_of_step(subject, step) for step in steps]
-    streams = fit_streams([step.apart() for step in known], _start(subject, {}))
-    return points_from(known, streams, device_rates(subject.device, subject.device.peaks.keys()))
 
 
 def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tuple[Calibration, dict[str, float]]:

@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import log
 from typing import TYPE_CHECKING
 
-from inferometer.calibrate.fitting.fit import class_for
+import numpy as np
+
+from inferometer.calibrate.fitting.fit import class_for, residual_spread
 from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, measured_point, overhead
-from inferometer.calibrate.fitting.steps import StepBase, WholeStep, explained_seconds, fit_busy
+from inferometer.calibrate.fitting.steps import StepBase, StepFit, WholeStep, explained_seconds, fit_busy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,8 +77,9 @@ def streams_of(work: OpWork) -> dict[str, float]:
     return {f"{name}/{stream}": seconds for stream, seconds in streams.items() if seconds > 0}
 
 
-def fit_streams(steps: Sequence[WholeStep], start: Mapping[str, float]) -> Streams:
+def fit_streams(known: Sequence[StepWorks], start: Mapping[str, float]) -> Streams:
     """The numbers that explain all steps together. `start` has the overheads that are known of the engine."""
+    steps = [step.apart() for step in known]
     names = {name for step in steps for name in step.parts}
     together = sum(step.seconds for step in steps) / sum(sum(step.parts.values()) for step in steps)
     base = StepBase(factors=dict.fromkeys(names, together), residuals={}, steps=0.0)
@@ -101,3 +105,32 @@ def points_from(steps: Sequence[StepWorks], streams: Streams, rates: Mapping[str
                 point = measured_point(work, seconds, dtype=step.dtype, probe=step.model, workload=workload)
                 points.append(replace(point, rates=dict(rates)))
     return points
+
+
+def left_out_fit(known: Sequence[StepWorks], tabled: Sequence[WholeStep], start: Mapping[str, float]) -> StepFit:
+    """What whole steps are off by, each model left out in turn, and tables beside the numbers that they were made of.
+
+    `tabled` are the same steps as the tables price them. Ops take inside models what the tables say: no other factors.
+    """
+    streams = fit_streams(known, start)
+    errors: list[tuple[WholeStep, float]] = []
+    for model in dict.fromkeys(step.model for step in tabled):
+        others = [step for step in known if step.step.model != model]
+        found = fit_streams(others, start) if others else streams
+        for step, priced in zip(known, tabled, strict=True):
+            if priced.model == model:
+                apart = step.apart()
+                rounded = log(streams.explained(apart) / explained_seconds(priced, {}, streams.overheads))
+                errors.append((priced, log(priced.seconds / found.explained(apart)) + rounded))
+    by_phase: dict[str, list[float]] = defaultdict(list)
+    for priced, error in errors:
+        by_phase[f"step.{priced.phase}"].append(error)
+    return StepFit(
+        factors=dict.fromkeys(sorted({name for step in tabled for name in step.parts}), 1.0),
+        overheads=streams.overheads,
+        residuals={name: residual_spread(np.array(of_phase)) for name, of_phase in by_phase.items()},
+        counts={name: len(of_phase) for name, of_phase in by_phase.items()},
+        errors=tuple(errors),
+        start=streams.overheads,
+        measured=len(tabled),
+    )
