@@ -108,7 +108,8 @@ class StepPoint:
 
     def passes(self, effects: RuntimeEffects) -> list[tuple[int, int]]:
         """(query, context) of each pass through the model in which a runtime makes this step."""
-        return passes(self.query, self.context, effects)
+        prompt = self.phase == "prefill"
+        return passes(self.query, self.context, effects) if prompt else [(self.query, self.context)]
 
 
 def overhead(name: str, seconds: float, *, dtype: str, probe: str) -> OpPoint:
@@ -118,7 +119,6 @@ def overhead(name: str, seconds: float, *, dtype: str, probe: str) -> OpPoint:
 
 def works_of(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, ...]:
     """Every op of a step in the order of execution, as the plan would price it. Ops that cost nothing are left out."""
-    sizes = plan.as_run(sizes)
     prepared, path = plan.prepared, plan.prepared.effects.attention
     quantities = prepared.quantities(sizes)
     binding = prepared.binding(sizes)

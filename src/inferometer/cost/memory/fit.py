@@ -120,10 +120,8 @@ def peak_use(ready: ReadyGraph, workload: Workload, options: Options) -> MemoryU
     graph, batch = ready.graph, replica_batch(workload.batch, workload.parallel)
 
     def use(query: int, context: int, *, first: bool) -> MemoryUse:
-        logits = query if ready.effects.logits == "token" else 1
-        return ready.residency.use(
-            {"batch": batch, "query": query, "context": context, "logits": logits}, first=first
-        )  # fmt: skip
+        sizes = {"batch": batch, "query": query, "context": context, "logits": 1}
+        return ready.residency.use(sizes, first=first)
 
     if not ready.generative:
         return use(workload.prompt or 1, 0, first=True)

@@ -73,7 +73,7 @@ class Plan:
         Without `doubt` nobody asks for intervals: floors and how far ops lie outside of their tables are looked at only
         where they decide the time.
         """
-        needed, sizes = _needed(self.prepared.rows, self.as_run(sizes))
+        needed, sizes = _needed(self.prepared.rows, sizes)
         quantities = self.prepared.quantities(sizes)
         pace, rates, counts = self.pace(phase), self.rates_in(phase), self.prepared.counts(once=once)
         slower, far = None, 0.0
@@ -106,10 +106,6 @@ class Plan:
             rows=self.prepared.rows,
             host_s=waiting,
         )
-
-    def as_run(self, sizes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """With as many rows of logits as the runtime computes, wanted or not."""
-        return {**sizes, "logits": sizes["query"]} if self.prepared.effects.logits == "token" else sizes
 
     @property
     def standing(self) -> Standing:
