@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from inferometer.calibrate.fitting.points import OpPoint, StepPoint
     from inferometer.core.graph import Graph
+    from inferometer.cost.price.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,19 +220,7 @@ def whole_steps(subject: CalibrationSubject, calibration: Calibration, steps: Se
     best = at_best(bare)
     apart = []
     for step in steps:
-        precision = formats_of(subject.runtime.name, step.dtype)
-        workload = Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
-        plan, least = (
-            make_ready(
-                graph_of_step(step),
-                subject.device,
-                effects=subject.runtime,
-                workload=workload,
-                options=Options(),
-                calibration=priced_by,
-            ).plan
-            for priced_by in (bare, best)
-        )
+        plan, least = (_plan_of(subject, step, priced_by) for priced_by in (bare, best))
         sizes = step_sizes(step.passes(plan.prepared.effects), step.batch)
         words = f"{step.batch} x {step.query} + {step.context}"
         apart.append(
@@ -240,19 +229,24 @@ def whole_steps(subject: CalibrationSubject, calibration: Calibration, steps: Se
     return apart
 
 
+def _plan_of(subject: CalibrationSubject, step: StepPoint, calibration: Calibration | None = None) -> Plan:
+    precision = formats_of(subject.runtime.name, step.dtype)
+    workload = Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
+    return make_ready(
+        graph_of_step(step), subject.device, effects=subject.runtime, workload=workload, options=Options(),
+        calibration=calibration,
+    ).plan  # fmt: skip
+
+
 def works_of_step(subject: CalibrationSubject, step: StepPoint) -> StepWorks:
     """A step with its ops at the peaks, as no table prices them yet."""
-    workload = Workload(batch=step.batch, prompt=step.query, precision=formats_of(subject.runtime.name, step.dtype))
-    ready = make_ready(
-        graph_of_step(step), subject.device, effects=subject.runtime, workload=workload, options=Options()
-    )  # fmt: skip
-    *others, last = step.passes(ready.effects)
-    sized = [(*each, 0) for each in others] + [(*last, 1)]
+    plan = _plan_of(subject, step)
+    *others, last = step.passes(plan.prepared.effects)
     works = [
         work
-        for query, context, logits in sized
+        for passing in (*others, last)
         for work in works_of(
-            ready.plan, {"batch": step.batch, "query": query, "context": context, "logits": logits}, step.phase
+            plan, {**step_sizes([passing], step.batch), "logits": 1 if passing is last else 0}, step.phase
         )
     ]
     return StepWorks(step=step, works=tuple(works))
