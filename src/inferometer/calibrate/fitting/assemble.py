@@ -66,18 +66,19 @@ def assemble_calibration(
             remedy="Give more time with --budget: probes that were made are kept. Or give another --dtype.",
         )
     our_steps = [step for step in steps if step.dtype == subject.dtype]
-    known = []
+    told = None
     if not any(point.floor_s > 0 for point in ours):  # the engine has no timers
         known = [works_of_step(subject, step) for step in middle_steps(our_steps)]
-        streams = fit_streams(known, _start(subject, {}))
-        ours += points_from(known, streams, device_rates(subject.device, subject.device.peaks.keys()))
+        told = fit_streams(known, _start(subject, overheads_of(ours)))
+        others = [point for point in ours if point.op not in told.overheads]
+        ours = others + points_from(told, device_rates(subject.device, subject.device.peaks.keys()))
     if base is None:
         calibration, start, before = *_from_points(subject, ours), None
     else:
         calibration, start, before = _from_base(subject, ours, base)
     whole = whole_steps(subject, calibration, middle_steps(our_steps))
     if whole:
-        fitted = left_out_fit(known, whole, start) if known and base is None else whole_fit(whole, start, before)
+        fitted = left_out_fit(told, whole) if told and base is None else whole_fit(whole, start, before)
         calibration = fitted.applied_to(calibration, source=subject.source, date=subject.created[:10])
         drift = {phase: value for phase, value in drifts(our_steps).items() if f"step.{phase}" in fitted.counts}
         calibration = _with_drift(calibration, drift)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import log
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,8 @@ class Streams:
 
     times: Mapping[str, float]
     overheads: Mapping[str, float]
+    start: Mapping[str, float] = field(default_factory=dict)  # the overheads that the fit began with
+    steps: tuple[StepWorks, ...] = ()  # that they were found from
 
     def explained(self, step: WholeStep) -> float:
         return explained_seconds(step, self.times, self.overheads)
@@ -84,16 +86,16 @@ def fit_streams(known: Sequence[StepWorks], start: Mapping[str, float]) -> Strea
     together = sum(step.seconds for step in steps) / sum(sum(step.parts.values()) for step in steps)
     base = StepBase(factors=dict.fromkeys(names, together), residuals={}, steps=0.0)
     times, overheads = fit_busy(steps, {**_OVERHEADS, **start}, base, freedom=_FREEDOM)
-    return Streams(times=times, overheads=overheads)
+    return Streams(times=times, overheads=overheads, start=start, steps=tuple(known))
 
 
-def points_from(steps: Sequence[StepWorks], streams: Streams, rates: Mapping[str, float]) -> list[OpPoint]:
+def points_from(streams: Streams, rates: Mapping[str, float]) -> list[OpPoint]:
     """Every op of every step with the seconds that it must have taken, and the overheads."""
-    first = steps[0].step
+    first = streams.steps[0].step
     points = [
         overhead(name, seconds, dtype=first.dtype, probe=first.model) for name, seconds in streams.overheads.items()
     ]
-    for known in steps:
+    for known in streams.steps:
         step, whole = known.step, known.apart()
         spent = streams.explained(replace(whole, parts={}))  # on no op's work
         off = (step.seconds - spent) / max(streams.explained(whole) - spent, 1e-12)
@@ -107,17 +109,16 @@ def points_from(steps: Sequence[StepWorks], streams: Streams, rates: Mapping[str
     return points
 
 
-def left_out_fit(known: Sequence[StepWorks], tabled: Sequence[WholeStep], start: Mapping[str, float]) -> StepFit:
+def left_out_fit(streams: Streams, tabled: Sequence[WholeStep]) -> StepFit:
     """What whole steps are off by, each model left out in turn, and tables beside the numbers that they were made of.
 
     `tabled` are the same steps as the tables price them. Ops take inside models what the tables say: no other factors.
     """
-    streams = fit_streams(known, start)
     errors: list[tuple[WholeStep, float]] = []
     for model in dict.fromkeys(step.model for step in tabled):
-        others = [step for step in known if step.step.model != model]
-        found = fit_streams(others, start) if others else streams
-        for step, priced in zip(known, tabled, strict=True):
+        others = [step for step in streams.steps if step.step.model != model]
+        found = fit_streams(others, streams.start) if others else streams
+        for step, priced in zip(streams.steps, tabled, strict=True):
             if priced.model == model:
                 apart = step.apart()
                 rounded = log(streams.explained(apart) / explained_seconds(priced, {}, streams.overheads))

@@ -24,6 +24,7 @@ from inferometer.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of
 from inferometer.calibrate.probes.pace import Flood, MachinePace, first_decile
 from inferometer.calibrate.probes.points import Beside, PricedProbe, ops_of, price_probe, probe_points
 from inferometer.calibrate.probes.provider import (
+    ABOVE,
     CEILINGS,
     Ceilings,
     best_of,
@@ -33,6 +34,7 @@ from inferometer.calibrate.probes.provider import (
     known_ceilings,
     spanning,
     unit_rates,
+    whole_rates,
     with_rates,
     write_ceilings,
 )
@@ -63,7 +65,6 @@ _ROOM = 16  # tokens of the cache beyond those needed
 _SECONDS = 1.2  # to open twice, and to decode for two workloads
 _PASSES = 5  # times that a prompt is read
 _SLOWEST = 3.0  # times its floor: the longest that it is expected to take
-_ABOVE = 4.0  # times the rates of a whole step: what its best ops reach is not known, and no share may exceed 1
 _LEAST_LAUNCH = 0.02  # of a step of the smallest probe
 
 
@@ -126,7 +127,7 @@ class DecoderProvider:
             (work for work in known.works.values() if work.classes[-1] == "linear"), key=lambda work: work.floor_s
         )
         passes = _PASSES + (run.context or 0) / (run.prompt or 1)
-        slowest = _SLOWEST if self.runtime.capabilities.per_op else 1.5 * _ABOVE
+        slowest = _SLOWEST if self.runtime.capabilities.per_op else 1.5 * ABOVE
         return Candidate(
             key=key,
             op_class="linear",
@@ -282,12 +283,6 @@ def _rated(device: Device, runtime: Runtime, ceilings: Ceilings) -> Device:
     for name in (_PLAIN, first):
         device = with_rates(device, replace(ceilings, dtype=name))
     return device
-
-
-def whole_rates(known: PricedProbe, seconds: float) -> tuple[float, float]:
-    """Operations and bytes per second that no op of a step exceeds, by far. `known` is priced at unit rates."""
-    flops, moved = (sum(work.count * work.axes[axis] for work in known.entries) for axis in ("flops", "bytes"))
-    return _ABOVE * flops / seconds, _ABOVE * moved / seconds
 
 
 def text_runs(run: ProbeRun) -> tuple[TextOrder, ...]:
