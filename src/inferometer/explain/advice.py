@@ -11,8 +11,8 @@ from inferometer.catalog.engines import known_engine
 from inferometer.catalog.files import row_named
 from inferometer.errors import InferometerError
 from inferometer.prepare.chain import chain_for, formats_for
+from inferometer.prepare.source import starting_format
 from inferometer.prepare.steps import SUFFIXES
-from inferometer.readers.resolve import read
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
@@ -30,8 +30,11 @@ def quantise_for(model: str, runtime: str | None, text: str) -> str | None:
     change, engine = parse_change(text), None if runtime is None else known_engine(runtime)
     if change.key not in {"weights", "precision"} or engine is None:
         return None
-    form = _format(model, engine)
-    known = formats_for(form, engine) if form else ()
+    try:
+        form, generates = starting_format(model, engine)
+    except InferometerError:
+        return None
+    known = formats_for(form, engine, generates=generates)
     return next((name for how in _HOW if (name := f"{change.value}{how}") in known), None)
 
 
@@ -60,8 +63,10 @@ def _model(profile: Profile) -> str | None:
 
 
 def _command(model: str, engine: EngineDescriptor, quantise: str) -> str:
-    steps = chain_for(_format(model, engine) or "", engine, quantise=quantise)
-    name = f"{Path(model).name.removesuffix(Path(model).suffix)}-{quantise}{SUFFIXES[steps[-1].gives]}"
+    form, generates = starting_format(model, engine)
+    gives = chain_for(form, engine, quantise=quantise, generates=generates)[-1].gives
+    stem = Path(model).name.removesuffix(Path(model).suffix) if Path(model).is_file() else Path(model).name
+    name = f"{stem}-{quantise}{SUFFIXES.get(gives, '')}"
     return f"inferometer prepare {shlex.quote(model)} --for {engine.name} --quantise {quantise} -o {shlex.quote(name)}"
 
 
@@ -69,16 +74,3 @@ def _interval(finding: Finding) -> str:
     if finding.gain_low is None or finding.gain_high is None:
         return ""
     return f" ({finding.gain_low:.2g} to {finding.gain_high:.2g})"
-
-
-def _format(model: str, engine: EngineDescriptor) -> str | None:
-    """The format that the steps begin with; a model of the catalog is made in one that suits the engine."""
-    if row_named("models", model) is not None:
-        return "safetensors" if "gguf" in engine.opens else "onnx"
-    if not Path(model).exists():
-        return None
-    try:
-        form: str | None = read(model).metadata.get("format")
-    except InferometerError:
-        return None
-    return form
