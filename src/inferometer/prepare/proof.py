@@ -132,10 +132,12 @@ def verified(proving: Proving, candidate: Candidate) -> Verification:
         return Verification(status="unchecked", reference=reference, reason=reason)
     request, original = _request(proving, candidate), str(proving.original.path)
     try:
-        check = verify_against(request, reference, model=original)
+        check = verify_against(request, reference, model=original, sizes=proving.original.sizes)
         if check.computed in {None, _PLAIN} or _PLAIN not in _arithmetics(candidate.runtime):
             return check
-        plain = verify_against(replace(request, precision=_PLAIN), reference, model=original)
+        plain = verify_against(
+            replace(request, precision=_PLAIN), reference, model=original, sizes=proving.original.sizes
+        )
     except EngineError as error:
         return _not_run(request, reference, error)
     except InferometerError as error:

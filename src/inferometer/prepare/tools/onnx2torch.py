@@ -50,9 +50,9 @@ def to_program(order: ToolOrder) -> Iterator[str]:
 def _at(error: Exception, model: Any) -> str:
     """The operator at which it failed, and its node, where PyTorch says it."""
     called = _CALLED.search(str(error))
-    kinds = {node.name.replace(".", "/"): (node.op_type, node.name) for node in model.graph.node}
-    found = kinds.get(called[1].replace(".", "/")) if called else None
-    return "" if found is None else f" of the operator {found[0]}, which the node {found[1]!r} is"
+    kinds = {_plain(node.name): node.op_type for node in model.graph.node}
+    kind = kinds.get(called[1]) if called else None
+    return "" if called is None or kind is None else f" of the operator {kind}, which the node {called[1]!r} is"
 
 
 def _sized(model: Any, order: ToolOrder) -> Any:
@@ -129,16 +129,23 @@ def _unknown(error: Exception, model: Any) -> FormatError:
 
 
 def _renamed(module: Any, model: Any) -> Any:
-    """Modules under the names of the file's nodes, whose points onnx2torch writes as strokes."""
-    names = {node.name.replace(".", "/"): node.name for node in model.graph.node if "." in node.name}
+    """Modules under the names of the file's nodes, whose points onnx2torch writes as strokes.
+
+    A program's file divides names by `;` and `,`, and one that has them itself could not be loaded.
+    """
+    names = {node.name.replace(".", "/"): _plain(node.name) for node in model.graph.node}
     for node in module.graph.nodes:
         name = names.get(str(node.target)) if node.op == "call_module" else None
-        if name is not None and all(name.split(".")):
+        if name is not None and name != node.target and all(name.split(".")):
             module.add_submodule(name, module.get_submodule(node.target))
             node.target = name
     module.delete_all_unused_submodules()
     module.recompile()
     return module
+
+
+def _plain(name: str) -> str:
+    return name.translate(str.maketrans(";,", "__"))
 
 
 def _with_plain_sizes(module: Any, examples: tuple[Any, ...]) -> Any:
