@@ -193,7 +193,8 @@ def verify_against(
     # What was asked for the runtime in question (where it runs, its options) is not for the reference.
     right = replace(
         mine, model=model or request.model, sizes=mine.sizes if sizes is None else sizes, runtime=reference,
-        weights="f32", unit=None, providers=(), optimisation=None, precision="f32" if "f32" in trusted.capabilities.precision else None, options={},
+        weights="f32", unit=None, providers=(), optimisation=None, options={},
+        precision="f32" if "f32" in trusted.capabilities.precision else None,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
         place = Path(folder)

@@ -176,6 +176,7 @@ def carry_out_request(request: PrepareRequest) -> Prepared:
     graph = read(str(source))
     require_layers(graph)
     form, generates = graph.metadata["format"], is_generative(graph)
+    _require_context(request, graph)
     if request.quantise is not None:
         asked = format_meant(quantised_name(request.quantise), form, engine, generates=generates)
         request = replace(request, quantise=asked)
@@ -190,6 +191,16 @@ def carry_out_request(request: PrepareRequest) -> Prepared:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inferometer-")))
         results, last, right = _carried_out(chain, request, proving, engine, folder)
         return _finished(request, proving, results, last, right=right)
+
+
+def _require_context(request: PrepareRequest, graph: Graph) -> None:
+    """Engines refuse tokens beyond the positions that a model has, which would look as if the file were wrong."""
+    limit, needed = graph.context_limit, (request.workload.prompt or 0) + (request.workload.generate or 0)
+    if is_generative(graph) and limit is not None and needed > limit:
+        raise DomainError(
+            f"{request.model} has positions for {limit:,} tokens, and is to be proven with {needed:,}.",
+            remedy="Ask for fewer: --prompt N --generate N.",
+        )
 
 
 def _as_it_is(request: PrepareRequest, engine: EngineDescriptor, formats: Sequence[str]) -> DomainError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import FormatError
-from inferometer.prepare.tools.checkpoint import offline, whole_checkpoint
+from inferometer.prepare.tools.checkpoint import config_of, offline, whole_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from inferometer.prepare.order import ToolOrder
 
 _QUANTISATION = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8"}
+_LIMITS = ("attn_logit_softcapping", "final_logit_softcapping")  # Gemma 2's
 _BESIDE = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
 
@@ -22,9 +24,16 @@ def convert(order: ToolOrder) -> Iterator[str]:
 
     folder, notes = whole_checkpoint(order)
     yield from notes
+    if any(config_of(folder).get(limit) for limit in _LIMITS):
+        yield f"CTranslate2's converter leaves out the limits of logits that this config has ({' and '.join(_LIMITS)})."
     beside = [name for name in _BESIDE if (folder / name).is_file()]
     stored = order.options.get("weights")
-    converter = TransformersConverter(str(folder), copy_files=beside)
+
+    class Converter(TransformersConverter):
+        def load_model(self, model_class: Any, model_name_or_path: str, **given: Any) -> Any:
+            return _with_old_names(super().load_model(model_class, model_name_or_path, **given))
+
+    converter = Converter(str(folder), copy_files=beside)
     try:
         converter.convert(str(order.target), quantization=_QUANTISATION[stored] if stored else None)
     except (KeyError, AttributeError, TypeError) as error:
@@ -41,3 +50,20 @@ def convert(order: ToolOrder) -> Iterator[str]:
         ) from None
     if stored == "i8":
         yield "Weights have a scale for each row; activations are quantised for each token while it runs."
+
+
+def _with_old_names(model: Any) -> Any:
+    """The rotary base and scaling where older versions of transformers had them, for converters that look there."""
+    rope = getattr(model.config, "rope_parameters", None)
+    if not isinstance(rope, dict) or "rope_theta" not in rope or "rope_type" not in rope:
+        return model
+    model.config.rope_theta = rope["rope_theta"]
+    if rope["rope_type"] != "default":
+        rope["type"] = rope["rope_type"]
+    elif model.config.model_type == "phi3":  # whose converter takes any scaling for one of long contexts
+        model.config.rope_scaling = None
+    if model.config.model_type == "phi3":
+        factors = SimpleNamespace(long_factor=rope.get("long_factor"), short_factor=rope.get("short_factor"))
+        for layer in model.model.layers:
+            layer.self_attn.rotary_emb = factors
+    return model
