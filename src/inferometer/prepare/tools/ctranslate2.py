@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from inferometer.prepare.tools.checkpoint import config_of, offline, whole_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from inferometer.prepare.order import ToolOrder
 
@@ -48,8 +50,16 @@ def convert(order: ToolOrder) -> Iterator[str]:
             f"CTranslate2 has no converter for it: {error}.",
             remedy="Prepare the model for another engine: `inferometer runtimes` lists them.",
         ) from None
+    _add_epsilon(order.target / "config.json", config_of(folder).get("rms_norm_eps"))
     if stored == "i8":
         yield "Weights have a scale for each row; activations are quantised for each token while it runs."
+
+
+def _add_epsilon(path: Path, epsilon: float | None) -> None:
+    """What norms add, where the converter of an architecture leaves it out: CTranslate2 takes another by default."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if config.get("layer_norm_epsilon") is None and epsilon is not None:
+        path.write_text(json.dumps({**config, "layer_norm_epsilon": epsilon}, indent=2), encoding="utf-8")
 
 
 def _with_old_names(model: Any) -> Any:
