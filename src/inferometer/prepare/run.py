@@ -24,6 +24,7 @@ from inferometer.prepare.calibration import RANDOM, ports_of, write_calibration
 from inferometer.prepare.carrying_out import Made, carry_out
 from inferometer.prepare.chain import chain_for, format_meant, formats_for, quantised_name
 from inferometer.prepare.order import ToolOrder
+from inferometer.prepare.origin import keep_origin
 from inferometer.prepare.proof import (
     Candidate,
     MeasuredGain,
@@ -336,6 +337,8 @@ def _finished(
     gain = predicted_gain(proving, proving.original, last) if made and last.runtime else None
     write = made and last.runtime is not None and (right or request.force)
     artifact = written(last.path, request.out, overwrite=request.overwrite) if write else None
+    if artifact is not None:
+        keep_origin(artifact, request.model)
     result = Prepared(
         model=request.model,
         runtime=request.runtime,
