@@ -264,6 +264,8 @@ def _outputs(request: MeasureRequest, folder: Path) -> tuple[Raw, PreparedModel]
     _, binding = facts_of(prepared, workload, request.sizes)
     order = replace(_order(request, runtime, prepared, binding, workload), outputs=folder)
     raw = isolated(order, limits=request.limits)
+    if raw.ended == "stopped":
+        raise KeyboardInterrupt
     if "outputs" not in raw.kept:
         raise _failure(raw, request, runtime)
     return raw, prepared

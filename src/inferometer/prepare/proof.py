@@ -148,7 +148,8 @@ def verified(proving: Proving, candidate: Candidate) -> Verification:
 def _not_run(request: MeasureRequest, reference: str, error: EngineError) -> Verification:
     """The file is wrong if the engine it is made for, which is ready, refuses it; or the reference failed."""
     try:
-        measure_model(replace(request, plan=_ONCE))
+        if measure_model(replace(request, plan=_ONCE)).raw.ended == "stopped":
+            raise KeyboardInterrupt
     except EngineError as refused:
         return Verification(status="failed", reference=reference, reason=str(refused))
     except InferometerError:
@@ -200,6 +201,8 @@ def measured_gain(proving: Proving, before: Candidate, after: Candidate, *, shap
         )  # fmt: skip
     except InferometerError as error:
         return str(error)
+    if not (old.complete and new.complete):
+        raise KeyboardInterrupt  # half a measurement is kept where one is asked for, and proves nothing here
     main = compare(old.profile, new.profile).main
     return _gain(main, new.profile)
 
