@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ def goal_of(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str 
         return None
     if out.exists() and not overwrite:
         raise DomainError(f"{out} exists already.", remedy="Give another name, or overwrite it with --overwrite.")
+    _require_writable(out.absolute().parent)
     opens = [form for form in engine.opens if form in SUFFIXES]
     named = (form for form in (*goals_of(engine), *SUFFIXES) if out.name.endswith(SUFFIXES.get(form, "/")))
     goal = next(named, None)
@@ -32,6 +34,8 @@ def goal_of(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str 
     if goal not in opens:
         endings = " or ".join(dict.fromkeys(SUFFIXES[form] for form in opens))
         raise FormatError(f"{out.name} is no name of a file that {engine.title} opens.", remedy=f"End it in {endings}.")
+    if out.is_dir():
+        raise DomainError(f"{out} is a folder, where {out.name} is to be a file.", remedy="Give another name.")
     beside = out.with_suffix(COMPANIONS[goal]) if goal in COMPANIONS else None
     if beside is not None and beside.exists() and not overwrite:
         raise DomainError(
@@ -39,6 +43,13 @@ def goal_of(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str 
             remedy="Give another name, or overwrite it with --overwrite.",
         )
     return goal
+
+
+def _require_writable(folder: Path) -> None:
+    """Before any work: what is not there yet is made in the nearest folder that is."""
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise DomainError(f"Nothing can be written in {there}.", remedy="Choose a folder you may write to.")
 
 
 def _goal_folder(out: Path, folder: str, goal: str | None, engine: EngineDescriptor) -> str:

@@ -9,8 +9,10 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferometer.asking.ask import device_for
 from inferometer.bench.plan import Plan
 from inferometer.catalog.engines import engine as engine_named
+from inferometer.catalog.files import row_named
 from inferometer.core.device import LOCAL, is_local
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative, require_layers
@@ -171,6 +173,8 @@ def carry_out_request(request: PrepareRequest) -> Prepared:
             f"{engine.title} is predicted here and opens no file, so none can be prepared for it.",
             remedy="`inferometer runtimes` lists the engines that open files.",
         )
+    if request.device is not None:
+        device_for(request.device)  # a name that is not known is an error before any work
     goal = goal_of(request.out, engine, request.overwrite)
     source = source_of(request.model, engine, image=request.workload.image, seed=request.seed)
     require_another(request.out, source)
@@ -205,8 +209,12 @@ def _require_context(request: PrepareRequest, graph: Graph) -> None:
 
 
 def _as_it_is(request: PrepareRequest, engine: EngineDescriptor, formats: Sequence[str]) -> DomainError:
-    remedy = f"Quantise it: --quantise {' or '.join(formats)}." if formats else "Give it to `inferometer profile`."
-    return DomainError(f"{engine.title} opens {request.model} as it is: there is nothing to prepare.", remedy=remedy)
+    how = [f"Quantise it: --quantise {' or '.join(formats)}."] if formats else []
+    how += [f"`inferometer synth {request.model} -o FILE` writes it."] if row_named("models", request.model) else []
+    return DomainError(
+        f"{engine.title} opens {request.model} as it is: there is nothing to prepare.",
+        remedy=" ".join(how) or "Give it to `inferometer profile`.",
+    )
 
 
 def _proving(request: PrepareRequest, source: Path, graph: Graph, engine: EngineDescriptor) -> Proving:
