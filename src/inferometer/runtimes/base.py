@@ -128,6 +128,7 @@ class Opened:
     precision: str | None = None  # the arithmetic it really computes in, where it says so
     sums: str | None = None  # what products are added up in, where that is narrower than f32
     notes: tuple[str, ...] = ()  # what a reader of the number should know: a fallback, a random weight
+    stored_names: Mapping[str, str] = field(default_factory=dict)  # by the engine's name for a layer, if another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
