@@ -63,9 +63,8 @@ def _by_its_module(config: dict[str, Any], file: Path, unknown: InferometerError
     if not _PLAIN.fullmatch(name):
         raise unknown
     installed = find_spec("transformers")
-    lacks = f"The architecture {name!r} of {str(file)!r} has no row here"
-    if not isinstance(unknown, UnknownNameError):
-        lacks += " for a config of transformers' own"
+    row = "no row here" if isinstance(unknown, UnknownNameError) else "no row here for a config of transformers' own"
+    lacks = f"The architecture {name!r} of {str(file)!r} has {row}"
     if installed is None or find_spec("torch") is None:
         raise FormatError(
             f"{lacks}.",
@@ -84,7 +83,7 @@ def _by_its_module(config: dict[str, Any], file: Path, unknown: InferometerError
             f"{lacks}, and transformers' module of it cannot be read: {error.message[:400]}",
             remedy=error.remedy,
         ) from None
-    note = f"{name} has no row here{lacks.partition('no row here')[2]}: the graph is that of transformers' module, traced without weights."
+    note = f"{name} has {row}: the graph is that of transformers' module, traced without weights."
     return replace(graph, metadata={**graph.metadata, "notes": (*graph.metadata.get("notes", ()), note)})
 
 

@@ -8,7 +8,7 @@ graphs have the checkpoint's names, and kernels the modules'; this says which ar
 from __future__ import annotations
 
 from importlib import import_module
-from os.path import commonprefix
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,5 +47,10 @@ def modules_renamed(weights: Mapping[str, str], modules: Iterable[str]) -> dict[
     for module in sorted(modules):  # a parent comes before what it holds
         parent, _, last = module.rpartition(".")
         inside = below.get(module)
-        known[module] = ".".join(commonprefix(inside) if inside else (*filter(None, (known.get(parent),)), last))
+        around = (known[parent],) if parent in known else ()
+        known[module] = ".".join(_in_common(inside) if inside else (*around, last))
     return {module: stored for module, stored in known.items() if module != stored}
+
+
+def _in_common(places: list[list[str]]) -> list[str]:
+    return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*places, strict=False))]
