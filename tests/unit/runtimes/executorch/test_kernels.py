@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from inferometer.errors import EngineError
 from inferometer.readers.executorch import reader
 from inferometer.runtimes.base import FileNode, Missing, Target
 from inferometer.runtimes.executorch import runtime
@@ -32,6 +33,13 @@ def ran(name, steps=2):
     assert not session.kernels()  # asked again without a step, the engine would crash
     session.close()
     return kernels
+
+
+def test_a_program_that_takes_something_else_than_tensors_is_refused():
+    if isinstance(found := runtime.probe(), Missing):
+        pytest.skip(f"{found.reason}; {found.remedy}")
+    with pytest.raises(EngineError, match=r"input_1 of 'scalar.pte' is no tensor"):
+        runtime.open(Target(path=PROGRAMS / "scalar.pte", format="pte", threads=1))
 
 
 def test_every_operator_of_a_portable_program_is_one_kernel_under_its_own_name():
