@@ -22,6 +22,7 @@ Fusion = Literal["none", "chains", "epilogues"]
 AttentionPath = Literal["flash", "masked", "materialised"]
 CachePath = Literal["direct", "repeated"]
 LogitsPath = Literal["prompt", "chunk"]
+PromptPath = Literal["whole", "last apart"]
 Execution = Literal["launched", "captured", "compiled"]  # op by op; every pass replayed as one graph; compiled
 Use = Literal["gpu", "accelerator", "tokens", "arrays", "served"]  # what an engine may be the first choice for
 Probing = Literal["files", "modules", "decoders", "kernels"]
@@ -35,19 +36,22 @@ class Overheads:
     works on those before it: it shows only where the device runs dry, and not in phases that are `captured` and
     replayed as a whole. `step_s` is spent once a step, in the open. On a CPU all of it is work of the CPU itself:
     `call_s` is what a call took where they were measured, and one whose calls take longer takes as much longer. What
-    a kernel was measured to take in one phase is among the `kernels_s`, in place of `kernel_s`.
+    was measured of one phase alone is in `apart` (`kernel.decode`), in place of what holds for all.
     """
 
     kernel_s: Sourced | None = None
     host_s: Sourced | None = None
     step_s: Sourced | None = None
     call_s: Sourced | None = None
-    kernels_s: Mapping[str, Sourced] = field(default_factory=dict)
+    apart: Mapping[str, Sourced] = field(default_factory=dict)
     captured: frozenset[str] = frozenset()
     reserve_bytes: Sourced | None = None  # memory that the runtime itself takes
 
     def kernel_in(self, phase: str) -> Sourced | None:
-        return self.kernels_s.get(phase, self.kernel_s)
+        return self.apart.get(f"kernel.{phase}", self.kernel_s)
+
+    def step_in(self, phase: str) -> Sourced | None:
+        return self.apart.get(f"step.{phase}", self.step_s)
 
     def at(self, device: Device) -> Overheads:
         """On that device, by how long its calls take, if that is known of both."""
@@ -77,13 +81,14 @@ class RuntimeEffects:
     those of a `widened` format once, when the model is loaded, for all ops but look-ups. `unpack` is how many rows of
     products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them.
     `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
-    `prompt`, or after each `chunk`. `merged` are groups of projections, by their last names, that it stores as one
-    matrix; `dynamic` are the kinds of op that it quantises activations for while it runs, where weights are stored
-    for that: others compute in floats. A convolution in groups is none of them unless `convolution:grouped` is.
-    `gathered` is how many rows of products gathering the inputs of such a convolution takes as long as; it is done
-    for one group after the other, and each is a kernel of its own. `grouped` is that of convolutions in groups alone,
-    by a kernel for all of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the
-    model's own format. `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method.
+    `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
+    decoding, after all others. `merged` are groups of projections, by their last names, that it stores as one matrix;
+    `dynamic` are the kinds of op that it quantises activations for while it runs, where weights are stored for that:
+    others compute in floats. A convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how
+    many rows of products gathering the inputs of such a convolution takes as long as; it is done for one group after
+    the other, and each is a kernel of its own. `grouped` is that of convolutions in groups alone, by a kernel for all
+    of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the model's own format.
+    `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method.
     `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
     """
 
@@ -108,6 +113,7 @@ class RuntimeEffects:
     grouped: Sourced | None = None
     unquantised: tuple[str, ...] = ()
     logits: LogitsPath = "prompt"
+    prompt: PromptPath = "whole"
     winograd: Sourced | None = None
     overheads: Mapping[str, Overheads] = field(default_factory=dict)
     first_run: Sourced | None = None

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from inferometer.calibrate.engines import ProbedEngine, decoders_beside
-from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
-from inferometer.calibrate.fitting.decoders import KERNEL, joined, told_apart, without_decoders
+from inferometer.calibrate.fitting.decoders import joined, told_apart, with_decoders_of, without_decoders
 from inferometer.calibrate.fitting.points import OpPoint, StepPoint, overhead
 from inferometer.calibrate.probes.provider import Ceilings, ProbeProvider, with_rates
 from inferometer.catalog.engines import require_effects
@@ -28,37 +27,22 @@ def point(probe, name, seconds=2e-3, rows=1.0):
     return OpPoint(classes=name, axes=axes, seconds=seconds, floor_s=1e-3, dtype="f32", probe=probe)
 
 
-NETWORK = (
-    point("bert", ("linear.forward", "linear"), 1.25e-3),
-    overhead("kernel", 50e-6, dtype="f32", probe="tiny-bert"),
-)
-DECODER = (
-    point("llama", ("linear.decode", "linear")),
-    point("tiny-llama", ("linear.decode", "linear")),
-    overhead(KERNEL, 10e-6, dtype="f32", probe="tiny-llama"),
-)
-EAGER = require_effects("torch-eager")
-SUBJECT = CalibrationSubject(device=CPU, runtime=EAGER, dtype="f32", created="2026-11-16T00:00")
-
-
 def step(model, phase):
     return StepPoint(model=model, phase=phase, seconds=1.0, dtype="f32")
 
 
-def test_they_are_told_apart_only_where_their_kernels_were_read_for_themselves():
-    networks, decoders = told_apart((*NETWORK, *DECODER), (step("bert", "forward"), step("llama", "decode")))
-    assert {each.probe for each in networks.points} == {"bert", "tiny-bert"}
-    assert [each.op for each in decoders.points] == ["", "", "kernel"]
-    assert ([each.model for each in networks.steps], [each.model for each in decoders.steps]) == (["bert"], ["llama"])
-    assert told_apart((*NETWORK, *DECODER[:2]), ())[1] is None
+FORWARD = step("bert", "forward")
+TEXTS = [step(model, phase) for model in ("llama", "qwen") for phase in ("prefill", "decode")]
 
 
-def test_one_decoder_tells_what_a_kernel_takes_and_nothing_of_products():
-    found = assemble_calibration(SUBJECT, (*NETWORK, *DECODER))
-    assert {name: value.value for name, value in found.overheads.items()} == pytest.approx(
-        {"kernel": 50e-6, "kernel.prefill": 10e-6, "kernel.decode": 10e-6}
-    )
-    assert [table.op_class for table in found.tables] == ["linear"]
+def test_they_are_told_apart_where_ops_were_timed_and_none_of_a_decoder():
+    """Engines of language models alone, with timers or without, are fitted as one."""
+    network = point("bert", ("linear.forward", "linear"))
+    assert told_apart([network], [FORWARD, *TEXTS]) == ([FORWARD], TEXTS)
+    assert told_apart([network], [FORWARD, *TEXTS[:2]]) == ([FORWARD], [])
+    timed = point("llama", ("linear.decode", "linear"))
+    assert told_apart([network, timed], [FORWARD, *TEXTS]) == ([FORWARD, *TEXTS], [])
+    assert told_apart([overhead("kernel", 1.0, dtype="f32", probe="p")], TEXTS) == (TEXTS, [])
 
 
 def table(name, share):
@@ -75,8 +59,8 @@ NETWORKS = calibration(
 )  # fmt: skip
 DECODERS = calibration(
     table("linear", 0.7), table("linear.decode", 0.9), table("attention.prefill", 0.1), table("attention.decode", 0.2),
-    overheads={"kernel": told(1e-5)}, factors={"vector.decode": 1.2}, residuals={"linear": 0.3, "step.decode": 0.05},
-    points=4, steps=5,
+    overheads={"kernel": told(1e-5), "step": told(3e-4)}, factors={"vector.decode": 1.2},
+    residuals={"linear": 0.3, "step.decode": 0.05}, points=4, steps=5,
 )  # fmt: skip
 
 
@@ -95,16 +79,20 @@ def test_both_stand_in_one_calibration_under_names_of_phases():
     assert (both.points, both.steps) == (7, 7)
     alone = without_decoders(both)
     assert (alone.tables, alone.overheads, alone.factors) == (NETWORKS.tables, NETWORKS.overheads, NETWORKS.factors)
+    again = with_decoders_of(both, alone)
+    assert (again.tables, again.overheads, again.factors) == (both.tables, both.overheads, both.factors)
+    assert with_decoders_of(NETWORKS, alone) is alone
 
 
 class Prepared:
-    effects = EAGER
+    effects = require_effects("torch-eager")
 
 
 def test_a_kernel_of_a_decoder_is_the_calibrations_own_else_the_rows():
     both, slow = joined(NETWORKS, DECODERS), replace(CPU, call_s=told(1.44e-6))
     found = _overheads(Prepared, CPU, both)
     assert [found.kernel_in(phase).value for phase in ("forward", "prefill", "decode")] == [5e-5, 1e-5, 1e-5]
+    assert (found.step_in("forward"), found.step_in("decode").value) == (None, 3e-4)
     stated = _overheads(Prepared, slow, NETWORKS)  # networks alone: nothing was measured of decoders
     assert stated.kernel_in("forward").value == 5e-5
     assert stated.kernel_in("decode").value == pytest.approx(2 * Prepared.effects.on("cpu").kernel_s.value)

@@ -7,46 +7,33 @@ beside the rest: `linear.decode`, `kernel.decode`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
-
-from inferometer.calibrate.fitting.points import OpPoint, StepPoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from inferometer.calibrate.fitting.points import OpPoint, StepPoint
     from inferometer.core.calibration import Calibration
 
 T = TypeVar("T")
 
 PHASES = ("prefill", "decode")
-KERNEL = "kernel.decode"  # the reading of a kernel of decoders that stand beside networks
+_FEWEST = 2
 _SHARED = "attention.prefill"  # of networks and decoders alike: it stays the networks' if those have it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readings:
-    points: tuple[OpPoint, ...]
-    steps: tuple[StepPoint, ...]
+def told_apart(points: Sequence[OpPoint], steps: Sequence[StepPoint]) -> tuple[list[StepPoint], list[StepPoint]]:
+    """The steps of networks, and those of decoders if ops were timed, and none of a decoder.
 
-
-def told_apart(points: Sequence[OpPoint], steps: Sequence[StepPoint]) -> tuple[Readings, Readings | None]:
-    """Those of networks, and those of decoders if what a kernel takes was read for them alone (`KERNEL`)."""
-    if not any(point.op == KERNEL for point in points):
-        return Readings(points=tuple(points), steps=tuple(steps)), None
-    decoders = {point.probe for point in points if any(name.endswith(".decode") for name in point.classes)}
-    networks, texts = (
-        Readings(
-            points=tuple(_alone(point) for point in points if (point.probe in decoders) == wanted),
-            steps=tuple(step for step in steps if (step.phase in PHASES) == wanted),
-        )
-        for wanted in (False, True)
-    )
-    return networks, texts
-
-
-def _alone(point: OpPoint) -> OpPoint:
-    return replace(point, op="kernel") if point.op == KERNEL else point
+    Of fewer than two decoders nothing can be told, and they are left out.
+    """
+    timed = [point for point in points if point.floor_s > 0]
+    if not timed or any(name.endswith(".decode") for point in timed for name in point.classes):
+        return [*steps], []
+    decoders = [step for step in steps if step.phase in PHASES]
+    few = len({step.model for step in decoders}) < _FEWEST
+    return [step for step in steps if step.phase not in PHASES], [] if few else decoders
 
 
 def joined(networks: Calibration, decoders: Calibration) -> Calibration:
@@ -60,7 +47,7 @@ def joined(networks: Calibration, decoders: Calibration) -> Calibration:
     return replace(
         networks,
         tables=(*networks.tables, *(replace(table, op_class=name) for name, table in named)),
-        overheads={**networks.overheads, **kernels_of(decoders.overheads)},
+        overheads={**networks.overheads, **_by_phase(decoders.overheads)},
         factors={**decoders.factors, **networks.factors},
         residuals={
             **{name: decoders.residuals.get(table.op_class, table.residual) for name, table in named},
@@ -75,9 +62,8 @@ def joined(networks: Calibration, decoders: Calibration) -> Calibration:
     )
 
 
-def kernels_of(overheads: Mapping[str, T]) -> dict[str, T]:
-    """What a kernel of a decoder takes, under the names of both phases."""
-    return {f"kernel.{phase}": overheads["kernel"] for phase in PHASES if "kernel" in overheads}
+def _by_phase(overheads: Mapping[str, T]) -> dict[str, T]:
+    return {f"{name}.{phase}": overheads[name] for name in ("kernel", "step") if name in overheads for phase in PHASES}
 
 
 def _names(op_class: str, decoders: Calibration) -> list[str]:
@@ -89,7 +75,7 @@ def _names(op_class: str, decoders: Calibration) -> list[str]:
 
 def without_decoders(calibration: Calibration) -> Calibration:
     """What `joined` had of networks: where another calibration starts from, which fits its decoders anew."""
-    if KERNEL not in calibration.overheads:
+    if "kernel.decode" not in calibration.overheads:
         return calibration
     return replace(
         calibration,
@@ -98,6 +84,20 @@ def without_decoders(calibration: Calibration) -> Calibration:
         factors=_of_networks(calibration.factors),
         residuals=_of_networks(calibration.residuals),
         valid=_of_networks(calibration.valid),
+    )
+
+
+def with_decoders_of(base: Calibration | None, calibration: Calibration) -> Calibration:
+    """With what the base has of decoders, where none were measured since."""
+    if base is None or "kernel.decode" not in base.overheads:
+        return calibration
+    return replace(
+        calibration,
+        tables=(*calibration.tables, *(table for table in base.tables if _is_decoders(table.op_class))),
+        overheads={**base.overheads, **calibration.overheads},
+        factors={**base.factors, **calibration.factors},
+        residuals={**base.residuals, **calibration.residuals},
+        valid={**base.valid, **calibration.valid},
     )
 
 

@@ -130,7 +130,11 @@ class Plan:
             captured = phase in overheads.captured
             kernel, host, step = (
                 0.0 if each is None else float(each)
-                for each in (overheads.kernel_in(phase), None if captured else overheads.host_s, overheads.step_s)
+                for each in (
+                    overheads.kernel_in(phase),
+                    None if captured else overheads.host_s,
+                    overheads.step_in(phase),
+                )
             )
             host, step = self._fitted(rates, host, step, effect)
             host /= self.host_speed
@@ -407,12 +411,13 @@ def _overheads(prepared: Prepared, device: Device, calibration: Calibration | No
     if device.launch_s is not None and stated.host_s is not None:
         stated = replace(stated, host_s=device.launch_s)
     measured = {} if calibration is None else calibration.overheads
-    apart = {phase: measured.get(f"kernel.{phase}") for phase in ("prefill", "decode")}
-    if calibration is not None and stated.call_s is not None and step_residual(calibration, "decode") is None:
-        apart = {phase: kernel or stated.kernel_s for phase, kernel in apart.items()}
+    apart = {name: seconds for name, seconds in measured.items() if name.endswith((".prefill", ".decode"))}
+    around_modules = stated.call_s is not None and stated.kernel_s is not None
+    if calibration is not None and around_modules and step_residual(calibration, "decode") is None:
+        apart = {f"kernel.{phase}": stated.kernel_s for phase in ("prefill", "decode") if stated.kernel_s}
     return replace(
         stated,
-        kernels_s={phase: kernel for phase, kernel in apart.items() if kernel is not None},
+        apart=apart,
         kernel_s=measured.get("kernel", stated.kernel_s),
         host_s=measured.get("host", stated.host_s),
         step_s=measured.get("step", stated.step_s),
