@@ -188,8 +188,8 @@ def _home(variable: str | None, otherwise: str) -> Path:
 
 
 def catalog_folders() -> tuple[Path, ...]:
-    text = value_of("INFEROMETER_CATALOG") or ""
-    return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
+    text = value_of("INFEROMETER_CATALOG")
+    return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part) if text else ()
 
 
 def machine_name() -> str | None:
