@@ -81,6 +81,12 @@ def test_a_model_that_no_step_was_of_is_predicted_from_the_others():
     assert set(calibration.factors.values()) == {1.0}, "nothing but whole steps was measured"
     assert 0.02 <= calibration.residuals["step.prefill"] < 0.15
     assert not calibration.notes
+    reached = assemble_calibration(
+        replace(SUBJECT, reached=True), (), [step for step in STEPS if step.model != model]
+    )  # fmt: skip
+    assert max(max(table.values) for table in reached.tables) == 1.0, "its best ops reach the peaks that it has"
+    same = [calibrated.peaks["i8"].value * calibrated.tables[0].values[0] for calibrated in (reached, calibration)]
+    assert isclose(*same, rel_tol=1e-9), "and it predicts the same"
     for step in STEPS:
         if step.model == model:
             workload = Workload(prompt=step.query, precision=Precision(weights="i8"))

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from inferometer.asking.calibrations import formats_of, higher_rates
 from inferometer.asking.files import sealed
-from inferometer.calibrate.fitting.base import base_factors, base_note, base_overheads, on_base, pooled, steps_of_phase
+from inferometer.calibrate.fitting.base import (
+    base_factors,
+    base_note,
+    base_overheads,
+    on_base,
+    pooled,
+    steps_of_phase,
+    with_best_share,
+)
 from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
 from inferometer.calibrate.fitting.fit import Fitted, fit_points
 from inferometer.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
@@ -50,6 +58,7 @@ class CalibrationSubject:
     threads: int | None = None
     host_call_s: float | None = None
     source: str = "inferometer calibrate"
+    reached: bool = False  # the device's peaks are those that probes reached: its row states none
 
     def sourced(self, value: float, note: str | None = None) -> Sourced:
         return Sourced(value=value, origin="calibrated", source=self.source, date=self.created[:10], note=note)
@@ -79,8 +88,9 @@ def assemble_calibration(
     others = [point for point in ours if not point.floor_s > 0 and point.op not in told.overheads]
     found = others + points_from(told, device_rates(subject.device, subject.device.peaks.keys()))
     by_steps = _assembled(subject, found, our_steps, base, told)
-    chosen = by_steps if by_ops is None or base is not None or _off(by_steps) < _off(by_ops) else by_ops
-    return sealed(bounded(chosen))
+    if by_ops is not None and base is None and _off(by_ops) <= _off(by_steps):
+        return sealed(bounded(by_ops))
+    return sealed(bounded(with_best_share(by_steps, subject.device) if subject.reached else by_steps))
 
 
 def _steps_may_tell(subject: CalibrationSubject, steps: Sequence[StepPoint], base: Calibration | None) -> bool:
