@@ -303,6 +303,7 @@ def calibrate(
         environment=prepared.environment,
         threads=prepared.threads or job.threads,
         host_call_s=calls(),
+        reached=prepared.device is not None and prepared.device is not job.device,
     )
     calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
     path = write_calibration(calibration, job.out or job.folder)
