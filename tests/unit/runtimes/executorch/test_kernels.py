@@ -9,7 +9,7 @@ from inferometer.errors import EngineError
 from inferometer.readers.executorch import reader
 from inferometer.runtimes.base import FileNode, Missing, Target
 from inferometer.runtimes.executorch import runtime
-from inferometer.runtimes.executorch.dump import RanKernel, _delegated, _Event
+from inferometer.runtimes.executorch.dump import RanKernel, _delegated, _Event, _kernels
 from inferometer.runtimes.executorch.layers import layers_of
 
 PROGRAMS = Path(__file__).parents[3] / "data" / "executorch"
@@ -67,6 +67,20 @@ def test_a_limit_that_runs_by_itself_belongs_to_the_node_before_it():
     add, clamp = (RanKernel(kind=kind, instruction=3, seconds=1.0, delegated=True) for kind in ("Add (ND) #1", "Clamp"))
     nodes = (FileNode(name="conv2d_3.0", kind="XNNConv2d"), FileNode(name="add_3.1", kind="XNNAdd"))
     assert layers_of((add, clamp), nodes) == (("add_3.1",), ("add_3.1",))
+
+
+def test_every_change_of_layout_before_a_node_belongs_to_it():
+    kinds = ("Transpose (ND) #1", "Copy (NC) #2", "Convolution (NHWC) #3")
+    kernels = tuple(RanKernel(kind=kind, instruction=0, seconds=1.0, delegated=True) for kind in kinds)
+    nodes = (FileNode(name="conv2d_0.0", kind="XNNConv2d"), FileNode(name="add_0.1", kind="XNNAdd"))
+    assert layers_of(kernels, nodes) == (("conv2d_0.0",),) * 3
+
+
+def test_an_operator_takes_as_long_as_its_only_kernel_and_not_as_the_events_around_it():
+    kernel = _Event(name="native_call_add.out", instruction=2, seconds=3.0, told=False)
+    call = _Event(name="OPERATOR_CALL", instruction=2, seconds=5.0, told=False)
+    assert [(one.kind, one.seconds) for one in _kernels([kernel, call])] == [("add.out", 3.0)]
+    assert [(one.kind, one.seconds) for one in _kernels([kernel, kernel, call])] == [("add.out", 5.0)]
 
 
 def test_a_delegate_that_tells_of_no_kernels_stands_for_all_its_nodes():
