@@ -13,6 +13,7 @@ from inferometer.asking.calibrations import formats_of, higher_rates
 from inferometer.asking.files import sealed
 from inferometer.calibrate.fitting.base import base_factors, base_note, base_overheads, on_base, pooled, steps_of_phase
 from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
+from inferometer.calibrate.fitting.decoders import joined, told_apart, with_decoders_of, without_decoders
 from inferometer.calibrate.fitting.fit import Fitted, fit_points
 from inferometer.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
 from inferometer.calibrate.fitting.steps import StepBase, WholeStep, taken_apart, whole_fit
@@ -58,7 +59,24 @@ def assemble_calibration(
     steps: Sequence[StepPoint] = (),
     base: Calibration | None = None,
 ) -> Calibration:
-    """The calibration, sealed with its hash. `base` is the one before it, which the points and steps then correct."""
+    """The calibration, sealed with its hash. `base` is the one before it, which the points and steps then correct.
+
+    On a CPU, decoders beside other networks are fitted by themselves, and anew.
+    """
+    networks, decoders = told_apart(points, steps) if subject.device.unit == "cpu" else (steps, [])
+    start = None if base is None else without_decoders(base)
+    calibration = _assembled(subject, points, networks, start)
+    if decoders:
+        return sealed(joined(calibration, _assembled(subject, (), decoders)))
+    return sealed(with_decoders_of(base, calibration))
+
+
+def _assembled(
+    subject: CalibrationSubject,
+    points: Sequence[OpPoint],
+    steps: Sequence[StepPoint],
+    base: Calibration | None = None,
+) -> Calibration:
     ours = middle_of(point for point in points if point.dtype == subject.dtype)
     if not any(point.floor_s > 0 for point in ours) and not any(step.dtype == subject.dtype for step in steps):
         raise DomainError(
@@ -83,7 +101,7 @@ def assemble_calibration(
         drift = {phase: value for phase, value in drifts(our_steps).items() if f"step.{phase}" in fitted.counts}
         calibration = _with_drift(calibration, drift)
         calibration = calibration if base is None else _with_residuals(calibration, fitted.counts, base)
-    return sealed(bounded(calibration))
+    return bounded(calibration)
 
 
 def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tuple[Calibration, dict[str, float]]:
