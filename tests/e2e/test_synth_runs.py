@@ -54,7 +54,10 @@ GGUF_ONLY = {
 }  # fmt: skip
 # torchvision's and transformers' counts: the catalog holds them with their sources
 PICTURES = ["mobilenet-v3-large", "efficientnet-b0", "yolov8n", "resnet50", "convnext-tiny", "swin-t"]
-LARGE = ["vit-b-16", "all-minilm-l6-v2"]
+PATCHES = {
+    "model_type": "vit", "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 192,
+    "image_size": 64, "patch_size": 16, "num_channels": 3, "num_labels": 10,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -100,11 +103,16 @@ def assert_runs(session, path, parameters, sizes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*PICTURES, *LARGE])
+@pytest.mark.parametrize("name", [*PICTURES, "all-minilm-l6-v2"])
 def test_a_catalog_model_runs_with_its_published_parameters(tmp_path, session_of, name):
     made = synthesise(name, tmp_path / "m.onnx")
     assert made.parameters == catalog.model(name).parameters.value
     assert_runs(session_of(made.path), made.path, made.parameters, {"batch": 2, "query": 9})
+
+
+def test_a_vision_transformer_runs(tmp_path, session_of):
+    made = synthesise(PATCHES, tmp_path / "m.onnx")
+    assert_runs(session_of(made.path), made.path, made.parameters, {"batch": 2})
 
 
 @pytest.mark.slow

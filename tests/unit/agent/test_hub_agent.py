@@ -26,6 +26,7 @@ from inferometer.errors import DomainError, PlaceError
 from inferometer.hub.fleet_desk import FleetDesk
 from inferometer.hub.rules import Rules
 from inferometer.providers import device_side, hub_client
+from inferometer.providers.artifacts import ArtifactFolder
 from inferometer.providers.base import parse_address
 from inferometer.providers.hub import HubPlace
 from inferometer.providers.hub_client import HubAddress, HubClient, HubRefusalError
@@ -177,6 +178,13 @@ def test_a_full_disk_gives_the_job_back_and_says_so(here, runner, monkeypatch):
     assert "disk is full: 1,048,576 bytes are needed, 200,000,000 stay free, and there are 200,000,000" in row.reason
 
 
+def test_what_arrived_before_needs_no_room_again(here, runner, monkeypatch):
+    ArtifactFolder(root=here.root).append(SHA, 0, DATA[:-1000], most=len(DATA))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=200_001_000))
+    agent(here).run()
+    assert (here.fleet.job(here.job).state, len(runner.started)) == ("done", 1)
+
+
 def test_a_disk_that_fills_up_while_it_writes_gives_the_job_back(here, runner, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -224,6 +232,7 @@ def test_a_hub_that_is_restarted_is_waited_for(here, runner, monkeypatch):
     agent(here, proxy.address, seams=Seams(reference=None, sleep=sleep)).run()
     assert (here.fleet.job(here.job).state, len(runner.started)) == ("done", 1)
     assert waits == sorted(waits)  # longer each time
+    assert waits[-1] <= 30  # but not so long that a hub which is back waits for its result
     proxy.close()
 
 

@@ -24,8 +24,9 @@ SMALL = KernelSizes(
 
 @pytest.fixture
 def bare_functions(monkeypatch):
-    """Whole models without transformers, whose modules take a CPU seconds in f16."""
+    """Whole models without transformers, whose modules take a CPU seconds in f16, and no hundred images at once."""
     monkeypatch.setattr("inferometer.calibrate.torch.models.builds_modules", lambda: False)
+    monkeypatch.setattr("inferometer.calibrate.torch.models._IMAGES", (1, 2))
 
 
 @pytest.mark.usefixtures("bare_functions")
@@ -34,7 +35,7 @@ def bare_functions(monkeypatch):
 def test_every_case_runs_and_the_fit_holds_all_classes(tmp_path, runtime):
     gpu = device("nvidia-h200")
     provider = torch_provider(
-        torch, gpu, require_effects(runtime), "f16", place="cpu", limit_s=0.02, sizes=SMALL, probes=TINY, most=200
+        torch, gpu, require_effects(runtime), "f16", place="cpu", limit_s=0.002, sizes=SMALL, probes=TINY, most=100
     )
     versions, environment = torch_environment(torch)
     job = Job(device=gpu, runtime=runtime, dtype="f16", budget_s=120.0, folder=tmp_path)

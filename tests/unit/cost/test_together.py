@@ -21,10 +21,10 @@ PHASES = {"decode": {"query": 1}, "prefill": {"query": 100}}
 
 
 def plans(model, runtime, weights):
-    """On every sixth device, and the calibrated ones, from what a question would be answered with."""
+    """On every thirtieth device, and the calibrated ones, from what a question would be answered with."""
     graph = model_graph(model)
     names = [*rows_of("devices").by_name]
-    for name in dict.fromkeys(["nvidia-h200", "intel-emerald-rapids-1-vcpu", *names[::6]]):
+    for name in dict.fromkeys(["nvidia-h200", "intel-emerald-rapids-1-vcpu", *names[::30]]):
         basis = ask(graph, on=device(name), runtime=runtime, weights=weights).basis()
         workload = Workload(precision=Precision(weights=weights))
         effects = require_effects(runtime)

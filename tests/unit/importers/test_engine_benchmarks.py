@@ -33,6 +33,7 @@ def test_mnn_in_both_of_its_ways_to_write_milliseconds():
     first, _, on_gpu = sample("mnn.txt")
     assert (first.model.name, first.runtime, first.environment.threads) == ("resnet-v2-50", "mnn", 4)
     assert first.summary.latency_s == 0.050125
+    assert (first.environment.host["min_s"], first.environment.host["max_s"]) == (0.04825, 0.0525)
     assert (first.environment.host["precision"], first.environment.host["loops"]) == ("low", 20)
     assert (on_gpu.summary.latency_s, on_gpu.summary.top_unit) == (0.029, "gpu")
     assert "precision" not in on_gpu.environment.host

@@ -14,6 +14,12 @@ def test_each_command_is_a_profile_with_its_runs():
     assert any("1 of 2 runs" in note for note in new.provenance.notes)
 
 
+def test_runs_that_failed_are_counted(tmp_path):
+    results = parsed("hyperfine.json")
+    results["results"][0] |= {"exit_codes": [0, 0, 3]}
+    assert any("1 of 3 runs" in note for note in taken(written(tmp_path, results))[0].provenance.notes)
+
+
 def test_two_commands_can_be_compared():
     comparison = compare(*sample("hyperfine.json"))
     assert comparison.metric == "latency"

@@ -30,6 +30,13 @@ def test_a_mean_number_of_tokens_that_is_rounded_is_told():
     assert not any("prompt is the mean" in note for note in profile.provenance.notes)
 
 
+def test_guidellm_offered_those_that_failed_too(tmp_path):
+    report = parsed("guidellm.json")
+    report["benchmarks"][1]["metrics"]["request_totals"] |= {"errored": 3, "total": 5}
+    _, figures = level_of(taken(written(tmp_path, report))[1])
+    assert (figures.requests, figures.completed, figures.counted, figures.errors) == (5, 2, 2, {"failed": 3})
+
+
 def test_guidellm_without_streaming_has_one_phase(tmp_path):
     report = parsed("guidellm.json")
     for benchmark in report["benchmarks"]:

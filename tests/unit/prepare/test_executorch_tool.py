@@ -27,6 +27,14 @@ def program():
     return torch.export.load(str(SOURCE))
 
 
+@pytest.fixture(autouse=True)
+def _no_patterns(monkeypatch):
+    """XNNPACK's patterns of attention and of enlarged images are traced for seconds, and no program here has them."""
+    graphs = "executorch.backends.xnnpack.partition.graphs"
+    monkeypatch.setattr(f"{graphs}.sdpa.get_graphs", list)
+    monkeypatch.setattr(f"{graphs}.bilinear_2d.get_graphs_dict", dict)
+
+
 def ordered(program, folder, source=SOURCE, **more):
     (name,) = program.graph_signature.user_inputs
     target = folder / "model.pte"

@@ -19,7 +19,7 @@ from inferometer.measure.inputs import make_inputs
 from inferometer.prepare import carrying_out, proof, run
 from inferometer.prepare import search as searching
 from inferometer.prepare.calibration import ports_of, write_calibration
-from inferometer.prepare.carrying_out import _key, model_files
+from inferometer.prepare.carrying_out import _key, _size, answer_of, model_files
 from inferometer.prepare.order import ToolOrder
 from inferometer.prepare.proof import Candidate, MeasuredGain, _gain, after_step, of_file_and_engine
 from inferometer.prepare.run import Prepared, PrepareRequest, prepare, prepared_document
@@ -92,7 +92,9 @@ def test_an_existing_file_and_a_name_that_the_engine_does_not_open_are_refused_b
 
 
 def test_calibration_files_that_hold_no_numbers_are_refused(network, tmp_path, believed):
-    np.save(tmp_path / "a.npy", np.full((1, 3, 16, 16), np.nan, np.float32))
+    array = np.zeros((1, 3, 16, 16), np.float32)
+    array[0, 1, 2, 3] = np.nan  # one is enough
+    np.save(tmp_path / "a.npy", array)
     with pytest.raises(DomainError, match="not finite for the input 'x'"):
         quick(network, quantise="i8", calibrate_with=str(tmp_path / "a.npy"), out=tmp_path / "o.onnx")
 
@@ -102,6 +104,17 @@ def test_calibration_files_of_another_shape_are_refused_with_both_shapes(network
     with pytest.raises(DomainError, match=r"float32 \[1, 3, 16, 16\].*a.npy' holds float32 \[1, 3, 8, 8\]"):
         quick(network, quantise="i8", calibrate_with=str(tmp_path / "a.npy"), out=tmp_path / "o.onnx")
     assert not (tmp_path / "o.onnx").exists()
+
+
+def test_a_folder_gives_the_sets_of_inputs_in_both_kinds_of_files(network, tmp_path):
+    given, made = tmp_path / "given", tmp_path / "made"
+    given.mkdir()
+    made.mkdir()
+    np.save(given / "a.npy", np.full((1, 3, 16, 16), 1, np.float32))
+    np.savez(given / "b.npz", x=np.full((1, 3, 16, 16), 2, np.float32), other=np.zeros(3))
+    (given / "notes.txt").write_text("what they are")
+    written = write_calibration(read(str(network)), {"x": (1, 3, 16, 16)}, [str(given)], made)
+    assert [float(np.load(path)["x"].max()) for path in written] == [1, 2]
 
 
 def ordered(folder, **more):
@@ -152,6 +165,22 @@ def test_ranges_are_never_found_with_the_inputs_that_outputs_are_verified_with(n
         (array,) = np.load(path).values()
         assert array.shape == checked.shape
         assert not np.array_equal(array, checked)
+
+
+def test_the_weights_beside_a_text_of_layers_count_in_its_size(tmp_path):
+    (tmp_path / "model.xml").write_bytes(b"x" * 10)
+    (tmp_path / "model.bin").write_bytes(b"x" * 1000)
+    assert _size(tmp_path, step_named("openvino-ir")) == 1010
+
+
+def test_of_a_tool_that_died_the_last_lines_are_told(tmp_path):
+    log = tmp_path / "log.txt"
+    log.write_text("".join(f"line {number}\n\n" for number in range(20)))
+    answer = answer_of(tmp_path / "no answer", -9, log)
+    assert "ended by signal 9" in answer.error
+    assert "line 19" in answer.error
+    assert "line 2\n" not in answer.error
+    assert "memory" in answer.remedy
 
 
 def test_the_ends_of_a_gain_are_those_of_the_ratio_turned_round():
@@ -253,6 +282,14 @@ def test_the_front_has_what_no_other_right_one_beats_in_every_respect():
         Found(quantise="f16", reason="not tried"),
     )
     assert [row.quantise for row in with_best(found) if row.best] == ["as it is", "i8"]
+
+
+def test_of_two_as_quick_and_as_right_the_smaller_is_the_better():
+    found = (
+        Found(quantise="as it is", prepared=prepared(1.0, 100, 0.0)),
+        Found(quantise="weights", prepared=prepared(1.0, 50, 0.0)),
+    )
+    assert [row.quantise for row in with_best(found) if row.best] == ["weights"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Which loads `--saturate` tries: doubling, and two closer looks."""
 
+from dataclasses import replace
+
 from inferometer.core.served import LevelFigures
 from inferometer.serving.load.plan import LoadStep
-from inferometer.serving.load.saturate import next_step
+from inferometer.serving.load.saturate import keeps_up, next_step
 from inferometer.traffic.arrivals import Arrivals
 
 
@@ -24,6 +26,15 @@ def tried_until_done(first, capacity):
         tried.append((step, figures))
         step = next_step(tried)
     return [step.load for step, _ in tried]
+
+
+def test_a_tenth_of_what_was_offered_may_fail():
+    """Of the requests, not of those that were answered: 10 of 105 are fewer."""
+    figures = LevelFigures(
+        requests=105, completed=95, errors={"failed": 10}, requests_per_s=9.5, offered_per_s=10, growing=False
+    )
+    assert keeps_up(figures)
+    assert not keeps_up(replace(figures, errors={"failed": 7, "refused": 4}))
 
 
 def test_rates_double_until_it_falls_behind_and_then_close_in():

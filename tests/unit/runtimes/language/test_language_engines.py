@@ -1,6 +1,8 @@
 """Engines of language models beyond what the suite of every runtime asks: which layers their kernels stand for."""
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,6 +53,30 @@ def test_an_end_token_ends_a_text_unless_the_length_is_part_of_the_question(tmp_
     again = opened("ctranslate2", target)
     assert ids_of(again, asked) == ids
     assert len(ids_of(again, replace(asked, ignore_end=False))) < len(ids)
+
+
+def test_the_end_that_a_folder_of_onnxruntime_genai_names_counts_only_where_it_may(tmp_path):
+    target, asked = genai_llama(tmp_path), Request(prompt=(7, 8, 9), generate=6)
+    ids = ids_of(opened("onnxruntime-genai", target), asked)
+    config = json.loads((target.path / "genai_config.json").read_text())
+    config["model"]["eos_token_id"] = ids[1]
+    (target.path / "genai_config.json").write_text(json.dumps(config))
+    again = opened("onnxruntime-genai", target)
+    assert len(ids_of(again, asked)) == 6
+    assert len(ids_of(again, replace(asked, ignore_end=False))) < 6
+
+
+def test_ctranslate2_runs_as_many_sequences_as_were_asked_for(tmp_path):
+    session, asked = opened("ctranslate2", replace(ctranslate2_llama(tmp_path), batch=3)), []
+    engine = session._generator
+
+    def generate_batch(prompts, **more):
+        asked.append(prompts)
+        return engine.generate_batch(prompts, **more)
+
+    session._generator = SimpleNamespace(generate_batch=generate_batch)
+    assert len(ids_of(session, Request(prompt=(7, 8, 9), generate=2))) == 2  # those of the first
+    assert [len(prompts) for prompts in asked] == [3] * len(asked)
 
 
 @pytest.mark.parametrize(

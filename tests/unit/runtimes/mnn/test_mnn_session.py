@@ -1,5 +1,6 @@
 """MNN's session without the engine: what its timers cost, which layer a kernel belongs to, and what closing closes."""
 
+import sys
 from itertools import accumulate, chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from inferometer.runtimes.base import FileNode, Opened, Target
-from inferometer.runtimes.mnn.session import MnnSession
+from inferometer.runtimes.mnn import session as module
+from inferometer.runtimes.mnn.session import MnnSession, open_session
 
 
 def session(clock=lambda: 0.0, **more):
@@ -29,6 +31,23 @@ def test_a_change_of_layout_belongs_to_the_layer_that_it_is_made_for():
     assert made._layers_of("conv1") == made._layers_of("conv1_raster_0") == ("conv1", "conv1/activation")
     assert made._layers_of("conv2_raster_1") == ("conv2",)
     assert made._layers_of("somebody_else") == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "engines", "sums"), [("f16", "low", "f16"), ("f32", "high", None), (None, "high", None)]
+)
+def test_narrow_numbers_are_summed_in_narrow_ones(tmp_path, monkeypatch, asked, engines, sums):
+    """By which the limits of its outputs are chosen."""
+    (tmp_path / "m.mnn").write_bytes(b"")
+    told = []
+    interpreter = SimpleNamespace(
+        createSession=lambda settings: told.append(settings["precision"]) or object(), resizeSession=lambda _: None,
+        getSessionInputAll=lambda _: {}, getSessionOutputAll=lambda _: {},
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "_mnncengine", SimpleNamespace(Interpreter=lambda _path: interpreter))
+    monkeypatch.setattr(module, "version", lambda _package: "3")
+    opened = open_session(Target(path=tmp_path / "m.mnn", format="mnn", precision=asked, threads=1), "mnn").opened
+    assert (told, opened.precision, opened.sums) == ([engines], asked or "f32", sums)
 
 
 def test_the_processors_counters_are_closed_with_the_session():
