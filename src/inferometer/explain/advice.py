@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,24 +24,28 @@ from inferometer.readers.resolve import read
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from inferometer.asking.gains import Gain
     from inferometer.core.engine import EngineDescriptor
     from inferometer.core.finding import Finding
     from inferometer.core.profile import Profile
-    from inferometer.core.workload import Workload
 
 _HOW = ("", "-weights", "-dynamic")  # the ways of storing a format, the one that computes in it first
 
 
 @frozen
 class Preparation:
-    """A change that tools can make: of which model, in which format, and by which steps."""
+    """A change that tools can make: of which model, in which format, and by which steps.
+
+    `image` and `sizes` are those of a file that was made with them, where the change is made of what that was made of.
+    """
 
     model: str
     quantise: str
     steps: tuple[Step, ...]
+    image: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def preparations(model: str, runtime: str | None, text: str) -> tuple[Preparation, ...]:
@@ -50,7 +55,11 @@ def preparations(model: str, runtime: str | None, text: str) -> tuple[Preparatio
         return ()
     ways = _ways(model, engine, change.value)
     origin = None if ways or row_named("models", model) else origin_of(model)
-    return ways if origin is None else _ways(origin, engine, change.value)
+    if origin is None:
+        return ways
+    return tuple(
+        replace(way, image=origin.image, sizes=origin.sizes) for way in _ways(origin.model, engine, change.value)
+    )
 
 
 def _ways(model: str, engine: EngineDescriptor, wanted: str) -> tuple[Preparation, ...]:
@@ -93,17 +102,15 @@ def _gain(profile: Profile, way: Preparation) -> Gain | None:
         graph = read(way.model)
     except InferometerError:
         return None
-    before = Candidate(path=Path(way.model), runtime=profile.runtime, sizes=_sizes(profile.sizes, graph.symbols))
+    sizes = _sizes({**way.sizes, **profile.sizes}, graph.symbols)
+    before = Candidate(path=Path(way.model), runtime=profile.runtime, sizes=sizes)
     after = before
     for step in way.steps:
         after = after_step(step, after, before.path, profile.runtime)
     device = LOCAL if profile.kind == "measured" else profile.device.name
-    proving = Proving(original=before, graph=graph, device=device, here=False, workload=_plain(profile.workload))
+    workload = replace(profile.workload, precision=Precision(), image=profile.workload.image or way.image)
+    proving = Proving(original=before, graph=graph, device=device, here=False, workload=workload)
     return predicted_gain(proving, before, after)
-
-
-def _plain(workload: Workload) -> Workload:
-    return replace(workload, precision=Precision())
 
 
 def _sizes(given: Mapping[str, int], symbols: Iterable[str]) -> dict[str, int]:
@@ -123,15 +130,16 @@ def _command(way: Preparation, profile: Profile, gain: Gain | None) -> str:
     stem = path.name.removesuffix(path.suffix) if path.is_file() else path.name
     name = f"{stem}-{way.quantise}{SUFFIXES.get(gives, '')}"
     command = f"inferometer prepare {shlex.quote(way.model)} --for {profile.runtime} --quantise {way.quantise}"
-    sizes = _size_options(profile)
+    sizes = _size_options(profile, way)
     predicted = "" if gain is None else f"  # predicted gain {gain.gain:.2g} × ({gain.low:.2g} to {gain.high:.2g})"
     return f"{command}{sizes} -o {shlex.quote(name)}{predicted}"
 
 
-def _size_options(profile: Profile) -> str:
+def _size_options(profile: Profile, way: Preparation) -> str:
     """The sizes that were measured, so that the same is proven: some files leave them open, and cannot do without."""
     load = profile.workload
-    asked = {"batch": load.batch if load.batch != 1 else None, "image": load.image}
+    asked = {"batch": load.batch if load.batch != 1 else None, "image": load.image or way.image}
     asked |= {"prompt": load.prompt, "generate": load.generate}
     options = [f" --{name} {size}" for name, size in asked.items() if size is not None]
-    return "".join([*options, *(f" --size {name}={size}" for name, size in profile.sizes.items() if name not in asked)])
+    sizes = {**way.sizes, **profile.sizes}
+    return "".join([*options, *(f" --size {name}={size}" for name, size in sizes.items() if name not in asked)])

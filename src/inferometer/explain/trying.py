@@ -212,8 +212,8 @@ def with_preparation(request: MeasureRequest, text: str, can: Capabilities) -> M
                 runtime=request.runtime,
                 quantise=way.quantise,
                 measure=False,
-                workload=request.workload,
-                sizes=request.sizes,
+                workload=replace(request.workload, image=request.workload.image or way.image),
+                sizes={**way.sizes, **request.sizes},
                 threads=request.threads,
                 seed=request.seed,
             )

@@ -6,10 +6,14 @@ It is kept beside the cache by the file's content, and holds wherever the file i
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict, field, replace
 from pathlib import Path
 
 from inferometer.catalog.files import row_named
+from inferometer.core.frozen import frozen
 from inferometer.errors import InferometerError
 from inferometer.prepare.carrying_out import model_files
 from inferometer.settings import cache_folder
@@ -17,21 +21,31 @@ from inferometer.settings import cache_folder
 _PIECE = 1 << 16  # of the beginning and the end of each file: a whole one may have gigabytes
 
 
-def keep_origin(artifact: Path, model: str) -> None:
-    """`model` is a name of the catalog, or a path. A cache that cannot be written is none."""
+@frozen
+class Origin:
+    """`model` is a name of the catalog, or a path. `image` and `sizes` are fixed in some of the files made of it."""
+
+    model: str
+    image: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def keep_origin(artifact: Path, origin: Origin) -> None:
+    """A cache that cannot be written is none."""
+    model = origin.model if row_named("models", origin.model) else str(Path(origin.model).resolve())
     with suppress(OSError):
         place = _place(artifact)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(model if row_named("models", model) else str(Path(model).resolve()), encoding="utf-8")
+        place.write_text(json.dumps(asdict(replace(origin, model=model))), encoding="utf-8")
 
 
-def origin_of(model: str) -> str | None:
+def origin_of(model: str) -> Origin | None:
     """What a file was made of here, if that is still there."""
     try:
-        origin = _place(Path(model)).read_text(encoding="utf-8")
-    except (OSError, InferometerError):
+        origin = Origin(**json.loads(_place(Path(model)).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, InferometerError):
         return None
-    return origin if row_named("models", origin) or Path(origin).exists() else None
+    return origin if row_named("models", origin.model) or Path(origin.model).exists() else None
 
 
 def _place(path: Path) -> Path:

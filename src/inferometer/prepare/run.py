@@ -26,7 +26,7 @@ from inferometer.prepare.calibration import RANDOM, ports_of, write_calibration
 from inferometer.prepare.carrying_out import Made, carry_out
 from inferometer.prepare.chain import chain_for, format_meant, formats_for, quantised_name
 from inferometer.prepare.order import ToolOrder
-from inferometer.prepare.origin import keep_origin
+from inferometer.prepare.origin import Origin, keep_origin
 from inferometer.prepare.proof import (
     Candidate,
     MeasuredGain,
@@ -346,7 +346,8 @@ def _finished(
     write = made and last.runtime is not None and (right or request.force)
     artifact = written(last.path, request.out, overwrite=request.overwrite) if write else None
     if artifact is not None:
-        keep_origin(artifact, request.model)
+        origin = Origin(model=request.model, image=request.workload.image, sizes=dict(request.sizes))
+        keep_origin(artifact, origin)
     result = Prepared(
         model=request.model,
         runtime=request.runtime,

@@ -7,7 +7,7 @@ from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Profile
 from inferometer.core.workload import Workload
 from inferometer.explain.advice import preparations, prepare_command
-from inferometer.prepare.origin import keep_origin
+from inferometer.prepare.origin import Origin, keep_origin
 
 
 def profile(name, runtime, source=None):
@@ -63,8 +63,9 @@ def test_advice_about_a_prepared_file_begins_with_what_it_was_made_of(tmp_path, 
     monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
     made = tmp_path / "renamed.param"
     made.write_text("7767517")
-    keep_origin(made, "resnet50")
-    assert [way.model for way in preparations(str(made), "ncnn", "weights=f16")] == ["resnet50"]
+    keep_origin(made, Origin(model="resnet50", image=64))
+    ways = preparations(str(made), "ncnn", "weights=f16")
+    assert [(way.model, way.image) for way in ways] == [("resnet50", 64)]
     made.write_text("7767518")
     assert preparations(str(made), "ncnn", "weights=f16") == ()
 

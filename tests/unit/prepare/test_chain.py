@@ -31,6 +31,10 @@ def names(source, runtime, quantise=None, goal=None):
         ("pt2", "torch-compile", "i8", "aoti", ["torchao-i8", "aot-inductor"]),
         ("pt2", "executorch", None, None, ["executorch"]),
         ("pt2", "executorch", "i8", None, ["executorch-i8"]),
+        ("safetensors", "torch-eager", "i8-weights", "safetensors", ["torchao-checkpoint-i8-weights"]),
+        ("safetensors", "torch-eager", "i8", None, ["torch-export", "torchao-i8"]),
+        ("safetensors", "torch-compile", None, None, ["torch-export", "aot-inductor"]),
+        ("safetensors", "onnxruntime", None, None, ["torch-export", "torch-onnx", "simplify", "ort-optimise"]),
         ("safetensors", "llamacpp", None, None, ["gguf-f16"]),
         ("safetensors", "llamacpp", "q4_0", None, ["gguf-q4_0"]),
     ],
@@ -44,6 +48,18 @@ def test_a_format_that_no_tool_makes_is_refused_with_those_that_are_made():
         names("onnx", "openvino", "q4_0")
     with pytest.raises(FormatError, match="safetensors"):
         names("onnx", "llamacpp")
+
+
+def test_a_model_that_makes_tokens_is_not_exported_and_says_which_engines_have_the_format():
+    torch = engine("torch-compile")
+    assert formats_for("safetensors", torch, generates=True) == ("i8-weights", "i8-dynamic")
+    with pytest.raises(DomainError, match=r"onnxruntime-genai, openvino-genai") as caught:
+        chain_for("safetensors", torch, quantise="i4-weights", generates=True)
+    assert "i8-weights, i8-dynamic" in caught.value.remedy
+    with pytest.raises(FormatError, match=r"ends in \.pt2"):
+        chain_for("safetensors", engine("torch-eager"), quantise="i8", goal="safetensors")
+    with pytest.raises(FormatError, match="a folder"):
+        chain_for("safetensors", engine("torch-eager"), quantise="i8-weights", goal="pt2", generates=True)
 
 
 def test_a_number_format_goes_by_any_of_its_names():

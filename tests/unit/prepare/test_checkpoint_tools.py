@@ -1,6 +1,7 @@
 """A small checkpoint for the engines of language models, by the tools for their folders: the same tokens come out."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,9 @@ from inferometer.plugins import load_all
 from inferometer.prepare.child import carry_out
 from inferometer.prepare.order import ToolOrder
 from inferometer.prepare.steps import step_named
-from inferometer.prepare.tools.checkpoint import whole_checkpoint
+from inferometer.prepare.tools import onnxruntime_genai
+from inferometer.prepare.tools.checkpoint import _mended, whole_checkpoint
+from inferometer.prepare.tools.ctranslate2 import _with_old_names
 from inferometer.readers.resolve import read
 from inferometer.runtimes.base import Request, Target
 from inferometer.synth import synthesise
@@ -48,7 +51,12 @@ def expected(checkpoint):
 @pytest.mark.filterwarnings("ignore")  # the converters', of the libraries that they use
 @pytest.mark.parametrize(
     ("step", "runtime"),
-    [("ctranslate2", "ctranslate2"), ("genai", "onnxruntime-genai"), ("openvino-llm", "openvino-genai")],
+    [
+        ("ctranslate2", "ctranslate2"),
+        ("genai", "onnxruntime-genai"),
+        ("openvino-llm", "openvino-genai"),
+        ("torchao-checkpoint-i8-weights", "torch-eager"),
+    ],
 )
 def test_what_a_tool_makes_of_a_checkpoint_generates_the_checkpoints_tokens(  # noqa: PLR0917 - pytest's fixtures
     step, runtime, checkpoint, expected, tmp_path, monkeypatch
@@ -69,6 +77,59 @@ def test_what_a_tool_makes_of_a_checkpoint_generates_the_checkpoints_tokens(  # 
     precision = "f32" if "f32" in RUNTIMES[runtime].capabilities.precision else None
     target = Target(path=made, format=named.gives, text=True, threads=1, precision=precision)
     assert generated(runtime, target) == expected
+
+
+def test_of_a_prompt_the_head_of_a_genai_folder_computes_the_last_token_alone(checkpoint, tmp_path, monkeypatch):
+    """As far as the order goes: what the builder makes of it is looked at where it runs."""
+    asked = []
+    monkeypatch.setattr(
+        onnxruntime_genai.subprocess, "run", lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0)
+    )
+    (tmp_path / "work" / "out").mkdir(parents=True)
+    order = ToolOrder(source=checkpoint, target=tmp_path / "work" / "out" / "model", format="onnxruntime-genai")
+    list(onnxruntime_genai.build(order))
+    assert "prune_lm_head=true" in asked[0]
+
+
+def test_a_short_phi3_is_not_taken_for_one_with_a_long_context():
+    short = {"model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "max_position_embeddings": 512}
+    assert _mended(short)["original_max_position_embeddings"] == 512
+    long = {**short, "rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 4096}
+    assert _mended(long) == long
+
+
+def test_converters_find_the_rotary_base_where_transformers_had_it():
+    """Without it they take 10,000 for every model of that family."""
+    rope = {"rope_theta": 500_000.0, "rope_type": "default"}
+    layer = SimpleNamespace(self_attn=SimpleNamespace())
+    model = SimpleNamespace(
+        config=SimpleNamespace(rope_parameters=rope, rope_scaling=rope, model_type="phi3"),
+        model=SimpleNamespace(layers=[layer]),
+    )
+    config = _with_old_names(model).config
+    assert (config.rope_theta, config.rope_scaling) == (500_000.0, None)
+    assert layer.self_attn.rotary_emb.long_factor is None
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_an_encoder_is_exported_with_its_inputs_and_layers_names_and_gives_the_same(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=64, **sizes)).eval()
+    model.save_pretrained(tmp_path / "bert")
+    order = ToolOrder(
+        source=tmp_path / "bert", target=tmp_path / "model.pt2", format="pt2", shapes={"input_ids": (1, 6)},
+        dtypes={"input_ids": "int64"},
+    )  # fmt: skip
+    assert carry_out("transformers:to_program", order).error is None
+    ids = torch.arange(6)[None]
+    made = torch.export.load(order.target).module()(ids)["logits"]
+    assert torch.allclose(made, model(ids).logits, atol=1e-6)
+    graph = read(str(order.target))
+    assert [tensor.name for tensor in graph.inputs] == ["input_ids"]
+    assert any("bert.encoder.layer.0.attention.self.query" in op.name for _, op in graph.ops())
 
 
 def test_a_checkpoint_without_a_tokeniser_gets_one_beside_it_and_stays_as_it_is(checkpoint, tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import pytest
 
 pytest.importorskip("onnxruntime")
@@ -23,6 +24,7 @@ from inferometer.prepare.order import ToolOrder
 from inferometer.prepare.proof import Candidate, MeasuredGain, _gain, after_step, of_file_and_engine
 from inferometer.prepare.run import Prepared, PrepareRequest, prepare, prepared_document
 from inferometer.prepare.search import Found, with_best
+from inferometer.prepare.source import source_of
 from inferometer.prepare.steps import step_named
 from inferometer.readers.resolve import read
 from inferometer.settings import cache_folder
@@ -224,12 +226,41 @@ def test_only_a_step_that_was_asked_for_may_be_slower(network, monkeypatch, beli
     assert prepared.artifact.parent.name.startswith("ort-i8")
 
 
+def test_ctrl_c_ends_the_measuring_of_a_step_and_all_that_would_follow(network, monkeypatch, believed):
+    half = SimpleNamespace(profile=None, complete=False)
+    monkeypatch.setattr(proof, "measure_in_turns", lambda *_: (half, half))
+    with pytest.raises(KeyboardInterrupt):
+        quick(network, quantise="i8-dynamic", measure=True)
+    assert partial_files() == []
+
+
+def test_what_cannot_be_written_is_refused_before_any_work(network, tmp_path):
+    (tmp_path / "folder.onnx").mkdir()
+    with pytest.raises(DomainError, match="is a folder"):
+        quick(network, out=tmp_path / "folder.onnx", overwrite=True)
+    with pytest.raises(DomainError, match="Nothing can be written"):
+        quick(network, out=network / "inside.onnx")
+    with pytest.raises(DomainError, match="is the model itself"):
+        quick(network, out=network, overwrite=True)
+    with pytest.raises(InferometerError, match="no device named 'nvidia-h2000'"):
+        quick(network, device="nvidia-h2000", out=tmp_path / "x.onnx")
+
+
+def test_an_old_file_is_renewed_until_scales_may_be_those_of_channels(network, tmp_path):
+    old = onnx.load(network)
+    old.opset_import[0].version = 12  # its operators were the same then
+    onnx.save(old, tmp_path / "old.onnx")
+    found = quick(tmp_path / "old.onnx", quantise="i8")
+    assert found.right
+    assert found.drift < 0.05
+
+
 def test_a_tool_that_fails_says_which_step_it_was_and_leaves_nothing(network, monkeypatch):
     from inferometer.prepare import chain, steps
 
     broken = replace(steps.step_named("ort-i8-dynamic"), name="broken", work="onnx:nothing_such")
     monkeypatch.setattr(chain, "STEPS", (broken,))
-    monkeypatch.setattr(chain, "usable", lambda *_: (broken,))
+    monkeypatch.setattr(chain, "usable", lambda *_, **__: (broken,))
     with pytest.raises(InferometerError, match=r"The step broken \(onnxruntime\) failed.*nothing_such"):
         quick(network, quantise="i8-dynamic")
     assert partial_files() == []
@@ -295,9 +326,8 @@ def test_a_file_that_its_engine_refuses_is_wrong_and_not_written(network, tmp_pa
 
 def test_random_weights_of_another_seed_or_size_are_another_file(monkeypatch):
     monkeypatch.setattr(synth, "synthesise", lambda *_given, **_more: None)
-    asked = PrepareRequest(model="squeezenet1.1", runtime="onnxruntime")
-    others = (replace(asked, seed=1), replace(asked, workload=replace(asked.workload, image=64)))
-    assert len({run.source_of(request, engine("onnxruntime")) for request in (asked, *others, asked)}) == 3
+    asked = ({}, {"seed": 1}, {"image": 64}, {})
+    assert len({source_of("squeezenet1.1", engine("onnxruntime"), **options) for options in asked}) == 3
 
 
 def test_what_there_is_no_time_for_is_listed_and_not_tried(network, monkeypatch):

@@ -78,6 +78,28 @@ def test_an_onnx_file_becomes_a_program_that_gives_the_same_with_layers_of_the_s
     assert np.allclose(ran(order.target, IMAGE)[0], expected, atol=1e-5)
 
 
+def test_slices_and_paddings_by_constants_and_names_that_files_divide_by_become_numbers(tmp_path):
+    """A step back, a mirrored edge of a matrix, a constant that nobody reads after them, and a name with `;`."""
+    held = {"s": [5, 0], "e": [-9, 8], "a": [1, 0], "d": [-1, 2], "p": [0, 2, 0, 1], "unused": np.zeros(0, np.int64)}
+    stored = [numpy_helper.from_array(np.array(values, np.int64), name) for name, values in held.items()]
+    nodes = [
+        helper.make_node("Slice", ["x", "s", "e", "a", "d"], ["cut"], name="cut;cut"),
+        helper.make_node("Pad", ["cut", "p"], ["wide"], name="edge", mode="reflect"),
+        helper.make_node("Reshape", ["wide", "flat"], ["y"], name="last"),
+    ]
+    stored.append(numpy_helper.from_array(np.array([-1]), "flat"))
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 8])]
+    results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "net", values, results, stored)
+    source = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), source)
+    array = DRAWN.standard_normal((8, 8)).astype(np.float32)
+    order = ordered(source, tmp_path, array)
+    list(onnx2torch.to_program(order))
+    (expected,) = onnxruntime.InferenceSession(source).run(None, {"x": array})
+    assert np.array_equal(ran(order.target, array)[0], expected)
+
+
 def test_an_operator_that_onnx2torch_lacks_is_named_with_its_node_and_a_remedy(tmp_path):
     order = ordered(network(tmp_path, strange=True), tmp_path, IMAGE)
     with pytest.raises(FormatError, match="no form of the operator Gelu, which the node 'last' is") as error:

@@ -31,7 +31,7 @@ def convert(order: ToolOrder) -> Iterator[str]:
     beside = [name for name in _BESIDE if (folder / name).is_file()]
     stored = order.options.get("weights")
 
-    class Converter(TransformersConverter):
+    class Converter(TransformersConverter):  # type: ignore[misc]  # it has no types
         def load_model(self, model_class: Any, model_name_or_path: str, **given: Any) -> Any:
             return _with_old_names(super().load_model(model_class, model_name_or_path, **given))
 

@@ -224,7 +224,7 @@ def _padded(module: Any, x: Any, pads: Any, value: Any = 0.0) -> Any:
 
 
 # What gives a module that reads no tensors for its sizes, by onnx2torch's name of the one that does.
-_FORMS = {
+_FORMS: dict[str, Any] = {
     "OnnxReshape": _reshaped, "OnnxExpand": _expanded, "OnnxResize": _resized, "OnnxResizeV10": _resized,
     "OnnxSlice": _sliced, "OnnxPadDynamic": _padded,
 }  # fmt: skip

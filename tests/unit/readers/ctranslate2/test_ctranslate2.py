@@ -1,6 +1,7 @@
 """CTranslate2's folders as graphs: a decoder that its own library wrote, one that is not known, and damaged ones."""
 
 import shutil
+from math import prod
 
 import pytest
 
@@ -39,6 +40,34 @@ def test_a_decoder_of_another_kind_is_known_by_its_weights_alone_and_says_so():
     graph = decoder_graph(held, name="strange")
     assert graph.parameters == 32
     assert "architecture" in graph.metadata["notes"][0]
+
+
+def test_norms_after_the_parts_make_a_gemma():
+    """As its converter writes two layers of 16, with 4 heads of 4 and 2 for keys, and a head that is the embedding."""
+
+    def matrix(*shape):
+        return Variable(shape=shape, dtype="f32", nbytes=4 * prod(shape))
+
+    def number(value):
+        return Variable(shape=(), dtype="i32", nbytes=4, value=value)
+
+    variables = {"decoder/embeddings/weight": matrix(50, 16), "decoder/layer_norm/gamma": matrix(16)}
+    for layer in ("decoder/layer_0", "decoder/layer_1"):
+        at = f"{layer}/self_attention"
+        variables |= {f"{at}/linear_0/weight": matrix(32, 16), f"{at}/linear_1/weight": matrix(16, 16)}
+        variables |= {f"{layer}/ffn/{name}/weight": matrix(24, 16) for name in ("linear_0", "linear_0_noact")}
+        variables |= {f"{layer}/ffn/linear_1/weight": matrix(16, 24), f"{at}/rotary_dim": number(0)}
+        names = ("input", "post_attention", "pre_feedforward", "post_feedforward")
+        variables |= {f"{layer}/{name}_layer_norm/gamma": matrix(16) for name in names}
+        variables[f"{at}/num_heads_kv"] = number(2)
+    variables |= {"decoder/num_heads": number(4), "decoder/projection/weight": variables["decoder/embeddings/weight"]}
+    held = ModelBin(
+        architecture="TransformerDecoderSpec", variables=variables,
+        aliases={"decoder/projection/weight": "decoder/embeddings/weight"},
+    )  # fmt: skip
+    graph = decoder_graph(held, name="gemma")
+    assert graph.architecture == "gemma2"
+    assert graph.parameters == 50 * 16 + 16 + 2 * (32 * 16 + 16 * 16 + 3 * 24 * 16 + 4 * 16)
 
 
 def test_a_damaged_file_is_an_error_that_names_it_and_says_how_to_get_another(folder, tmp_path):

@@ -137,6 +137,8 @@ def test_split_into_even_parts_and_into_given_ones():
     assert [tensor.shape[-1] for tensor in only(even).outputs] == [256, 256, 256]
     given = read([node("Split", "x parts", "a b", axis=2)], [HIDDEN], ["a"], [ints("parts", 512, 256)])
     assert [tensor.shape[-1] for tensor in only(given).outputs] == [512, 256]
+    rest = read([node("Split", "x parts", "a b c", axis=2)], [HIDDEN], ["a"], [ints("parts", 512, -1, 56)])
+    assert [tensor.shape[-1] for tensor in only(rest).outputs] == [512, 200, 56]
 
 
 def test_axes_are_attributes_in_old_files_and_inputs_in_new_ones():

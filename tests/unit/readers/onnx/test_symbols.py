@@ -41,6 +41,17 @@ def test_a_cache_and_its_sum_with_the_new_tokens():
     assert told["context + query"] == "named 'total_sequence_length' in the file"
 
 
+def test_layers_with_a_window_have_the_cache_of_the_others():
+    shapes, _ = inputs(
+        (("batch_size", "sequence_length"), INT64),
+        (("batch_size", 4, "past_sliding_length", 32), FLOAT),
+        (("batch_size", 4, "past_sequence_length", 32), FLOAT),
+        (("batch_size", "total_sliding_length"), INT64),
+    )
+    assert [shape[2] for shape in shapes[1:3]] == ["context", "context"]
+    assert shapes[3][1] == "(context + query)"
+
+
 def test_of_two_usual_names_for_one_size_the_second_keeps_its_own():
     shapes, _ = inputs((("batch", "seq"), INT64), (("n", "sequence"), INT64))
     assert shapes == [("batch", "query"), ("n", "sequence")]

@@ -4,7 +4,7 @@ import json
 import struct
 from math import prod
 
-BITS = {"F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "U8": 8, "F8_E4M3": 8, "F4": 4, "F6_E2M3": 6}
+BITS = {"F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "U8": 8, "I8": 8, "F8_E4M3": 8, "F4": 4, "F6_E2M3": 6}
 
 
 def described(tensors: dict[str, tuple[str, list[int]]], metadata: dict | None = None) -> tuple[dict, int]:

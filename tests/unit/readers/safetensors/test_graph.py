@@ -56,6 +56,20 @@ def test_a_saved_model_has_the_parameters_its_library_counts(tmp_path, case):
     assert sum(tensor.nbytes * times for tensor, times in graph.weights()) == graph.metadata["tensor_bytes"]
 
 
+def test_layers_that_torchao_quantised_have_their_scales_beside_them(tmp_path):
+    def matrix(name, shape):
+        stored = {f"{name}._weight_qdata": ("I8", shape), f"{name}._weight_zero_point": ("I8", [shape[0], 1])}
+        return stored | {f"{name}._weight_scale": ("F32", [shape[0], 1])}
+
+    graph = model(tmp_path, llama(matrix))
+    assert graph.metadata["notes"] == ()
+    assert graph.parameters == PARAMETERS
+    ops = {op.name: op for _, op in graph.ops()}
+    weight, *beside = ops["layers.{}.attn.k_proj"].weights
+    assert (weight.dtype, weight.stored_bytes) == ("i8", 16 * 32)
+    assert sum(tensor.stored_bytes for tensor in beside) == 16 * (4 + 1)
+
+
 def test_formats_and_bytes_are_the_files(tmp_path):
     graph = model(tmp_path, llama())
     assert (graph.parameters, graph.architecture, graph.precision) == (PARAMETERS, "llama", "bf16")
