@@ -190,6 +190,7 @@ def generation(
             "context": each.context or None, "samples": each.runs, "steady": each.steady,
         }
         for each in ran
+        if each.phase == "decode" or not want.depth  # that prompt's clock includes filling the cache
     ]  # fmt: skip
     return lines, {name: str(value) for name, value in session.opened.versions.items()}
 

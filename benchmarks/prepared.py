@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -62,7 +61,6 @@ FORMATS: dict[str, dict[str, tuple[str | None, ...]]] = {
     },
 }
 ENGINES = ("onnxruntime", "openvino", "litert", "torch-eager", "torch-compile", "ncnn", "mnn", "executorch")
-STAGES = re.compile(r"resnet\.encoder\.stages\.(\d+)\.layers\.(\d+)\.(?:layer\.(\d+)|shortcut)\.convolution")
 CONVERTED = {"ncnn": ".param", "mnn": ".mnn", "executorch": ".pte"}
 PRODUCTS = frozenset({"convolution", "linear"})
 FUSED = 0.06  # of a product's operations: what sums, norms and activations that ran inside it may add
@@ -179,19 +177,9 @@ def prepared_table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def plain_name(name: str) -> str:
-    """As torchvision calls a layer, where transformers' modules have other names."""
-    if name.startswith("resnet.embedder."):
-        return "conv1"
-    if (inside := STAGES.fullmatch(name)) is not None:
-        stage, layer, part = inside.groups()
-        return f"layer{int(stage) + 1}.{layer}." + ("downsample.0" if part is None else f"conv{int(part) + 1}")
-    return "fc" if name.startswith("classifier.") else name.partition("/")[0]
-
-
 def matched(names: list[dict[str, Any]], found: list[dict[str, Any]]) -> dict[str, float]:
     """Milliseconds by our names: those of the same name, otherwise the next of as many operations."""
-    known = {plain_name(row["name"]): row["ms"] for row in found}
+    known = {row["name"].partition("/")[0]: row["ms"] for row in found}
     if sum(row["name"] in known for row in names) > len(names) // 2:
         return known
     left, by_name = list(found), {}

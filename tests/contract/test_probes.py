@@ -59,17 +59,26 @@ def needs(name: str, packages: tuple[str, ...]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONVERTED)
-def test_a_converted_decoder_gives_points_for_its_products_in_both_phases(name, tools: Workshop, tmp_path: Path):
+def test_a_converted_decoder_tells_of_its_products_in_both_phases(name, tools: Workshop, tmp_path: Path):
     step = steps_to(engine(name).opens)[engine(name).calibrated_in or ""]
     needs(name, step.modules)
     tiny = PROBES["probe-tiny-decoder"]
-    tiny = replace(tiny, config={**tiny.config, "num_hidden_layers": 2}, runs=(ProbeRun(prompt=8, context=16),))
+    runtime = runtime_named(name)
+    timed = runtime.capabilities.per_op
+    tiny = replace(
+        tiny, config={**tiny.config, "num_hidden_layers": 2}, runs=(ProbeRun(prompt=8, context=16),),
+        role="overhead" if timed else "ceiling",
+    )  # fmt: skip
     provider = DecoderProvider(
-        runtime=runtime_named(name), device=BOARD, weights=engine(name).calibrated_in or "", folder=tmp_path, threads=1,
+        runtime=runtime, device=BOARD, weights=engine(name).calibrated_in or "", folder=tmp_path, threads=1,
         limit_s=0.01, probes=(tiny,), tools=tools,
     )  # fmt: skip
     (candidate,) = provider.candidates()
     measured = provider.measure(candidate)
+    if not timed:
+        assert not measured.points
+        assert {step.phase for step in measured.steps} == {"prefill", "decode"}
+        return
     assert {point.classes[0] for point in measured.points if "linear" in point.classes} == {
         "linear.prefill", "linear.decode",
     }  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 
 from inferometer.accuracy.cases import AccuracyCase, Peer, case_graph, family_of, step_of_case
 from inferometer.asking.ask import ask
-from inferometer.asking.calibrations import by_weights, choose_calibration
+from inferometer.asking.calibrations import HostSetup, by_weights, choose_calibration
 from inferometer.asking.files import SHIPPED
 from inferometer.calibrate.fitting.assemble import CalibrationSubject, whole_steps
 from inferometer.calibrate.fitting.bounds import bounded, unbounded
@@ -100,7 +100,9 @@ def _calibration(
 ) -> tuple[Calibration | None, str]:
     key = _key(case)
     if key not in calibrations:
-        calibrations[key] = choose_calibration(*key, folders=places[0], shipped=places[1]).calibration
+        setup = None if case.threads is None else HostSetup(threads=case.threads)
+        chosen = choose_calibration(*key[:3], folders=places[0], shipped=places[1], setup=setup)
+        calibrations[key] = chosen.calibration
     calibration = calibrations[key]
     if calibration is None:
         return None, "priors"
@@ -114,10 +116,10 @@ def _calibration(
     return (calibration, "seen") if refit is None else (refit, "left out")
 
 
-def _key(case: AccuracyCase) -> tuple[str, str, str]:
-    """The device, runtime and format that a calibration is chosen by."""
+def _key(case: AccuracyCase) -> tuple[str, str, str, int | None]:
+    """The device, runtime, format and threads that a calibration is chosen by."""
     stored = case.weights if by_weights(case.runtime) else None
-    return case.device, case.runtime, stored or case.dtype
+    return device_named(case.device).name, case.runtime, stored or case.dtype, case.threads
 
 
 def without_model(calibration: Calibration, train: Sequence[AccuracyCase], model: str) -> Calibration | None:

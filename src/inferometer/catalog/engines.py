@@ -31,6 +31,7 @@ from inferometer.core.engine import (
     LogitsPath,
     Overheads,
     Probing,
+    PromptPath,
     RuntimeEffects,
     ServingRules,
     SmallFormats,
@@ -57,7 +58,7 @@ _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
     "arithmetic", "instead", "expanded", "widened", "unpack", "merged", "dynamic", "gathered", "grouped",
-    "unquantised", "logits", "winograd", "first_run", "notes", *UNITS, *ENGINE_SETS,
+    "unquantised", "logits", "prompt", "winograd", "first_run", "notes", *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
@@ -404,6 +405,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         grouped=row.number("grouped", "1"),
         unquantised=row.names("unquantised"),
         logits=_one_of(row, "logits", LogitsPath),
+        prompt=_one_of(row, "prompt", PromptPath),
         winograd=row.number("winograd", "1"),
         overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
         first_run=row.number("first_run", "s"),

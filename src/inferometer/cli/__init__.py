@@ -75,7 +75,9 @@ def main() -> None:
         return
     import gc
 
+    from inferometer.cli.interrupts import interrupted_again
     from inferometer.cli.run import run
 
+    sys.unraisablehook = interrupted_again
     gc.set_threshold(100_000)  # values live as long as the command: to look for garbage among them takes a tenth of it
     sys.exit(run(arguments))

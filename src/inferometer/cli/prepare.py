@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from inferometer.cli.interrupts import ended_by_sigterm
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line
@@ -111,12 +112,13 @@ def command(
         seed=seed,
     )
     if searching:
-        _search(request, parse_quantity(budget, "s"), form)
+        with ended_by_sigterm():
+            _search(request, parse_quantity(budget, "s"), form)
         return
     if out is None:
         raise DomainError("There is no file to write.", remedy="Say -o FILE, or --search to see what there is to gain.")
     recorder = recording_from(options, kind="prepare", model=model, runtime=runtime, quantise=quantise or "none")
-    with recorder:
+    with ended_by_sigterm(), recorder:
         prepared = _prepared(request)
         _keep(recorder, prepared)
         _print(prepared, form)

@@ -22,6 +22,7 @@ Fusion = Literal["none", "chains", "epilogues"]
 AttentionPath = Literal["flash", "masked", "materialised"]
 CachePath = Literal["direct", "repeated"]
 LogitsPath = Literal["prompt", "chunk"]
+PromptPath = Literal["whole", "last apart"]
 Execution = Literal["launched", "captured", "compiled"]  # op by op; every pass replayed as one graph; compiled
 Use = Literal["gpu", "accelerator", "tokens", "arrays", "served"]  # what an engine may be the first choice for
 Probing = Literal["files", "modules", "decoders", "kernels"]
@@ -60,13 +61,14 @@ class RuntimeEffects:
     those of a `widened` format once, when the model is loaded, for all ops but look-ups. `unpack` is how many rows of
     products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them.
     `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
-    `prompt`, or after each `chunk`. `merged` are groups of projections, by their last names, that it stores as one
-    matrix; `dynamic` are the kinds of op that it quantises activations for while it runs, where weights are stored
-    for that: others compute in floats. A convolution in groups is none of them unless `convolution:grouped` is.
-    `gathered` is how many rows of products gathering the inputs of such a convolution takes as long as; it is done
-    for one group after the other, and each is a kernel of its own. `grouped` is that of convolutions in groups alone,
-    by a kernel for all of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the
-    model's own format. `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method.
+    `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
+    decoding, after all others. `merged` are groups of projections, by their last names, that it stores as one matrix;
+    `dynamic` are the kinds of op that it quantises activations for while it runs, where weights are stored for that:
+    others compute in floats. A convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how
+    many rows of products gathering the inputs of such a convolution takes as long as; it is done for one group after
+    the other, and each is a kernel of its own. `grouped` is that of convolutions in groups alone, by a kernel for all
+    of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the model's own format.
+    `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method.
     `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
     """
 
@@ -91,6 +93,7 @@ class RuntimeEffects:
     grouped: Sourced | None = None
     unquantised: tuple[str, ...] = ()
     logits: LogitsPath = "prompt"
+    prompt: PromptPath = "whole"
     winograd: Sourced | None = None
     overheads: Mapping[str, Overheads] = field(default_factory=dict)
     first_run: Sourced | None = None

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from inferometer.catalog.engines import require_effects
 from inferometer.core.device import Device
 from inferometer.core.engine import RuntimeEffects
@@ -41,7 +39,7 @@ from inferometer.cost.phases import (
 from inferometer.cost.precision import weight_formats
 from inferometer.cost.price.hosts import host_note, waits_for_host
 from inferometer.cost.ready import ReadyGraph, make_ready
-from inferometer.cost.request import completed, decode_context, goes_beyond, prefill_steps, window_notes
+from inferometer.cost.request import completed, decode_context, goes_beyond, prefill_steps, step_sizes, window_notes
 from inferometer.errors import DomainError
 from inferometer.formulas.edge import frame_budget, frame_headroom
 from inferometer.version import __version__
@@ -198,13 +196,10 @@ class _Job:
         return {"batch": self.batch, "query": self.workload.prompt or 1, "context": 0, "logits": 1}
 
     def _prefill_sizes(self) -> dict[str, Any]:
-        """The prompt's tokens that are not in the cache yet; in chunks, one column a chunk, logits with the last."""
+        """The prompt's tokens that are not in the cache yet."""
         encodes = self.ready.layout.encodes
-        steps = prefill_steps(self.ready.graph, self.workload, self.options, encodes=encodes)
-        if len(steps) == 1:
-            return {"batch": self.batch, "query": steps[0][0], "context": steps[0][1], "logits": 1}
-        query, context = np.array(steps).T
-        return {"batch": self.batch, "query": query, "context": context, "logits": np.eye(len(steps))[-1]}
+        steps = prefill_steps(self.ready.graph, self.workload, self.options, self.ready.effects, encodes=encodes)
+        return step_sizes(steps, self.batch)
 
     def _note_assumptions(self, site: Site) -> None:
         self.notes += energy_notes(self.device, site)

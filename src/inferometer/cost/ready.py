@@ -77,6 +77,10 @@ class ReadyGraph:
         return self.layout.graph
 
     @property
+    def effects(self) -> RuntimeEffects:
+        return self.layout.prepared.effects
+
+    @property
     def residency(self) -> Residency:
         return self.layout.residency
 

@@ -7,7 +7,9 @@ of cross-attention, which every step reads and none makes longer; the decoder's 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from inferometer.catalog.engines import known_engine, require_effects
 from inferometer.core.graph import is_generative, takes_prompt
@@ -123,7 +125,9 @@ def last_tokens(graph: Graph, workload: Workload) -> int:
     return start_tokens(graph, workload) + max(0, (workload.generate or 0) - 1)
 
 
-def prefill_steps(graph: Graph, workload: Workload, options: Options, *, encodes: bool) -> list[tuple[int, int]]:
+def prefill_steps(
+    graph: Graph, workload: Workload, options: Options, effects: RuntimeEffects, *, encodes: bool
+) -> list[tuple[int, int]]:
     """(query, context) of each step in which the prompt is read: one, or as many as there are chunks.
 
     `encodes`: part of the graph runs once a request, with all of the prompt; then nothing is cut, and nothing cached.
@@ -132,4 +136,20 @@ def prefill_steps(graph: Graph, workload: Workload, options: Options, *, encodes
     if encodes:
         return [(total, 0)]
     done, chunk = min(options.cached_prefix, total - 1), options.chunk or total
-    return [(min(chunk, total - start), start) for start in range(done, total, chunk)]
+    *others, last = [(min(chunk, total - start), start) for start in range(done, total, chunk)]
+    return [*others, *passes(*last, effects)]
+
+
+def passes(query: int, context: int, effects: RuntimeEffects) -> list[tuple[int, int]]:
+    """(query, context) of each pass through the model in which a runtime reads so many tokens behind a context."""
+    if effects.prompt == "whole" or query == 1:
+        return [(query, context)]
+    return [(query - 1, context), (1, context + query - 1)]
+
+
+def step_sizes(steps: list[tuple[int, int]], batch: int) -> dict[str, Any]:
+    """The sizes of the steps in which a prompt is read: one column a step, logits with the last."""
+    if len(steps) == 1:
+        return {"batch": batch, "query": steps[0][0], "context": steps[0][1], "logits": 1}
+    query, context = np.array(steps).T
+    return {"batch": batch, "query": query, "context": context, "logits": np.eye(len(steps))[-1]}

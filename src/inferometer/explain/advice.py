@@ -3,53 +3,112 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.asking.change import parse_change
 from inferometer.catalog.engines import known_engine
 from inferometer.catalog.files import row_named
+from inferometer.core.device import LOCAL
+from inferometer.core.frozen import frozen
+from inferometer.core.workload import Precision
 from inferometer.errors import InferometerError
 from inferometer.prepare.chain import chain_for, formats_for
-from inferometer.prepare.steps import SUFFIXES
+from inferometer.prepare.origin import origin_of
+from inferometer.prepare.proof import Candidate, Proving, after_step, predicted_gain
+from inferometer.prepare.source import starting_format
+from inferometer.prepare.steps import SUFFIXES, Step
 from inferometer.readers.resolve import read
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from inferometer.asking.gains import Gain
     from inferometer.core.engine import EngineDescriptor
     from inferometer.core.finding import Finding
     from inferometer.core.profile import Profile
+    from inferometer.core.workload import Workload
 
 _HOW = ("", "-weights", "-dynamic")  # the ways of storing a format, the one that computes in it first
 
 
-def quantise_for(model: str, runtime: str | None, text: str) -> str | None:
-    """What `--quantise` is to be so that a change is made (`weights=i8`); None if no tool here makes it."""
+@frozen
+class Preparation:
+    """A change that tools can make: of which model, in which format, and by which steps."""
+
+    model: str
+    quantise: str
+    steps: tuple[Step, ...]
+
+
+def preparations(model: str, runtime: str | None, text: str) -> tuple[Preparation, ...]:
+    """How a change can be made (`weights=i8`), of the model or of what it was made of; none if no tool here does."""
     change, engine = parse_change(text), None if runtime is None else known_engine(runtime)
     if change.key not in {"weights", "precision"} or engine is None:
-        return None
-    form = _format(model, engine)
-    known = formats_for(form, engine) if form else ()
-    return next((name for how in _HOW if (name := f"{change.value}{how}") in known), None)
+        return ()
+    ways = _ways(model, engine, change.value)
+    origin = None if ways or row_named("models", model) else origin_of(model)
+    return ways if origin is None else _ways(origin, engine, change.value)
+
+
+def _ways(model: str, engine: EngineDescriptor, wanted: str) -> tuple[Preparation, ...]:
+    try:
+        form, generates = starting_format(model, engine)
+    except InferometerError:
+        return ()
+    known = formats_for(form, engine, generates=generates)
+    return tuple(
+        Preparation(model=model, quantise=name, steps=chain_for(form, engine, quantise=name, generates=generates))
+        for how in _HOW
+        if (name := f"{wanted}{how}") in known
+    )
 
 
 def prepare_command(profile: Profile, findings: Iterable[Finding]) -> str | None:
-    """The command for the first finding that a tool can act on, with the gain that is predicted for it."""
+    """The command for the first finding that a tool can act on, with the gain that is predicted for it.
+
+    A finding's own gain is of computing in the format; what a tool makes may only store it, and gain less. What is
+    predicted to gain nothing is no advice.
+    """
     model = _model(profile)
-    engine = None if profile.runtime is None else known_engine(profile.runtime)
-    if model is None or engine is None:
+    if model is None:
         return None
     for finding in findings:
         for change in finding.changes:
-            quantise = quantise_for(model, profile.runtime, change)
-            if quantise is None:
-                continue
-            command = _command(model, engine, quantise)
-            first = change == finding.changes[0] and finding.gain is not None
-            return f"{command}  # predicted gain {finding.gain:.2g} ×{_interval(finding)}" if first else command
+            for way in preparations(model, profile.runtime, change):
+                gain = _gain(profile, way)
+                if gain is None or gain.gain > _NOTHING:
+                    return _command(way, profile, gain)
     return None
+
+
+_NOTHING = 1.02  # a gain that nobody would notice
+
+
+def _gain(profile: Profile, way: Preparation) -> Gain | None:
+    """What `prepare` will predict for the step."""
+    try:
+        graph = read(way.model)
+    except InferometerError:
+        return None
+    before = Candidate(path=Path(way.model), runtime=profile.runtime, sizes=_sizes(profile.sizes, graph.symbols))
+    after = before
+    for step in way.steps:
+        after = after_step(step, after, before.path, profile.runtime)
+    device = LOCAL if profile.kind == "measured" else profile.device.name
+    proving = Proving(original=before, graph=graph, device=device, here=False, workload=_plain(profile.workload))
+    return predicted_gain(proving, before, after)
+
+
+def _plain(workload: Workload) -> Workload:
+    return replace(workload, precision=Precision())
+
+
+def _sizes(given: Mapping[str, int], symbols: Iterable[str]) -> dict[str, int]:
+    """Those that the graph leaves open: what a file was made of may leave others open than the file."""
+    return {name: size for name, size in given.items() if name in symbols}
 
 
 def _model(profile: Profile) -> str | None:
@@ -59,26 +118,20 @@ def _model(profile: Profile) -> str | None:
     return profile.model.name if made and row_named("models", profile.model.name) is not None else source
 
 
-def _command(model: str, engine: EngineDescriptor, quantise: str) -> str:
-    steps = chain_for(_format(model, engine) or "", engine, quantise=quantise)
-    name = f"{Path(model).name.removesuffix(Path(model).suffix)}-{quantise}{SUFFIXES[steps[-1].gives]}"
-    return f"inferometer prepare {shlex.quote(model)} --for {engine.name} --quantise {quantise} -o {shlex.quote(name)}"
+def _command(way: Preparation, profile: Profile, gain: Gain | None) -> str:
+    path, gives = Path(way.model), way.steps[-1].gives
+    stem = path.name.removesuffix(path.suffix) if path.is_file() else path.name
+    name = f"{stem}-{way.quantise}{SUFFIXES.get(gives, '')}"
+    command = f"inferometer prepare {shlex.quote(way.model)} --for {profile.runtime} --quantise {way.quantise}"
+    sizes = _size_options(profile)
+    predicted = "" if gain is None else f"  # predicted gain {gain.gain:.2g} × ({gain.low:.2g} to {gain.high:.2g})"
+    return f"{command}{sizes} -o {shlex.quote(name)}{predicted}"
 
 
-def _interval(finding: Finding) -> str:
-    if finding.gain_low is None or finding.gain_high is None:
-        return ""
-    return f" ({finding.gain_low:.2g} to {finding.gain_high:.2g})"
-
-
-def _format(model: str, engine: EngineDescriptor) -> str | None:
-    """The format that the steps begin with; a model of the catalog is made in one that suits the engine."""
-    if row_named("models", model) is not None:
-        return "safetensors" if "gguf" in engine.opens else "onnx"
-    if not Path(model).exists():
-        return None
-    try:
-        form: str | None = read(model).metadata.get("format")
-    except InferometerError:
-        return None
-    return form
+def _size_options(profile: Profile) -> str:
+    """The sizes that were measured, so that the same is proven: some files leave them open, and cannot do without."""
+    load = profile.workload
+    asked = {"batch": load.batch if load.batch != 1 else None, "image": load.image}
+    asked |= {"prompt": load.prompt, "generate": load.generate}
+    options = [f" --{name} {size}" for name, size in asked.items() if size is not None]
+    return "".join([*options, *(f" --size {name}={size}" for name, size in profile.sizes.items() if name not in asked)])

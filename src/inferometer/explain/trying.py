@@ -15,7 +15,7 @@ from inferometer.bench.verdict import Criteria, judge
 from inferometer.catalog.files import row_named
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, InferometerError
-from inferometer.explain.advice import quantise_for
+from inferometer.explain.advice import preparations
 from inferometer.explain.resolve import other_machine
 
 if TYPE_CHECKING:
@@ -200,17 +200,17 @@ def with_preparation(request: MeasureRequest, text: str, can: Capabilities) -> M
         return order
     if not isinstance(order, str) and change.value in can.precision:  # the engine computes in it without another file
         return order
-    quantise = quantise_for(request.model, request.runtime, text)
-    if quantise is None or request.runtime is None:
+    way = next(iter(preparations(request.model, request.runtime, text)), None)
+    if way is None or request.runtime is None:
         return order
     from inferometer.prepare.run import PrepareRequest, carry_out_request  # noqa: PLC0415 - only who tries makes files
 
     try:
         prepared = carry_out_request(
             PrepareRequest(
-                model=request.model,
+                model=way.model,
                 runtime=request.runtime,
-                quantise=quantise,
+                quantise=way.quantise,
                 measure=False,
                 workload=request.workload,
                 sizes=request.sizes,
@@ -221,7 +221,7 @@ def with_preparation(request: MeasureRequest, text: str, can: Capabilities) -> M
     except InferometerError as error:
         return str(error)
     if not prepared.right or prepared.artifact is None:
-        return f"{quantise} gives wrong outputs: {prepared.steps[-1].notes[-1]}"
+        return f"{way.quantise} gives wrong outputs: {prepared.steps[-1].notes[-1]}"
     return replace(request, model=str(prepared.artifact))
 
 

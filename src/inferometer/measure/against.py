@@ -76,23 +76,26 @@ def _together(asked: list[MeasureRequest], conductor: Conductor, progress: Progr
                 future.add_done_callback(lambda done: conductor.stop() if _failed(done) else None)
                 futures.append(future)
             leading = threads.submit(conductor.conduct)
-            _wait_for(futures, conductor)
+            interrupted = _wait_for(futures, conductor)
         finally:
             conductor.stop()
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:  # the other one was only stopped for it
         raise next((error for error in errors if not isinstance(error, KeyboardInterrupt)), errors[0])
     leading.result()
-    return [future.result() for future in futures]
+    runs = [future.result() for future in futures]
+    return [replace(run, complete=False) for run in runs] if interrupted else runs
 
 
-def _wait_for(futures: list[Future[MeasuredRun]], conductor: Conductor) -> None:
-    """Ctrl-C ends both children, and keeps what they have."""
+def _wait_for(futures: list[Future[MeasuredRun]], conductor: Conductor) -> bool:
+    """Ctrl-C ends both children, and keeps what they have; True if that was so."""
     try:
         wait(futures)
     except KeyboardInterrupt:
         conductor.stop()
         wait(futures)
+        return True
+    return False
 
 
 def _failed(done: Future[MeasuredRun]) -> bool:

@@ -117,7 +117,7 @@ def _once(raw: Raw) -> Iterable[Phase]:
 def _array_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[Phase]:
     if raw.clean is None or not raw.clean.samples_s:
         return []
-    layers = graph_layers(subject.graph, bind(subject.graph, subject.workload, subject.sizes))
+    layers = graph_layers(subject.graph, bind(subject.graph, subject.workload, subject.sizes), _stored_names(raw))
     phase = _with_ops(_phase("forward", raw.clean.samples_s), raw.shapes, layers, notes)
     return [replace(phase, counters=dict(raw.counters.counts)) if raw.counters else phase]
 
@@ -224,11 +224,11 @@ def _text_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[P
     prefill, decode = prefill_phase(kept), decode_phase(kept)
     if prefill is not None:
         (event, *_) = (event for generation in kept for event in generation.events if event.kind == "prefill")
-        layers = _layers(subject, query=event.tokens, context=event.context)
+        layers = _layers(subject, raw, query=event.tokens, context=event.context)
         phases.append(_with_ops(prefill, raw.shapes, layers, notes))
     if decode is not None:
         middle = round(fmean(decode.context or (0,)))
-        phases.append(_with_ops(decode, raw.shapes, _layers(subject, query=1, context=middle), notes))
+        phases.append(_with_ops(decode, raw.shapes, _layers(subject, raw, query=1, context=middle), notes))
     return phases + detokenise_phase(kept)
 
 
@@ -246,10 +246,15 @@ def _phase(name: str, seconds: Sequence[float]) -> Phase:
     )
 
 
-def _layers(subject: MeasuredSubject, *, query: int, context: int) -> Layers:
+def _layers(subject: MeasuredSubject, raw: Raw, *, query: int, context: int) -> Layers:
     sizes = {"query": query, "context": context, "batch": subject.workload.batch}
     known = {name: size for name, size in sizes.items() if name in subject.graph.symbols}
-    return graph_layers(subject.graph, bind(subject.graph, subject.workload, {**subject.sizes, **known}))
+    binding = bind(subject.graph, subject.workload, {**subject.sizes, **known})
+    return graph_layers(subject.graph, binding, _stored_names(raw))
+
+
+def _stored_names(raw: Raw) -> Mapping[str, str]:
+    return raw.opened.stored_names if raw.opened else {}
 
 
 def _array_headline(phases: Sequence[Phase], raw: Raw, workload: Workload) -> Headline:

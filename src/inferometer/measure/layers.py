@@ -3,14 +3,17 @@
 Engines name kernels after the file's nodes (ONNX, TFLite), modules (PyTorch) or tensors (GGUF). All three lead to an op
 of the graph: by its own name, or by the name of a weight without its ending. A kernel without a weight belongs to the
 op of its kind in the same part of the model.
+
+A library may call a module otherwise than the graph does: the graph says so of its ops (`modules` in its metadata), and
+an engine of its own names (`Opened.stored_names`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from inferometer.cost.work.count import known_part, op_works, unknown_sizes
 from inferometer.importers.words import kind_of
@@ -22,9 +25,11 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Graph
 
+T = TypeVar("T")
 _TIED = "output"  # llama.cpp's name for the head, even if it shares the embedding's weights
 _BRANCH = re.compile("/(then|else)/")
 _RESIDUAL = ".residual"  # how the sums around the parts of a layer are called
+_SAME: Mapping[str, str] = {}
 _ENDINGS = (".weight", ".bias", "_weight", "_bias")
 
 
@@ -98,13 +103,15 @@ def _whole(name: str, inside: Mapping[str, Layer], kind: str) -> Layer | None:
     return Layer(name=part, kind=kind, block=first.block, place=first.place, flops=0.0, bytes=0.0)
 
 
-def graph_layers(graph: Graph, binding: Binding) -> Layers:
+def graph_layers(graph: Graph, binding: Binding, stored_names: Mapping[str, str] = _SAME) -> Layers:
+    """The layers of a graph. `stored_names` are the graph's names of what an engine calls otherwise."""
     by_name: dict[str, Layer] = {}
     by_weight: dict[str, Layer] = {}
     families: dict[str, set[str]] = {}
     stored_as: dict[str, set[str]] = {}
     for name, weight in graph.metadata.get("stored_as", {}).items():
         stored_as.setdefault(weight, set()).add(name)
+    modules: Mapping[str, str] = graph.metadata.get("modules", {})
     unknown = unknown_sizes(graph, binding)
     for (block, op, work), (start, place) in zip(op_works(graph, binding), _places(graph), strict=True):
         counted = known_part(op, unknown) is not None
@@ -126,9 +133,30 @@ def graph_layers(graph: Graph, binding: Binding) -> Layers:
                     tied = weight in by_weight and op.kind == "linear"
                     by_weight.setdefault(_TIED if tied else weight, by_name[name])
                     families.setdefault(weight.rpartition(".")[0], set()).add(name.rpartition(".")[0])
+            if (module := modules.get(op.name)) is not None:
+                known = block.full_name(module, repetition)
+                by_weight.setdefault(known, by_name[name])
+                families.setdefault(known.rpartition(".")[0], set()).add(name.rpartition(".")[0])
     residuals = _residuals(by_name, families)
     parts = _parts(by_name, families, apart={sum_.name for sums in residuals.values() for sum_ in sums})
-    return Layers(by_name=by_name, by_weight=by_weight, parts=parts, residuals=residuals)
+    layers = Layers(by_name=by_name, by_weight=by_weight, parts=parts, residuals=residuals)
+    return _called_otherwise(layers, stored_names)
+
+
+def _called_otherwise(layers: Layers, stored_names: Mapping[str, str]) -> Layers:
+    """The layers under an engine's names as well; a name that the graph has itself keeps its meaning."""
+
+    def with_others(known: Mapping[str, T]) -> dict[str, T]:
+        return {name: known[stored] for name, stored in stored_names.items() if stored in known} | dict(known)
+
+    if not stored_names:
+        return layers
+    return replace(
+        layers,
+        by_weight=with_others({**layers.by_name, **layers.by_weight}),
+        parts=with_others(layers.parts),
+        residuals=with_others(layers.residuals),
+    )
 
 
 def _residuals(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -> dict[str, tuple[Layer, ...]]:

@@ -173,12 +173,17 @@ def _with_machine(profile: Profile, unit: str) -> Profile:
 
 
 def verify_against(
-    request: MeasureRequest, reference: str, *, tolerance: Tolerance | None = None, model: str | None = None
+    request: MeasureRequest,
+    reference: str,
+    *,
+    tolerance: Tolerance | None = None,
+    model: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Verification:
     """Run the model on its runtime and on the reference runtime, and compare the outputs.
 
-    Both get the same random inputs, and the same weights if those are random. The reference runs `model` if given, and
-    computes in f32 if it can.
+    Both get the same random inputs, and the same weights if those are random. The reference runs `model` if given, at
+    its own `sizes`, and computes in f32 if it can.
     """
     trusted = runtime_named(reference)
     require_ready(trusted)
@@ -187,8 +192,9 @@ def verify_against(
     mine = replace(request, runtime=runtime, plan=one_run, shape=False, guarded=False, energy=False)
     # What was asked for the runtime in question (where it runs, its options) is not for the reference.
     right = replace(
-        mine, model=model or request.model, runtime=reference, weights="f32", unit=None, providers=(),
-        optimisation=None, precision="f32" if "f32" in trusted.capabilities.precision else None, options={},
+        mine, model=model or request.model, sizes=mine.sizes if sizes is None else sizes, runtime=reference,
+        weights="f32", unit=None, providers=(), optimisation=None, options={},
+        precision="f32" if "f32" in trusted.capabilities.precision else None,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
         place = Path(folder)
@@ -199,7 +205,7 @@ def verify_against(
 
 
 def _compared(mine: MeasureRequest, right: MeasureRequest, folder: Path, tolerance: Tolerance | None) -> Verification:
-    from inferometer.measure.tolerance import noise_between, product_count, summed_terms  # noqa: PLC0415 - as below
+    from inferometer.measure.tolerance import last_digits, noise_between, product_count, summed_terms  # noqa: PLC0415 - as below
     from inferometer.measure.verify import compare_arrays, compare_text, load_outputs  # noqa: PLC0415 - brings numpy
 
     ran = [_outputs(request, folder / name) for request, name in ((mine, "mine"), (right, "right"))]
@@ -212,6 +218,7 @@ def _compared(mine: MeasureRequest, right: MeasureRequest, folder: Path, toleran
         terms=summed_terms(opened.graph),
         same_weights=opened.path == trusted.path,
     )
+    noise = replace(noise, absolute=last_digits(opened.graph))
     compare = compare_text if "ids" in ours else compare_arrays
     against = f"{right.runtime}, {computed}" if computed else str(right.runtime)
     verification = compare(ours, theirs, against=against, tolerance=tolerance, noise=noise)
@@ -257,6 +264,8 @@ def _outputs(request: MeasureRequest, folder: Path) -> tuple[Raw, PreparedModel]
     _, binding = facts_of(prepared, workload, request.sizes)
     order = replace(_order(request, runtime, prepared, binding, workload), outputs=folder)
     raw = isolated(order, limits=request.limits)
+    if raw.ended == "stopped":
+        raise KeyboardInterrupt
     if "outputs" not in raw.kept:
         raise _failure(raw, request, runtime)
     return raw, prepared

@@ -81,9 +81,14 @@ class Formats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """What rounding may change, as a share of the outputs' size, and why. `bits` are those of the coarsest weights."""
+    """What rounding may change, as a share of the outputs' size, and why. `bits` are those of the coarsest weights.
+
+    `absolute` is what counts as no difference: a sigmoid or softmax may be next to nothing, and engines make it of
+    numbers round one, whose last digits are those of one.
+    """
 
     rms: float = 0.0
+    absolute: float = 0.0
     why: str = "f32 on both sides"
     bits: float = 32.0
 
@@ -148,6 +153,14 @@ def formats_of_side(graph: Graph, stored: str | None, computed: str | None, sums
     if dtype(weights).arithmetic[0] == "i8":
         passed.append("q8_0")  # engines multiply such blocks with activations that they make 8 bits wide
     return Formats(weights=weights, activations=max(passed, key=rounding), sums=_known(sums) or "f32")
+
+
+def last_digits(graph: Graph) -> float:
+    """Four units in the last place of one in f32, if every output is a sigmoid or softmax; else nothing."""
+    makers = {tensor.name: op for _, op in graph.ops() for tensor in op.outputs}
+    last = [makers.get(tensor.name) for tensor in graph.outputs]
+    squashed = [op is not None and (op.kind == "softmax" or op.get("function") == "sigmoid") for op in last]
+    return 2.0**-21 if squashed and all(squashed) else 0.0
 
 
 def product_count(graph: Graph) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 _GO, _DONE = b"go", b"done"
+_CLOSED = (EOFError, OSError, TypeError)  # the last where a pipe is closed here while it is being read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class Conductor:
 
     def conduct(self) -> None:
         """Lead them until they have ended: all load, all run in turns, then each measures its layers."""
-        with suppress(OSError, EOFError):
+        with suppress(*_CLOSED):
             while len(self._pipes) < self._count:
                 pipe = self._listener.accept()
                 if self._stopped.is_set():
@@ -98,7 +99,7 @@ class Conductor:
             try:
                 pipe.send_bytes(_GO)
                 pipe.recv_bytes()
-            except (EOFError, OSError):  # it has ended, well or not
+            except _CLOSED:  # it has ended, well or not
                 pipe.close()
                 self._pipes.pop(index, None)
 

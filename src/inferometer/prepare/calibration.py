@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -77,14 +78,18 @@ def _files(given: Sequence[str]) -> list[Path]:
     return found
 
 
-_SAVE = "Save inputs with numpy.save or numpy.savez, or write --calibrate-with random."
+_SAVE = (
+    "Save inputs as the model gets them, images too, with numpy.save or numpy.savez, or write --calibrate-with random."
+)
 
 
 def _loaded(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
     try:
         stored: Any = np.load(path, allow_pickle=False)
         arrays = {name: stored[name] for name in stored.files} if hasattr(stored, "files") else None
-    except (OSError, ValueError, EOFError) as error:
+    except (ValueError, EOFError, BadZipFile):
+        raise FormatError(f"{str(path)!r} holds no array that numpy.save or numpy.savez wrote.", remedy=_SAVE) from None
+    except OSError as error:
         raise FormatError(f"{str(path)!r} cannot be read: {error}.", remedy=_SAVE) from None
     if arrays is None:
         if len(ports) != 1:

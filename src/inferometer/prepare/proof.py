@@ -132,10 +132,12 @@ def verified(proving: Proving, candidate: Candidate) -> Verification:
         return Verification(status="unchecked", reference=reference, reason=reason)
     request, original = _request(proving, candidate), str(proving.original.path)
     try:
-        check = verify_against(request, reference, model=original)
+        check = verify_against(request, reference, model=original, sizes=proving.original.sizes)
         if check.computed in {None, _PLAIN} or _PLAIN not in _arithmetics(candidate.runtime):
             return check
-        plain = verify_against(replace(request, precision=_PLAIN), reference, model=original)
+        plain = verify_against(
+            replace(request, precision=_PLAIN), reference, model=original, sizes=proving.original.sizes
+        )
     except EngineError as error:
         return _not_run(request, reference, error)
     except InferometerError as error:
@@ -146,7 +148,8 @@ def verified(proving: Proving, candidate: Candidate) -> Verification:
 def _not_run(request: MeasureRequest, reference: str, error: EngineError) -> Verification:
     """The file is wrong if the engine it is made for, which is ready, refuses it; or the reference failed."""
     try:
-        measure_model(replace(request, plan=_ONCE))
+        if measure_model(replace(request, plan=_ONCE)).raw.ended == "stopped":
+            raise KeyboardInterrupt
     except EngineError as refused:
         return Verification(status="failed", reference=reference, reason=str(refused))
     except InferometerError:
@@ -198,6 +201,8 @@ def measured_gain(proving: Proving, before: Candidate, after: Candidate, *, shap
         )  # fmt: skip
     except InferometerError as error:
         return str(error)
+    if not (old.complete and new.complete):
+        raise KeyboardInterrupt  # half a measurement is kept where one is asked for, and proves nothing here
     main = compare(old.profile, new.profile).main
     return _gain(main, new.profile)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -11,23 +9,24 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferometer.asking.ask import device_for
 from inferometer.bench.plan import Plan
 from inferometer.catalog.engines import engine as engine_named
 from inferometer.catalog.files import row_named
-from inferometer.catalog.networks import require_file
 from inferometer.core.device import LOCAL, is_local
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.profile import Profile
 from inferometer.core.workload import Workload
-from inferometer.errors import DomainError, FormatError, InferometerError
+from inferometer.errors import DomainError, InferometerError
 from inferometer.measure.inputs import input_shapes
-from inferometer.measure.prepare import config_hash
 from inferometer.notices import tell
+from inferometer.prepare.artifact import bytes_of, goal_of, require_another, written
 from inferometer.prepare.calibration import RANDOM, ports_of, write_calibration
-from inferometer.prepare.carrying_out import Made, carry_out, model_files
-from inferometer.prepare.chain import chain_for, format_meant, goals_of, quantised_name, usable
+from inferometer.prepare.carrying_out import Made, carry_out
+from inferometer.prepare.chain import chain_for, format_meant, formats_for, quantised_name
 from inferometer.prepare.order import ToolOrder
+from inferometer.prepare.origin import keep_origin
 from inferometer.prepare.proof import (
     Candidate,
     MeasuredGain,
@@ -38,12 +37,11 @@ from inferometer.prepare.proof import (
     reference_for,
     verified,
 )
-from inferometer.prepare.steps import COMPANIONS, FOLDERS, STEPS, SUFFIXES, Step, require_tool
+from inferometer.prepare.source import source_of
+from inferometer.prepare.steps import Step, require_tool
 from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
 from inferometer.settings import cache_folder
-from inferometer.synth.files import landing, landing_folder
-from inferometer.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "inferometer.prepared/1"
 _PLAN = Plan(runs=15, warmup=3, seconds=0.0, seconds_at_most=60.0)
-_MADE_OF = frozenset({"config", None})  # models without weights of their own: random ones are made
 
 
 @frozen
@@ -176,14 +173,21 @@ def carry_out_request(request: PrepareRequest) -> Prepared:
             f"{engine.title} is predicted here and opens no file, so none can be prepared for it.",
             remedy="`inferometer runtimes` lists the engines that open files.",
         )
-    goal = _goal(request.out, engine, request.overwrite)
-    source = source_of(request, engine)
+    if request.device is not None:
+        device_for(request.device)  # a name that is not known is an error before any work
+    goal = goal_of(request.out, engine, request.overwrite)
+    source = source_of(request.model, engine, image=request.workload.image, seed=request.seed)
+    require_another(request.out, source)
     graph = read(str(source))
     require_layers(graph)
+    form, generates = graph.metadata["format"], is_generative(graph)
+    _require_context(request, graph)
     if request.quantise is not None:
-        asked = format_meant(quantised_name(request.quantise), graph.metadata["format"], engine)
+        asked = format_meant(quantised_name(request.quantise), form, engine, generates=generates)
         request = replace(request, quantise=asked)
-    chain = chain_for(graph.metadata["format"], engine, quantise=request.quantise, goal=goal)
+    chain = chain_for(form, engine, quantise=request.quantise, goal=goal, generates=generates)
+    if not chain and request.out is not None:
+        raise _as_it_is(request, engine, formats_for(form, engine, generates=generates))
     for step in chain:
         if not step.optional:
             require_tool(step)
@@ -194,82 +198,23 @@ def carry_out_request(request: PrepareRequest) -> Prepared:
         return _finished(request, proving, results, last, right=right)
 
 
-def _goal(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str | None:
-    """The format that the name of the file asks for; refused before any work, if it cannot be."""
-    if out is None:
-        return None
-    if out.exists() and not overwrite:
-        raise DomainError(f"{out} exists already.", remedy="Give another name, or overwrite it with --overwrite.")
-    opens = [form for form in engine.opens if form in SUFFIXES]
-    named = (form for form in (*goals_of(engine), *SUFFIXES) if out.name.endswith(SUFFIXES.get(form, "/")))
-    goal = next(named, None)
-    folder = next((form for form in engine.opens if form in FOLDERS), None)
-    if folder is not None:
-        return _goal_folder(out, folder, goal, engine)
-    if goal not in opens:
-        endings = " or ".join(dict.fromkeys(SUFFIXES[form] for form in opens))
-        raise FormatError(f"{out.name} is no name of a file that {engine.title} opens.", remedy=f"End it in {endings}.")
-    beside = out.with_suffix(COMPANIONS[goal]) if goal in COMPANIONS else None
-    if beside is not None and beside.exists() and not overwrite:
+def _require_context(request: PrepareRequest, graph: Graph) -> None:
+    """Engines refuse tokens beyond the positions that a model has, which would look as if the file were wrong."""
+    limit, needed = graph.context_limit, (request.workload.prompt or 0) + (request.workload.generate or 0)
+    if is_generative(graph) and limit is not None and needed > limit:
         raise DomainError(
-            f"{beside} exists already, where the weights of {out.name} would lie.",
-            remedy="Give another name, or overwrite it with --overwrite.",
+            f"{request.model} has positions for {limit:,} tokens, and is to be proven with {needed:,}.",
+            remedy="Ask for fewer: --prompt N --generate N.",
         )
-    return goal
 
 
-def _goal_folder(out: Path, folder: str, goal: str | None, engine: EngineDescriptor) -> str:
-    """The folder is replaced as a whole: one that holds something else is left alone."""
-    if goal is not None or out.is_file():
-        raise FormatError(
-            f"{engine.title} opens a folder, and {out.name} is the name of a file.", remedy="Name a folder."
-        )
-    if out.is_dir() and any(out.iterdir()) and not (out / FOLDERS[folder]).is_file():
-        raise DomainError(
-            f"{out} holds other things than a model of {engine.title}, and would be replaced.",
-            remedy="Name a folder of its own.",
-        )
-    return folder
-
-
-def source_of(request: PrepareRequest, engine: EngineDescriptor) -> Path:
-    """The model's file, made with random weights first if the model has none."""
-    model = request.model
-    if row_named("models", model) is None:
-        require_file(model)
-        if read(model).metadata.get("format") not in _MADE_OF:
-            return Path(model).resolve()
-    from inferometer.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
-
-    graph = read(model)
-    kind = "safetensors" if is_generative(graph) and _of_checkpoints(engine) else _written_for(engine)
-    sides: dict[str, int | None] = {
-        name: request.workload.image for name in ("image", "height", "width") if name in graph.symbols
-    }
-    sizes = {name: size for name, size in sides.items() if size is not None} if kind != "safetensors" else {}
-    asked = f"{model}{config_hash(Path(model))}{sorted(sizes.items())}{request.seed}{kind}{__version__}"
-    folder = cache_folder() / "models" / f"prepare-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
-    path = folder / (Path(model).name if kind == "safetensors" else f"{Path(model).name}{SUFFIXES[kind]}")
-    tell(f"{model} has no weights: random ones are made at the exact shapes …")
-    if not path.exists():
-        synthesise(model, path, format=kind, weights="f32", seed=request.seed, sizes=sizes)
-    return path
-
-
-def _of_checkpoints(engine: EngineDescriptor) -> bool:
-    """Whether the engine opens a checkpoint, or what is made of one."""
-    return "safetensors" in engine.opens or any(
-        "safetensors" in step.takes and step.gives in engine.opens for step in STEPS
+def _as_it_is(request: PrepareRequest, engine: EngineDescriptor, formats: Sequence[str]) -> DomainError:
+    how = [f"Quantise it: --quantise {' or '.join(formats)}."] if formats else []
+    how += [f"`inferometer synth {request.model} -o FILE` writes it."] if row_named("models", request.model) else []
+    return DomainError(
+        f"{engine.title} opens {request.model} as it is: there is nothing to prepare.",
+        remedy=" ".join(how) or "Give it to `inferometer profile`.",
     )
-
-
-def _written_for(engine: EngineDescriptor) -> str:
-    """TFLite if the engine opens it, or a tool makes of it what the engine opens, and not of ONNX; otherwise ONNX."""
-
-    def leads(form: str) -> bool:
-        return form in engine.opens or any(form in each.takes and each.gives in engine.opens for each in usable(engine))
-
-    return "tflite" if leads("tflite") and not leads("onnx") else "onnx"
 
 
 def _proving(request: PrepareRequest, source: Path, graph: Graph, engine: EngineDescriptor) -> Proving:
@@ -399,16 +344,18 @@ def _finished(
         total = measured_gain(proving, proving.original, last, shape=True)
     gain = predicted_gain(proving, proving.original, last) if made and last.runtime else None
     write = made and last.runtime is not None and (right or request.force)
-    artifact = _written(last.path, request.out, overwrite=request.overwrite) if write else None
+    artifact = written(last.path, request.out, overwrite=request.overwrite) if write else None
+    if artifact is not None:
+        keep_origin(artifact, request.model)
     result = Prepared(
         model=request.model,
         runtime=request.runtime,
         device=proving.device,
         quantise=request.quantise,
-        original_bytes=_bytes(proving.original.path),
+        original_bytes=bytes_of(proving.original.path),
         steps=tuple(results),
         artifact=artifact,
-        bytes=_bytes(last.path) if made else None,
+        bytes=bytes_of(last.path) if made else None,
         predicted_gain=None if gain is None else gain.gain,
         drift=next((row.drift for row in reversed(kept)), None),
         right=right,
@@ -422,36 +369,12 @@ def _finished(
     )  # fmt: skip
 
 
-def _bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in model_files(path))
-
-
 def _notes(request: PrepareRequest, results: Sequence[StepResult]) -> tuple[str, ...]:
     notes = []
     if any("sets of inputs" in note for row in results for note in row.notes) and request.calibrate_with == (RANDOM,):
         notes.append("The ranges were found with random inputs: give real ones with --calibrate-with for real use.")
     notes += [f"{row.name} was left out: it is {row.verdict}." for row in results if not row.kept]
     return tuple(notes)
-
-
-def _written(path: Path, out: Path | None, *, overwrite: bool) -> Path:
-    """The artifact under the user's name, all of its files or none; without a name it stays in the cache."""
-    if out is None:
-        return path
-    if path.is_dir():
-        with landing_folder(out, overwrite=overwrite, needs_bytes=_bytes(path)) as partial:
-            shutil.copytree(path, partial)
-        return out
-    form = next(form for form, suffix in SUFFIXES.items() if path.name.endswith(suffix))
-    pairs = [(path, out)]
-    if form in COMPANIONS:
-        pairs.insert(0, (path.with_suffix(COMPANIONS[form]), out.with_suffix(COMPANIONS[form])))
-    pairs = [*((file, out.parent / file.name) for file in model_files(path) if file.suffix == ".data"), *pairs]
-    size = sum(file.stat().st_size for file, _ in pairs)
-    with landing(*(place for _, place in pairs), overwrite=overwrite, needs_bytes=size) as partial:
-        for (file, _), place in zip(pairs, partial, strict=True):
-            shutil.copyfile(file, place)
-    return out
 
 
 def prepared_document(prepared: Prepared) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from inferometer.core.frozen import frozen
 from inferometer.errors import InferometerError
 from inferometer.notices import tell
 from inferometer.prepare.chain import formats_for
-from inferometer.prepare.run import Prepared, PrepareRequest, carry_out_request, source_of
-from inferometer.readers.resolve import read
+from inferometer.prepare.run import Prepared, PrepareRequest, carry_out_request
+from inferometer.prepare.source import starting_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +34,8 @@ def search(
     """Prepare the model in each format; those that there is no time left for are listed as not tried."""
     begun = clock()
     engine = engine_named(request.runtime)
-    form = read(str(source_of(request, engine))).metadata["format"]
-    names = (None, *formats_for(form, engine))
+    form, generates = starting_format(request.model, engine)
+    names = (None, *formats_for(form, engine, generates=generates))
     found: list[Found] = []
     for name in names:
         shown = name or "as it is"

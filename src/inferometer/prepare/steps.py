@@ -23,7 +23,8 @@ SUFFIXES: Mapping[str, str] = {
 COMPILED = frozenset({"aoti"})  # what an engine need not compile again: made rather than what it compiles
 # Formats that are a folder, and a file that lies in each of them.
 FOLDERS: Mapping[str, str] = {
-    "ctranslate2": "model.bin", "onnxruntime-genai": "genai_config.json", "openvino-genai": "openvino_model.xml",
+    "safetensors": "config.json", "ctranslate2": "model.bin", "onnxruntime-genai": "genai_config.json",
+    "openvino-genai": "openvino_model.xml",
 }  # fmt: skip
 COMPANIONS: Mapping[str, str] = {"openvino": ".bin", "ncnn": ".bin"}  # the weights, in a file beside it
 
@@ -35,6 +36,7 @@ class Step:
     `changes` is what it does to a question about the model's speed. `runtimes` are the engines it is made for; none
     means every engine that opens what it gives. `fixed` tools want every size of the inputs. A step that is `optional`
     is kept only if the outputs stay right and it is not slower. A tool that `renames` gives layers names of its own.
+    `of_arrays` is a step for models that take and give arrays alone, and make no tokens.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Step:
     calibrated: bool = False
     fixed: bool = False
     renames: bool = False
+    of_arrays: bool = False
     optional: bool = False
     place: Place = "way"
 
@@ -181,6 +184,15 @@ def _torchao(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: 
     )  # fmt: skip
 
 
+def _torchao_checkpoint(asked: str, title: str, numbers: Mapping[str, str]) -> Step:
+    packages = ("torchao", "transformers", "torch")
+    return Step(
+        name=f"torchao-checkpoint-{asked}", title=title, takes=("safetensors",), gives="safetensors", packages=packages,
+        modules=packages, extra="checkpoints", work="transformers:quantise", quantises=asked, changes=numbers,
+        options={"way": asked}, runtimes=_OF_TORCH,
+    )  # fmt: skip
+
+
 def _litert(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> Step:
     packages, modules = ("ai-edge-quantizer", "ai-edge-litert"), ("ai_edge_quantizer", "ai_edge_litert")
     return Step(
@@ -195,6 +207,11 @@ STEPS: tuple[Step, ...] = (
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
         packages=("torch", "onnxscript", "onnx"), modules=("torch", "onnxscript", "onnx"), extra="torch-onnx",
         work="torch:to_onnx",
+    ),
+    Step(
+        name="torch-export", title="a Hugging Face checkpoint as an exported PyTorch program", takes=("safetensors",),
+        gives="pt2", packages=("torch", "transformers"), modules=("torch", "transformers"), extra="checkpoints",
+        work="transformers:to_program", fixed=True, of_arrays=True,
     ),
     Step(
         name="onnx2torch", title="ONNX as an exported PyTorch program", takes=("onnx",), gives="pt2",
@@ -276,6 +293,8 @@ STEPS: tuple[Step, ...] = (
     _torchao("i8-dynamic", "int8 dense layers, activations quantised while it runs", _WHILE_IT_RUNS),
     _torchao("i4-weights", "weights of dense layers in 4 bits", {"weights": "i4"}),
     _torchao("i4-dynamic", "the same, activations in int8 while it runs", {"weights": "i4", "dynamic": "i8"}),
+    _torchao_checkpoint("i8-weights", "a checkpoint with dense layers in int8, for transformers", {"weights": "i8"}),
+    _torchao_checkpoint("i8-dynamic", "the same, activations quantised while it runs", _WHILE_IT_RUNS),
     _litert("i8", "int8 weights and activations, with their ranges in the file", _BOTH_I8, calibrated=True),
     _litert("i8-dynamic", "int8 weights, activations quantised while it runs", _WHILE_IT_RUNS),
     _litert("i8-weights", "int8 weights, written out when they are used", {"weights": "i8"}),

@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import msgspec
+
 from inferometer.core.engine import EngineDescriptor
 from inferometer.errors import DomainError, FormatError, MissingDependencyError, UnknownNameError
 
@@ -128,6 +130,7 @@ class Opened:
     precision: str | None = None  # the arithmetic it really computes in, where it says so
     sums: str | None = None  # what products are added up in, where that is narrower than f32
     notes: tuple[str, ...] = ()  # what a reader of the number should know: a fallback, a random weight
+    stored_names: Mapping[str, str] = field(default_factory=dict)  # by the engine's name for a layer, if another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,12 +197,14 @@ def instrumented_again(session: Any) -> Any | None:
 EventKind = Literal["prefill", "token"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened while a language model generated.
 
     `prefill` reads the prompt and ends with the first token known; each `token` is one more step. `context` tokens were
-    in the cache before it. `parts` are seconds inside it by name: write, run, read, sample, device …
+    in the cache before it. `parts` are seconds inside it by name: write, run, read, sample, device … `own_s` are those
+    of the process's own clock, if it was told only after the events behind it had happened too.
+
+    It is made between two steps, and so no dataclass: a frozen one took 7 µs on a Neoverse-N1, of a step of 500 µs.
     """
 
     kind: EventKind
@@ -209,7 +214,8 @@ class Event:
     context: int
     ids: tuple[int, ...] = ()
     text: str | None = None
-    parts: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, float] = msgspec.field(default_factory=dict)
+    own_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,8 @@ def _is_special(question: Question) -> bool:
     """Whether rows are predicted one by one: their steps differ, on two machines, from a battery, energy by the op."""
     options, device = question.options, question.device
     counted = energy_costs(device, options) or options.battery or device.battery_j
-    return bool(options.chunk or options.speculative or question.prefill_on or counted)
+    cut = options.chunk or require_effects(question.runtime).prompt != "whole"
+    return bool(cut or options.speculative or question.prefill_on or counted)
 
 
 def _evaluate(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> list[Answer | SweepTable]:

@@ -31,6 +31,13 @@ class Network(nn.Module):
         return torch.softmax(self.last(self.wide(y).mean((2, 3))), -1)
 
 
+class Scaled(nn.Module):
+    """What takes a number that is no tensor."""
+
+    def forward(self, x, times: int):
+        return x * times
+
+
 def write(program, name, partitioners):
     lowered = to_edge_transform_and_lower(program, partitioner=partitioners).to_executorch()
     with (HERE / name).open("wb") as file:
@@ -43,6 +50,7 @@ def main():
     program = torch.export.export(network, example)
     write(program, "xnnpack.pte", [XnnpackPartitioner()])
     write(program, "portable.pte", [])
+    write(torch.export.export(Scaled(), (torch.ones(2, 3), 3)), "scalar.pte", [])
     quantiser = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
     prepared = prepare_pt2e(program.module(), quantiser)
     prepared(*example)

@@ -68,7 +68,8 @@ def test_a_case_asks_what_a_user_would():
     assert case().ask_arguments["context"] == 128
     prompt = case(phase="prefill", prompt=512, context=None)
     assert (prompt.ask_arguments["prompt"], prompt.ask_arguments["generate"], prompt.query) == (512, 0, 512)
-    assert step_of_case(case(batch=8)).sizes == {"batch": 8, "query": 1, "context": 128, "logits": 1}
+    step = step_of_case(case(batch=8))
+    assert (step.batch, step.query, step.context) == (8, 1, 128)
 
 
 def test_families_are_told_by_what_models_are_made_of():
@@ -213,3 +214,21 @@ def test_a_calibration_of_the_weights_format_is_looked_for_where_they_differ(tmp
     assert told.phase("decode").time_s == found.time_s
     assert "of q4_0" in told.provenance.notes
     assert told.workload.precision == Precision(weights="q4_0", activations="f32", kv="f16")
+
+
+def test_cases_of_this_machine_s_cpu_are_judged_with_its_calibration_for_their_threads(tmp_path):
+    base = choose_calibration("nvidia-h200", "torch-graph", "bf16").calibration
+    for threads, off in ((1, 0.1), (2, 0.4)):
+        linear = tuple(replace(table, residual=off) for table in base.tables if table.op_class == "linear")
+        write_calibration(
+            Calibration(
+                device="local", runtime="onnxruntime", dtype="f32", created=f"2026-11-15T1{threads}:00:00+00:00",
+                unit="cpu", threads=threads, tables=linear,
+            ),
+            tmp_path,
+        )  # fmt: skip
+    named = {"device": "local:cpu", "runtime": "onnxruntime", "dtype": "f32", "model": "bert-base", "phase": "forward"}
+    cases = [case(**named, context=None, prompt=64, threads=threads) for threads in (1, 2)]
+    found, refused = judge_cases(cases, folders=(tmp_path,), shipped=None)
+    assert ([each.how for each in found], refused) == (["held out", "held out"], ())
+    assert found[1].width > 2 * found[0].width

@@ -48,6 +48,7 @@ from inferometer.calibrate.fitting.points import (
     OpWork,
     StepPoint,
     append_points,
+    device_rates,
     drifts,
     middle_of,
     middle_steps,
@@ -64,7 +65,7 @@ from inferometer.calibrate.fitting.steps import (
     fit_steps,
     strays,
 )
-from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates
+from inferometer.calibrate.probes.points import Beside, PricedProbe
 from inferometer.calibrate.probes.provider import (
     Ceilings,
     best_of,

@@ -29,7 +29,7 @@ from inferometer.core.device import Device
 from inferometer.core.profile import OpTime
 from inferometer.errors import DomainError, EngineError
 from inferometer.measure.order import TextOrder
-from inferometer.runtimes.base import Kernel
+from inferometer.runtimes.base import Event, Kernel
 from unit.measure.test_profiles_told import names, subject
 
 CPU = Device(name="local", title="L", vendor="v", unit="cpu", kind="desktop")
@@ -184,8 +184,8 @@ def test_an_event_is_timed_by_its_own_clock_a_token():
     own = iter([0.0, 1.0, 10.0, 14.0, 20.0, 20.0])
     pieces = iter([0.1, 0.3, 0.2, 0.1, 0.5])
     pace = SimpleNamespace(own=lambda: next(own), beside=lambda: next(pieces), clock=lambda: 0.0)
-    events = [SimpleNamespace(kind="prefill", start_ns=10**9, end_ns=3 * 10**9, tokens=5, context=0),
-              SimpleNamespace(kind="token", start_ns=4 * 10**9, end_ns=7 * 10**9, tokens=2, context=5)]  # fmt: skip
+    events = [Event(kind="prefill", start_ns=10**9, end_ns=3 * 10**9, tokens=5, context=0),
+              Event(kind="token", start_ns=4 * 10**9, end_ns=7 * 10**9, tokens=2, context=5)]  # fmt: skip
 
     def timed(depth):
         return _once(SimpleNamespace(generate=lambda _request: events), SimpleNamespace(depth=depth), pace)
@@ -195,6 +195,17 @@ def test_an_event_is_timed_by_its_own_clock_a_token():
     assert (second, later, step.wall_s, step.own_s, step.beside_s) == ("decode", 5, 1.5, 2.0, 0.2)
     own, pieces = iter([0.0, 9.0, 10.0, 14.0, 20.0, 20.0]), iter([0.1, 0.3, 0.2, 0.1, 0.5])
     assert timed(3)[0][2].own_s == 2.0, "its clock also ran while the cache was filled"
+    clock = iter([1.0, 5.0, 6.0, 8.0, 9.0, 9.0])
+    own, pieces = iter([0.0, 1.0, 10.0, 14.0, 20.0, 20.0]), iter([0.1, 0.3, 0.2, 0.1, 0.5])
+    pace.clock = lambda: next(clock)
+    assert [step.own_s for _, _, step in timed(0)] == [1.0, 2.0], "who is interrupted between two steps took no less"
+    clock = iter([0.0, 8.0, 8.0, 8.0, 9.0, 9.0])
+    own, pieces = iter([0.0, 4.0, 10.0, 10.0, 20.0, 20.0]), iter([0.1, 0.3, 0.2, 0.1, 0.5])
+    assert [step.own_s for _, _, step in timed(0)] == [1.0, 0.75], "one call made both, half of it the process's own"
+    pace.clock = lambda: 0.0
+    own, pieces = iter([0.0, 9.0, 10.0, 14.0, 20.0, 20.0]), iter([0.1, 0.3, 0.2, 0.1, 0.5])
+    events = [replace(event, own_s=0.5) for event in events]
+    assert [step.own_s for _, _, step in timed(0)] == [0.5, 0.25], "told by an engine that ran both in one call"
 
 
 def test_a_piece_of_work_is_as_many_rounds_as_asked(monkeypatch):

@@ -84,7 +84,6 @@ def test_steps_have_a_journal_of_their_own(tmp_path):
     step = StepPoint(model="m", phase="decode", seconds=1.0, dtype="bf16", batch=8, context=128)
     append_points(tmp_path / "steps.jsonl", [step])
     assert read_steps(tmp_path / "steps.jsonl") == (step,)
-    assert step.sizes == {"batch": 8, "query": 1, "context": 128, "logits": 1}
 
 
 def test_one_row_of_a_product_is_bound_by_its_weights():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.calibrate.fitting.points import OpPoint, OpWork
+from inferometer.calibrate.fitting.points import OpPoint, OpWork, device_rates
 from inferometer.calibrate.probes.host_readings import HostReadings, stream_bytes, stream_bytes_per_s
 from inferometer.calibrate.probes.pace import (
     MachinePace,
@@ -17,7 +17,7 @@ from inferometer.calibrate.probes.pace import (
     steady_seconds,
     usual_seconds,
 )
-from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, probe_points
+from inferometer.calibrate.probes.points import Beside, PricedProbe, probe_points
 from inferometer.calibrate.probes.steps import _reading, run_in_turns
 from inferometer.calibrate.run import CalibrationJournal, Candidate, CandidateResult, calibrate_with
 from inferometer.core.device import Device, Memory, Sourced
@@ -219,6 +219,12 @@ def test_the_large_op_of_a_kernel_gets_what_the_small_ones_leave():
     assert pointed(ran("k", 6e-6, "relu", "fc", "add"), works=works) == {"fc": pytest.approx(0.3 * 6e-6)}, (
         "a third at least"
     )
+
+
+def test_an_op_below_the_timer_s_resolution_has_its_mean_time_or_no_point():
+    works = (work("fc", flops=9.0), work("norm"), work("add"))
+    seen = [ran("k", 20e-6, "fc"), *(ran("n", at, "norm") for at in (0.0, 0.0, 1e-6)), ran("a", 0.0, "add")]
+    assert pointed(*seen, works=works) == pytest.approx({"fc": 20e-6, "norm": 1e-6 / 3})
 
 
 def test_what_is_plain_inside_a_kernel_gets_the_part_that_is_left_to_it():

@@ -19,7 +19,7 @@ from inferometer.catalog.engines import (
 )
 from inferometer.catalog.files import rows_of
 from inferometer.core.engine import EngineDescriptor, RuntimeEffects
-from inferometer.core.graph import Graph
+from inferometer.core.graph import Graph, Op
 from inferometer.errors import CatalogError, DomainError, PluginError, UnknownNameError
 from unit.cost.decoders import LLAMA_3_1_8B
 
@@ -195,3 +195,21 @@ arithmetic = { "i8/f32" = ["f16"] }
     assert there.rule("linear", "i8") == ("i8",)
     assert there.rule("linear", "i8/f32") == ("f16",)
     assert found.at(H200) is found.at(MAC) is here is found
+
+
+@pytest.mark.parametrize(
+    ("name", "merged", "apart"),
+    [
+        ("ncnn", ("relu", "relu6", "clip", "leaky_relu", "sigmoid", "mish"), ("hardswish", "swish", "silu", "tanh")),
+        ("mnn", ("relu", "relu6", "clip"), ("leaky_relu", "sigmoid", "hardswish", "silu")),
+    ],
+)
+def test_an_engine_merges_the_activations_that_its_converter_does(name, merged, apart):
+    """And only into products: an activation behind a pool or a sum is a layer of its own."""
+    effects = runtime_effects(name)
+    ops = {word: Op(name=word, kind="activation", attributes={"function": word}) for word in (*merged, *apart)}
+    for product in ("convolution", "linear"):
+        assert [word for word in ops if effects.fuses(ops[word], product)] == [*merged]
+    assert not any(effects.fuses(op, "pool") for op in ops.values())
+    norm = Op(name="bn", kind="norm", attributes={"norm": "batch"})
+    assert (effects.fuses(norm, "convolution"), effects.fuses(norm, "pool")) == (True, False)

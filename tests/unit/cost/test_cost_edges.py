@@ -78,10 +78,15 @@ def test_an_encoder_has_the_prompt_and_the_decoder_a_start_token():
 
 
 def test_steps_of_a_prompt():
-    asked = Workload(prompt=10)
-    assert prefill_steps(SMALL, asked, Options(chunk=4, cached_prefix=3), encodes=False) == [(4, 3), (3, 7)]
-    assert prefill_steps(SMALL, asked, Options(chunk=4, cached_prefix=3), encodes=True) == [(10, 0)]
-    assert prefill_steps(SMALL, Workload(), Options(cached_prefix=3), encodes=False) == [(1, 0)], "one token is read"
+    asked, chunked = Workload(prompt=10), Options(chunk=4, cached_prefix=3)
+    assert prefill_steps(SMALL, asked, chunked, IDEAL, encodes=False) == [(4, 3), (3, 7)]
+    assert prefill_steps(SMALL, asked, chunked, IDEAL, encodes=True) == [(10, 0)]
+    one = prefill_steps(SMALL, Workload(), Options(cached_prefix=3), IDEAL, encodes=False)
+    assert one == [(1, 0)], "one token is read"
+    apart = replace(IDEAL, prompt="last apart")
+    assert prefill_steps(SMALL, asked, chunked, apart, encodes=False) == [(4, 3), (2, 7), (1, 9)]
+    assert prefill_steps(SMALL, asked, Options(), apart, encodes=False) == [(9, 0), (1, 9)]
+    assert prefill_steps(SMALL, Workload(prompt=1), Options(), apart, encodes=False) == [(1, 0)]
     assert last_tokens(SMALL, Workload(context=7)) == 8
     assert last_tokens(SMALL, Workload(prompt=7, generate=5)) == 11
     assert last_tokens(SMALL, Workload(prompt=7)) == 7

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from inferometer.core.closing import unclosed
@@ -66,7 +67,7 @@ def test_what_passes_between_two_steps_is_a_part_of_the_later_one():
 def test_an_engine_that_detokenises_in_its_steps_has_no_such_phase_beside_them():
     assert [phase.name for phase in detokenise_phase(KEPT)] == ["detokenise"]
     first = KEPT[0].events[0]
-    streamed = replace(KEPT[0], events=(replace(first, parts={**first.parts, "detokenise": 1e-5}),))
+    streamed = replace(KEPT[0], events=(msgspec.structs.replace(first, parts={**first.parts, "detokenise": 1e-5}),))
     assert detokenise_phase([streamed]) == []
 
 

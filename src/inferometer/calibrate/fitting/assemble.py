@@ -14,14 +14,16 @@ from inferometer.asking.files import sealed
 from inferometer.calibrate.fitting.base import base_factors, base_note, base_overheads, on_base, pooled, steps_of_phase
 from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
 from inferometer.calibrate.fitting.fit import Fitted, fit_points
-from inferometer.calibrate.fitting.points import drifts, middle_of, middle_steps
+from inferometer.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
 from inferometer.calibrate.fitting.steps import StepBase, WholeStep, taken_apart, whole_fit
+from inferometer.calibrate.fitting.streams import StepWorks, fit_streams, left_out_fit, points_from
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.workload import Workload
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
+from inferometer.cost.request import step_sizes
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from inferometer.calibrate.fitting.points import OpPoint, StepPoint
     from inferometer.core.graph import Graph
+    from inferometer.cost.price.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +65,20 @@ def assemble_calibration(
             f"No op was measured in {subject.dtype}, so there is nothing to fit.",
             remedy="Give more time with --budget: probes that were made are kept. Or give another --dtype.",
         )
+    our_steps = [step for step in steps if step.dtype == subject.dtype]
+    told = None
+    if not any(point.floor_s > 0 for point in ours):  # the engine has no timers
+        known = [works_of_step(subject, step) for step in middle_steps(our_steps)]
+        told = fit_streams(known, _start(subject, overheads_of(ours)))
+        others = [point for point in ours if point.op not in told.overheads]
+        ours = others + points_from(told, device_rates(subject.device, subject.device.peaks.keys()))
     if base is None:
         calibration, start, before = *_from_points(subject, ours), None
     else:
         calibration, start, before = _from_base(subject, ours, base)
-    our_steps = [step for step in steps if step.dtype == subject.dtype]
     whole = whole_steps(subject, calibration, middle_steps(our_steps))
     if whole:
-        fitted = whole_fit(whole, start, before)
+        fitted = left_out_fit(told, whole) if told and base is None else whole_fit(whole, start, before)
         calibration = fitted.applied_to(calibration, source=subject.source, date=subject.created[:10])
         drift = {phase: value for phase, value in drifts(our_steps).items() if f"step.{phase}" in fitted.counts}
         calibration = _with_drift(calibration, drift)
@@ -212,26 +221,36 @@ def whole_steps(subject: CalibrationSubject, calibration: Calibration, steps: Se
     best = at_best(bare)
     apart = []
     for step in steps:
-        precision = formats_of(subject.runtime.name, step.dtype)
-        workload = Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
-        plan, least = (
-            make_ready(
-                graph_of_step(step),
-                subject.device,
-                effects=subject.runtime,
-                workload=workload,
-                options=Options(),
-                calibration=priced_by,
-            ).plan
-            for priced_by in (bare, best)
-        )
+        plan, least = (_plan_of(subject, step, priced_by) for priced_by in (bare, best))
+        sizes = step_sizes(step.passes(plan.prepared.effects), step.batch)
         words = f"{step.batch} x {step.query} + {step.context}"
         apart.append(
-            taken_apart(
-                plan, step.sizes, step.phase, model=step.model, seconds=step.seconds, workload=words, best=least
-            )
+            taken_apart(plan, sizes, step.phase, model=step.model, seconds=step.seconds, workload=words, best=least)
         )
     return apart
+
+
+def _plan_of(subject: CalibrationSubject, step: StepPoint, calibration: Calibration | None = None) -> Plan:
+    precision = formats_of(subject.runtime.name, step.dtype)
+    workload = Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
+    return make_ready(
+        graph_of_step(step), subject.device, effects=subject.runtime, workload=workload, options=Options(),
+        calibration=calibration,
+    ).plan  # fmt: skip
+
+
+def works_of_step(subject: CalibrationSubject, step: StepPoint) -> StepWorks:
+    """A step with its ops at the peaks, as no table prices them yet."""
+    plan = _plan_of(subject, step)
+    *others, last = step.passes(plan.prepared.effects)
+    works = [
+        work
+        for passing in (*others, last)
+        for work in works_of(
+            plan, {**step_sizes([passing], step.batch), "logits": 1 if passing is last else 0}, step.phase
+        )
+    ]
+    return StepWorks(step=step, works=tuple(works))
 
 
 _GRAPHS: dict[str, Graph] = {}

@@ -33,7 +33,8 @@ AXES_OF: dict[str, tuple[tuple[str, ...], ...]] = {
     "matmul": (("flops",), ("flops", "rows")),
     "experts": (("rows", "weight_bytes"),),
     "attention": (("flops",), ("flops", "query"), ("bytes", "flops"), ("flops", "query", "head_dim")),
-    "attention.decode": (("kv_bytes",), ("kv_bytes", "sequences"), ("kv_bytes", "keys")),
+    # Heads that share keys and values read them once, or each its own copy: then operations count, not bytes.
+    "attention.decode": (("kv_bytes",), ("kv_bytes", "sequences"), ("kv_bytes", "keys"), ("kv_bytes", "flops")),
     "convolution": (
         ("flops",), ("flops", "channels"), ("flops", "in_features"), ("flops", "weight_bytes"),
         ("flops", "bytes", "weight_bytes"), ("flops", "bytes", "weight_bytes", "aligned"),

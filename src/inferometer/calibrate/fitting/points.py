@@ -19,13 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from inferometer.cost.price.rates import shape_in
+from inferometer.cost.request import passes
 from inferometer.cost.work.classes import FREE, attention_path, class_path
 from inferometer.errors import DomainError, FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
+    from inferometer.core.device import Device
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.cost.price.plan import Plan
 
 T = TypeVar("T")
@@ -43,6 +46,8 @@ class OpWork:
     axes: Mapping[str, float]
     floor_s: float
     launches: int
+    compute_s: float = 0.0  # its operations and its bytes at the peaks: the floor is the longer of them
+    memory_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +106,10 @@ class StepPoint:
         """The same for the same step of another round."""
         return self.model, self.phase, self.dtype, self.batch, self.query, self.context, self.image
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        return {"batch": self.batch, "query": self.query, "context": self.context, "logits": 1}
+    def passes(self, effects: RuntimeEffects) -> list[tuple[int, int]]:
+        """(query, context) of each pass through the model in which a runtime makes this step."""
+        prompt = self.phase == "prefill"
+        return passes(self.query, self.context, effects) if prompt else [(self.query, self.context)]
 
 
 def overhead(name: str, seconds: float, *, dtype: str, probe: str) -> OpPoint:
@@ -120,9 +126,11 @@ def works_of(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, 
     works: list[OpWork] = []
     for entry in prepared.entries:
         row = prepared.rows[entry.row]
-        if row.op_class in FREE | {"collective"} or row.once:
+        headless = not sizes.get("logits", 1) and "logits" in row.op.symbols
+        if row.op_class in FREE | {"collective"} or row.once or headless:
             continue
         shape = shape_in(row, binding, quantities, entry.row)
+        computing, moving = float(compute[entry.row].item()), float(memory[entry.row].item())
         works.append(
             OpWork(
                 name=entry.name,
@@ -130,8 +138,10 @@ def works_of(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, 
                 count=entry.count,
                 classes=class_path(row.op, phase, attention_path(row.op, path), fused=row.fused.launches == 0),
                 axes={axis: float(value) for axis, value in shape.items()},
-                floor_s=float(max(compute[entry.row].item(), memory[entry.row].item())),
+                floor_s=max(computing, moving),
                 launches=row.fused.launches,
+                compute_s=computing,
+                memory_s=moving,
             )
         )
     return tuple(works)
@@ -150,6 +160,15 @@ def measured_point(work: OpWork, seconds: float, *, dtype: str, probe: str, work
         workload=workload,
         op=work.name,
     )
+
+
+def device_rates(device: Device, formats: Collection[str]) -> dict[str, float]:
+    """The peaks that floors are computed from, for every point: the calibration adopts them."""
+    memory = device.memory
+    rates = {f"peak:{name}": float(peak) for name, peak in device.peaks.items() if name in formats}
+    if memory is not None and memory.bandwidth_bytes_per_s is not None:
+        rates[f"bandwidth:{memory.level}"] = float(memory.bandwidth_bytes_per_s)
+    return rates
 
 
 def middle_of(points: Iterable[OpPoint]) -> list[OpPoint]:

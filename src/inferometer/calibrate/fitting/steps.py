@@ -222,7 +222,7 @@ def fit_steps(
             overheads["host"] = quiet if base is None else base.host_s(taken, start["host"])
         busy = [step for step in steps if not _waits(step, factors, overheads)]
         if busy:
-            fitted, moved = _fit_busy(busy, start, base or _NOTHING)
+            fitted, moved = fit_busy(busy, start, base or _NOTHING)
             factors, overheads = {**factors, **fitted}, {**overheads, **moved}
     return factors, overheads
 
@@ -233,12 +233,16 @@ def _waits(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str
     return host > device
 
 
-def _fit_busy(
-    steps: Sequence[WholeStep], start: Mapping[str, float], base: StepBase
+def fit_busy(
+    steps: Sequence[WholeStep], start: Mapping[str, float], base: StepBase, *, freedom: float | None = None
 ) -> tuple[dict[str, float], dict[str, float]]:
+    """Factors and overheads of steps that do not wait for their host; `freedom` is that of each, if it is one for all.
+
+    They start from the base's factors and from `start`.
+    """
     classes = sorted({name for step in steps for name, seconds in step.parts.items() if seconds > 0})
     fitted = [name for name in start if name != "host"]
-    freedom = np.array([FREEDOM.get(name.partition(".")[0], 0.5) for name in (*classes, *fitted)])
+    own = [freedom or FREEDOM.get(name.partition(".")[0], 0.5) for name in (*classes, *fitted)]
     noise = np.array([max(_NOISE, base.residuals.get(f"step.{step.phase}", 0.0)) for step in steps])
 
     def values(moved: Any) -> tuple[dict[str, float], dict[str, float]]:
@@ -249,7 +253,7 @@ def _fit_busy(
         factors, overheads = values(moved)
         return np.array([_error(step, factors, overheads) for step in steps])
 
-    return values(_solve(errors, freedom, noise))
+    return values(_solve(errors, np.array(own), noise))
 
 
 def _solve(errors: Callable[[Any], Any], freedom: Any, noise: Any) -> Any:

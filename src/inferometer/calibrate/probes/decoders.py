@@ -1,14 +1,14 @@
 """Decoders as probes: prompts and decode steps of small language models, one weight format at a time.
 
 An engine that reports the times of kernels has them scaled to the clean step, as in every measurement. One that has no
-timers inside a step gets the step's time shared out by the floors of its ops: whole steps at several widths, lengths
-and contexts then tell their classes apart. A calibration is for one format of the weights; activations and the cache
+timers inside a step gives whole steps alone: at several widths, lengths and contexts they tell the ops apart
+(`fitting.streams`). A calibration is for one format of the weights; activations and the cache
 have the formats of the engine's descriptor, whatever the file holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,12 +18,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.calibrations import formats_of
-from inferometer.calibrate.fitting.points import OpPoint, StepPoint, measured_point, overhead
+from inferometer.calibrate.fitting.points import OpPoint, StepPoint, device_rates, overhead
 from inferometer.calibrate.probes.checkpoints import MAKING_S, converted_checkpoint, deepened, steps_to
 from inferometer.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probes.pace import Flood, MachinePace, first_decile
-from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, ops_of, price_probe, probe_points
+from inferometer.calibrate.probes.points import Beside, PricedProbe, ops_of, price_probe, probe_points
 from inferometer.calibrate.probes.provider import (
+    ABOVE,
     CEILINGS,
     Ceilings,
     best_of,
@@ -33,6 +34,7 @@ from inferometer.calibrate.probes.provider import (
     known_ceilings,
     spanning,
     unit_rates,
+    whole_rates,
     with_rates,
     write_ceilings,
 )
@@ -107,10 +109,12 @@ class DecoderProvider:
         return step
 
     def candidates(self) -> list[Candidate]:
+        """Without timers, the smallest probe tells nothing: its weights stay in a cache, and launches are fitted."""
+        timed = self.runtime.capabilities.per_op
         self._cases = {
             f"{probe.name} {self.weights} {run.words}": (probe, run)
             for probe in self.probes
-            if probe.kind == WRITES
+            if probe.kind == WRITES and (timed or probe.role != "overhead")
             for run in probe.runs
         }
         return [self._candidate(key, *case) for key, case in self._cases.items()]
@@ -123,11 +127,12 @@ class DecoderProvider:
             (work for work in known.works.values() if work.classes[-1] == "linear"), key=lambda work: work.floor_s
         )
         passes = _PASSES + (run.context or 0) / (run.prompt or 1)
+        slowest = _SLOWEST if self.runtime.capabilities.per_op else 1.5 * ABOVE
         return Candidate(
             key=key,
             op_class="linear",
             axes=largest.axes,
-            seconds=_SECONDS + passes * _SLOWEST * known.floor_s,
+            seconds=_SECONDS + passes * slowest * known.floor_s,
             making_s=MAKING_S if self._converter else 0.0,
             floor_s=passes * known.floor_s,
             probe=probe.name,
@@ -138,10 +143,10 @@ class DecoderProvider:
         probe, run = self._cases[candidate.key]
         points: list[OpPoint] = []
         steps: list[StepPoint] = []
-        runs = 0
+        runs, timed = 0, self.runtime.capabilities.per_op
         for ran in self.runs(probe, run):
-            points += self.points(probe, run, ran)
-            steps += [self._step(probe, ran)] if probe.role == "shape" else []
+            points += self.points(probe, run, ran) if timed else ()
+            steps += [self._step(probe, ran)] if probe.role == "shape" or not timed else []
             runs = max(runs, ran.runs)
         return CandidateResult(points=tuple(points), steps=tuple(steps), runs=runs)
 
@@ -186,16 +191,10 @@ class DecoderProvider:
         known = self.priced(graph, ran)
         rates = device_rates(self.device, self.device.peaks.keys())
         workload = f"{ran.phase} {ran.query} + {ran.context}"
-        if self.runtime.capabilities.per_op:
-            points = probe_points(
-                self._ops(graph, ran), known, self._beside, rates=rates, dtype=self.weights, probe=probe.name,
-                workload=workload,
-            )  # fmt: skip
-        else:
-            kernel_s = min(0.5 * ran.seconds / known.launches, self._beside.kernel_s)
-            points = shared_out(
-                known, ran.seconds, kernel_s, rates=rates, dtype=self.weights, probe=probe.name, workload=workload
-            )
+        points = probe_points(
+            self._ops(graph, ran), known, self._beside, rates=rates, dtype=self.weights, probe=probe.name,
+            workload=workload,
+        )  # fmt: skip
         if probe.role == "overhead" and ran.phase == "decode":
             kernel_s = self._launch_s(known, ran, points)
             self._beside.kernel_s = kernel_s
@@ -203,12 +202,11 @@ class DecoderProvider:
         return points
 
     def _launch_s(self, known: PricedProbe, ran: PhaseTimes, points: Sequence[OpPoint]) -> float:
-        """Of the smallest probe's step, without its own work: at a third of the peaks, or at the rates of whole steps.
+        """Of the smallest probe's step, without its own work at a third of the peaks.
 
         A pipeline does more between two steps than launch kernels: no launch takes longer than a kernel mostly does.
         """
-        slower = _SLOWEST if self.runtime.capabilities.per_op else 1.0
-        kernel_s = max(_LEAST_LAUNCH * ran.seconds, ran.seconds - slower * known.floor_s) / known.launches
+        kernel_s = max(_LEAST_LAUNCH * ran.seconds, ran.seconds - _SLOWEST * known.floor_s) / known.launches
         taken = [point.seconds / point.launches for point in points if point.launches]
         return min(kernel_s, median(taken)) if taken and self._converter is not None else kernel_s
 
@@ -285,28 +283,6 @@ def _rated(device: Device, runtime: Runtime, ceilings: Ceilings) -> Device:
     for name in (_PLAIN, first):
         device = with_rates(device, replace(ceilings, dtype=name))
     return device
-
-
-def shared_out(
-    known: PricedProbe, seconds: float, kernel_s: float, *, rates: Mapping[str, float], **named: str
-) -> tuple[OpPoint, ...]:
-    """A step's seconds as points, each op with the same share of its floor: what an engine without timers tells.
-
-    What launches take is each op's own. `named` says which probe, workload and format it is.
-    """
-    working = (seconds - kernel_s * known.launches) / known.floor_s
-    points = (
-        measured_point(work, working * work.floor_s + kernel_s * work.launches, **named)
-        for work in known.entries
-        if work.floor_s > 0
-    )
-    return tuple(replace(point, rates=dict(rates)) for point in points)
-
-
-def whole_rates(known: PricedProbe, seconds: float) -> tuple[float, float]:
-    """Operations and bytes per second of a whole step. `known` is priced at unit rates."""
-    flops, moved = (sum(work.count * work.axes[axis] for work in known.entries) for axis in ("flops", "bytes"))
-    return flops / seconds, moved / seconds
 
 
 def text_runs(run: ProbeRun) -> tuple[TextOrder, ...]:

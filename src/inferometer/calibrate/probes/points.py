@@ -9,9 +9,9 @@ others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from inferometer.calibrate.fitting.fit import Fitted, fit_class, predicted_seconds
@@ -101,15 +101,6 @@ def price_probe(  # noqa: PLR0913 - what a price depends on
     )
 
 
-def device_rates(device: Device, formats: Collection[str]) -> dict[str, float]:
-    """The peaks that floors are computed from, for every point: the calibration adopts them."""
-    memory = device.memory
-    rates = {f"peak:{name}": float(peak) for name, peak in device.peaks.items() if name in formats}
-    if memory is not None and memory.bandwidth_bytes_per_s is not None:
-        rates[f"bandwidth:{memory.level}"] = float(memory.bandwidth_bytes_per_s)
-    return rates
-
-
 def ops_of(graph: Graph, workload: Workload, sizes: Mapping[str, int], ran: ProbeTimes) -> tuple[OpTime, ...]:
     """The kernels as ops of the graph; with what is in no kernel they add up to the clean step."""
     known = {name: size for name, size in sizes.items() if name in graph.symbols}
@@ -139,6 +130,8 @@ def probe_points(  # noqa: PLR0913 - an op is measured, priced and named
 ) -> tuple[OpPoint, ...]:
     """One point per op of the graph: the median over its repetitions. No points if most of the time is in no op.
 
+    An op for which the engine's timer shows nothing has none either.
+
     Of what runs inside another op's kernel only plain ops get a point: no kernel of their own tells what they take. In
     the engine's `own_graph` a plain op that ran alone, though its price says that it would not, says nothing of those.
     """
@@ -158,7 +151,9 @@ def probe_points(  # noqa: PLR0913 - an op is measured, priced and named
             seconds[key].append(op.time_s * spread)
     points = []
     for key, (main, *rest) in mains.items():
-        kernel_s = median(seconds[key])
+        kernel_s = median(seconds[key]) or fmean(seconds[key])  # a timer of whole microseconds shows 0 for most
+        if kernel_s == 0:
+            continue
         least = min(kernel_s, max(_LEAST_PART * kernel_s, main.floor_s))
         asked = [beside.seconds(work) for work in rest]
         own = max(kernel_s - sum(asked), least)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from inferometer.calibrate.fitting.base import shared_rates
-from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, overhead
+from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, device_rates, overhead
 from inferometer.calibrate.probes.converted import (
     MAKING_S,
     ConvertedProbe,
@@ -28,7 +28,7 @@ from inferometer.calibrate.probes.converted import (
 )
 from inferometer.calibrate.probes.models import READS, SEES, WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probes.pace import MachinePace
-from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, ops_of, price_probe, probe_points
+from inferometer.calibrate.probes.points import Beside, PricedProbe, ops_of, price_probe, probe_points
 from inferometer.calibrate.probes.steps import ProbeTimes, fed, order_of, run_in_turns
 from inferometer.calibrate.probes.workshop import Workshop
 from inferometer.calibrate.run import Candidate, CandidateResult
@@ -53,6 +53,7 @@ _OPENING_S = 0.4  # to make, open twice and feed a probe of a few million weight
 Opener = Callable[[Runtime, Target, Probe, ProbeRun], Any]
 _IMAGES = frozenset({"convolution", "depthwise", "vector"})
 _LAID_OUT = frozenset({"in_features", "plane", "aligned"})  # axes that follow from how an image lies in memory
+ABOVE = 4.0  # times the rates of a whole step: what its best ops reach is not known, and no share may exceed 1
 _SLOWEST = 8.0  # times its floor: the longest that a probe is expected to take
 
 
@@ -204,7 +205,20 @@ class ProbeProvider:
         graph = self._graph(probe, run)
         ran = self._run(probe, run)
         known = self._priced(graph, run)
-        points = probe_points(
+        timed = self.runtime.capabilities.per_op
+        points = self._points(probe, run, ran, known) if timed else ()
+        if timed and self._converter is not None and not points and probe.role == "shape":
+            raise EngineError(f"Its layers cannot be told apart once {self._converter.tool} has merged them.")
+        if probe.role == "overhead":
+            self._beside.kernel_s = ran.clean_s / known.launches
+            points += (overhead("kernel", ran.clean_s / known.launches, dtype=self.dtype, probe=probe.name),)
+        return CandidateResult(
+            points=self._comparable(probe, run, points), steps=self._steps(probe, run, ran), runs=ran.runs
+        )
+
+    def _points(self, probe: Probe, run: ProbeRun, ran: ProbeTimes, known: PricedProbe) -> tuple[OpPoint, ...]:
+        graph = self._graph(probe, run)
+        return probe_points(
             _timed(ops_of(graph, run.workload(self._precision), _sizes(run), ran)),
             known,
             self._beside,
@@ -213,14 +227,6 @@ class ProbeProvider:
             workload=run.words,
             rates=device_rates(self.device, {self.dtype}),
             own_graph=graph is not graph_of(probe),
-        )
-        if self._converter is not None and not points and probe.role == "shape":
-            raise EngineError(f"Its layers cannot be told apart once {self._converter.tool} has merged them.")
-        if probe.role == "overhead":
-            self._beside.kernel_s = ran.clean_s / known.launches
-            points += (overhead("kernel", ran.clean_s / known.launches, dtype=self.dtype, probe=probe.name),)
-        return CandidateResult(
-            points=self._comparable(probe, run, points), steps=self._steps(probe, run, ran), runs=ran.runs
         )
 
     def _comparable(self, probe: Probe, run: ProbeRun, points: tuple[OpPoint, ...]) -> tuple[OpPoint, ...]:
@@ -340,7 +346,9 @@ def measure_ceilings(provider: ProbeProvider, *, now: Callable[[], datetime] = l
             continue  # an engine that cannot build one takes its ceilings from the others
         known = provider._priced(graph, run)  # noqa: SLF001 - as above
         workload = run.workload(provider._precision)  # noqa: SLF001 - as above
-        best.append(best_of(_timed(ops_of(graph, workload, _sizes(run), ran)), known))
+        timed = provider.runtime.capabilities.per_op
+        ops = _timed(ops_of(graph, workload, _sizes(run), ran)) if timed else ()
+        best.append(best_of(ops, known) if timed else whole_rates(known, ran.clean_s))
     return ceilings_from(best, provider.runtime, dtype=provider.dtype, threads=provider.threads, now=now)
 
 
@@ -364,6 +372,12 @@ def best_of(ops: Sequence[OpTime], known: PricedProbe) -> tuple[float, float]:
             flops = max(flops, sum(work.axes["flops"] for work in works) / seconds)
         moved = max(moved, sum(work.axes["bytes"] for work in works) / seconds)
     return flops, moved
+
+
+def whole_rates(known: PricedProbe, seconds: float) -> tuple[float, float]:
+    """Operations and bytes per second that no op of a step exceeds, by far. `known` is priced at unit rates."""
+    flops, moved = (sum(work.count * work.axes[axis] for work in known.entries) for axis in ("flops", "bytes"))
+    return ABOVE * flops / seconds, ABOVE * moved / seconds
 
 
 def ceilings_from(

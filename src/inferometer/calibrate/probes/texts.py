@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.probes.pace import MachinePace, Timed, steady_places, steady_seconds, usual_seconds
 from inferometer.measure.texts import prompt_ids
-from inferometer.runtimes.base import Kernel, Request
+from inferometer.runtimes.base import Event, Kernel, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _PHASES = {"prefill": "prefill", "token": "decode"}
 _FEWEST = 2
 _MOST = 12
-_WENT_ON = 0.05  # of an event's time: a call that returns later than that after its end has made more than it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +80,23 @@ def _seconds(phase: str, steps: list[Timed], pace: MachinePace, threads: int) ->
     return usual_seconds(steps, threads=threads) if phase == "prefill" else steady_seconds(steps, pace, threads=threads)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """An event, when it was asked for, and what passed until it was told: on the wall, and on the process's clock."""
+
+    event: Event
+    asked_s: float
+    spent_s: float
+    own_s: float
+    beside_s: float
+
+
 def _once(
     session: TextSession, request: Request, pace: MachinePace, flood: Callable[[], None] | None = None
 ) -> list[tuple[str, int, Timed]]:
     """One generation: each event with its clocks. Filling the cache before the prompt belongs to no event."""
-    timed_events: list[tuple[str, int, Timed]] = []
-    events, share = iter(session.generate(request)), 1.0
+    told: list[_Told] = []
+    events = iter(session.generate(request))
     while True:
         if flood is not None:
             flood()
@@ -95,21 +105,25 @@ def _once(
         event = next(events, None)
         own, spent = pace.own() - mine, pace.clock() - asked
         if event is None:
-            return timed_events
-        after = pace.beside()
-        wall = (event.end_ns - event.start_ns) * 1e-9
-        phase = _PHASES[event.kind]
-        end = event.end_ns * 1e-9
-        went_on = end > asked and asked + spent - end > _WENT_ON * wall
-        if went_on:
-            share = min(1.0, own / spent)
-        if phase == "prefill" and request.depth:
-            own = wall  # the clock also ran while the cache was filled
-        elif went_on or end <= asked:
-            own = share * wall  # one call makes the whole generation: of each event, as much is its own
-        many = event.tokens if phase == "decode" else 1
-        timed = Timed(wall_s=wall / many, own_s=own / many, beside_s=max(before, after))
-        timed_events.append((phase, event.context, timed))
+            break
+        beside = max(before, pace.beside())
+        told.append(_Told(event=event, asked_s=asked, spent_s=spent, own_s=own, beside_s=beside))
+    at_once = any(each.event.end_ns * 1e-9 <= each.asked_s for each in told)
+    share = min(1.0, told[0].own_s / told[0].spent_s) if at_once else None
+    return [(_PHASES[each.event.kind], each.event.context, _timed(each, share, request)) for each in told]
+
+
+def _timed(told: _Told, share: float | None, request: Request) -> Timed:
+    """An event's seconds a step. `share` is that of the wall which was the process's own, if one call made them all."""
+    event = told.event
+    wall = (event.end_ns - event.start_ns) * 1e-9
+    own = told.own_s if share is None else share * wall
+    if event.kind == "prefill" and request.depth:
+        own = wall  # the clock also ran while the cache was filled
+    elif event.own_s is not None:
+        own = event.own_s
+    many = event.tokens if event.kind == "token" else 1
+    return Timed(wall_s=wall / many, own_s=own / many, beside_s=told.beside_s)
 
 
 def generation_kernels(

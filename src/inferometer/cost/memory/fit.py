@@ -127,7 +127,7 @@ def peak_use(ready: ReadyGraph, workload: Workload, options: Options) -> MemoryU
         return use(workload.prompt or 1, 0, first=True)
     uses = []
     if workload.prompt is not None or workload.context is None:
-        steps = prefill_steps(graph, workload, options, encodes=ready.layout.encodes)
+        steps = prefill_steps(graph, workload, options, ready.effects, encodes=ready.layout.encodes)
         uses += [use(query, context, first=True) for query, context in steps[-2:]]  # the last one may be shorter
     last = last_tokens(graph, workload)
     if workload.context is not None or last > start_tokens(graph, workload):

@@ -39,14 +39,15 @@ def whole_checkpoint(order: ToolOrder) -> tuple[Path, tuple[str, ...]]:
     source = order.source if order.source.is_dir() else order.source.parent
     config = config_of(source)
     known = any((source / name).is_file() for name in _TOKENISERS)
-    if known and config.get("architectures"):
+    mended = _mended(config)
+    if known and mended == config:
         return source, ()
     folder = order.target.parent.parent / "checkpoint"
     folder.mkdir()
     for file in source.iterdir():
         if file.is_file() and file.name != "config.json":
             (folder / file.name).symlink_to(file.resolve())
-    _write(folder / "config.json", {"architectures": [_class_of(config)], **config})
+    _write(folder / "config.json", mended)
     if known:
         return folder, ()
     _write(folder / "tokenizer.json", _tokeniser(int(config["vocab_size"])))
@@ -54,6 +55,20 @@ def whole_checkpoint(order: ToolOrder) -> tuple[Path, tuple[str, ...]]:
     marks = dict(zip(("unk_token", "bos_token", "eos_token"), _SPECIAL, strict=True), pad_token=_SPECIAL[-1])
     _write(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **marks})
     return folder, (_MADE_UP,)
+
+
+def _mended(config: dict[str, Any]) -> dict[str, Any]:
+    """The config with its class, and without what transformers adds to a Phi-3 that has no long context.
+
+    Its default for the length before a long context was trained says 4,096, whatever length the model has, and
+    converters take every Phi-3 for one with a long context where the two differ.
+    """
+    mended = config if config.get("architectures") else {**config, "architectures": [_class_of(config)]}
+    length, rope = config.get("max_position_embeddings"), config.get("rope_parameters") or config.get("rope_scaling")
+    long = isinstance(rope, dict) and rope.get("rope_type", rope.get("type", "default")) != "default"
+    if config.get("model_type") == "phi3" and length is not None and not long:
+        mended = {**mended, "original_max_position_embeddings": length}
+    return mended
 
 
 def config_of(folder: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _PROTOBUF_BYTES = 2_000_000_000
 _LOWEST_IR = 8  # a version of the file format in which weights need not be listed among the inputs
+_BY_CHANNEL = 13  # the first opset with scales for each channel
 _HIGHEST_IR = 10  # the newest version of the file format that every engine here opens
 
 
@@ -89,10 +90,29 @@ def _clean(order: ToolOrder) -> str:
 
     model = loaded_onnx(order.source)
     model.ir_version = max(model.ir_version, _LOWEST_IR)  # the quantiser renews old operators, which needs this
+    model = _renewed(model)
     model = onnx.shape_inference.infer_shapes(model)
     place = order.target.parent.parent / "shaped.onnx"
     save(model, place)
     return str(place)
+
+
+def _renewed(model: Any) -> Any:
+    """At least the opset in which a scale may be one of several, one for each channel."""
+    from onnx import version_converter  # noqa: PLC0415 - as above
+
+    version = next((entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"}), _BY_CHANNEL)
+    if version >= _BY_CHANNEL:
+        return model
+    try:
+        return version_converter.convert_version(model, _BY_CHANNEL)
+    except Exception as error:  # noqa: BLE001 - the converter has no errors of its own
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise FormatError(
+            f"The file is of opset {version}, and ONNX's converter cannot bring it to {_BY_CHANNEL}, which scales for "
+            f"each channel need: {first}.",
+            remedy=f"Export the model with opset {_BY_CHANNEL} or later.",
+        ) from None
 
 
 def loaded_onnx(path: Path) -> Any:

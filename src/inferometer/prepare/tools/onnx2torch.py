@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import FormatError
 from inferometer.prepare.tools.onnx import loaded_onnx
-from inferometer.prepare.tools.torch import example_inputs, first_line
+from inferometer.prepare.tools.torch import example_inputs, first_line, without_unused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from inferometer.prepare.order import ToolOrder
 
 _OPSET = 17  # the newest of which onnx2torch has nearly every operator that it has at all
-_SIZED = frozenset({"OnnxReshape", "OnnxExpand", "OnnxResize", "OnnxResizeV10"})  # modules that read sizes of tensors
+_CALLED = re.compile(r"call_module\[target=(.*?)\]")  # where PyTorch says what it was doing when it failed
 _UNKNOWN = re.compile(r"domain='(.*?)', operation_type='(.*?)', version=(\d+)")
 _BY_HAND = "Replace the operator in the model, export the model with torch.export, or choose an engine that opens ONNX."
 
@@ -35,15 +35,24 @@ def to_program(order: ToolOrder) -> Iterator[str]:
 
     warnings.simplefilter("ignore")
     logging.getLogger("torch").setLevel(logging.CRITICAL)  # it prints the whole graph where it fails
-    module, notes = _module(_sized(loaded_onnx(order.source), order))
+    model = _sized(loaded_onnx(order.source), order)
+    module, notes = _module(model)
     yield from notes
     examples = example_inputs(order)
     try:
         program = torch.export.export(_with_plain_sizes(module, examples), examples)
+        torch.export.save(program, str(order.target))
     except Exception as error:
-        words = f"PyTorch cannot export what onnx2torch made: {first_line(error)}."
+        words = f"PyTorch cannot export what onnx2torch made{_at(error, model)}: {first_line(error)}."
         raise FormatError(words, remedy=_BY_HAND) from error
-    torch.export.save(program, str(order.target))
+
+
+def _at(error: Exception, model: Any) -> str:
+    """The operator at which it failed, and its node, where PyTorch says it."""
+    called = _CALLED.search(str(error))
+    kinds = {_plain(node.name): node.op_type for node in model.graph.node}
+    kind = kinds.get(called[1]) if called else None
+    return "" if called is None or kind is None else f" of the operator {kind}, which the node {called[1]!r} is"
 
 
 def _sized(model: Any, order: ToolOrder) -> Any:
@@ -120,11 +129,14 @@ def _unknown(error: Exception, model: Any) -> FormatError:
 
 
 def _renamed(module: Any, model: Any) -> Any:
-    """Modules under the names of the file's nodes, whose points onnx2torch writes as strokes."""
-    names = {node.name.replace(".", "/"): node.name for node in model.graph.node if "." in node.name}
+    """Modules under the names of the file's nodes, whose points onnx2torch writes as strokes.
+
+    A program's file divides names by `;` and `,`, and one that has them itself could not be loaded.
+    """
+    names = {node.name.replace(".", "/"): _plain(node.name) for node in model.graph.node}
     for node in module.graph.nodes:
         name = names.get(str(node.target)) if node.op == "call_module" else None
-        if name is not None and all(name.split(".")):
+        if name is not None and name != node.target and all(name.split(".")):
             module.add_submodule(name, module.get_submodule(node.target))
             node.target = name
     module.delete_all_unused_submodules()
@@ -132,54 +144,87 @@ def _renamed(module: Any, model: Any) -> Any:
     return module
 
 
+def _plain(name: str) -> str:
+    return name.translate(str.maketrans(";,", "__"))
+
+
 def _with_plain_sizes(module: Any, examples: tuple[Any, ...]) -> Any:
-    """Modules that read sizes out of a tensor, which torch.export cannot do, with those of these inputs."""
-    shapes = _shapes_of(module, examples)
-    for node in module.graph.nodes:
-        if node.op != "call_module" or not node.args:
-            continue
-        fixed = _fixed_form(module.get_submodule(node.target), shapes.get(node.args[0]), shapes.get(node))
-        if fixed is not None:
-            module.add_submodule(node.target, fixed)
-            node.args, node.kwargs = node.args[:1], {}
+    """Modules that read sizes out of tensors, which torch.export cannot do, with those of these inputs."""
+    import torch  # noqa: PLC0415, TID251 - as above
+
+    fixed: dict[Any, Any] = {}
+
+    class Fixing(torch.fx.Interpreter):
+        def run_node(self, node: Any) -> Any:
+            given, named = self.fetch_args_kwargs_from_env(node)
+            form = _FORMS.get(type(self.fetch_attr(node.target)).__name__) if node.op == "call_module" else None
+            if form is None:
+                return super().run_node(node)
+            with self._set_current_node(node):
+                fixed[node] = _called_so(form(self.fetch_attr(node.target), *given, **named))
+                return fixed[node](given[0])
+
+    with torch.inference_mode():
+        Fixing(module).run(*examples)
+    for node, form in fixed.items():
+        module.add_submodule(node.target, form)
+        node.args, node.kwargs = node.args[:1], {}
     module.graph.eliminate_dead_code()
     module.recompile()
+    return without_unused(module)
+
+
+def _called_so(forward: Any) -> Any:
+    import torch  # noqa: PLC0415, TID251 - as above
+
+    module = torch.nn.Module()
+    module.forward = forward
     return module
 
 
-def _shapes_of(module: Any, examples: tuple[Any, ...]) -> dict[Any, tuple[int, ...]]:
-    """The shape that each node of the graph has, found by running it once."""
-    import torch  # noqa: PLC0415, TID251 - as above
-
-    shapes: dict[Any, tuple[int, ...]] = {}
-
-    class Watched(torch.fx.Interpreter):
-        def run_node(self, node: Any) -> Any:
-            result = super().run_node(node)
-            if isinstance(result, torch.Tensor):
-                shapes[node] = tuple(result.shape)
-            return result
-
-    with torch.inference_mode():
-        Watched(module).run(*examples)
-    return shapes
+def _reshaped(module: Any, x: Any, *rest: Any) -> Any:
+    shape = tuple(module(x, *rest).shape)
+    return lambda x: x.reshape(shape)
 
 
-def _fixed_form(module: Any, before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> Any:
-    """What gives the shape `after`, as a module; None for those that torch.export takes as they are."""
-    import torch  # noqa: PLC0415, TID251 - as above
+def _expanded(module: Any, x: Any, *rest: Any) -> Any:
+    shape = tuple(module(x, *rest).shape)
+    return lambda x: x.broadcast_to(shape)
 
-    kind = type(module).__name__
-    if after is None or before is None or kind not in _SIZED:
-        return None
-    fixed = torch.nn.Module()
-    if kind == "OnnxReshape":
-        fixed.forward = lambda x: torch.reshape(x, after)
-    elif kind == "OnnxExpand":
-        fixed.forward = lambda x: torch.broadcast_to(x, after)
-    else:
-        inner = getattr(module, "_resize", module)
-        mode = import_module("onnx2torch.node_converters.resize")._onnx_mode_to_torch_mode  # noqa: SLF001 - its table
-        resize = partial(torch.nn.functional.interpolate, size=after[2:], align_corners=inner.align_corners)
-        fixed.forward = partial(resize, mode=mode(inner.onnx_mode, len(before) - 2))
-    return fixed
+
+def _resized(module: Any, x: Any, *rest: Any, **named: Any) -> Any:
+    shape = tuple(module(x, *rest, **named).shape)
+    inner = getattr(module, "_resize", module)
+    mode = import_module("onnx2torch.node_converters.resize")._onnx_mode_to_torch_mode  # noqa: SLF001 - its table
+    resize = import_module("torch.nn.functional").interpolate
+    return partial(resize, size=shape[2:], align_corners=inner.align_corners, mode=mode(inner.onnx_mode, x.dim() - 2))
+
+
+def _sliced(_: Any, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    """By numbers. A step back is a step forward through the axis turned round, as onnx2torch does it."""
+    firsts, lasts = starts.tolist(), ends.tolist()
+    along = [axis % x.dim() for axis in (range(len(firsts)) if axes is None else axes.tolist())]
+    every = [1] * len(firsts) if steps is None else steps.tolist()
+    turned = tuple(axis for axis, step in zip(along, every, strict=True) if step < 0)
+    parts = [slice(None)] * x.dim()
+    for axis, first, last, step in zip(along, firsts, lasts, every, strict=True):
+        parts[axis] = slice(first, last, step) if step > 0 else slice(-first - 1, -last - 1, -step)
+    return lambda x: (x.flip(turned) if turned else x)[tuple(parts)]
+
+
+def _padded(module: Any, x: Any, pads: Any, value: Any = 0.0) -> Any:
+    """By as many axes as are padded: PyTorch mirrors or repeats no others than the last, even by nothing."""
+    before, after = pads.tolist()[: x.dim()], pads.tolist()[x.dim() :]
+    sides = [side for pair in zip(reversed(before), reversed(after), strict=True) for side in pair]
+    while sides and not any(sides[-2:]):
+        del sides[-2:]
+    pad = import_module("torch.nn.functional").pad
+    filled = {} if module.mode != "constant" else {"value": float(value)}
+    return partial(pad, pad=sides, mode=module.mode, **filled)
+
+
+# What gives a module that reads no tensors for its sizes, by onnx2torch's name of the one that does.
+_FORMS = {
+    "OnnxReshape": _reshaped, "OnnxExpand": _expanded, "OnnxResize": _resized, "OnnxResizeV10": _resized,
+    "OnnxSlice": _sliced, "OnnxPadDynamic": _padded,
+}  # fmt: skip

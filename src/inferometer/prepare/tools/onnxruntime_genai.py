@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from inferometer.prepare.order import ToolOrder
 
 _PRECISION = {"f32": "fp32", "i8": "int8", "i4": "int4"}
+# Of a prompt only the last token's logits are used: the head is not computed for the others.
+_OPTIONS = ("prune_lm_head=true",)
 
 
 def build(order: ToolOrder) -> Iterator[str]:
@@ -26,7 +28,7 @@ def build(order: ToolOrder) -> Iterator[str]:
     command = [
         sys.executable, "-m", "onnxruntime_genai.models.builder", "--input", str(folder), "--output",
         str(order.target), "--precision", _PRECISION[weights], "--execution_provider", "cpu", "--cache_dir",
-        str(order.target.parent.parent / "builder"),
+        str(order.target.parent.parent / "builder"), "--extra_options", *_OPTIONS,
     ]  # fmt: skip
     done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - the engine's own program
     if done.returncode:

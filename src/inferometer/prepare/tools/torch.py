@@ -75,3 +75,14 @@ def exported(module: Any, order: ToolOrder) -> Any:
 def first_line(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+def without_unused(module: Any) -> Any:
+    """Without weights that no call reads any more, such as those it was quantised from: they would stay in the file."""
+    read = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
+    called = tuple(f"{node.target}." for node in module.graph.nodes if node.op == "call_module")
+    for name, _ in [*module.named_parameters(), *module.named_buffers()]:
+        if name not in read and not name.startswith(called):
+            parent, _, leaf = name.rpartition(".")
+            delattr(module.get_submodule(parent), leaf)
+    return module

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import FormatError
-from inferometer.prepare.tools.torch import calibration_inputs, exported, first_line, fixed_program
+from inferometer.prepare.tools.torch import calibration_inputs, exported, first_line, fixed_program, without_unused
 from inferometer.units import counted
 
 if TYPE_CHECKING:
@@ -34,20 +34,11 @@ def quantise(order: ToolOrder) -> Iterator[str]:
         observed = prepare_pt2e(program.module(), _quantiser())
         for path in order.calibration:
             observed(*calibration_inputs(order, path))
-        made = exported(_without_unused(convert_pt2e(observed)), order)
+        made = exported(without_unused(convert_pt2e(observed)), order)
     except Exception as error:
         raise FormatError(f"torchao cannot quantise it: {first_line(error)}.", remedy=_OTHER) from error
     yield f"The ranges are those of {len(order.calibration)} sets of inputs."
     _save(made, order)
-
-
-def _without_unused(module: Any) -> Any:
-    """Without the weights that it was quantised from, which would stay in the file."""
-    used = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
-    for name in [name for name, _ in (*module.named_parameters(), *module.named_buffers()) if name not in used]:
-        parent, _, leaf = name.rpartition(".")
-        delattr(module.get_submodule(parent), leaf)
-    return module
 
 
 def _quantiser() -> Any:
@@ -155,16 +146,16 @@ def _put(module: Any, name: str, linear: Any) -> None:
     module.add_submodule(name, linear)
 
 
-def _weights_i8() -> Any:
+def weights_i8() -> Any:
     from torchao.quantization import Int8WeightOnlyConfig  # noqa: PLC0415 - as above
 
-    return Int8WeightOnlyConfig()
+    return Int8WeightOnlyConfig(set_inductor_config=False)
 
 
-def _dynamic_i8() -> Any:
+def dynamic_i8() -> Any:
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig  # noqa: PLC0415 - as above
 
-    return Int8DynamicActivationInt8WeightConfig()
+    return Int8DynamicActivationInt8WeightConfig(set_inductor_config=False)
 
 
 def _weights_i4() -> Any:
@@ -191,7 +182,7 @@ def _dynamic_i4() -> Any:
     )  # fmt: skip
 
 
-_WAYS = {"i8-weights": _weights_i8, "i8-dynamic": _dynamic_i8, "i4-weights": _weights_i4, "i4-dynamic": _dynamic_i4}
+_WAYS = {"i8-weights": weights_i8, "i8-dynamic": dynamic_i8, "i4-weights": _weights_i4, "i4-dynamic": _dynamic_i4}
 
 
 def _save(program: Any, order: ToolOrder) -> None:

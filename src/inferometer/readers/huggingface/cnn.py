@@ -1,23 +1,29 @@
 """Convolutional classifiers: ResNet, ConvNeXt, DenseNet, VGG, AlexNet, SqueezeNet, in torchvision's module names."""
 
+from collections.abc import Mapping
+
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface import nn
 from inferometer.readers.huggingface.body import Body, ending_in, function_of, labels_of
 from inferometer.readers.huggingface.config import MANY_LAYERS, Config
 from inferometer.readers.huggingface.family import Family
+from inferometer.readers.huggingface.modules import convnext_modules, is_bare, resnet_modules
 
 
 def pixels_of(config: Config) -> Tensor:
     return nn.tensor("pixel_values", nn.BATCH, config.whole("num_channels"), nn.IMAGE, nn.IMAGE)
 
 
-def classified(config: Config, blocks: list[Block], pixels: Tensor, *, layers: int) -> Body:
-    """A network that ends in its last block."""
+def classified(
+    config: Config, blocks: list[Block], pixels: Tensor, *, layers: int, modules: Mapping[str, str] | None = None
+) -> Body:
+    """A network that ends in its last block. `modules` are transformers' names of its ops, where it has the network."""
+    named = {"modules": modules} if modules else {}
     return Body(
         blocks=tuple(blocks),
         inputs=(pixels,),
         outputs=(nn.output(blocks[-1].ops),),
-        metadata={"layers": layers, "default_sizes": {"image": config.whole("image_size")}},
+        metadata={"layers": layers, "default_sizes": {"image": config.whole("image_size")}, **named},
     )
 
 
@@ -48,8 +54,10 @@ def resnet(config: Config) -> Body:
         if depth > 1:
             rest = _residual(config, f"{name}.{{}}", x, features, 1)
             blocks.append(Block(name=name, ops=ending_in(rest, x.name), count=depth - 1, first=1))
-    blocks.append(Block(name="head", ops=_pooled_head(config, x, "fc")))
-    return classified(config, blocks, pixels, layers=sum(depth for _, depth in stages))
+    blocks.append(Block(name="head", ops=_pooled_head(config, x, "fc")[: 1 if is_bare(config) else None]))
+    inside = 3 if config.text("layer_type") == "bottleneck" else 2
+    modules = resnet_modules(config, stages=len(stages), convolutions=inside)
+    return classified(config, blocks, pixels, layers=sum(depth for _, depth in stages), modules=modules)
 
 
 def _stages(config: Config) -> list[tuple[int, int]]:
@@ -112,8 +120,9 @@ def convnext(config: Config) -> Body:
     pooled = nn.pool("avgpool", x, "average")
     normed = nn.norm("classifier.0", pooled, "layer", "classifier.0", bias=True)
     last = nn.linear("classifier.2", normed, labels_of(config), "classifier.2", bias=True)
-    blocks.append(Block(name="head", ops=(pooled, normed, last)))
-    return classified(config, blocks, pixels, layers=sum(depth for _, depth in stages))
+    blocks.append(Block(name="head", ops=(pooled, normed) if is_bare(config) else (pooled, normed, last)))
+    modules = convnext_modules(config, stages=len(stages))
+    return classified(config, blocks, pixels, layers=sum(depth for _, depth in stages), modules=modules)
 
 
 def _next_block(config: Config, at: str, x: Tensor) -> tuple[Op, ...]:

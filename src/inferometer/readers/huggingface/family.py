@@ -71,6 +71,7 @@ class Family:
     head_bias: bool = False
     conv_bias: bool = True  # of a vision stem
     class_tokens: int = 0  # learned tokens before the patches
+    own_keys: bool = False  # what the row needs are keys of ours: transformers' config of that name has others
     flat_tokens: bool = False  # they and the position table are stored without axes of one
 
 
@@ -121,6 +122,12 @@ def prepared(config: Config, family: Family, *, nested: bool = False) -> Config:
     ready = Config(name=config.name, values=config.values, aliases=family.keys, defaults=defaults, inside=config.inside)
     ready.require(family.needs)
     return ready
+
+
+def of_another_form(config: Config) -> bool:
+    """Whether it has none of the keys that its family's row needs, and transformers has others for them."""
+    family = family_of(config)
+    return family.own_keys and all(config.get(key) is None for key in family.needs)
 
 
 def part_of(family: Family, part: str, config: Config) -> tuple[Family, Config]:

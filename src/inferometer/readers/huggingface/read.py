@@ -10,6 +10,8 @@ from typing import Any
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.readers.base import Peek
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.family import of_another_form
 from inferometer.readers.huggingface.graph import graph_from_config
 
 LARGEST_CONFIG = 16 * 1024 * 1024  # bytes; published configs have a few thousand
@@ -41,20 +43,31 @@ class HuggingFaceReader:
         try:
             graph = graph_from_config(config, name=str(file))
         except UnknownNameError as unknown:
+            if unknown.kind != "architecture":
+                raise
             graph = _by_its_module(config, file, unknown)
+        except FormatError as lacking:
+            if not of_another_form(Config(name=str(file), values=config)):
+                raise
+            graph = _by_its_module(config, file, lacking)
         folder = file.resolve().parent
         return replace(graph, name=folder.name or file.stem)
 
 
-def _by_its_module(config: dict[str, Any], file: Path, unknown: UnknownNameError) -> Graph:
-    """The graph of an architecture without a row: of transformers' own module, built without weights and traced."""
+def _by_its_module(config: dict[str, Any], file: Path, unknown: InferometerError) -> Graph:
+    """The graph of an architecture without a row: of transformers' own module, built without weights and traced.
+
+    A row may also be for another library's form of the architecture, such as torchvision's of MobileNetV2.
+    """
     name = str(config.get("model_type", ""))[:80]
-    if unknown.kind != "architecture" or not _PLAIN.fullmatch(name):
+    if not _PLAIN.fullmatch(name):
         raise unknown
     installed = find_spec("transformers")
+    row = "no row here" if isinstance(unknown, UnknownNameError) else "no row here for a config of transformers' own"
+    lacks = f"The architecture {name!r} of {str(file)!r} has {row}"
     if installed is None or find_spec("torch") is None:
         raise FormatError(
-            f"The architecture {name!r} of {str(file)!r} has no row here.",
+            f"{lacks}.",
             remedy="Where transformers knows it, its module is read in place of a row: pip install "
             f"'inferometer[torch]'. {unknown.remedy or ''}".rstrip(),
         ) from None
@@ -67,11 +80,10 @@ def _by_its_module(config: dict[str, Any], file: Path, unknown: UnknownNameError
         graph = read_pretrained_config(config, name=file.resolve().parent.name)
     except InferometerError as error:
         raise FormatError(
-            f"The architecture {name!r} of {str(file)!r} has no row here, and transformers' module of it cannot be "
-            f"read: {error.message[:400]}",
+            f"{lacks}, and transformers' module of it cannot be read: {error.message[:400]}",
             remedy=error.remedy,
         ) from None
-    note = f"{name} has no row here: the graph is that of transformers' module, traced without weights."
+    note = f"{name} has {row}: the graph is that of transformers' module, traced without weights."
     return replace(graph, metadata={**graph.metadata, "notes": (*graph.metadata.get("notes", ()), note)})
 
 

@@ -189,8 +189,30 @@ def _pooling(site: NcnnSite) -> list[Node]:
 def _binary(site: NcnnSite) -> list[Node]:
     layer = site.layer
     name = _BINARY[layer.whole(0)] if 0 <= layer.whole(0) < len(_BINARY) else "Add"
-    inputs = layer.bottoms if len(layer.bottoms) > 1 else (*layer.bottoms, site.weight("scalar", (), element=1))
-    return [site.node(name, inputs)]
+    if len(layer.bottoms) < 2:
+        return [site.node(name, (*layer.bottoms, site.weight("scalar", (), element=1)))]
+    given, views = _lined_up(site)
+    return [*views, site.node(name, given)]
+
+
+def _lined_up(site: NcnnSite) -> tuple[tuple[str, ...], list[Node]]:
+    """What goes in, with axes of one behind those of the smaller: ncnn lines axes up from the channels on.
+
+    A row whose length is not the number of channels lies along the width, as it would in ONNX.
+    """
+    names, sizes = list(site.layer.bottoms[:2]), [site.of(place) for place in range(2)]
+    views: list[Node] = []
+    rank = max(len(of or ()) for of in sizes)
+    for place, (small, large) in enumerate((sizes, sizes[::-1])):
+        if small is None or large is None or None in small or not 0 < len(small) < rank:
+            continue
+        if len(small) == 1 and small[0] != large[0]:
+            continue
+        shape = site.numbers(f"shape{place}", (1, *small, *[1] * (rank - len(small))))
+        seen = f"{site.layer.name}/view{place}"
+        views.append(site.node("Reshape", (names[place], shape), (seen,), part=f"view{place}"))
+        names[place] = seen
+    return tuple(names), views
 
 
 def _unary(site: NcnnSite) -> list[Node]:

@@ -28,7 +28,11 @@ _NAMES = {
     "width": ("width", "w", "imagewidth", "imgwidth"),
 }  # fmt: skip
 _OURS = {spelling: ours for ours, spellings in _NAMES.items() for spelling in spellings}
-_TOTAL = frozenset({"totalsequencelength", "totalseqlen", "totallength", "attentionmasklength", "totalsequence"})
+_TOTAL = frozenset({
+    "totalsequencelength", "totalseqlen", "totallength", "attentionmasklength", "totalsequence", "totalslidinglength",
+})  # fmt: skip
+
+_WINDOWED = "pastslidinglength"  # cached tokens of layers with a window, in ONNX Runtime GenAI's files
 
 # Names that exporters give to sizes which have none.
 _NAMELESS = re.compile(
@@ -92,6 +96,7 @@ def read_symbols(inputs: list[tuple[str, TypeDef]]) -> Symbols:
             if isinstance(axis, str) and not _NAMELESS.fullmatch(axis):
                 named.setdefault(axis, []).append(kind)
     taken = _take_usual(symbols, named)
+    _take_windows(symbols, named, taken)
     _take_torch(symbols, inputs, taken)
     for name in named:
         if name not in symbols.ours and _plain(name) not in _TOTAL and _evaluate(name, symbols.ours) is None:
@@ -119,6 +124,15 @@ def _take_usual(symbols: Symbols, named: dict[str, list[TypeDef]]) -> set[str]:
         symbols.ours[name] = Symbol(ours)
         symbols.explained[ours] = f"named {name!r} in the file"
     return taken
+
+
+def _take_windows(symbols: Symbols, named: dict[str, list[TypeDef]], taken: set[str]) -> None:
+    """Layers with a window may name their cache's length apart: the window stands in their attention already."""
+    for name in named:
+        if _plain(name) == _WINDOWED:
+            taken.add("context")
+            symbols.ours[name] = Symbol("context")
+            symbols.explained.setdefault("context", f"named {name!r} in the file")
 
 
 def _take_torch(symbols: Symbols, inputs: list[tuple[str, TypeDef]], taken: set[str]) -> None:

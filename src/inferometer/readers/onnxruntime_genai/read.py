@@ -34,29 +34,33 @@ class GenaiReader:
         from inferometer.readers.onnx import reader as onnx_reader  # noqa: PLC0415 - matching needs none of it
 
         file = path / _CONFIG if path.is_dir() else path
-        decoder = _decoder(file)
+        model = _model(file)
+        decoder, limit = model["decoder"], model.get("context_length")
         graph = onnx_reader.read(file.parent / decoder["filename"])
         facts: dict[str, Any] = {"format": "onnxruntime-genai"}
         if _HEAD in graph.symbols and isinstance(decoder.get("head_size"), int):
             facts["default_sizes"] = {**graph.metadata.get("default_sizes", {}), _HEAD: decoder["head_size"]}
-        return replace(graph, name=file.resolve().parent.name, metadata={**graph.metadata, **facts})
+        return replace(
+            graph, name=file.resolve().parent.name, metadata={**graph.metadata, **facts},
+            context_limit=limit if isinstance(limit, int) else graph.context_limit,
+        )  # fmt: skip
 
 
-def _decoder(file: Path) -> dict[str, Any]:
-    """What the config says of the decoder, whose file lies beside it."""
+def _model(file: Path) -> dict[str, Any]:
+    """What the config says of the model, whose decoder's file lies beside it."""
     try:
         config: Any = json.loads(file.read_text(encoding="utf-8"))
-        decoder: dict[str, Any] = config["model"]["decoder"]
-        name = decoder["filename"]
+        model: dict[str, Any] = config["model"]
+        name = model["decoder"]["filename"]
     except OSError as error:
         raise FormatError(f"{str(file)!r} cannot be opened: {error}.", remedy="Check the path.") from None
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{str(file)!r} is no JSON that can be read: {error}.") from None
     except (KeyError, TypeError, IndexError):
-        name, decoder = None, {}
+        name, model = None, {}
     if not isinstance(name, str) or not (file.parent / name).is_file():
         raise FormatError(
             f"{str(file)!r} does not name the ONNX file of a decoder that lies beside it.",
             remedy="Make the folder again: `inferometer prepare CHECKPOINT --for onnxruntime-genai -o FOLDER`.",
         )
-    return decoder
+    return model

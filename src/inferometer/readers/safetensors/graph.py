@@ -53,14 +53,15 @@ def _by_config(
 
 
 class _Locator:
-    """Finds what the files hold for a weight, under its name or with another module before it.
+    """Finds what the files hold for a weight, under its name, with another module before it, or in another library's.
 
     A checkpoint of the bare body lacks the module's name that one with a head has (`h.0…` for `transformer.h.0…`), and
-    the other way round.
+    the other way round. Of a network that the graph has in torchvision's names, transformers' have their own.
     """
 
     def __init__(self, graph: Graph, tensors: Mapping[str, Stored]) -> None:
         self._tensors = tensors
+        self._modules: Mapping[str, str] = graph.metadata.get("modules", {})
         names = [weight.name.replace("{}", "0").replace("*", "0") for weight, _ in graph.weights()]
         first = {name.partition(".")[0] + "." for name in (*names, *tensors)}
 
@@ -73,8 +74,17 @@ class _Locator:
     def locate(self, name: str, weight: Tensor) -> Stored | None:
         shape = tuple(size for size in weight.shape if isinstance(size, int))
         if "*" not in name:
-            return self._one(name, shape)
+            return self._one(name, shape) or self._one(self._renamed(name, weight.name), shape)
         return stored.all_stacked([self._one(name.replace("*", str(expert)), shape[1:]) for expert in range(shape[0])])
+
+    def _renamed(self, name: str, template: str) -> str:
+        """The weight's name in the module that `modules` names for its op; `template` has `{}` for the index."""
+        op, ending = (template, "") if template in self._modules else template.rpartition(".")[::2]
+        if op not in self._modules:
+            return name
+        before, _, after = template.partition("{}")
+        index = name[len(before) : len(name) - len(after)]
+        return self._modules[op].replace("{}", index) + (f".{ending}" if ending else "")
 
     def _one(self, name: str, shape: tuple[int, ...]) -> Stored | None:
         for candidate in (name, _changed(name, self._change)):

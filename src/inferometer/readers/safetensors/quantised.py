@@ -2,7 +2,7 @@
 
 Each row says how a method stores the weight `X.weight`: under which name the numbers lie, and what lies beside them.
 How many bits a number has follows from its bytes. Sources: the tensor names that AutoGPTQ/GPTQModel, AutoAWQ,
-compressed-tensors, bitsandbytes, TensorRT Model Optimizer, fine-grained FP8 and gpt-oss checkpoints use.
+compressed-tensors, bitsandbytes, torchao, TensorRT Model Optimizer, fine-grained FP8 and gpt-oss checkpoints use.
 """
 
 from collections.abc import Mapping
@@ -34,6 +34,7 @@ _METHODS = (
     _Method(".weight_packed", _SCALES, _BY_BITS),  # compressed-tensors
     _Method("_blocks", ("_scales",), {4: "mxfp4"}, joint=True),  # gpt-oss: 32 numbers share a scale
     _Method(".weight", (".weight_scale_2", ".weight_scale", ".input_scale"), {4: "f4e2m1"}),  # Model Optimizer, NVFP4
+    _Method("._weight_qdata", ("._weight_scale", "._weight_zero_point"), {8: "i8"}),  # torchao, by transformers
     _Method(".weight", _BITSANDBYTES, {4: "i4", 8: "i8"}),
 )
 _PLAIN = _Method(".weight", (*_SCALES, *_BITSANDBYTES), {})  # one number a number: FP8, int8

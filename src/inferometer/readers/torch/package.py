@@ -10,6 +10,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.package import ABOUT, PROGRAM
 from inferometer.errors import FormatError
 
 if TYPE_CHECKING:
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 
     from inferometer.readers.torch.archive import Archive
 
-SCHEMA = "inferometer.package/1"
 FORMAT = "aoti"
-PROGRAM, ABOUT = "extra/program/", "extra/inferometer.json"  # what `prepare` adds to a package
 _COMPILED, _METADATA = "data/aotinductor/", "_metadata.json"
 _KEYS = {
     "AOTI_MACHINE": "machine", "AOTI_PLATFORM": "system", "AOTI_CPU_ISA": "instructions", "AOTI_DEVICE_KEY": "unit",

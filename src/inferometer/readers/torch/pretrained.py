@@ -27,6 +27,7 @@ from inferometer.readers.torch.walk import program_of
 
 _OURS = "inferometer"
 _BATCH, _QUERY = 2, 16  # traced with these; both stay open
+_SIDE = 224  # pixels of an image, where a config does not say
 _CLASSES = {
     "ForCausalLM": "AutoModelForCausalLM",
     "LMHeadModel": "AutoModelForCausalLM",
@@ -130,7 +131,7 @@ def _inputs(torch: Any, module: Any, config: Any, chosen: Any) -> tuple[dict[str
             remedy="Read each with read_module(module, inputs).",
         )
     if module.main_input_name == "pixel_values":
-        side, channels = config.image_size, getattr(config, "num_channels", 3)
+        side, channels = getattr(config, "image_size", _SIDE), getattr(config, "num_channels", 3)
         height, width = side if isinstance(side, list | tuple) else (side, side)
         pixels = torch.empty(_BATCH, channels, height, width, device="meta", dtype=chosen)
         return {"pixel_values": pixels}, {"pixel_values": {0: batch}}

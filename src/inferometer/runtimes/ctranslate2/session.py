@@ -148,10 +148,10 @@ class CTranslate2Session:
         if request.depth not in self._kept:
             self._generated(request.prompt, 1, request)
             self._kept.add(request.depth)
-        start = time.perf_counter_ns()
+        start, own = time.perf_counter_ns(), time.process_time_ns()
         steps = self._generated(request.prompt, max(1, request.generate), request)
         context, tokens = request.depth, len(request.prompt)
-        for place, (token, end) in enumerate(steps):
+        for place, (token, end, own_end) in enumerate(steps):
             yield Event(
                 kind="token" if place else "prefill",
                 start_ns=start,
@@ -159,19 +159,20 @@ class CTranslate2Session:
                 tokens=tokens,
                 context=context,
                 ids=(token,) if request.generate else (),
+                own_s=(own_end - own) * 1e-9,
             )
-            context, tokens, start = context + tokens, 1, end
+            context, tokens, start, own = context + tokens, 1, end, own_end
 
-    def _generated(self, prompt: Sequence[int], count: int, request: Request) -> list[tuple[int, int]]:
-        """The token of each step, and when its last sequence had one."""
-        words, steps = self._words, list[tuple[int, int]]()
+    def _generated(self, prompt: Sequence[int], count: int, request: Request) -> list[tuple[int, int, int]]:
+        """The token of each step, and when its last sequence had one: on the wall, and on the process's own clock."""
+        words, steps = self._words, list[tuple[int, int, int]]()
 
         def heard(result: Any) -> bool:
-            now = time.perf_counter_ns()
+            now = time.perf_counter_ns(), time.process_time_ns()
             if result.step == len(steps):
-                steps.append((result.token_id, now))
+                steps.append((result.token_id, *now))
             else:
-                steps[result.step] = (steps[result.step][0], now)
+                steps[result.step] = (steps[result.step][0], *now)
             return False
 
         more: dict[str, Any] = {"end_token": []} if request.ignore_end else {}

@@ -138,7 +138,7 @@ def _ports(word: str, count: int, about: Callable[[int], Any], target: Target) -
 def _port(name: str, about: Callable[[int], Any], number: int, target: Target) -> Port:
     try:
         tensor = about(number)
-    except RuntimeError:
+    except (RuntimeError, IndexError):  # which of the two depends on the version
         raise EngineError(
             f"{name} of {target.path.name!r} is no tensor, and only tensors can be given to it here.",
             remedy="Export the model with that argument fixed.",

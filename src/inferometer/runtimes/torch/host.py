@@ -11,6 +11,7 @@ from inferometer.runtimes.base import Opened, Port, Stage, Target
 from inferometer.runtimes.torch.capture import capture_graph
 from inferometer.runtimes.torch.engine import Place, Threads, translated, versions_of
 from inferometer.runtimes.torch.modules import Module, seeded
+from inferometer.runtimes.torch.names import stored_modules
 from inferometer.runtimes.torch.recorder import NoRecorder, TraceRecorder, cost_per_kernel, mark_modules
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Host:
             self._stack.enter_context(mark_modules(torch, self.module.model))
         self._placed = {self.place.device: sum(1 for each in self.module.model.modules() if not any(each.children()))}
         self._cost_s: float | None = None
+        self._stored = stored_modules(self.module.model) if self.module.config is not None else {}
         if cuda:
             torch.cuda.reset_peak_memory_stats(self.place.device)
 
@@ -87,6 +89,7 @@ class Host:
             stages=(*self.paid, *stages), versions=versions_of(self.torch),
             inputs=self.module.inputs, outputs=outputs, threads=self.threads.count, unit=self.place.unit,
             placed=self._placed, precision=self.module.precision, notes=(*self.module.notes, *notes),
+            stored_names=self._stored,
         )  # fmt: skip
 
     @contextmanager

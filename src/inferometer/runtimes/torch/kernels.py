@@ -77,20 +77,20 @@ def _kernel(key: _Key, rows: Sequence[TraceRow | None], unit: str, provider: str
 def map_calls(rows: Sequence[TraceRow], calls: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[TraceRow], int]:
     """Rows with the layers the compiler says its calls stand for, and how many kernels it did not mention.
 
-    The compiler's calls are in order of execution, by the names the profiler shows; the n-th row of a name is the n-th
-    call of it. Where their numbers differ nothing is claimed.
+    The compiler's calls are in order of execution, by the names the profiler shows; the n-th call of a name is the n-th
+    that the compiler tells of, and may be several rows. Where their numbers differ nothing is claimed.
     """
     by_name: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for name, layers in calls:
         by_name[name].append(layers)
-    shown = Counter(compiled_name(row.root) for row in rows)
+    shown = Counter(compiled_name(row.root) for row in rows if not row.more)
     seen: Counter[str] = Counter()
     mapped, missed = [], 0
     for row in rows:
         name = compiled_name(row.root)
         if name in by_name and shown[name] == len(by_name[name]):
-            mapped.append(_placed(row, by_name[name][seen[name]]))
-            seen[name] += 1
+            seen[name] += not row.more
+            mapped.append(_placed(row, by_name[name][seen[name] - 1]))
         else:
             mapped.append(row)
             missed += row.kind not in {"host", "wait"} and not row.module and row.place is None

@@ -68,9 +68,7 @@ def find_module(target: Target, place: Place, torch: Any) -> Callable[[], Module
                 "is not installed.",
                 remedy="pip install torchvision, or profile it on onnxruntime, which needs no such package.",
             )
-    transformers = import_transformers()
-    config = _configuration(transformers, raw, target)
-    kind = _class_of(transformers, config, raw, text=target.text)
+    config, kind = transformers_class(target)
     return partial(_from_transformers, target, place, torch, config, kind)
 
 
@@ -134,6 +132,13 @@ def _from_transformers(target: Target, place: Place, torch: Any, config: Any, ki
     return Module(
         model=model, precision=precision, inputs=inputs, config=config, folder=folder, notes=notes, given=given
     )
+
+
+def transformers_class(target: Target) -> tuple[Any, Any]:
+    """The configuration, and the class of transformers that is built from it."""
+    transformers, raw = import_transformers(), config_of(target.path)
+    config = _configuration(transformers, raw, target)
+    return config, _class_of(transformers, config, raw, text=target.text)
 
 
 def _configuration(transformers: Any, raw: Mapping[str, Any], target: Target) -> Any:

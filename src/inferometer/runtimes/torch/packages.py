@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog.detect import detect_host
+from inferometer.core.package import ABOUT
 from inferometer.errors import EngineError, FormatError
 from inferometer.runtimes.base import Port
 from inferometer.runtimes.torch.capture import Calls
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.torch.engine import Place
 
-ABOUT = "extra/inferometer.json"  # what `inferometer prepare` lays into a package
 AGAIN = "Prepare the model on this machine: inferometer prepare MODEL --for torch-compile -o PACKAGE.pt2."
 _FLAGS = {"avx512": "avx512f", "sve128": "sve", "sve256": "sve"}  # where the compiler has another word for a flag
 

@@ -56,7 +56,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRow:
-    """A piece of one step. `root` is the op the module called, `kind` the one inside it that works."""
+    """A piece of one step. `root` is the op the module called, `kind` the one inside it that works.
+
+    `more` is a further op inside the same call as the row before: a convolution that copies, then multiplies.
+    """
 
     place: str | None  # the module (empty for the model itself), or the part of a step; None outside both
     module: bool  # `place` is a module
@@ -70,6 +73,7 @@ class TraceRow:
     shapes: tuple[tuple[int, ...], ...] = ()
     dtype: str | None = None
     layers: tuple[str, ...] = ()
+    more: bool = False
 
 
 def calls_of(events: Iterable[Mapping[str, Any]]) -> list[Call]:
@@ -247,7 +251,7 @@ def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *,
                 place=place, module=module, kind=call.name, root=root.name, shapes=call.shapes, dtype=call.dtype,
                 host_ns=max(0, call.ns - inside.wait_ns + (spare if call is longest else 0)),
                 device_ns=tuple(ran.ns for ran in inside.device), device_names=tuple(ran.name for ran in inside.device),
-                waited_ns=sum(ran.waited_ns for ran in inside.device),
+                waited_ns=sum(ran.waited_ns for ran in inside.device), more=bool(rows),
             )
         )  # fmt: skip
     if waited:

@@ -35,6 +35,18 @@ def test_the_module_stands_in_for_a_row(tmp_path, monkeypatch):
     )  # fmt: skip
 
 
+def test_a_row_of_torchvisions_form_does_not_stand_for_transformers_own_config(tmp_path, monkeypatch):
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        pytest.skip("torch and transformers are not installed: there is no module to trace")
+    traced = Graph(name="a", blocks=())
+    monkeypatch.setattr("inferometer.readers.torch.read_pretrained_config", lambda _, name: replace(traced, name=name))
+    own = {"model_type": "mobilenet_v2", "architectures": ["MobileNetV2ForImageClassification"], "depth_multiplier": 1}
+    (note,) = reader.read(config(tmp_path, own)).metadata["notes"]
+    assert note.startswith("mobilenet_v2 has no row here for a config of transformers' own: the graph is that of")
+    with pytest.raises(FormatError, match="lacks blocks, last_channels, classifier"):
+        reader.read(config(tmp_path, {"model_type": "mobilenet_v2", "stem": {"out": 32}}))
+
+
 def test_without_transformers_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "find_spec", lambda _: None)
     with pytest.raises(FormatError, match=r"'albert' of .* has no row here\. .*pip install 'inferometer\[torch\]'"):

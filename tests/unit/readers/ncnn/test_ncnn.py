@@ -36,6 +36,19 @@ def read_layers(folder, *layers, given="0=16 1=12 2=8"):
     return {op.name: op for _, op in reader.read(path).ops()}
 
 
+@pytest.mark.parametrize(("row", "seen"), [(8, (1, 8, 1, 1)), (16, None)])
+def test_a_row_of_as_many_as_there_are_channels_goes_over_the_channels(tmp_path, row, seen):
+    """Squeeze and excitation: ncnn lines axes up from the channels on, and ONNX from the width."""
+    ops = read_layers(
+        tmp_path, "Split two 1 2 data a b", "Pooling gap 1 1 a pooled 0=1 4=1",
+        f"InnerProduct gate 1 1 pooled gated 0={row} 1=0 2={8 * row}", "BinaryOp scale 2 1 b gated out 0=2",
+    )  # fmt: skip
+    assert ops["scale"].outputs[0].shape == (1, 8, 12, 16)
+    assert ("scale/view1" in ops) == (seen is not None)
+    if seen is not None:
+        assert ops["scale/view1"].outputs[0].shape == seen
+
+
 @pytest.mark.parametrize(
     ("layer", "shapes"),
     [

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from inferometer.errors import EngineError
 from inferometer.readers.executorch import reader
 from inferometer.runtimes.base import FileNode, Missing, Target
 from inferometer.runtimes.executorch import runtime
@@ -32,6 +33,13 @@ def ran(name, steps=2):
     assert not session.kernels()  # asked again without a step, the engine would crash
     session.close()
     return kernels
+
+
+def test_a_program_that_takes_something_else_than_tensors_is_refused():
+    if isinstance(found := runtime.probe(), Missing):
+        pytest.skip(f"{found.reason}; {found.remedy}")
+    with pytest.raises(EngineError, match=r"input_1 of 'scalar.pte' is no tensor"):
+        runtime.open(Target(path=PROGRAMS / "scalar.pte", format="pte", threads=1))
 
 
 def test_every_operator_of_a_portable_program_is_one_kernel_under_its_own_name():
@@ -82,14 +90,23 @@ def test_a_delegate_that_tells_of_no_kernels_stands_for_all_its_nodes():
     assert layers_of((kernel,), nodes) == (("add_1.0", "add_1.1"),)
 
 
-@pytest.mark.parametrize(("whole_s", "rest_s"), [(10.0, 1.0), (8.5, 0.0)])
-def test_a_delegates_kernels_and_its_rest_are_its_call(whole_s, rest_s):
-    """Its own clock may tell a little more than the call took: then nothing is left, and never less."""
-    call = _Event(name="DELEGATE_CALL", instruction=3, seconds=whole_s, told=False)
-    inside = [
-        _Event(name=name, instruction=-1, seconds=seconds, told=True) for name, seconds in (("a", 4.0), ("b", 5.0))
-    ]
+def called(ended, *kernels):
+    """A delegate's call that began at 0, and what it tells of its kernels, in nanoseconds."""
+    call = _Event(name="DELEGATE_CALL", instruction=3, began=0, ended=ended, told=False)
+    inside = [_Event(name="a", instruction=-1, began=began, ended=ended, told=True) for began, ended in kernels]
     *told, rest = _delegated(call, inside)
-    assert [kernel.seconds for kernel in told] == [4.0, 5.0]
-    assert (rest.rest, rest.seconds) == (True, rest_s)
     assert {kernel.instruction for kernel in (*told, rest)} == {3}
+    assert [kernel.rest for kernel in (*told, rest)] == [False, False, True]
+    return [round(kernel.seconds * 1e9) for kernel in (*told, rest)]
+
+
+@pytest.mark.parametrize(("ended", "rest"), [(10_000, 1_500), (8_000, 0)])
+def test_a_delegates_kernels_and_its_rest_are_its_call(ended, rest):
+    """Its own clock may tell a little more than the call took: then nothing is left, and never less."""
+    assert called(ended, (0, 4_000), (4_500, 9_000)) == [4_000, 4_500, rest]
+
+
+@pytest.mark.parametrize(("ended", "cut"), [(90_000, 500), (17_400, 200), (16_000, 0)])
+def test_of_a_record_written_after_the_kernels_the_writing_is_no_part(ended, cut):
+    """Parts of microseconds that XNNPACK cut off are half a one each, at most what the call leaves for them."""
+    assert called(ended, (3_000, 8_000), (8_000, 17_000)) == [5_000 + cut, 9_000 + cut, 3_000]

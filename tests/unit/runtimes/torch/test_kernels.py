@@ -1,6 +1,7 @@
 """Rows of steps become kernels: one sample a step, in order of execution, at the layers they stand for."""
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +55,14 @@ def test_the_compiler_tells_the_layers_of_its_kernels():
     assert missed == 0
     names = [kernel.name for kernel in kernels_from_rows([found], unit="cpu", provider="cpu")]
     assert names == ["l.0.norm/cpp_fused_add_1", "l.0.q/aten::mm", "l.1.norm/cpp_fused_add_1"]
+
+
+def test_a_call_of_several_ops_is_one_call_of_the_compilers():
+    conv = "aten::convolution"
+    rows = [row(conv, None), replace(row("aten::copy_", None), root=conv, more=True), row(conv, None)]
+    found, missed = map_calls(rows, [(conv, ("a",)), (conv, ("b",))])
+    assert [each.layers for each in found] == [("a",), ("a",), ("b",)]
+    assert missed == 0
 
 
 def test_nothing_is_claimed_where_the_numbers_differ():
