@@ -63,7 +63,7 @@ def test_nearly_all_time_has_a_layer_and_all_work_is_counted_once(runtime, modul
     assert not misfits(kernels, graph, binding)
 
 
-def kernels_of(runtime, path, graph, binding):
+def kernels_of(runtime, path, graph, binding, *, warm=0, steps=3):
     target = Target(
         path=path, format=graph.metadata["format"], instrument=True, threads=1, nodes=file_nodes(graph, binding),
         shapes=input_shapes(graph, binding),
@@ -72,7 +72,10 @@ def kernels_of(runtime, path, graph, binding):
     try:
         shapes = {"shapes": input_shapes(graph, binding), "limits": index_limits(graph)}
         session.feed(make_inputs(session.opened.inputs, sizes=binding.sizes, **shapes))
-        for _ in range(3):
+        for _ in range(warm):
+            session.step()
+        session.kernels()
+        for _ in range(steps):
             session.step()
         return session.kernels()["forward"]
     finally:
