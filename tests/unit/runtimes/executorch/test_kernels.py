@@ -77,10 +77,10 @@ def test_every_change_of_layout_before_a_node_belongs_to_it():
 
 
 def test_an_operator_takes_as_long_as_its_only_kernel_and_not_as_the_events_around_it():
-    kernel = _Event(name="native_call_add.out", instruction=2, seconds=3.0, told=False)
-    call = _Event(name="OPERATOR_CALL", instruction=2, seconds=5.0, told=False)
-    assert [(one.kind, one.seconds) for one in _kernels([kernel, call])] == [("add.out", 3.0)]
-    assert [(one.kind, one.seconds) for one in _kernels([kernel, kernel, call])] == [("add.out", 5.0)]
+    kernel = _Event(name="native_call_add.out", instruction=2, began=1000, ended=4000, told=False)
+    call = _Event(name="OPERATOR_CALL", instruction=2, began=0, ended=5000, told=False)
+    assert [(one.kind, one.seconds) for one in _kernels([kernel, call])] == [("add.out", pytest.approx(3e-6))]
+    assert [(one.kind, one.seconds) for one in _kernels([kernel, kernel, call])] == [("add.out", pytest.approx(5e-6))]
 
 
 def test_a_delegate_that_tells_of_no_kernels_stands_for_all_its_nodes():
