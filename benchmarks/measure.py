@@ -27,7 +27,7 @@ from inferometer.importers.detect import import_file
 from inferometer.measure.child import runtime_named
 from inferometer.measure.inputs import make_inputs
 from inferometer.measure.run import MeasureRequest, measure_model
-from inferometer.runtimes.base import Target
+from inferometer.runtimes.base import Port, Target
 
 # Layers, their width, and whether the layers' sum is held to the target: where a node takes less than a tenth of what
 # timing it costs, no correction finds the truth, and the figure is there to be seen.
@@ -184,10 +184,15 @@ def sum_figures(name, path, folder, *, held):
 
 
 def program_step(path):
-    """One pass of an ExecuTorch program through its module, as its documentation runs it."""
+    """One pass of an ExecuTorch program through its module, as its documentation runs it.
+
+    Its inputs are the session's: the network has an error function, which takes longer of some numbers than of others.
+    """
     torch, engine = (import_module(name) for name in ("torch", "executorch.extension.pybindings._C"))
     module = engine._load_for_executorch(str(path))  # noqa: SLF001 - the engine has no other name for it
-    given = (torch.ones(module.method_meta("forward").input_tensor_meta(0).sizes()),)
+    sizes = tuple(module.method_meta("forward").input_tensor_meta(0).sizes())
+    port = Port(name="input_0", dtype="float32", shape=sizes)
+    given = (torch.from_numpy(make_inputs((port,), sizes={})["input_0"].copy()),)
     return lambda: module.run_method("forward", given, clone_outputs=False)
 
 

@@ -115,9 +115,12 @@ SETTINGS = (
 )
 
 
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
 def value_of(name: str) -> str | None:
     """From the environment, else from the configuration file if it may stand there, else the default."""
-    setting = next(setting for setting in SETTINGS if setting.name == name)
+    setting = _BY_NAME[name]
     value = os.environ.get(name)  # noqa: TID251 - the one place that reads it
     if value is None and setting.key is not None:
         value = _configured(setting.key)
@@ -185,8 +188,8 @@ def _home(variable: str | None, otherwise: str) -> Path:
 
 
 def catalog_folders() -> tuple[Path, ...]:
-    text = value_of("INFEROMETER_CATALOG") or ""
-    return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
+    text = value_of("INFEROMETER_CATALOG")
+    return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part) if text else ()
 
 
 def machine_name() -> str | None:

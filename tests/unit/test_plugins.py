@@ -42,6 +42,7 @@ def site(tmp_path, monkeypatch):
 
 
 def test_a_third_partys_runtime_is_listed_after_ours(site):
+    assert "abacus" not in {plugin.name for plugin in plugins.listed("inferometer.runtimes")}  # kept until it is there
     install(site, "abacus-runtime", GOOD, "abacus = {module}:runtime")
     names = [plugin.name for plugin in plugins.listed("inferometer.runtimes")]
     assert names[-1] == "abacus"

@@ -173,9 +173,16 @@ def calibration_for(device: str, runtime: str, dtype: str, setup: HostSetup | No
     The same files give the same object, because pricing caches what it prepared by the calibration's identity.
     """
     folders = (own_folder(), SHIPPED)
-    stamps = tuple(folder.stat().st_mtime_ns if folder.is_dir() else 0 for folder in folders)
+    stamps = tuple(_changed_ns(folder) for folder in folders)
     now = None if setup is None else (tuple(sorted(setup.versions.items())), setup.threads)
     return _cached_choice((device, runtime, dtype), folders[0], stamps, now)
+
+
+def _changed_ns(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=256)

@@ -53,7 +53,12 @@ def with_roof(device: Device, roof: Roof) -> Device:
     main, *caches = device.memories
     if main.bandwidth_bytes_per_s is None:
         main = replace(main, bandwidth_bytes_per_s=roof.bandwidth_bytes_per_s)
-    return replace(device, peaks=device.peaks or {**_in_fewer_bits(roof.peaks), **roof.peaks}, memories=(main, *caches))
+    return replace(
+        device,
+        peaks=device.peaks or {**_in_fewer_bits(roof.peaks), **roof.peaks},
+        memories=(main, *caches),
+        call_s=device.call_s or roof.call_s,
+    )
 
 
 def _in_fewer_bits(peaks: Mapping[str, Sourced], features: Iterable[str] = ()) -> dict[str, Sourced]:
@@ -99,7 +104,7 @@ def machine_roof(
     if kept is not None:
         old = now() - datetime.fromisoformat(kept.created) > (_FRESH_IF_BUSY if kept.busy else _FRESH)
         if not old or not (fresh or kept.busy):
-            return kept if device.unit == "gpu" else _with_derived(kept)
+            return kept if device.unit == "gpu" else _with_derived(_with_call(kept, path))
     often = "once (about 1 s); they are kept for later" if kept is None else "again (about 1 s)"
     tell(f"measuring this machine's roofs {often}")
     roof = _better(kept, (measure or (measured_gpu_roof if device.unit == "gpu" else measured_roof))(machine))
@@ -112,6 +117,21 @@ def _with_derived(roof: Roof) -> Roof:
     from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - as above
 
     return replace(roof, peaks={**_in_fewer_bits(roof.peaks, detect_host().cpu.flags), **roof.peaks})
+
+
+def _with_call(roof: Roof, path: Path) -> Roof:
+    """With what a call takes, which one that was kept by an older version lacks: it is read and kept."""
+    if roof.call_s is None:
+        roof = replace(roof, call_s=_measured_call())
+        _store_roof(path, roof)
+    return roof
+
+
+def _measured_call() -> Sourced:
+    from inferometer.catalog.health.host_calls import host_call_s  # noqa: PLC0415 - as above
+
+    today = datetime.now(tz=UTC).date().isoformat()
+    return Sourced(value=host_call_s(), origin="measured", source="calls of a small kernel of numpy", date=today)
 
 
 def _stored_roof(path: Path) -> Roof | None:
@@ -145,7 +165,8 @@ def _better(kept: Roof | None, roof: Roof) -> Roof:
         for name, peak in roof.peaks.items()
     }
     bandwidth = max(roof.bandwidth_bytes_per_s, kept.bandwidth_bytes_per_s, key=float)
-    return replace(roof, peaks=peaks, bandwidth_bytes_per_s=bandwidth)
+    call = min((each for each in (roof.call_s, kept.call_s) if each is not None), key=float, default=None)
+    return replace(roof, peaks=peaks, bandwidth_bytes_per_s=bandwidth, call_s=call)
 
 
 def _load_per_cpu() -> float:
@@ -161,7 +182,7 @@ def measured_roof(
     share_s: float = _SHARE_S,
     load: Callable[[], float] = _load_per_cpu,
 ) -> Roof:
-    """Measure the f32 peak and the bandwidth of main memory: the best of several matrix products and copies."""
+    """Measure the f32 peak and the bandwidth of main memory, the best of several products and copies, and a call."""
     from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - as above
 
     moment, busy = datetime.now(tz=UTC), load() > _BUSY
@@ -178,6 +199,7 @@ def measured_roof(
         created=moment.isoformat(timespec="seconds"),
         peaks={**_in_fewer_bits(plain, detect_host().cpu.flags), **plain},
         bandwidth_bytes_per_s=best(copies, f"copies of {_COPY_BYTES // 1_000_000} MB, read and written bytes"),
+        call_s=_measured_call(),
         busy=busy,
     )
 

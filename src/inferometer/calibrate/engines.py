@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,20 @@ def engine_provider(
         folder=engine.folder, limit_s=engine.limit_s, known=known, opener=_opener(probing), base=base,
         beyond_peaks=described.beyond_peaks,
     )  # fmt: skip
+
+
+def decoders_beside(engine: ProbedEngine, provider: ProbeProvider | DecoderProvider) -> tuple[DecoderProvider, ...]:
+    """Decoders for an engine that calls modules one by one, beside its other probes, as transformers builds them."""
+    if not isinstance(provider, ProbeProvider) or find_spec("transformers") is None:
+        return ()
+    described = engine_named(engine.runtime.name)
+    if described.calibrated[engine.device.unit] != "modules" or described.effects.execution != "launched":
+        return ()
+    decoders = DecoderProvider(
+        runtime=engine.runtime, device=provider.device, weights=engine.dtype, folder=provider.folder,
+        threads=engine.threads, limit_s=engine.limit_s, timed=False, pace=provider.pace,
+    )  # fmt: skip
+    return (decoders,)
 
 
 def _opener(probing: Probing) -> Opener | None:

@@ -179,6 +179,7 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     from inferometer.calibrate.engines import (  # noqa: PLC0415 - as above
         ProbedEngine,
         circumstances,
+        decoders_beside,
         disturbed_by,
         engine_provider,
         require_quiet_machine,
@@ -210,7 +211,7 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
         base = with_peaks_of(provider.device, base)
     readings = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
     return PreparedEngine(
-        provider=Together(provider, readings),
+        provider=Together(provider, *decoders_beside(probed, provider), readings),
         spent_s=clock() - started,
         versions=versions,
         environment=environment,
@@ -302,6 +303,7 @@ def calibrate(
         environment=prepared.environment,
         threads=prepared.threads or job.threads,
         host_call_s=calls(),
+        reached=prepared.device is not None and prepared.device is not job.device,
     )
     calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
     path = write_calibration(calibration, job.out or job.folder)

@@ -446,11 +446,12 @@ def _format_of(key: str) -> str:
 
 
 def _overheads(row: CatalogRow) -> Overheads:
-    row.allow("kernel", "host", "step", "captured", "reserve")
+    row.allow("kernel", "host", "step", "call", "captured", "reserve")
     return Overheads(
         kernel_s=row.number("kernel", "s"),
         host_s=row.number("host", "s"),
         step_s=row.number("step", "s"),
+        call_s=row.number("call", "s"),
         captured=frozenset(row.names("captured")),
         reserve_bytes=row.number("reserve", "B"),
     )

@@ -17,7 +17,7 @@ from inferometer.errors import CatalogError, UnknownNameError
 
 _KEYS = (
     "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "core_groups",
-    "clock", "launch", "power", "energy", "price", "links", "storage", "utilisation", "notes", "memory",
+    "clock", "launch", "call", "power", "energy", "price", "links", "storage", "utilisation", "notes", "memory",
 )  # fmt: skip
 _ENDS = {"host": "its own link to the host", "peer": "its own link to another", "network": "its own network"}
 _NO_SHARES = DeviceShares()  # of nearly all rows
@@ -96,6 +96,7 @@ def device_from_row(row: CatalogRow) -> Device:
         core_groups=groups,
         clock_hz=row.number("clock", "Hz") or _counted(row, groups[0].clock_hz if groups else 0.0, "core_groups"),
         launch_s=row.number("launch", "s"),
+        call_s=row.number("call", "s"),
         power_w=power.number("tdp", "W"),
         idle_w=power.number("idle", "W"),
         battery_j=power.number("battery", "J"),

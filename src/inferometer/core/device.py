@@ -136,6 +136,7 @@ class Device:
     core_groups: tuple[CoreGroup, ...] = ()  # the fastest cores first
     clock_hz: Sourced | None = None
     launch_s: Sourced | None = None  # host cost of starting one kernel
+    call_s: Sourced | None = None  # of a CPU: one call from Python into compiled code, as `inferometer doctor` reads it
     power_w: Sourced | None = None
     idle_w: Sourced | None = None
     battery_j: Sourced | None = None

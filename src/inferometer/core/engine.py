@@ -7,7 +7,7 @@ calibrated. No other module asks an engine for its name to decide something: it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
 from inferometer.core.device import Sourced
@@ -34,14 +34,34 @@ class Overheads:
 
     `kernel_s` is spent on the device for each kernel. `host_s` is spent by the host to start one, while the device
     works on those before it: it shows only where the device runs dry, and not in phases that are `captured` and
-    replayed as a whole. `step_s` is spent once a step, in the open.
+    replayed as a whole. `step_s` is spent once a step, in the open. On a CPU all of it is work of the CPU itself:
+    `call_s` is what a call took where they were measured, and one whose calls take longer takes as much longer. What
+    was measured of one phase alone is in `apart` (`kernel.decode`), in place of what holds for all.
     """
 
     kernel_s: Sourced | None = None
     host_s: Sourced | None = None
     step_s: Sourced | None = None
+    call_s: Sourced | None = None
+    apart: Mapping[str, Sourced] = field(default_factory=dict)
     captured: frozenset[str] = frozenset()
     reserve_bytes: Sourced | None = None  # memory that the runtime itself takes
+
+    def kernel_in(self, phase: str) -> Sourced | None:
+        return self.apart.get(f"kernel.{phase}", self.kernel_s)
+
+    def step_in(self, phase: str) -> Sourced | None:
+        return self.apart.get(f"step.{phase}", self.step_s)
+
+    def at(self, device: Device) -> Overheads:
+        """On that device, by how long its calls take, if that is known of both."""
+        if self.call_s is None or device.call_s is None:
+            return self
+        times = device.call_s.value / self.call_s.value
+        kernel, step = (
+            None if each is None else replace(each, value=times * each.value) for each in (self.kernel_s, self.step_s)
+        )
+        return replace(self, kernel_s=kernel, step_s=step)
 
 
 @frozen

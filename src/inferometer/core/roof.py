@@ -10,12 +10,14 @@ from inferometer.core.frozen import frozen
 class Roof:
     """Measured by one method, kept, and stored with every run that is judged by it.
 
-    `peaks` are operations per second by arithmetic format; `bandwidth_bytes_per_s` is of main memory. `busy` says that
-    other programs used the machine meanwhile, so that it may do better.
+    `peaks` are operations per second by arithmetic format; `bandwidth_bytes_per_s` is of main memory. `call_s` is what
+    a CPU takes for one call from Python into compiled code. `busy` says that other programs used the machine meanwhile,
+    so that it may do better.
     """
 
     machine: str
     created: str
     peaks: Mapping[str, Sourced]
     bandwidth_bytes_per_s: Sourced
+    call_s: Sourced | None = None
     busy: bool = False

@@ -61,7 +61,7 @@ FORMATS = (
     Foreign(title="a frozen TensorFlow graph", suffixes=(".pb",), remedy=_TO_TFLITE),
     Foreign(title="a Qualcomm deep-learning container", suffixes=(".dlc",), remedy=_BUILT),
     Foreign(title="weights of an OpenVINO or ncnn model", suffixes=(".bin",),
-            remedy="Give the file with the network: the .xml of OpenVINO, or another format of the same model."),
+            remedy="Give the file with the network that lies beside it: OpenVINO's .xml, or ncnn's .param."),
 )  # fmt: skip
 
 

@@ -86,6 +86,7 @@ def _plain_facts(device: Device, sources: Sources) -> Iterator[Fact]:
         ("cores", device.cores, "1"),
         ("clock", device.clock_hz, "Hz"),
         ("launch", device.launch_s, "s"),
+        ("call", device.call_s, "s"),
         ("power", device.power_w, "W"),
         ("idle", device.idle_w, "W"),
         ("battery", device.battery_j, "J"),

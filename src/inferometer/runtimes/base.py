@@ -220,12 +220,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`depth` tokens lie in the cache before the prompt is read; putting them there is not part of the generation."""
+    """`depth` tokens lie in the cache before the prompt is read; putting them there is not part of the generation.
+
+    `apart`: what takes the events does something between the steps. An engine that is driven a step at a time then
+    gives each before it takes the next; otherwise it may give them together, which costs less between the steps.
+    """
 
     prompt: tuple[int, ...]
     generate: int
     depth: int = 0
     ignore_end: bool = True  # go on after an end-of-text token: the length is part of the question
+    apart: bool = False
 
 
 class TextSession(Protocol):

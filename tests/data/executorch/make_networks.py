@@ -31,7 +31,8 @@ LEAST = 64  # numbers of a tensor that is weights, not sizes or indices
 def even(path, out):
     """The network with all its weights made one small number."""
     model = onnx.load(path)
-    for tensor in model.graph.initializer:
+    constants = [node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"]
+    for tensor in (*model.graph.initializer, *constants):
         values = numpy_helper.to_array(tensor)
         if values.dtype == np.float32 and values.size >= LEAST:
             tensor.CopyFrom(numpy_helper.from_array(np.full_like(values, 0.01), tensor.name))

@@ -64,6 +64,16 @@ def test_before_a_run_an_old_one_is_measured_again_and_the_better_kept(kept):
     assert (float(again.peaks["f32"]), float(again.bandwidth_bytes_per_s)) == (2e11, 3e10)
 
 
+def test_what_a_call_takes_is_read_once_for_a_roof_that_lacks_it(kept, monkeypatch):
+    taken = iter([2e-6])
+    monkeypatch.setattr("inferometer.catalog.health.host_calls.host_call_s", lambda: next(taken))
+    ask, asked = kept
+    assert ask().call_s is None  # as it was measured here
+    assert float(ask().call_s) == float(ask().call_s) == 2e-6
+    again = ask(fresh=True, later=timedelta(days=2))
+    assert (len(asked), float(again.call_s)) == (2, 2e-6)
+
+
 def test_one_of_a_busy_machine_is_tried_again_soon(tmp_path):
     ready = iter([roof(1e11, 1e10, busy=True), roof(3e11, 2e10, NOON + timedelta(minutes=11))])
 
@@ -96,6 +106,8 @@ def test_it_fills_what_the_row_leaves_open_and_nothing_else():
     assert float(filled.peaks["f32"]) == 2e11
     assert float(filled.memory.bandwidth_bytes_per_s) == 1e10
     assert filled.memory.capacity_bytes == known.memory.capacity_bytes
+    assert filled.call_s is None
+    assert float(with_roof(bare, replace(roof(2e11, 1e10), call_s=rate(1e-6))).call_s) == 1e-6
 
 
 def test_only_this_machine_can_be_measured():

@@ -4,6 +4,7 @@ from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -204,7 +205,7 @@ def test_an_event_is_timed_by_its_own_clock_a_token():
     assert [step.own_s for _, _, step in timed(0)] == [1.0, 0.75], "one call made both, half of it the process's own"
     pace.clock = lambda: 0.0
     own, pieces = iter([0.0, 9.0, 10.0, 14.0, 20.0, 20.0]), iter([0.1, 0.3, 0.2, 0.1, 0.5])
-    events = [replace(event, own_s=0.5) for event in events]
+    events = [msgspec.structs.replace(event, own_s=0.5) for event in events]
     assert [step.own_s for _, _, step in timed(0)] == [0.5, 0.25], "told by an engine that ran both in one call"
 
 

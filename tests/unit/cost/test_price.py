@@ -202,6 +202,18 @@ def test_a_devices_own_launch_cost_stands_before_the_runtimes():
     assert own.overheads.host_s.value == 1.0
 
 
+def test_a_cpu_takes_as_much_longer_for_its_overheads_as_for_its_calls():
+    """What a calibration measured there is its own already."""
+    slow = replace(machine(call_s=stated(3e-6)), unit="cpu")
+    started = Overheads(kernel_s=stated(4e-6), step_s=stated(8e-6), call_s=stated(1e-6))
+    effects = replace(IDEAL, overheads={"cpu": started})
+    found = plan(slow, effects).overheads
+    assert (found.kernel_s.value, found.step_s.value) == pytest.approx((12e-6, 24e-6))
+    assert plan(replace(slow, call_s=None), effects).overheads == started
+    measured = plan(slow, effects, calibration=calibrated(overheads={"kernel": stated(5e-6)})).overheads
+    assert measured.kernel_s.value == 5e-6
+
+
 def test_measured_overheads_stand_before_both():
     measured = calibrated(overheads={"kernel": stated(0.5), "step": stated(2.0)})
     found = plan(effects=replace(IDEAL, overheads={"gpu": Overheads(kernel_s=stated(9.0))}), calibration=measured)

@@ -1,5 +1,6 @@
 """ExecuTorch's own tools: a program with an open size at the one asked for, in i8, and what they refuse."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +31,11 @@ def program():
 @pytest.fixture(autouse=True)
 def _no_patterns(monkeypatch):
     """XNNPACK's patterns of attention and of enlarged images are traced for seconds, and no program here has them."""
-    graphs = "executorch.backends.xnnpack.partition.graphs"
-    monkeypatch.setattr(f"{graphs}.sdpa.get_graphs", list)
-    monkeypatch.setattr(f"{graphs}.bilinear_2d.get_graphs_dict", dict)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own, while it is imported
+        from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
+    monkeypatch.setattr(sdpa, "get_graphs", list)
+    monkeypatch.setattr(bilinear_2d, "get_graphs_dict", dict)
 
 
 def ordered(program, folder, source=SOURCE, **more):

@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import hypot
-from statistics import median
+from math import hypot, log
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from inferometer.asking.calibrations import formats_of, higher_rates
 from inferometer.asking.files import sealed
-from inferometer.calibrate.fitting.base import base_factors, base_note, base_overheads, on_base, pooled, steps_of_phase
+from inferometer.calibrate.fitting.base import (
+    base_factors,
+    base_note,
+    base_overheads,
+    on_base,
+    pooled,
+    steps_of_phase,
+    with_best_share,
+)
 from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
+from inferometer.calibrate.fitting.decoders import joined, told_apart, with_decoders_of, without_decoders
 from inferometer.calibrate.fitting.fit import Fitted, fit_points
 from inferometer.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
 from inferometer.calibrate.fitting.steps import StepBase, WholeStep, taken_apart, whole_fit
-from inferometer.calibrate.fitting.streams import StepWorks, fit_streams, left_out_fit, points_from
+from inferometer.calibrate.fitting.streams import StepWorks, Streams, fit_streams, left_out_fit, points_from
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
 from inferometer.core.engine import RuntimeEffects
@@ -33,6 +42,9 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.cost.price.plan import Plan
 
+_TOLD_BY, _STEPS = "ops_told_by", "whole steps"  # in the environment of a calibration
+_MODELS = 3  # at least, of which each is left out in turn
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationSubject:
@@ -47,6 +59,7 @@ class CalibrationSubject:
     threads: int | None = None
     host_call_s: float | None = None
     source: str = "inferometer calibrate"
+    reached: bool = False  # the device's peaks are those that probes reached: its row states none
 
     def sourced(self, value: float, note: str | None = None) -> Sourced:
         return Sourced(value=value, origin="calibrated", source=self.source, date=self.created[:10], note=note)
@@ -58,7 +71,25 @@ def assemble_calibration(
     steps: Sequence[StepPoint] = (),
     base: Calibration | None = None,
 ) -> Calibration:
-    """The calibration, sealed with its hash. `base` is the one before it, which the points and steps then correct."""
+    """The calibration, sealed with its hash. `base` is the one before it, which the points and steps then correct.
+
+    On a CPU, decoders beside other networks are fitted by themselves, and anew.
+    """
+    networks, decoders = told_apart(points, steps) if subject.device.unit == "cpu" else (steps, [])
+    start = None if base is None else without_decoders(base)
+    calibration = _chosen(subject, points, networks, start)
+    if decoders:
+        return sealed(joined(calibration, _chosen(subject, (), decoders)))
+    return sealed(with_decoders_of(base, calibration))
+
+
+def _chosen(
+    subject: CalibrationSubject,
+    points: Sequence[OpPoint],
+    steps: Sequence[StepPoint],
+    base: Calibration | None = None,
+) -> Calibration:
+    """From ops that were timed, or from whole steps where nothing timed ops or whole steps predict left-out models."""
     ours = middle_of(point for point in points if point.dtype == subject.dtype)
     if not any(point.floor_s > 0 for point in ours) and not any(step.dtype == subject.dtype for step in steps):
         raise DomainError(
@@ -66,24 +97,64 @@ def assemble_calibration(
             remedy="Give more time with --budget: probes that were made are kept. Or give another --dtype.",
         )
     our_steps = [step for step in steps if step.dtype == subject.dtype]
-    told = None
-    if not any(point.floor_s > 0 for point in ours):  # the engine has no timers
-        known = [works_of_step(subject, step) for step in middle_steps(our_steps)]
-        told = fit_streams(known, _start(subject, overheads_of(ours)))
-        others = [point for point in ours if point.op not in told.overheads]
-        ours = others + points_from(told, device_rates(subject.device, subject.device.peaks.keys()))
+    timed = any(point.floor_s > 0 for point in ours)
+    by_ops = _assembled(subject, ours, our_steps, base) if timed else None
+    if by_ops is not None and not _steps_may_tell(subject, our_steps, base):
+        return bounded(by_ops)
+    told = fit_streams(
+        [works_of_step(subject, step) for step in middle_steps(our_steps)], _start(subject, overheads_of(ours))
+    )
+    others = [point for point in ours if not point.floor_s > 0 and point.op not in told.overheads]
+    found = others + points_from(told, device_rates(subject.device, subject.device.peaks.keys()))
+    by_steps = _assembled(subject, found, our_steps, base, told)
+    if by_ops is not None and base is None and _off(by_ops) <= _off(by_steps):
+        return bounded(by_ops)
+    return bounded(with_best_share(by_steps, subject.device) if subject.reached else by_steps)
+
+
+def _steps_may_tell(subject: CalibrationSubject, steps: Sequence[StepPoint], base: Calibration | None) -> bool:
+    """Whether what ops take is looked for in whole steps too, though they were timed: in those of language models.
+
+    Their layers are all alike, so that few numbers explain them, and a kernel that is timed alone has less to read from
+    memory than inside a model. A base decides for those that come after it. Steps that may wait for a host tell less.
+    """
+    if base is not None:
+        return base.environment.get(_TOLD_BY) == _STEPS
+    models = {step.model for step in steps if step.phase in {"prefill", "decode"}}
+    return len(models) >= _MODELS and len(models) == len({step.model for step in steps}) and not _waits(subject)
+
+
+def _waits(subject: CalibrationSubject) -> bool:
+    return subject.runtime.on(subject.device.unit).host_s is not None
+
+
+def _off(calibration: Calibration) -> float:
+    """What whole steps are off by, over all phases: the geometric mean."""
+    return fmean(log(value) for name, value in calibration.residuals.items() if name.startswith("step."))
+
+
+def _assembled(
+    subject: CalibrationSubject,
+    points: Sequence[OpPoint],
+    steps: Sequence[StepPoint],
+    base: Calibration | None,
+    told: Streams | None = None,
+) -> Calibration:
+    """From points of ops; those that were `told` by whole steps have nothing to add to them."""
     if base is None:
-        calibration, start, before = *_from_points(subject, ours), None
+        calibration, start, before = *_from_points(subject, points), None
     else:
-        calibration, start, before = _from_base(subject, ours, base)
-    whole = whole_steps(subject, calibration, middle_steps(our_steps))
-    if whole:
-        fitted = left_out_fit(told, whole) if told and base is None else whole_fit(whole, start, before)
-        calibration = fitted.applied_to(calibration, source=subject.source, date=subject.created[:10])
-        drift = {phase: value for phase, value in drifts(our_steps).items() if f"step.{phase}" in fitted.counts}
-        calibration = _with_drift(calibration, drift)
-        calibration = calibration if base is None else _with_residuals(calibration, fitted.counts, base)
-    return sealed(bounded(calibration))
+        calibration, start, before = _from_base(subject, points, base)
+    if told is not None:
+        calibration = replace(calibration, environment={**calibration.environment, _TOLD_BY: _STEPS})
+    whole = whole_steps(subject, calibration, middle_steps(steps))
+    if not whole:
+        return calibration
+    fitted = left_out_fit(told, whole) if told and base is None else whole_fit(whole, start, before)
+    calibration = fitted.applied_to(calibration, source=subject.source, date=subject.created[:10])
+    drift = {phase: value for phase, value in drifts(steps).items() if f"step.{phase}" in fitted.counts}
+    calibration = _with_drift(calibration, drift)
+    return calibration if base is None else _with_residuals(calibration, fitted.counts, base)
 
 
 def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tuple[Calibration, dict[str, float]]:

@@ -214,11 +214,22 @@ def with_peaks_of(device: Device, base: Calibration) -> Calibration | None:
     rates = shared_rates(base, device)
     if rates is None:
         return None
-    times = device.peaks["f32"].value / rates[0].value
+    return with_higher_peaks(base, device, device.peaks["f32"].value / rates[0].value)
+
+
+def with_higher_peaks(calibration: Calibration, device: Device, times: float) -> Calibration:
+    """The calibration with so many times the peaks, and shares that are as many times less: it predicts the same."""
     level = device.memories[0].level
+    bandwidth = calibration.bandwidths[level]
     return replace(
-        base,
-        tables=tuple(replace(table, values=tuple(v / times for v in table.values)) for table in base.tables),
-        peaks={name: replace(rate, value=times * rate.value) for name, rate in base.peaks.items()},
-        bandwidths={**base.bandwidths, level: replace(rates[1], value=times * rates[1].value)},
+        calibration,
+        tables=tuple(replace(table, values=tuple(v / times for v in table.values)) for table in calibration.tables),
+        peaks={name: replace(rate, value=times * rate.value) for name, rate in calibration.peaks.items()},
+        bandwidths={**calibration.bandwidths, level: replace(bandwidth, value=times * bandwidth.value)},
     )
+
+
+def with_best_share(calibration: Calibration, device: Device) -> Calibration:
+    """The calibration with the peaks that its best ops reach, where those that it has are a guess above them."""
+    best = max(max(table.values) for table in calibration.tables)
+    return with_higher_peaks(calibration, device, best)

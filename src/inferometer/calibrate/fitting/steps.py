@@ -249,9 +249,17 @@ def fit_busy(
         factors = {name: base.factors.get(name, 1.0) * exp(moved[place]) for place, name in enumerate(classes)}
         return factors, {name: start[name] * exp(moved[len(classes) + place]) for place, name in enumerate(fitted)}
 
+    seconds, launches = (np.array(column) for column in zip(*((s.seconds, s.launches) for s in steps), strict=True))
+    parts, least = (
+        np.array([[of_step.get(name, 0.0) for name in classes] for of_step in column])
+        for column in ([step.parts for step in steps], [step.least for step in steps])
+    )
+
     def errors(moved: Any) -> Any:
+        """As `_error`, of all steps at once."""
         factors, overheads = values(moved)
-        return np.array([_error(step, factors, overheads) for step in steps])
+        working = np.maximum(parts * [factors[name] for name in classes], least).sum(axis=1)
+        return np.log(seconds / (working + overheads.get("kernel", 0.0) * launches + overheads.get("step", 0.0)))
 
     return values(_solve(errors, np.array(own), noise))
 

@@ -50,6 +50,7 @@ from inferometer.errors import DomainError
 from inferometer.measure.order import TextOrder
 from inferometer.prepare.steps import Step, require_tool
 from inferometer.runtimes.base import Runtime, Target
+from inferometer.runtimes.host import captured_stderr
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from inferometer.core.profile import OpTime
     from inferometer.runtimes.base import Kernel
 
-_WRITTEN = "gguf"  # the format of decoders that needs no converter
+_WRITTEN = ("gguf", "config")  # the formats of decoders that need no converter
 _PLAIN = "f32"  # the arithmetic of everything but matrix products
 _STEPS = 8  # tokens of a generation
 _ROOM = 16  # tokens of the cache beyond those needed
@@ -70,7 +71,11 @@ _LEAST_LAUNCH = 0.02  # of a step of the smallest probe
 
 @dataclass(slots=True, kw_only=True)
 class DecoderProvider:
-    """Candidates are the workloads of the decoders among the probes. `weights` is the format of their files."""
+    """Candidates are the workloads of the decoders among the probes. `weights` is the format of their files.
+
+    Without `timed` no kernel's own time counts, though the engine reports it: of an engine whose steps are mostly what
+    lies between kernels.
+    """
 
     runtime: Runtime
     device: Device
@@ -78,6 +83,7 @@ class DecoderProvider:
     folder: Path
     threads: int
     limit_s: float = 0.4
+    timed: bool = True
     probes: Sequence[Probe] = field(default_factory=read_probes)
     pace: MachinePace = field(default_factory=MachinePace)
     flood: Callable[[], None] = field(default_factory=Flood)
@@ -87,11 +93,19 @@ class DecoderProvider:
     _converter: Step | None = None  # of engines that do not open what is written here
 
     def __post_init__(self) -> None:
-        if _WRITTEN not in self.runtime.formats:
+        if self._written is None:
             self._converter = self._require_converter()
             self.probes = [deepened(probe, self.weights) if probe.kind == WRITES else probe for probe in self.probes]
         if self.pace.fastest_s == float("inf"):
             self.pace.learn()
+
+    @property
+    def _written(self) -> str | None:
+        return next((name for name in _WRITTEN if name in self.runtime.formats), None)
+
+    @property
+    def _per_op(self) -> bool:
+        return self.timed and self.runtime.capabilities.per_op
 
     def _require_converter(self) -> Step:
         steps = steps_to(self.runtime.formats)
@@ -110,7 +124,7 @@ class DecoderProvider:
 
     def candidates(self) -> list[Candidate]:
         """Without timers, the smallest probe tells nothing: its weights stay in a cache, and launches are fitted."""
-        timed = self.runtime.capabilities.per_op
+        timed = self._per_op
         self._cases = {
             f"{probe.name} {self.weights} {run.words}": (probe, run)
             for probe in self.probes
@@ -127,10 +141,10 @@ class DecoderProvider:
             (work for work in known.works.values() if work.classes[-1] == "linear"), key=lambda work: work.floor_s
         )
         passes = _PASSES + (run.context or 0) / (run.prompt or 1)
-        slowest = _SLOWEST if self.runtime.capabilities.per_op else 1.5 * ABOVE
+        slowest = _SLOWEST if self._per_op else 1.5 * ABOVE
         return Candidate(
             key=key,
-            op_class="linear",
+            op_class="linear" if self.timed else "step.decode",
             axes=largest.axes,
             seconds=_SECONDS + passes * slowest * known.floor_s,
             making_s=MAKING_S if self._converter else 0.0,
@@ -143,7 +157,7 @@ class DecoderProvider:
         probe, run = self._cases[candidate.key]
         points: list[OpPoint] = []
         steps: list[StepPoint] = []
-        runs, timed = 0, self.runtime.capabilities.per_op
+        runs, timed = 0, self._per_op
         for ran in self.runs(probe, run):
             points += self.points(probe, run, ran) if timed else ()
             steps += [self._step(probe, ran)] if probe.role == "shape" or not timed else []
@@ -166,15 +180,16 @@ class DecoderProvider:
         path = self._file(probe, run)
         texts = text_runs(run)
         held = max(text.prompt + text.generate + text.depth for text in texts) + _ROOM
-        opened_as = _WRITTEN if self._converter is None else self._converter.gives
+        opened_as = self._converter.gives if self._converter is not None else self._written or ""
         target = Target(
             path=path, format=opened_as, text=True, threads=self.threads, unit=self.device.unit, context=held
         )  # fmt: skip
         times: list[PhaseTimes] = []
         with ExitStack() as stack:
+            stack.enter_context(captured_stderr())  # what engines print when they open a model
             plain: Any = stack.enter_context(closing(self.runtime.open(target)))
             timed: Any = None
-            if self.runtime.capabilities.per_op:
+            if self._per_op:
                 timed = stack.enter_context(closing(self.runtime.open(replace(target, instrument=True))))
             for text in texts:
                 kernels = {} if timed is None else generation_kernels(timed, text, self.flood)
@@ -225,7 +240,7 @@ class DecoderProvider:
 
     def _file(self, probe: Probe, run: ProbeRun) -> Path:
         if self._converter is None:
-            return file_of(probe, run, format=_WRITTEN, weights=self.weights, folder=self.folder)
+            return file_of(probe, run, format=self._written or "", weights=self.weights, folder=self.folder)
         return converted_checkpoint(self._converter, probe, run, folder=self.folder, tools=self.tools)
 
     def best(self, probe: Probe, run: ProbeRun) -> tuple[float, float]:
@@ -234,7 +249,7 @@ class DecoderProvider:
         rates = [(0.0, 0.0)]
         for ran in self.runs(probe, run):
             known = self.priced(graph, ran)
-            timed = self.runtime.capabilities.per_op
+            timed = self._per_op
             rates.append(best_of(self._ops(graph, ran), known) if timed else whole_rates(known, ran.seconds))
         flops, moved = (max(column) for column in zip(*rates, strict=True))
         return flops, moved

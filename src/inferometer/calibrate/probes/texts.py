@@ -51,7 +51,7 @@ def run_texts(  # noqa: PLR0913 - what is run, how long, and what stands between
 ) -> tuple[PhaseTimes, ...]:
     """Generate for `limit_s`, at least twice after a warm-up; once and cold if a cache has to be filled first."""
     ids = prompt_ids(session, run, 0)
-    request = Request(prompt=ids, generate=run.generate, depth=run.depth)
+    request = Request(prompt=ids, generate=run.generate, depth=run.depth, apart=True)
     if not run.depth:
         _once(session, Request(prompt=ids, generate=1), pace)
     steps: dict[str, list[Timed]] = defaultdict(list)
@@ -133,7 +133,7 @@ def generation_kernels(
     ids = prompt_ids(session, run, 0)
     for generate in (min(run.generate, 6),) if run.depth else (1, min(run.generate, 6)):
         session.kernels()
-        for _ in session.generate(Request(prompt=ids, generate=generate, depth=run.depth)):
+        for _ in session.generate(Request(prompt=ids, generate=generate, depth=run.depth, apart=True)):
             if flood is not None:
                 flood()
     return session.kernels()

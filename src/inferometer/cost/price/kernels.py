@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import log
+from math import log, prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.calibration import KernelForm, KernelForms
-from inferometer.core.dims import product
 from inferometer.core.frozen import frozen
 from inferometer.cost.price import kernel_floors as floors
 from inferometer.cost.price.kernel_floors import Ideals, PeakRates
@@ -435,7 +434,7 @@ def kernel_sizes(row: OpRow, binding: Binding) -> dict[str, Any]:
     """The sizes that a row's curve is read at, in one step: rows of a product, sequences and tokens of attention."""
     op = row.op
     if op.kind != "attention":
-        return {"rows": row.scale.batch * binding.size(product(op.inputs[0].shape[:-1]))}
+        return {"rows": row.scale.batch * prod(binding.size(dim) for dim in op.inputs[0].shape[:-1])}
     query, context = binding.size(op["query"]), binding.size(op.get("context", 0))
     # A chunk after a context has as much to do for each of its tokens as a longer prompt without one.
     length = np.sqrt(np.asarray(query, float) ** 2 + 2.0 * np.asarray(query, float) * context)

@@ -34,6 +34,7 @@ from inferometer.cost.price.price import Levels, levels_of, require_rate
 from inferometer.cost.price.priors import prior_for
 from inferometer.cost.price.rates import Rates, rates_of
 from inferometer.cost.price.step import Pace, Step, ideals, over_rows, price_rows
+from inferometer.cost.price.utilisation import step_residual
 from inferometer.cost.work.classes import MATRIX, class_of
 from inferometer.cost.work.prepare import Prepared, Quantities
 from inferometer.errors import DomainError
@@ -129,7 +130,11 @@ class Plan:
             captured = phase in overheads.captured
             kernel, host, step = (
                 0.0 if each is None else float(each)
-                for each in (overheads.kernel_s, None if captured else overheads.host_s, overheads.step_s)
+                for each in (
+                    overheads.kernel_in(phase),
+                    None if captured else overheads.host_s,
+                    overheads.step_in(phase),
+                )
             )
             host, step = self._fitted(rates, host, step, effect)
             host /= self.host_speed
@@ -208,11 +213,11 @@ class Plan:
         factor = factors.get(f"kernels.{phase}", 1.0)
         slower = np.ones((2, *q.bytes.shape)) if slower is None else slower
         longer = np.maximum(*self.ideals(q))
-        binding, peaks, columns = self.prepared.binding(sizes), peak_rates(self.device), q.bytes.shape[1]
+        binding, peaks = self.prepared.binding(sizes), peak_rates(self.device)
         for number, curve in rates.curves.items():
             row = self.prepared.rows[number]
             if row.op_class != "collective":
-                seconds = np.broadcast_to(np.ravel(curve.seconds(peaks, kernel_sizes(row, binding))), (columns,))
+                seconds = np.ravel(curve.seconds(peaks, kernel_sizes(row, binding)))
                 slower[:, number] = factor * seconds / np.maximum(longer[number], 1e-15)
         return slower
 
@@ -398,13 +403,21 @@ def _estimated_peak(device: Device, name: str) -> str:
 
 
 def _overheads(prepared: Prepared, device: Device, calibration: Calibration | None) -> Overheads:
-    """The runtime's, with what the calibration measured (kernel, host, step) in their place."""
-    stated = prepared.effects.on(device.unit)
+    """The runtime's, with what the calibration measured (kernel, host, step) in their place.
+
+    Where a kernel is a host's work around modules, what it takes in other networks says nothing of decoders.
+    """
+    stated = prepared.effects.on(device.unit).at(device)
     if device.launch_s is not None and stated.host_s is not None:
         stated = replace(stated, host_s=device.launch_s)
     measured = {} if calibration is None else calibration.overheads
+    apart = {name: seconds for name, seconds in measured.items() if name.endswith((".prefill", ".decode"))}
+    around_modules = stated.call_s is not None and stated.kernel_s is not None
+    if calibration is not None and around_modules and step_residual(calibration, "decode") is None:
+        apart = {f"kernel.{phase}": stated.kernel_s for phase in ("prefill", "decode") if stated.kernel_s}
     return replace(
         stated,
+        apart=apart,
         kernel_s=measured.get("kernel", stated.kernel_s),
         host_s=measured.get("host", stated.host_s),
         step_s=measured.get("step", stated.step_s),

@@ -44,7 +44,7 @@ class MnnReader:
             return assemble_model(path, model, Wire(b""))
         except Fault as fault:
             raise FormatError(
-                f"{str(path)!r} cannot be read as an MNN file: {fault}.",
+                f"{str(path)!r} cannot be read as an MNN file: {fault.in_words}.",
                 remedy="Convert the model again, with MNNConvert or `inferometer prepare MODEL --for mnn`.",
             ) from None
         except FileNotFoundError:

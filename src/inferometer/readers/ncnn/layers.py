@@ -208,7 +208,8 @@ def _lined_up(site: NcnnSite) -> tuple[tuple[str, ...], list[Node]]:
             continue
         if len(small) == 1 and small[0] != large[0]:
             continue
-        shape = site.numbers(f"shape{place}", (1, *small, *[1] * (rank - len(small))))
+        known = tuple(size for size in small if size is not None)
+        shape = site.numbers(f"shape{place}", (1, *known, *[1] * (rank - len(known))))
         seen = f"{site.layer.name}/view{place}"
         views.append(site.node("Reshape", (names[place], shape), (seen,), part=f"view{place}"))
         names[place] = seen

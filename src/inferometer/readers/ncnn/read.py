@@ -41,7 +41,7 @@ class NcnnReader:
             return assemble_model(path, _model(layers, path), Wire(b""))
         except Fault as fault:
             raise FormatError(
-                f"{str(path)!r} cannot be read as an ncnn network: {fault}.",
+                f"{str(path)!r} cannot be read as an ncnn network: {fault.in_words}.",
                 remedy="Convert the model again, with pnnx or `inferometer prepare MODEL --for ncnn`.",
             ) from None
         except (OSError, ValueError) as error:

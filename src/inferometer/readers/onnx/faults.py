@@ -15,6 +15,11 @@ class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError t
         self.where = where if self.where is None else f"{where}, {self.where}"
         return self
 
+    @property
+    def in_words(self) -> str:
+        """Without the byte: of a format whose layers are only written as ONNX's nodes, it is none of the file."""
+        return self.reason if self.where is None else f"{self.reason} ({self.where})"
+
     def __str__(self) -> str:
         place = [] if self.where is None else [self.where]
         if self.offset is not None:

@@ -52,10 +52,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
         wrong = net.load_param(str(target.path)) or net.load_model(str(target.path.with_suffix(".bin")))
         words = " ".join(printed().split())
     if wrong:
-        raise EngineError(
-            f"ncnn refused {str(target.path)!r}: {words or 'it gave no reason'}.",
-            remedy="A layer that it does not know must go: pnnx names it, and newer versions of ncnn know more.",
-        )
+        raise _refused(target.path, words)
     loaded = clock() - start
     inputs = tuple(_port(blob, target) for blob in net.input_names())
     opened = Opened(
@@ -69,6 +66,15 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
         sums="f16" if half else None,
     )
     return NcnnSession(net, opened, target, clock)
+
+
+def _refused(path: Path, words: str) -> EngineError:
+    remedy = "A layer that it does not know must go: pnnx names it, and newer versions of ncnn know more."
+    if "ModelBin" in words or "load_model" in words:
+        remedy = (
+            f"{path.with_suffix('.bin').name!r} is cut short, or belongs to another network: fetch or convert both."
+        )
+    return EngineError(f"ncnn refused {str(path)!r}: {words or 'it gave no reason'}.", remedy=remedy)
 
 
 def _wait_asleep(

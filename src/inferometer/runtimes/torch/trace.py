@@ -242,7 +242,7 @@ def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *,
         working = [root]
     spare = root.ns - sum(call.ns for call in working)
     longest = max(working, key=lambda call: call.ns)
-    rows, waited = [], 0
+    rows, waited = list[TraceRow](), 0
     for call in working:
         inside = _inside(call, device)
         waited += inside.wait_ns

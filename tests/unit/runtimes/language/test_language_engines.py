@@ -42,6 +42,18 @@ def test_the_kernels_of_onnxruntime_genai_are_nodes_of_the_folders_file(tmp_path
     assert all(kernel.layers and set(kernel.layers) <= names for kernel in products)
 
 
+@pytest.mark.parametrize(("apart", "made"), [(False, 4), (True, 1)])
+def test_tokens_that_are_asked_for_apart_come_before_the_next_step(tmp_path, apart, made):
+    """Calibration floods the caches between two steps; a profile wants nothing between them."""
+    session = opened("onnxruntime-genai", genai_llama(tmp_path))
+    events = session.generate(Request(prompt=(7, 8, 9), generate=5, apart=apart))
+    first, second = next(events), next(events)
+    counted = session._model.running.token_count() - 4  # the prompt, and the token that ended its reading
+    assert (first.kind, second.kind, counted) == ("prefill", "token", made)
+    assert [event.context for event in (second, *events)] == [3, 4, 5, 6]
+    session.close()
+
+
 def test_an_end_token_ends_a_text_unless_the_length_is_part_of_the_question(tmp_path):
     """The engine is told that the second token it makes ends a text."""
     target = ctranslate2_llama(tmp_path)
