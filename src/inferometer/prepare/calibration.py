@@ -15,7 +15,7 @@ from inferometer.runtimes.base import Port
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from inferometer.core.graph import Graph
+    from inferometer.core.graph import Graph, Tensor
 
     Array = np.ndarray[Any, Any]
 
@@ -24,17 +24,16 @@ _SETS = 16  # of random inputs: their ranges hardly change beyond
 _KINDS = {"f": "float", "i": "int", "u": "uint"}
 
 
-def numpy_type(name: str | None) -> str:
-    """Numpy's name for one of our plain formats: f32 is float32."""
-    if name in {None, "bool"}:
-        return "bool" if name else "int64"  # a graph that names no format for an input has token ids in it
-    return f"{_KINDS[name[0]]}{name[1:]}" if name and name[0] in _KINDS and name[1:].isdecimal() else str(name)
+def numpy_type(tensor: Tensor) -> str:
+    """Numpy's name for the format of an input; of a graph that names none, token ids are int64 and others float32."""
+    name = tensor.dtype or ("i64" if tensor.role == "index" else "f32")
+    return f"{_KINDS[name[0]]}{name[1:]}" if name[0] in _KINDS and name[1:].isdecimal() else name
 
 
 def ports_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Port, ...]:
     """The inputs at the sizes that were asked for."""
     return tuple(
-        Port(name=tensor.name, dtype=numpy_type(tensor.dtype), shape=shapes[tensor.name])
+        Port(name=tensor.name, dtype=numpy_type(tensor), shape=shapes[tensor.name])
         for tensor in graph.inputs
         if tensor.name in shapes
     )

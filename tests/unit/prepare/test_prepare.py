@@ -183,6 +183,12 @@ def test_of_a_tool_that_died_the_last_lines_are_told(tmp_path):
     assert "memory" in answer.remedy
 
 
+def test_inputs_of_a_graph_without_formats_are_ids_or_numbers():
+    for name, port, dtype in (("bert-base-uncased", "input_ids", "int64"), ("resnet50", "pixel_values", "float32")):
+        graph = read(name)
+        assert [(made.name, made.dtype) for made in ports_of(graph, {port: (1, 8)})] == [(port, dtype)]
+
+
 def test_the_ends_of_a_gain_are_those_of_the_ratio_turned_round():
     metric = SimpleNamespace(ratio=0.5, low=0.4, high=0.8, verdict="faster", reason=None)
     found = _gain(metric, None)

@@ -80,7 +80,8 @@ def to_program(order: ToolOrder) -> None:
     names = [port.name for port in module.inputs]
     if set(names) != set(order.shapes):
         raise FormatError(
-            f"{type(module.model).__name__} takes {', '.join(names)}, and {', '.join(order.shapes)} are known of it.",
+            f"{type(module.model).__name__} takes {', '.join(names)}, whose sizes are not known: its layers are "
+            "read by other names than the checkpoint has.",
             remedy="Export the model with torch.export, and prepare the .pt2 file.",
         )
     examples = dict(zip(order.shapes, example_inputs(order), strict=True))
