@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from inferometer.asking.change import parse_change
 from inferometer.catalog.engines import known_engine
 from inferometer.catalog.files import row_named
-from inferometer.core.device import LOCAL
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision
 from inferometer.errors import InferometerError
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from inferometer.asking.gains import Gain
+    from inferometer.core.device import Device
     from inferometer.core.engine import EngineDescriptor
     from inferometer.core.finding import Finding
     from inferometer.core.profile import Profile
@@ -75,8 +75,10 @@ def _ways(model: str, engine: EngineDescriptor, wanted: str) -> tuple[Preparatio
     )
 
 
-def prepare_command(profile: Profile, findings: Iterable[Finding]) -> str | None:
+def prepare_command(profile: Profile, device: Device | None, findings: Iterable[Finding]) -> str | None:
     """The command for the first finding that a tool can act on, with the gain that is predicted for it.
+
+    The `device` has the figures that the run was judged by; without one no gain is predicted.
 
     A finding's own gain is of computing in the format; what a tool makes may only store it, and gain less. What is
     predicted to gain nothing is no advice.
@@ -87,7 +89,7 @@ def prepare_command(profile: Profile, findings: Iterable[Finding]) -> str | None
     for finding in findings:
         for change in finding.changes:
             for way in preparations(model, profile.runtime, change):
-                gain = _gain(profile, way)
+                gain = None if device is None else _gain(profile, device, way)
                 if gain is None or gain.gain > _NOTHING:
                     return _command(way, profile, gain)
     return None
@@ -96,7 +98,7 @@ def prepare_command(profile: Profile, findings: Iterable[Finding]) -> str | None
 _NOTHING = 1.02  # a gain that nobody would notice
 
 
-def _gain(profile: Profile, way: Preparation) -> Gain | None:
+def _gain(profile: Profile, device: Device, way: Preparation) -> Gain | None:
     """What `prepare` will predict for the step."""
     try:
         graph = read(way.model)
@@ -107,9 +109,10 @@ def _gain(profile: Profile, way: Preparation) -> Gain | None:
     after = before
     for step in way.steps:
         after = after_step(step, after, before.path, profile.runtime)
-    device = LOCAL if profile.kind == "measured" else profile.device.name
     workload = replace(profile.workload, precision=Precision(), image=profile.workload.image or way.image)
-    proving = Proving(original=before, graph=graph, device=device, here=False, workload=workload)
+    proving = Proving(
+        original=before, graph=graph, device=device.name, here=False, workload=workload, judged_by=device
+    )  # fmt: skip
     return predicted_gain(proving, before, after)
 
 

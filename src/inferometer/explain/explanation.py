@@ -126,7 +126,7 @@ def _next(case: Case, findings: tuple[Finding, ...], name: str | None) -> Iterat
         yield f"inferometer profile {shlex.quote(profile.model.name)} --predict"
     if findings:
         yield f"inferometer explain {findings[0].code}"
-    if (command := prepare_command(profile, findings)) is not None:
+    if (command := prepare_command(profile, case.device, findings)) is not None:
         yield command
 
 

@@ -13,6 +13,7 @@ from inferometer.bench.compare import compare
 from inferometer.bench.plan import Plan
 from inferometer.catalog.engines import known_engine, ranked_engines
 from inferometer.catalog.local import local_device
+from inferometer.core.device import Device
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.profile import Profile, Verification
@@ -52,6 +53,7 @@ class Proving:
     threads: int | None = None
     plan: Plan | None = None
     seed: int = 0
+    judged_by: Device | None = None  # with the figures of an earlier run, which are not read anew
 
 
 @frozen
@@ -108,7 +110,7 @@ def _predicted(proving: Proving, candidate: Candidate) -> Profile | None:
     try:
         return ask(
             with_formats(proving.graph, **changes, kinds=kinds),
-            on=proving.device,
+            on=proving.judged_by or proving.device,
             runtime=candidate.runtime,
             weights=changes.get("weights"),
             activations=changes.get("activations"),

@@ -2,12 +2,15 @@
 
 import pytest
 
+from inferometer.catalog import device
 from inferometer.core.device import LOCAL
 from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Profile
 from inferometer.core.workload import Workload
 from inferometer.explain.advice import preparations, prepare_command
 from inferometer.prepare.origin import Origin, keep_origin
+
+DEVICE = device("arm-neoverse-n1-2-cores")
 
 
 def profile(name, runtime, source=None):
@@ -46,16 +49,16 @@ def test_a_change_of_formats_is_made_where_a_tool_makes_it(model, runtime, chang
 
 
 def test_the_first_finding_that_a_tool_can_act_on_becomes_a_command_with_the_gain_of_what_is_made():
-    command = prepare_command(profile("resnet50", "onnxruntime"), [finding("batch=8"), finding("precision=i8")])
+    command = prepare_command(profile("resnet50", "onnxruntime"), DEVICE, [finding("batch=8"), finding("precision=i8")])
     made, gain = command.split("  # predicted gain ")
     assert made == "inferometer prepare resnet50 --for onnxruntime --quantise i8 -o resnet50-i8.onnx"
     assert float(gain.split(" ×")[0]) > 1.5
     # LiteRT stores f16 and multiplies in f32: what the finding promises for computing in f16 does not come
-    assert prepare_command(profile("resnet50", "litert"), [finding("precision=f16")]) is None
+    assert prepare_command(profile("resnet50", "litert"), DEVICE, [finding("precision=f16")]) is None
 
 
 def test_a_folder_is_named_for_an_engine_that_opens_one():
-    command = prepare_command(profile("smollm2-135m", "ctranslate2"), [finding("weights=i8")])
+    command = prepare_command(profile("smollm2-135m", "ctranslate2"), DEVICE, [finding("weights=i8")])
     assert " -o smollm2-135m-i8-dynamic " in command
 
 
@@ -72,4 +75,4 @@ def test_advice_about_a_prepared_file_begins_with_what_it_was_made_of(tmp_path, 
 
 def test_a_file_that_is_not_here_is_no_model_to_prepare():
     away = profile("mine", "onnxruntime", source="/nowhere/mine.onnx")
-    assert prepare_command(away, [finding("precision=i8")]) is None
+    assert prepare_command(away, DEVICE, [finding("precision=i8")]) is None
