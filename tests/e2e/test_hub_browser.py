@@ -335,9 +335,11 @@ def test_filters_add_up_and_columns_are_chosen_in_the_address(page, here):
         environment = replace(made.environment, threads=threads, disturbed=False)
         here[0].add(replace(made, environment=environment), "adding up", name=f"run {number}", tags=["a", "b"])
     page.goto("/projects/adding%20up?sort=name")
-    page.locator("#runs .chip", has_text="a").first.click()
-    page.locator("#runs a", has_text="model-2").click()
     chips = page.locator(".chip.on")
+    page.locator("#runs .chip", has_text="a").first.click()
+    chips.first.wait_for()
+    page.locator("#runs a", has_text="model-2").click()
+    chips.nth(1).wait_for()
     assert [text.split(" ×")[0] for text in chips.all_inner_texts()] == ["model model-2", "tag a"]
     assert "sort=name" in page.url
     assert page.locator("#runs tbody tr").count() == 1
@@ -349,6 +351,7 @@ def test_filters_add_up_and_columns_are_chosen_in_the_address(page, here):
     page.goto(address)  # as somebody else opens it
     assert page.locator('#runs th[data-column="threads"]').is_visible()
     chips.first.click()
+    page.locator("#runs tbody tr").nth(1).wait_for()
     assert page.locator("#runs tbody tr").count() == 2
 
 
