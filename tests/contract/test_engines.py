@@ -33,7 +33,7 @@ def test_every_runtime_of_ours_has_a_descriptor_and_every_other_row_runs_nothing
     assert [name for name in OURS if engine(name).opens] == RUN
     for plugin in listed("inferometer.runtimes"):
         if plugin.package == "inferometer":
-            assert load_listed(plugin).engine is engine(plugin.name)
+            assert load_listed(plugin).engine == engine(plugin.name)
 
 
 @pytest.mark.parametrize("name", RUN)

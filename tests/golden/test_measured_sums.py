@@ -3,6 +3,7 @@
 Nothing here asserts a time: shares and agreement hold on a busy machine as well.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from fakes.in_process import measured_here
 from golden.packaged import packaged
 from inferometer.bench.plan import Plan
-from inferometer.core.workload import Workload
+from inferometer.core.workload import Precision, Workload
+from inferometer.errors import DomainError
 from inferometer.measure import run as running
 from inferometer.measure.run import MeasureRequest, measure_model, verify_against
 from inferometer.synth import synthesise
@@ -135,6 +137,22 @@ def test_a_softmax_that_magnifies_rounding_is_told_from_a_wrong_layer():
     model = str(packaged("onnx", "onnx", f"{LIGHT}light_squeezenet.onnx"))
     found = verify_against(MeasureRequest(model=model, runtime="openvino"), "onnxruntime")
     assert found.status == "verified" or "Softmax 'n65', are right" in found.reason
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_here")
+def test_pytorch_measures_a_model_in_the_floats_that_it_holds_it_in(tmp_path):
+    need("torch-eager")
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "torch_dtype": "bfloat16"}))
+    asked = {"threads": 1, "shape": False, "workload": Workload(prompt=4, generate=2)}
+    plain = measured(tmp_path, "torch-eager", **asked)
+    assert plain.workload.precision == Precision(weights="f32", activations="f32")
+    assert plain.model.weight_bytes == 4 * plain.model.parameters
+    narrow = measured(tmp_path, "torch-eager", weights="bf16", **asked)
+    assert narrow.workload.precision == Precision(weights="bf16", activations="bf16")
+    assert narrow.model.weight_bytes == 2 * plain.model.parameters
+    with pytest.raises(DomainError, match="asked for bf16 and f32"):
+        measured(tmp_path, "torch-eager", weights="bf16", precision="f32", **asked)
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ from inferometer.core.reformat import with_formats
 from inferometer.core.roof import Roof
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.options import Offload, Options
+from inferometer.cost.precision import held_precision
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.price.class_figures import with_class_figures
 from inferometer.cost.price.variants import with_threads
@@ -94,7 +95,8 @@ class Question:
 
     def basis(self) -> Basis:
         """Choose the calibration, the device's figures and the number formats."""
-        precision, calibration = self.workload.precision, self.calibration
+        effects, calibration = require_effects(self.runtime), self.calibration
+        precision = held_precision(self.graph, self.workload.precision, effects, self.device.unit)
         notes: tuple[str, ...] = ()
         if calibration is None and self.calibrated:
             choice = calibration_for_question(

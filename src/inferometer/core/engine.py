@@ -78,7 +78,9 @@ class RuntimeEffects:
     instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts. `instead` lists those that stand in
     for a format that the device has no peak for. Weights in an `expanded` format are written out in the format of the
     activations before they are used: in all ops, or in those of a kind (`convolution:i8`) that do not read them so;
-    those of a `widened` format once, when the model is loaded, for all ops but look-ups. `unpack` is how many rows of
+    those of a `widened` format once, when the model is loaded, for all ops but look-ups. An engine with `held` loads
+    all floats of a model whose layers name no formats into the one that it computes in: the one asked for, else the
+    one that stands there for the unit, else the model's own. `unpack` is how many rows of
     products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them.
     `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
     `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
@@ -106,6 +108,7 @@ class RuntimeEffects:
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
     widened: Mapping[str, str] = field(default_factory=dict)
+    held: Mapping[str, str] = field(default_factory=dict)
     unpack: Sourced | None = None
     merged: tuple[tuple[str, ...], ...] = ()
     dynamic: frozenset[str] = frozenset()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import dtype
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op, Tensor
 
 _HALVES = frozenset({"f16", "bf16"})
+_FLOATS = _HALVES | {"f32", "f64"}
 _BYTES = frozenset({"i8", "u8"})
 UNSTATED = "f32"  # of a model that names no format
 
@@ -126,6 +128,29 @@ def resolved_precision(graph: Graph, asked: Precision) -> Precision:
         activations=dtype(activations).name,
         kv=dtype(asked.kv or activations).name,
     )
+
+
+def held_precision(graph: Graph, asked: Precision, effects: RuntimeEffects, unit: str) -> Precision:
+    """The formats of an engine that loads all floats of a model into the one that it computes in."""
+    stated = effects.held.get(unit)
+    if stated is None or asked.activations is not None or graph.precision not in _HALVES or not is_open(graph):
+        return asked
+    activations = asked.weights if asked.weights in _FLOATS else stated
+    return replace(asked, weights=asked.weights or activations, activations=activations)
+
+
+def widened_by(graph: Graph, asked: Precision, effects: RuntimeEffects) -> Mapping[str, str]:
+    """Formats of weights with those that they are kept in: what computes in f32 may hold all halves so."""
+    if not effects.held or asked.activations is None or not is_open(graph):
+        return effects.widened
+    narrower = (name for name in sorted(_HALVES) if dtype(name).bits < dtype(asked.activations).bits)
+    return {**effects.widened, **dict.fromkeys(narrower, asked.activations)}
+
+
+def is_open(graph: Graph) -> bool:
+    """Whether a precision decides what the activations are in: a file of operators names their formats."""
+    tensors = (tensor for _, op in graph.ops() for tensor in op.outputs if tensor.role == "activation")
+    return all(tensor.dtype is None for tensor in islice(tensors, 1))
 
 
 _parameters = Kept()

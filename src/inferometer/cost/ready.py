@@ -141,7 +141,7 @@ def on_device(
 
 
 def make_layout(graph: Graph, *, effects: RuntimeEffects, workload: Workload, options: Options) -> Layout:
-    graph = as_loaded(graph, effects, workload.precision.weights)
+    graph = as_loaded(graph, effects, workload.precision)
     fixed = fixed_sizes(graph, workload, options)
     key = (
         id(graph), id(effects), workload.precision, workload.parallel, tuple(sorted(fixed.items())),

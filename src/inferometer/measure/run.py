@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from inferometer.bench.plan import Plan
 from inferometer.catalog.detect.identity import this_machine
+from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.device import LOCAL
 from inferometer.core.graph import Graph
 from inferometer.core.profile import DeviceFacts, Environment, Profile
 from inferometer.core.sizes import PROMPT, in_graph_names, with_given_sizes
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.memory.footprint import footprint
+from inferometer.cost.precision import held_precision
 from inferometer.cost.request import GENERATE
 from inferometer.errors import DomainError, EngineError, GateError, InferometerError
 from inferometer.measure.assemble import MeasuredSubject, assemble_profile
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
 _IMAGE_AXES = 4
+_HELD = frozenset({"config", "safetensors"})  # models of floats, which an engine may load into another float
 _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
 _LOG_LINES = 6  # of an engine's log that are shown with an error
 
@@ -109,7 +112,7 @@ def measure_model(
     """Measure a model. A run that ends early keeps what it measured; if that is nothing, it is an error."""
     runtime = runtime_named(request.runtime) if request.runtime else choose_runtime(request.model, request.unit)
     prepared = _prepared(request, runtime, folder)
-    request = _in_our_names(request, prepared)
+    request = _in_held_formats(_in_our_names(request, prepared), runtime, prepared)
     workload = _completed(request, prepared)
     facts, binding = facts_of(prepared, workload, request.sizes)
     _require_memory(request, prepared, binding)
@@ -139,8 +142,7 @@ def measure_model(
 
 def _require_memory(request: MeasureRequest, prepared: PreparedModel, binding: Binding) -> None:
     """Refuse what does not fit. On an accelerator the memory is its own, and the engine says so itself."""
-    unit = request.unit or ("gpu" if this_machine().gpus else "cpu")
-    if request.ignore_memory or request.providers or not unit.startswith("cpu"):
+    if request.ignore_memory or request.providers or _unit(request) != "cpu":
         return
     from inferometer.measure.room import available_bytes, require_room  # noqa: PLC0415 - brings what detects machines
 
@@ -315,6 +317,29 @@ def _in_our_names(request: MeasureRequest, prepared: PreparedModel) -> MeasureRe
     alone, rest = with_given_sizes(prepared.graph, Workload(batch=batch, prompt=request.workload.prompt), request.sizes)
     sizes = rest if alone.context is None else {**rest, "context": alone.context}  # arrays have no depth of their own
     return replace(request, sizes=sizes, workload=replace(request.workload, batch=alone.batch, prompt=alone.prompt))
+
+
+def _in_held_formats(request: MeasureRequest, runtime: Runtime, prepared: PreparedModel) -> MeasureRequest:
+    """The request for an engine that makes or loads weights in what it computes in: one format is then the other."""
+    effects = engine_or_ideal(runtime.name).effects
+    if not effects.held or prepared.format not in _HELD:
+        return request
+    made = request.weights if prepared.format == "config" else None
+    if made is not None and request.precision not in {None, made}:
+        raise DomainError(
+            f"{runtime.title} makes random weights in what it computes in, and was asked for {made} and "
+            f"{request.precision}.",
+            remedy="Give --weights or --precision.",
+        )
+    computed, given = request.precision or made, request.workload.precision
+    asked = given if computed is None else replace(given, weights=computed, activations=computed)
+    held = held_precision(prepared.graph, asked, effects, _unit(request))
+    formats = held if prepared.format == "config" else replace(held, weights=given.weights)  # the file has its own
+    return replace(request, precision=computed, workload=replace(request.workload, precision=formats))
+
+
+def _unit(request: MeasureRequest) -> str:
+    return (request.unit or ("gpu" if this_machine().gpus else "cpu")).partition(":")[0]
 
 
 def _require_no_text(request: MeasureRequest, prepared: PreparedModel) -> None:

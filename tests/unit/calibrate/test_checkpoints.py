@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from inferometer.calibrate.probes.checkpoints import deepened, steps_to
 from inferometer.calibrate.probes.decoders import whole_rates
-from inferometer.calibrate.probes.models import graph_of, read_probes
+from inferometer.calibrate.probes.models import WRITES, graph_of, read_probes
 from inferometer.calibrate.probes.points import price_probe
 from inferometer.calibrate.run import CalibrationJournal, Candidate, CandidateResult, calibrate_with
 from inferometer.catalog import device
@@ -27,13 +25,20 @@ def test_each_engine_of_language_models_is_probed_by_default_in_a_format_that_a_
         assert {step.gives for step in steps.values()} == set(engine(name).opens)
 
 
-@pytest.mark.parametrize(("weights", "layers"), [("i8", 24), ("f32", 7)])
-def test_a_step_of_a_probe_reads_more_than_a_cache_holds(weights: str, layers: int):
-    probe = deepened(PROBES["probe-decoder-384"], weights)
-    assert probe.config["num_hidden_layers"] == layers
-    assert probe.name == f"probe-decoder-384-{layers}-layers", "whole steps are told apart by the name"
+def test_a_step_of_a_probe_reads_more_than_a_cache_holds():
+    probe = PROBES["probe-decoder-384"]
+    deep = deepened(probe, "i8")
+    assert (deep.config["num_hidden_layers"], deep.name) == (24, "probe-decoder-384-24-layers"), (
+        "told apart by the name"
+    )
+    assert deepened(probe, "f32") is probe, "ten layers of it are 63 MB, and its head is 25 MB"
     tiny = PROBES["probe-tiny-decoder"]
-    assert deepened(tiny, weights) is tiny
+    assert deepened(tiny, "i8") is tiny
+
+
+def test_decoders_differ_in_depth_so_that_a_layer_is_told_apart_from_a_step():
+    shapes = [probe for probe in PROBES.values() if probe.kind == WRITES and probe.role == "shape"]
+    assert len({probe.config["num_hidden_layers"] for probe in shapes}) > 2
 
 
 def test_an_engine_without_timers_has_peaks_above_what_its_whole_steps_reach():

@@ -13,6 +13,7 @@ from inferometer.asking.served import served, serving_answer
 from inferometer.catalog.engines import costs_of, engine, runtime_effects
 from inferometer.catalog.serving_costs import FILE
 from inferometer.core.calibration import Calibration, KernelShares
+from inferometer.core.workload import Precision
 from inferometer.cost.options import Speculative
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.price.kernel_floors import (
@@ -58,13 +59,13 @@ def gemm_table(shares: float) -> KernelShares:
 
 def test_projections_that_share_their_input_are_loaded_as_one():
     graph = ask("llama-3.1-8b", on="nvidia-h100-sxm").graph
-    loaded = as_loaded(graph, runtime_effects("vllm"))
+    loaded = as_loaded(graph, runtime_effects("vllm"), Precision())
     layer = loaded.blocks[1]
     assert [op.name.rpartition(".")[2] for op in layer.ops if op.kind == "linear"] == [
         "q_proj+k_proj+v_proj", "o_proj", "gate_proj+up_proj", "down_proj",
     ]  # fmt: skip
     assert loaded.parameters == graph.parameters
-    assert as_loaded(graph, runtime_effects("torch-compile")) is graph
+    assert as_loaded(graph, runtime_effects("torch-compile"), Precision()) is graph
 
 
 def test_a_quantised_model_keeps_its_head_and_embedding():

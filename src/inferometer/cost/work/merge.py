@@ -1,4 +1,4 @@
-"""A graph as an engine loads it: products that share their input joined into one, and what it never quantises.
+"""A graph as an engine loads it: products that share their input joined into one, what it never quantises, or widens.
 
 Serving engines store the query, key and value projections as one matrix, and so the gate and the up projection: one
 kernel reads the input once. The parts of its output are views. Quantised checkpoints leave some weights as they were.
@@ -12,34 +12,34 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.core.kept import Kept
+from inferometer.cost.precision import widened_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
+    from inferometer.core.workload import Precision
 
 _graphs = Kept(512)
 
 
-def as_loaded(graph: Graph, effects: RuntimeEffects, weights: str | None = None) -> Graph:
-    """The same graph for an engine that changes nothing; the same value for the same arguments.
-
-    `weights` is the format of those that name none.
-    """
-    if not effects.merged and not effects.unquantised and not effects.widened:
+def as_loaded(graph: Graph, effects: RuntimeEffects, precision: Precision) -> Graph:
+    """The same graph for an engine that changes nothing; the same value for the same arguments."""
+    widened = widened_by(graph, precision, effects)
+    if not effects.merged and not effects.unquantised and not widened:
         return graph
-    key = (id(graph), effects.merged, effects.unquantised, tuple(effects.widened.items()), weights)
-    return _graphs.get_or_make(key, (graph,), lambda: _loaded(graph, effects, weights))
+    key = (id(graph), effects.merged, effects.unquantised, tuple(widened.items()), precision.weights)
+    return _graphs.get_or_make(key, (graph,), lambda: _loaded(graph, effects, widened, precision.weights))
 
 
-def _loaded(graph: Graph, effects: RuntimeEffects, weights: str | None) -> Graph:
+def _loaded(graph: Graph, effects: RuntimeEffects, widened: Mapping[str, str], weights: str | None) -> Graph:
     native = graph.precision or "bf16"
     blocks = []
     for block in graph.blocks:
         ops = tuple(_kept_wide(op, effects.unquantised, native) for op in block.ops)
-        if effects.widened:
-            ops = tuple(_widened(op, effects.widened, weights) for op in ops)
+        if widened:
+            ops = tuple(_widened(op, widened, weights, tables=bool(effects.held)) for op in ops)
         for group in effects.merged:
             ops = _merged(ops, group)
         blocks.append(replace(block, ops=ops))
@@ -58,16 +58,19 @@ def _kept_wide(op: Op, patterns: Iterable[str], native: str) -> Op:
     )
 
 
-def _widened(op: Op, widened: Mapping[str, str], weights: str | None) -> Op:
-    """Weights in the format that they are kept in. A table that is looked up is read a row at a time, as it is."""
+def _widened(op: Op, widened: Mapping[str, str], weights: str | None, *, tables: bool) -> Op:
+    """Weights in the format that they are kept in.
+
+    Most engines read `tables` that are looked up a row at a time, and vectors, as they are.
+    """
     stored = [tensor.dtype or weights or "" for tensor in op.weights]
-    if op.kind == "embedding" or not any(name in widened for name in stored):
+    if (op.kind == "embedding" and not tables) or not any(name in widened for name in stored):
         return op
     return replace(
         op,
         weights=tuple(
             replace(tensor, dtype=widened[name], stored_bytes=None)
-            if name in widened and tensor.role == "weight" and len(tensor.shape) > 1
+            if name in widened and tensor.role == "weight" and (tables or len(tensor.shape) > 1)
             else tensor
             for tensor, name in zip(op.weights, stored, strict=True)
         ),
