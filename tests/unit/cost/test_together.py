@@ -11,7 +11,8 @@ from inferometer.catalog.engines import require_effects
 from inferometer.catalog.files import rows_of
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.options import Options
-from inferometer.cost.price.together import sums_together
+from inferometer.cost.price.price import Levels
+from inferometer.cost.price.together import _levels, sums_together
 from inferometer.cost.ready import make_ready
 from inferometer.errors import DomainError
 
@@ -59,3 +60,19 @@ def test_a_plan_costs_the_same_to_the_last_bit_whoever_its_neighbours_are():
     for place in (0, 7, len(found) - 1):
         assert (sums_together(found[place : place + 1], sizes, "decode").time_s[0] == whole[place]).all()
         assert sums_together(found[place : place + 1], one, "decode").time_s[0, 0] == whole[place, 0]
+
+
+def test_the_floor_of_each_column_is_by_the_memory_of_its_own_device():
+    """Floors are looked at where a price could lie below them: no sum of today's devices shows another's cache."""
+    levels = [
+        Levels(main="a", bandwidth=100.0, cache_bytes=8.0, cache_bandwidth=400.0, spill_bytes=8.0),
+        Levels(main="b", bandwidth=50.0, cache_bytes=64.0),
+    ]
+    beside = _levels(levels, 3)
+    for resident, activations in ((4.0, 2.0), (32.0, 7.0), (32.0, 40.0), (100.0, 100.0)):
+        for place, alone in enumerate(levels):
+            column = slice(3 * place, 3 * place + 3)
+            assert (
+                beside.floor(10.0, activations, 3.0, resident)[column] == alone.floor(10.0, activations, 3.0, resident)
+            ).all()
+            assert (beside.ideal(10.0, activations, 3.0, 1.0)[column] == alone.ideal(10.0, activations, 3.0, 1.0)).all()
