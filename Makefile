@@ -7,7 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # pip compiles one file after the other, packages' own tests and models nobody opens too: minutes of a fresh checkout.
 PIP_LATER := $(PIP) install --no-compile
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|transformers/models)/' $(VENV)/lib
-WORKERS ?= auto
+# One more than there are cores: tests wait for processes, browsers and servers.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .PHONY: help demo test lint types imports unit bench mutants docs notebooks site clean
 help:
@@ -58,7 +59,7 @@ imports: $(VENV)/.dev
 # Bytecode is kept even where the environment says not to: hundreds of commands start while tests run.
 unit: export PYTHONDONTWRITEBYTECODE :=
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 -q
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 --dist=loadfile -q
 
 # The tests come last, so that their summary is the last thing to read.
 test: $(VENV)/.dev
