@@ -93,10 +93,17 @@ class Question:
     def runtime_name(self) -> str:
         return self.runtime if isinstance(self.runtime, str) else self.runtime.name
 
+    @property
+    def precision(self) -> Precision:
+        """The formats asked for, with those that the engine holds such a model in on such a device."""
+        return held_precision(self.graph, self.workload.precision, require_effects(self.runtime), self.device.unit)
+
+    def in_formats(self, precision: Precision) -> Question:
+        return replace(self, workload=_in_formats(self.workload, precision))
+
     def basis(self) -> Basis:
         """Choose the calibration, the device's figures and the number formats."""
-        effects, calibration = require_effects(self.runtime), self.calibration
-        precision = held_precision(self.graph, self.workload.precision, effects, self.device.unit)
+        precision, calibration = self.precision, self.calibration
         notes: tuple[str, ...] = ()
         if calibration is None and self.calibrated:
             choice = calibration_for_question(
@@ -183,7 +190,7 @@ class CalibrationChoices:
 
     def __init__(self, given: Iterable[Calibration] = ()) -> None:
         self._given = tuple(given)
-        self._formats: dict[tuple[int, str, Precision], str] = {}
+        self._formats: dict[tuple[int, str, str, Precision], str] = {}
         self._chosen: dict[tuple[Any, ...], Calibration | None] = {}
 
     def calibration(self, question: Question, precision: Precision) -> Calibration | None:
@@ -192,16 +199,15 @@ class CalibrationChoices:
         Keys hold identities, so graphs and devices must live as long as this object.
         """
         graph, device, runtime = question.graph, question.device, question.runtime_name
-        format_of = (id(graph), runtime, precision)
+        format_of = (id(graph), runtime, device.unit, precision)
         if (dtype := self._formats.get(format_of)) is None:
-            dtype = self._formats[format_of] = format_key(graph, runtime, precision)
+            dtype = self._formats[format_of] = format_key(graph, runtime, question.in_formats(precision).precision)
         options = question.options
         key = (id(device), runtime, dtype, question.threads, options.threads, options.layout)
         if key not in self._chosen:
             matching = [given for given in self._given if (given.device, given.runtime) == (device.name, runtime)]
             matching.sort(key=lambda given: given.dtype != dtype)  # stable: the first given stays first
-            in_formats = replace(question, workload=_in_formats(question.workload, precision))
-            self._chosen[key] = matching[0] if matching else in_formats.basis().calibration
+            self._chosen[key] = matching[0] if matching else question.in_formats(precision).basis().calibration
         return self._chosen[key]
 
 

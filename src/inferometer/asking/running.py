@@ -105,7 +105,7 @@ def _require_host(question: Question) -> None:
 
 
 def _is_known(question: Question, variant: str) -> bool:
-    precision = counted_precision(question.graph, question.workload.precision)
+    precision = counted_precision(question.graph, question.precision)
     standing = standing_of(question.device, question.runtime_name, precision)
     return knows_variant(standing, variant, tokens=is_generative(question.graph))
 

@@ -66,7 +66,9 @@ def test_an_activation_is_taken_in_by_the_products_that_have_it(first: str, func
 def test_only_small_ops_have_a_class_for_it():
     product, act, _ = (op for _, op in chain("linear", "gelu").ops())
     assert class_path(act, "forward", fused=True) == (FUSED, "vector.forward", "vector")
-    assert class_path(act, "forward") == ("vector.activation", "vector.forward", "vector")
+    alone = ("vector.activation", "vector.forward", "vector")
+    assert class_path(act, "forward") == ("vector.activation.curved", *alone), "a series takes longer than its bytes"
+    assert class_path([op for _, op in chain("linear", "relu").ops()][1], "forward") == alone
     assert class_path(product, "forward", fused=True) == ("linear.forward", "linear")
 
 
@@ -110,3 +112,25 @@ def test_a_prediction_prices_an_op_inside_a_kernel_by_its_own_table():
     times = {op.kind: op for op in told.phase("forward").ops}
     assert times["activation"].time_s == pytest.approx(1e-6, rel=0.01)
     assert times["activation"].origin == "calibrated"
+
+
+def test_what_no_point_tells_is_in_the_times_of_the_ops_that_it_runs_inside():
+    """The files of such engines have an activation inside its convolution: it is not counted a second time."""
+    graph = chain("convolution", "relu")
+    found, _ = works(graph)
+    points = [
+        measured_point(found[kind], seconds, dtype="f32", probe=f"p{number}")
+        for number in range(3)
+        for kind, seconds in (("pool", 5e-3), ("convolution", 1e-4))
+    ]
+
+    def told(runtime: str):
+        subject = CalibrationSubject(device=CPU, runtime=require_effects(runtime), dtype="f32", created="2026-11-15")
+        calibration, asked = assemble_calibration(subject, points), Workload(precision=F32)
+        profile = predict_graph(graph, CPU, runtime=runtime, workload=asked, calibration=calibration)
+        return {op.kind: op for op in profile.phase("forward").ops}
+
+    times = told("mnn")
+    assert times["convolution"].time_s == pytest.approx(1e-4, rel=0.01)
+    assert times["activation"].time_s < 1e-3 * times["pool"].time_s
+    assert told("torch-eager")["activation"].time_s > 1e-4, "nothing runs inside another there: it is like a pool"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import hypot, log
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.calibrations import formats_of, higher_rates
 from inferometer.asking.files import sealed
@@ -22,17 +22,18 @@ from inferometer.calibrate.fitting.base import (
 )
 from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
 from inferometer.calibrate.fitting.decoders import joined, told_apart, with_decoders_of, without_decoders
-from inferometer.calibrate.fitting.fit import Fitted, fit_points
+from inferometer.calibrate.fitting.fit import LEAST_RESIDUAL, Fitted, fit_points
 from inferometer.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
 from inferometer.calibrate.fitting.steps import StepBase, WholeStep, taken_apart, whole_fit
 from inferometer.calibrate.fitting.streams import StepWorks, Streams, fit_streams, left_out_fit, points_from
-from inferometer.core.calibration import Calibration
+from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Device, Sourced
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.workload import Workload
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
 from inferometer.cost.request import step_sizes
+from inferometer.cost.work.classes import FUSED, PLAIN
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -161,8 +162,26 @@ def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tupl
     """What the points say by themselves, and the overheads that the fit of whole steps starts from."""
     overheads = overheads_of(points)
     fitted = fit_points(points, kernel_s=overheads.get("kernel", 0.0))
-    calibration = _calibration(subject, points, fitted, overheads)
+    calibration = _calibration(subject, points, (*fitted, *_inside_others(subject, fitted)), overheads)
     return replace(calibration, notes=_thin(fitted)), _start(subject, overheads)
+
+
+def _inside_others(subject: CalibrationSubject, fitted: Sequence[Fitted]) -> tuple[Fitted, ...]:
+    """What runs inside other ops, where no point tells it: the files of such an engine have it in those ops already.
+
+    Their times contain it. By the table of ops that run alone it would be counted again.
+    """
+    told = {fit.table.op_class for fit in fitted}
+    if subject.runtime.at(subject.device).fusion != "epilogues" or "vector" not in told or told & {FUSED, PLAIN}:
+        return ()
+    alike: dict[str, Any] = {"stream": "floor", "axes": ("elements",), "grid": ((1.0,),), "values": (1.0,)}
+    return tuple(
+        Fitted(
+            table=Utilisation(op_class=name, residual=LEAST_RESIDUAL, **alike), residual=LEAST_RESIDUAL, bias=0.0,
+            points=0, probes=0, valid={"elements": (1.0, float(1 << 40))},
+        )
+        for name in (FUSED, PLAIN)
+    )  # fmt: skip
 
 
 def _from_base(

@@ -33,6 +33,7 @@ PLAIN = "vector.fused.plain"  # … without a function that takes a series, as r
 _CURVED = frozenset(
     {"gelu", "gelu_new", "silu", "swish", "sigmoid", "tanh", "mish", "elu", "selu", "softplus", "erf", "exp"}
 )
+ACTIVATION = "vector.activation"
 WINDOW = "convolution.window"
 BIASED = "linear.biased"  # a product and a sum in one kernel, which cuBLAS has others for
 NARROW_HEAD = 64  # heads up to this wide leave matrix units waiting for the softmax
@@ -77,8 +78,14 @@ def _is_curved(op: Op) -> bool:
 
 
 def forms_of(op: Op) -> tuple[str, ...]:
-    """Its form, after a narrower one where there is: Winograd's method is for windows of three, one step apart."""
+    """Its form, after a narrower one where there is.
+
+    Winograd's method is for windows of three, one step apart. A function that takes a series takes longer than reading
+    its numbers does, unlike one that compares them.
+    """
     form = form_of(op)
+    if form == ACTIVATION and _is_curved(op):
+        return f"{ACTIVATION}.curved", ACTIVATION
     if form == WINDOW and any(stride > 1 for stride in op.get("strides", ())):
         return f"{WINDOW}.strided", WINDOW
     if form == WINDOW and any(side > _WINOGRAD for side in op["kernel"]):
