@@ -141,9 +141,11 @@ def test_a_softmax_that_magnifies_rounding_is_told_from_a_wrong_layer():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_here")
-def test_pytorch_measures_a_model_in_the_floats_that_it_holds_it_in(tmp_path):
+@pytest.mark.parametrize("expected", ["cpu", "gpu"])  # a machine with a GPU may have a PyTorch without
+def test_pytorch_measures_a_model_in_the_floats_that_it_holds_it_in(tmp_path, monkeypatch, expected):
     need("torch-eager")
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "torch_dtype": "bfloat16"}))
+    monkeypatch.setattr(running, "_unit", lambda _: expected)
     asked = {"threads": 1, "shape": False, "workload": Workload(prompt=4, generate=2)}
     plain = measured(tmp_path, "torch-eager", **asked)
     assert plain.workload.precision == Precision(weights="f32", activations="f32")

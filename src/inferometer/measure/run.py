@@ -39,7 +39,7 @@ from inferometer.settings import cache_folder
 if TYPE_CHECKING:
     from inferometer.bench.loop import Progress
     from inferometer.core.binding import Binding
-    from inferometer.core.profile import Verification
+    from inferometer.core.profile import ModelFacts, Verification
     from inferometer.measure.tolerance import Formats, Tolerance
 
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
@@ -112,13 +112,14 @@ def measure_model(
     """Measure a model. A run that ends early keeps what it measured; if that is nothing, it is an error."""
     runtime = runtime_named(request.runtime) if request.runtime else choose_runtime(request.model, request.unit)
     prepared = _prepared(request, runtime, folder)
-    request = _in_held_formats(_in_our_names(request, prepared), runtime, prepared)
-    workload = _completed(request, prepared)
-    facts, binding = facts_of(prepared, workload, request.sizes)
+    named = _in_our_names(request, prepared)
+    request, workload, facts, binding = _counted(named, runtime, prepared, _unit(named))
     _require_memory(request, prepared, binding)
     order = _order(request, runtime, prepared, binding, workload)
     raw = isolated(order, limits=request.limits, progress=progress)
     _require_something(raw, request, runtime)
+    if raw.opened is not None:  # an engine without the machine's GPU ran elsewhere than expected
+        request, workload, facts, binding = _counted(named, runtime, prepared, raw.opened.unit)
     subject = MeasuredSubject(
         graph=prepared.graph,
         workload=replace(workload, precision=_stored(binding.precision, request, prepared)),
@@ -142,7 +143,7 @@ def measure_model(
 
 def _require_memory(request: MeasureRequest, prepared: PreparedModel, binding: Binding) -> None:
     """Refuse what does not fit. On an accelerator the memory is its own, and the engine says so itself."""
-    if request.ignore_memory or request.providers or _unit(request) != "cpu":
+    if request.ignore_memory or request.providers or not _unit(request).startswith("cpu"):
         return
     from inferometer.measure.room import available_bytes, require_room  # noqa: PLC0415 - brings what detects machines
 
@@ -319,7 +320,16 @@ def _in_our_names(request: MeasureRequest, prepared: PreparedModel) -> MeasureRe
     return replace(request, sizes=sizes, workload=replace(request.workload, batch=alone.batch, prompt=alone.prompt))
 
 
-def _in_held_formats(request: MeasureRequest, runtime: Runtime, prepared: PreparedModel) -> MeasureRequest:
+def _counted(
+    request: MeasureRequest, runtime: Runtime, prepared: PreparedModel, unit: str
+) -> tuple[MeasureRequest, Workload, ModelFacts, Binding]:
+    """The request with the formats that it runs in on a unit, and the model's figures in them."""
+    request = _in_held_formats(request, runtime, prepared, unit)
+    workload = _completed(request, prepared)
+    return request, workload, *facts_of(prepared, workload, request.sizes)
+
+
+def _in_held_formats(request: MeasureRequest, runtime: Runtime, prepared: PreparedModel, unit: str) -> MeasureRequest:
     """The request for an engine that makes or loads weights in what it computes in: one format is then the other."""
     effects = engine_or_ideal(runtime.name).effects
     if not effects.held or prepared.format not in _HELD:
@@ -333,13 +343,14 @@ def _in_held_formats(request: MeasureRequest, runtime: Runtime, prepared: Prepar
         )
     computed, given = request.precision or made, request.workload.precision
     asked = given if computed is None else replace(given, weights=computed, activations=computed)
-    held = held_precision(prepared.graph, asked, effects, _unit(request))
+    held = held_precision(prepared.graph, asked, effects, unit.partition(":")[0])
     formats = held if prepared.format == "config" else replace(held, weights=given.weights)  # the file has its own
     return replace(request, precision=computed, workload=replace(request.workload, precision=formats))
 
 
 def _unit(request: MeasureRequest) -> str:
-    return (request.unit or ("gpu" if this_machine().gpus else "cpu")).partition(":")[0]
+    """What it will likely run on."""
+    return request.unit or ("gpu" if this_machine().gpus else "cpu")
 
 
 def _require_no_text(request: MeasureRequest, prepared: PreparedModel) -> None:
