@@ -59,7 +59,7 @@ imports: $(VENV)/.dev
 # Bytecode is kept even where the environment says not to: hundreds of commands start while tests run.
 unit: export PYTHONDONTWRITEBYTECODE :=
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 --dist=loadfile -q
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 --dist=worksteal -q
 
 # The tests come last, so that their summary is the last thing to read.
 test: $(VENV)/.dev
