@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import dtype
@@ -149,8 +148,8 @@ def widened_by(graph: Graph, asked: Precision, effects: RuntimeEffects) -> Mappi
 
 def is_open(graph: Graph) -> bool:
     """Whether a precision decides what the activations are in: a file of operators names their formats."""
-    tensors = (tensor for _, op in graph.ops() for tensor in op.outputs if tensor.role == "activation")
-    return all(tensor.dtype is None for tensor in islice(tensors, 1))
+    formats = (tensor.dtype for _, op in graph.ops() for tensor in op.outputs if tensor.role == "activation")
+    return next(formats, None) is None
 
 
 _parameters = Kept()

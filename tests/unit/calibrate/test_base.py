@@ -416,3 +416,18 @@ def test_a_job_hands_its_base_to_the_fit(tmp_path):
     asked = Job(device=H200, runtime="torch-graph", dtype="bf16", budget_s=60.0, folder=tmp_path)
     made = calibrate(asked, PreparedEngine(provider=Few(), base=BASE)).calibration
     assert made.environment["started_from"] == BASE.content_hash
+
+
+def test_a_second_run_keeps_the_table_of_a_form_whose_points_count_for_its_class():
+    points, form = measured(), "vector.elementwise"
+    fitted = fit_points(points, kernel_s=KERNEL_S)
+    vectors = next(fit for fit in fitted if fit.table.op_class == "vector")
+    table = replace(vectors.table, op_class=form, residual=2.0)
+    base = replace(
+        BASE, tables=(*BASE.tables, table), residuals={**BASE.residuals, form: 2.0},
+        valid={**BASE.valid, form: dict(vectors.valid)},
+    )  # fmt: skip
+    now = replace(vectors, table=replace(table, residual=0.001), residual=0.001)
+    found = {entry.fitted.table.op_class: entry for entry in on_base(base, (*fitted, now), points, kernel_s=KERNEL_S)}
+    assert found[form].fitted.table.values == table.values
+    assert not found[form].new

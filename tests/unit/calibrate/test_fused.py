@@ -46,6 +46,15 @@ def works(graph: Graph, runtime: str = "onnxruntime"):
     return {work.kind: work for work in works_of(ready.plan, SIZES, "forward")}, ready.plan
 
 
+def points_of(found, **seconds: float):
+    """Ops by their kinds as three probes measured them."""
+    return [
+        measured_point(found[kind], taken, dtype="f32", probe=f"p{number}")
+        for number in range(3)
+        for kind, taken in seconds.items()
+    ]
+
+
 @pytest.mark.parametrize(
     ("first", "function", "inside"),
     [
@@ -74,11 +83,7 @@ def test_only_small_ops_have_a_class_for_it():
 
 def test_points_of_both_have_tables_of_their_own_and_a_step_is_taken_apart_by_them():
     found, plan = works(chain("convolution", "relu"))
-    points = [
-        measured_point(work, seconds, dtype="f32", probe=f"p{number}")
-        for number in range(3)
-        for work, seconds in ((found["activation"], 1e-6), (found["pool"], 5e-6), (found["convolution"], 1e-4))
-    ]
+    points = points_of(found, activation=1e-6, pool=5e-6, convolution=1e-4)
     assert [class_for(point.classes) for point in points[:3]] == [PLAIN, "vector", "convolution"]
     subject = CalibrationSubject(device=CPU, runtime=require_effects("onnxruntime"), dtype="f32", created="2026-11-15")
     made = assemble_calibration(subject, points)
@@ -96,11 +101,7 @@ def test_points_of_both_have_tables_of_their_own_and_a_step_is_taken_apart_by_th
 def test_a_prediction_prices_an_op_inside_a_kernel_by_its_own_table():
     graph = chain("convolution", "relu")
     found, _ = works(graph)
-    points = [
-        measured_point(found[kind], seconds, dtype="f32", probe=f"p{number}")
-        for number in range(3)
-        for kind, seconds in (("activation", 1e-6), ("pool", 5e-6), ("convolution", 1e-4))
-    ]
+    points = points_of(found, activation=1e-6, pool=5e-6, convolution=1e-4)
     subject = CalibrationSubject(device=CPU, runtime=require_effects("onnxruntime"), dtype="f32", created="2026-11-15")
     told = predict_graph(
         graph,
@@ -118,11 +119,7 @@ def test_what_no_point_tells_is_in_the_times_of_the_ops_that_it_runs_inside():
     """The files of such engines have an activation inside its convolution: it is not counted a second time."""
     graph = chain("convolution", "relu")
     found, _ = works(graph)
-    points = [
-        measured_point(found[kind], seconds, dtype="f32", probe=f"p{number}")
-        for number in range(3)
-        for kind, seconds in (("pool", 5e-3), ("convolution", 1e-4))
-    ]
+    points = points_of(found, pool=5e-3, convolution=1e-4)
 
     def told(runtime: str):
         subject = CalibrationSubject(device=CPU, runtime=require_effects(runtime), dtype="f32", created="2026-11-15")

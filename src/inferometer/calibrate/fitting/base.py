@@ -104,7 +104,7 @@ def _moved(before: Fitted, own: Fitted, points: Sequence[OpPoint], kernel_s: flo
     shift = _shift(slower, known, before.residual)
     left_out = residual_spread(known.errors(shares - _shifts_without(slower, known, before.residual), slice(None)))
     better = clearly_better(own.residual, left_out, count=len(points), count_before=before.points)
-    if better and _spans(own, before):
+    if better and len(points) and _spans(own, before):  # points of a form count for its class, and not here
         mine = np.log(np.array([interpolate(own.table, point.axes) for point in points]))
         carried = float(np.average(mine - (shares - shift), weights=known.weights))
         return BaseClass(fitted=own, shift=shift, carried=carried, new=True)
