@@ -418,16 +418,19 @@ def test_a_job_hands_its_base_to_the_fit(tmp_path):
     assert made.environment["started_from"] == BASE.content_hash
 
 
-def test_a_second_run_keeps_the_table_of_a_form_whose_points_count_for_its_class():
-    points, form = measured(), "vector.elementwise"
-    fitted = fit_points(points, kernel_s=KERNEL_S)
-    vectors = next(fit for fit in fitted if fit.table.op_class == "vector")
-    table = replace(vectors.table, op_class=form, residual=2.0)
+@pytest.mark.parametrize("few", [False, True])
+def test_a_form_follows_a_slower_machine_as_its_class_does(few):
+    """Its table prices such ops, so a shift of the class alone would change nothing. Few points have no table."""
+    fitted = fit_points(measured(), kernel_s=KERNEL_S)
+    vectors, form = next(fit for fit in fitted if fit.table.op_class == "vector"), "vector.elementwise"
     base = replace(
-        BASE, tables=(*BASE.tables, table), residuals={**BASE.residuals, form: 2.0},
-        valid={**BASE.valid, form: dict(vectors.valid)},
+        BASE, tables=(*BASE.tables, replace(vectors.table, op_class=form)),
+        residuals={**BASE.residuals, form: vectors.residual}, valid={**BASE.valid, form: dict(vectors.valid)},
     )  # fmt: skip
-    now = replace(vectors, table=replace(table, residual=0.001), residual=0.001)
-    found = {entry.fitted.table.op_class: entry for entry in on_base(base, (*fitted, now), points, kernel_s=KERNEL_S)}
-    assert found[form].fitted.table.values == table.values
-    assert not found[form].new
+    points = measured([work for work in WORKS if "vector" in work.classes], slower=2.0, noise=0.02)
+    now = fit_points(points, kernel_s=KERNEL_S)
+    own = () if few else (*now, replace(now[0], table=replace(now[0].table, op_class=form)))
+    found = {entry.fitted.table.op_class: entry for entry in on_base(base, own, points, kernel_s=KERNEL_S)}
+    assert found[form].shift == pytest.approx(log(2.0), abs=0.1)
+    assert found["linear"].shift == 0.0
+    assert found[form].fitted.valid == vectors.valid

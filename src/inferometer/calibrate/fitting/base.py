@@ -8,6 +8,7 @@ spans the base's range and predicts left-out probes clearly better. What was not
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
@@ -73,15 +74,22 @@ class BaseClass:
 def on_base(
     base: Calibration, fitted: Sequence[Fitted], points: Sequence[OpPoint], *, kernel_s: float
 ) -> tuple[BaseClass, ...]:
-    """Every class that the base knows or that was measured. `fitted` are the tables of the points alone."""
+    """Every class that the base knows or that was measured. `fitted` are the tables of the points alone.
+
+    A point counts for its class, and for the narrowest form that the base has a table of, which prices such ops.
+    """
     own = {fit.table.op_class: fit for fit in fitted}
     kept = unbounded(base)
+    groups: dict[str, list[OpPoint]] = defaultdict(list)
+    for point in points:
+        if point.floor_s > 0:
+            wide = class_for(point.classes)
+            for name in {wide, next((name for name in point.classes if kept.table(name) is not None), wide)}:
+                groups[name].append(point)
     classes = [BaseClass(fitted=fit, new=True) for name, fit in own.items() if kept.table(name) is None]
     for table in kept.tables:
-        before = _before(kept, table)
-        new = own.get(table.op_class)
-        ours = [point for point in points if point.floor_s > 0 and class_for(point.classes) == table.op_class]
-        classes.append(BaseClass(fitted=before) if new is None else _moved(before, new, ours, kernel_s))
+        before, ours = _before(kept, table), groups.get(table.op_class)
+        classes.append(_moved(before, own.get(table.op_class), ours, kernel_s) if ours else BaseClass(fitted=before))
     return tuple(sorted(classes, key=lambda entry: entry.fitted.table.op_class))
 
 
@@ -97,21 +105,23 @@ def _before(base: Calibration, table: Utilisation) -> Fitted:
     )
 
 
-def _moved(before: Fitted, own: Fitted, points: Sequence[OpPoint], kernel_s: float) -> BaseClass:
+def _moved(before: Fitted, own: Fitted | None, points: Sequence[OpPoint], kernel_s: float) -> BaseClass:
+    """The table before, shifted, or that of the points alone. A form of few points has none."""
     known = KnownPoints(points=points, kernel_s=kernel_s)
     shares = np.log(np.array([interpolate(before.table, point.axes) for point in points]))
     slower = shares - known.shares
     shift = _shift(slower, known, before.residual)
     left_out = residual_spread(known.errors(shares - _shifts_without(slower, known, before.residual), slice(None)))
-    better = clearly_better(own.residual, left_out, count=len(points), count_before=before.points)
-    if better and len(points) and _spans(own, before):  # points of a form count for its class, and not here
+    count, valid = len(points), before.valid if own is None else _union(before, own)
+    better = own and clearly_better(own.residual, left_out, count=count, count_before=before.points)
+    if own and better and _spans(own, before):
         mine = np.log(np.array([interpolate(own.table, point.axes) for point in points]))
         carried = float(np.average(mine - (shares - shift), weights=known.weights))
         return BaseClass(fitted=own, shift=shift, carried=carried, new=True)
-    residual = pooled(before.residual, before.points, left_out, len(points))
+    residual = pooled(before.residual, before.points, left_out, count)
     values = tuple(float(value) for value in np.clip(np.array(before.table.values) * exp(-shift), 1e-9, 1.0))
     table = replace(before.table, values=values, residual=residual)
-    return BaseClass(fitted=replace(before, table=table, residual=residual, valid=_union(before, own)), shift=shift)
+    return BaseClass(fitted=replace(before, table=table, residual=residual, valid=valid), shift=shift)
 
 
 def _shift(slower: Any, known: KnownPoints, residual: float) -> float:
