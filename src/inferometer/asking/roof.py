@@ -8,8 +8,11 @@ by: an engine that beats numpy shows as faster than its floor, and the page says
 from __future__ import annotations
 
 import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +24,7 @@ from inferometer.core.roof import Roof
 from inferometer.errors import InferometerError
 from inferometer.notices import tell
 from inferometer.settings import data_folder
+from inferometer.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -94,13 +98,16 @@ def machine_roof(
     """The stored roof of this machine, measured now if there is none yet.
 
     With `fresh`, as before a run, a roof older than a day is measured again; one of a busy machine always is, after ten
-    minutes. The better of the two is stored: a roof is the best the machine has shown.
+    minutes. The better of the two is stored: a roof is the best the machine has shown. One of more or fewer CPUs than
+    may be used now is another machine's.
     """
     from inferometer.catalog.detect.identity import this_machine  # noqa: PLC0415 - only for this machine
 
     machine = name_start(this_machine().id, device.title)
     path = (folder or data_folder() / "roofs") / f"{machine}.json"
     kept = _stored_roof(path)
+    if kept is not None and device.unit != "gpu" and kept.threads != _usable_threads():
+        kept = None
     if kept is not None:
         old = now() - datetime.fromisoformat(kept.created) > (_FRESH_IF_BUSY if kept.busy else _FRESH)
         if not old or not (fresh or kept.busy):
@@ -169,6 +176,12 @@ def _better(kept: Roof | None, roof: Roof) -> Roof:
     return replace(roof, peaks=peaks, bandwidth_bytes_per_s=bandwidth, call_s=call)
 
 
+def _usable_threads() -> int:
+    from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - as above
+
+    return ceil(detect_host().usable_cpus or 1)
+
+
 def _load_per_cpu() -> float:
     import psutil  # noqa: PLC0415 - only a measurement on this machine needs it
 
@@ -193,13 +206,16 @@ def measured_roof(
 
     products = product_flop_per_s(clock=clock, seconds=share_s)
     plain = {"f32": best(products, f"products of {_SIDE} × {_SIDE} matrices")}
-    copies = copy_bytes_per_s(clock=clock, seconds=share_s)
+    threads = _usable_threads()
+    copies = copy_bytes_per_s(clock=clock, seconds=share_s, threads=threads)
+    copied = f"copies of {_COPY_BYTES // 1_000_000} MB by {counted(threads, 'thread')}, read and written bytes"
     return Roof(
         machine=machine,
         created=moment.isoformat(timespec="seconds"),
         peaks={**_in_fewer_bits(plain, detect_host().cpu.flags), **plain},
-        bandwidth_bytes_per_s=best(copies, f"copies of {_COPY_BYTES // 1_000_000} MB, read and written bytes"),
+        bandwidth_bytes_per_s=best(copies, copied),
         call_s=_measured_call(),
+        threads=threads,
         busy=busy,
     )
 
@@ -212,11 +228,13 @@ def product_flop_per_s(*, clock: Callable[[], float], seconds: float, side: int 
     return 2 * side**3 / _shortest_s(lambda: np.matmul(a, b, out=out), clock, seconds)
 
 
-def copy_bytes_per_s(*, clock: Callable[[], float], seconds: float, nbytes: int = _COPY_BYTES) -> float:
-    """The best rate of a copy, counting bytes read and bytes written."""
+def copy_bytes_per_s(*, clock: Callable[[], float], seconds: float, threads: int, nbytes: int = _COPY_BYTES) -> float:
+    """The best rate of a copy, counting bytes read and bytes written: one thread fills the memory of few machines."""
     source = np.ones(nbytes // 8)
     target = np.zeros_like(source)
-    return 2 * source.nbytes / _shortest_s(lambda: np.copyto(target, source), clock, seconds)
+    parts = (np.array_split(target, threads), np.array_split(source, threads))
+    with ThreadPoolExecutor(threads) as pool:  # numpy copies without Python's lock
+        return 2 * source.nbytes / _shortest_s(lambda: deque(pool.map(np.copyto, *parts), maxlen=0), clock, seconds)
 
 
 def _shortest_s(work: Callable[[], object], clock: Callable[[], float], seconds: float) -> float:

@@ -11,8 +11,8 @@ class Roof:
     """Measured by one method, kept, and stored with every run that is judged by it.
 
     `peaks` are operations per second by arithmetic format; `bandwidth_bytes_per_s` is of main memory. `call_s` is what
-    a CPU takes for one call from Python into compiled code. `busy` says that other programs used the machine meanwhile,
-    so that it may do better.
+    a CPU takes for one call from Python into compiled code. `threads` copied memory at once, one for each CPU that may
+    be used. `busy` says that other programs used the machine meanwhile, so that it may do better.
     """
 
     machine: str
@@ -20,4 +20,5 @@ class Roof:
     peaks: Mapping[str, Sourced]
     bandwidth_bytes_per_s: Sourced
     call_s: Sourced | None = None
+    threads: int = 1
     busy: bool = False

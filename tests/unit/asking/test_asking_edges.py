@@ -229,7 +229,7 @@ def test_a_roof_is_measured_again_when_it_is_old(tmp_path, age, busy, fresh, mea
 
     def measure(machine):
         asked.append(machine)
-        return replace(ROOF, created=start.isoformat(), busy=busy)
+        return replace(ROOF, created=start.isoformat(), busy=busy, threads=roofs._usable_threads())
 
     machine_roof(LOCAL, folder=tmp_path, measure=measure, now=lambda: start)
     machine_roof(LOCAL, folder=tmp_path, measure=measure, now=lambda: start + age, fresh=fresh)

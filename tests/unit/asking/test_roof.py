@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.asking.roof import machine_roof, measured_roof, needs_roof, with_roof
+from inferometer.asking.roof import copy_bytes_per_s, machine_roof, measured_roof, needs_roof, with_roof
 from inferometer.catalog import device
 from inferometer.core.device import Sourced
 from inferometer.core.roof import Roof
@@ -20,10 +20,18 @@ def rate(value):
     return Sourced(value=value, origin="measured", source="numpy", date="2026-11-15")
 
 
+@pytest.fixture(autouse=True)
+def two_cpus(monkeypatch):
+    """May be used, whatever machine this is."""
+    cpus = SimpleNamespace(usable_cpus=1.5, cpu=SimpleNamespace(flags=("asimdhp",)))
+    monkeypatch.setattr("inferometer.catalog.detect.detect_host", lambda: cpus)
+    return cpus
+
+
 def roof(flops, bandwidth, created=NOON, *, busy=False):
     return Roof(
         machine="m", created=created.isoformat(), peaks={"f32": rate(flops)}, bandwidth_bytes_per_s=rate(bandwidth),
-        busy=busy,
+        threads=2, busy=busy,
     )  # fmt: skip
 
 
@@ -124,6 +132,7 @@ def test_the_best_of_several_counts_and_says_how():
     assert float(found.peaks["f32"]) == 2 * 1536**3  # each run takes one tick
     assert float(found.bandwidth_bytes_per_s) == 2 * 256_000_000
     assert "numpy" in found.peaks["f32"].source
+    assert (found.threads, "by 2 threads" in found.bandwidth_bytes_per_s.source) == (2, True)
     assert found.peaks["f32"].origin == "measured"
 
 
@@ -146,9 +155,31 @@ def test_halves_are_twice_as_many_where_the_processor_computes_in_them_and_else_
     assert "f16" not in _in_fewer_bits({"f32": f32}, ("asimddp",))
 
 
-def test_a_kept_one_has_what_the_processors_instructions_add(kept, monkeypatch):
-    here = SimpleNamespace(cpu=SimpleNamespace(flags=("asimdhp",)))
+def test_a_kept_one_has_what_the_processors_instructions_add(kept):
     ask, _ = kept
     ask()
-    monkeypatch.setattr("inferometer.catalog.detect.detect_host", lambda: here)
     assert ask().peaks["f16"].value == 2 * ask().peaks["f32"].value
+
+
+def test_one_of_other_cpus_is_another_machines(kept, two_cpus):
+    """Nothing of it is kept, however good it was: fewer CPUs may copy and multiply less."""
+    ask, asked = kept
+    ask()
+    two_cpus.usable_cpus = 1.0
+    found = ask()
+    assert (len(asked), float(found.peaks["f32"]), float(found.bandwidth_bytes_per_s)) == (2, 1e11, 3e10)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_every_byte_is_copied_by_as_many_threads_as_there_are_cpus(threads, monkeypatch):
+    import numpy as np
+
+    copied = []
+    monkeypatch.setattr("inferometer.asking.roof.np.copyto", lambda target, source: copied.append((target, source)))
+    ticks = iter(range(100))
+    rate = copy_bytes_per_s(clock=lambda: float(next(ticks)), seconds=0.0, threads=threads, nbytes=800)
+    runs = 4  # one to warm up
+    assert (rate, len(copied)) == (1600.0, runs * threads)
+    assert all(target.size == source.size for target, source in copied)
+    assert sum(target.size for target, _ in copied) == runs * 100
+    assert not np.shares_memory(*copied[0])
