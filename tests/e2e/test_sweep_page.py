@@ -7,19 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from inferometer.sweep import AXES, COLUMNS, DETAILS
 from inferometer.sweep.spec import parse_spec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(console|python|toml)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 NEEDED = {".svg": "vl_convert", ".parquet": "pyarrow"}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("page")
 
 
 def commands(text):
@@ -33,23 +26,27 @@ def run(text):
     assert found.returncode == 0, found.stderr
 
 
-@pytest.mark.parametrize(("kind", "text"), BLOCKS)
-def test_every_block_runs(kind, text, folder, answered, monkeypatch):
-    monkeypatch.chdir(folder)
-    if kind == "toml":
-        assert parse_spec(text, "grid.toml").details
-        (folder / "grid.toml").write_text(text, encoding="utf-8")
-    elif kind == "python":
-        run(text)
-    else:
-        for line in commands(text):
-            missing = [name for end, name in NEEDED.items() if end in line and importlib.util.find_spec(name) is None]
-            if missing:
-                pytest.skip(f"{missing[0]} is not installed")
-            name, *arguments = shlex.split(line)
-            assert name == "inferometer"
-            found = answered(*arguments)
-            assert found.returncode == 0, found.stderr
+def test_every_block_runs_after_those_before_it(tmp_path, answered, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for kind, text in BLOCKS:
+        if kind == "toml":
+            assert parse_spec(text, "grid.toml").details
+            (tmp_path / "grid.toml").write_text(text, encoding="utf-8")
+        elif kind == "python":
+            run(text)
+        else:
+            run_commands(text, answered)
+
+
+def run_commands(text, answered):
+    """All but those that need what is not installed."""
+    for line in commands(text):
+        if any(end in line and importlib.util.find_spec(name) is None for end, name in NEEDED.items()):
+            continue
+        name, *arguments = shlex.split(line)
+        assert name == "inferometer"
+        found = answered(*arguments)
+        assert found.returncode == 0, found.stderr
 
 
 def test_the_page_has_every_axis_and_column():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from inferometer.calibrate.probes.checkpoints import deepened, steps_to
+from dataclasses import replace
+
+import pytest
+
+from inferometer.calibrate.probes.checkpoints import beyond_caches, deepened, making_s, steps_to
 from inferometer.calibrate.probes.decoders import whole_rates
 from inferometer.calibrate.probes.models import WRITES, graph_of, read_probes
 from inferometer.calibrate.probes.points import price_probe
 from inferometer.calibrate.run import CalibrationJournal, Candidate, CandidateResult, calibrate_with
 from inferometer.catalog import device
 from inferometer.catalog.engines import engine, engines
+from inferometer.core.device import Memory
 
 PROBES = {probe.name: probe for probe in read_probes()}
 LLM = [
@@ -27,13 +32,30 @@ def test_each_engine_of_language_models_is_probed_by_default_in_a_format_that_a_
 
 def test_a_step_of_a_probe_reads_more_than_a_cache_holds():
     probe = PROBES["probe-decoder-384"]
-    deep = deepened(probe, "i8")
+    deep = deepened(probe, "i8", 64_000_000)
     assert (deep.config["num_hidden_layers"], deep.name) == (24, "probe-decoder-384-24-layers"), (
         "told apart by the name"
     )
-    assert deepened(probe, "f32") is probe, "ten layers of it are 63 MB, and its head is 25 MB"
+    assert deepened(probe, "f32", 64_000_000) is probe, "ten layers of it are 63 MB, and its head is 25 MB"
     tiny = PROBES["probe-tiny-decoder"]
-    assert deepened(tiny, "i8") is tiny
+    assert deepened(tiny, "i8", 64_000_000) is tiny
+
+
+@pytest.mark.parametrize(
+    ("cache", "read", "layers"), [(None, 64, 7), (1, 64, 7), (32, 64, 7), (64, 96, 12), (105, 157, 21), (320, 256, 35)]
+)
+def test_the_larger_a_machines_caches_are_the_more_layers_its_probes_have(cache, read, layers):
+    """Weights that stay in a cache of 105 MB are read twice as fast as a model's, which come from memory."""
+    machine = device("arm-neoverse-n1-2-cores")
+    levels = [Memory(level="l2", capacity_bytes=replace(machine.memory.capacity_bytes, value=1e6))]
+    if cache:
+        levels.append(Memory(level="l3", capacity_bytes=replace(machine.memory.capacity_bytes, value=cache * 1e6)))
+    found = beyond_caches(replace(machine, memories=(machine.memory, *levels)))
+    assert found == pytest.approx(read * 1e6, rel=0.01)
+    assert making_s(found) == pytest.approx(6 * found / 64e6)
+    probe = deepened(PROBES["probe-decoder-768"], "i8", found)
+    assert probe.config["num_hidden_layers"] == layers
+    assert graph_of(probe).parameters - 24_000 * 768 >= found
 
 
 def test_decoders_differ_in_depth_so_that_a_layer_is_told_apart_from_a_step():

@@ -21,15 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+    from inferometer.core.device import Device
     from inferometer.prepare.carrying_out import Tools
 
 SOURCE = "safetensors"
 _PLAIN = "f32"  # of a checkpoint, and of what is converted without another format
-_BEYOND_CACHES = 64_000_000  # bytes of weights that a step reads: more than a core's share of any cache
-_MOST_LAYERS = 24
+# Bytes of weights that a step reads, at least and at most: the checkpoint that they are made of is four times as large.
+_LEAST_READ, _MOST_READ = 64_000_000, 256_000_000
+_BEYOND = 1.5  # times the largest cache: of a stream in circles that is longer than a cache little stays in it
+_MOST_LAYERS = 24  # for the least, and as many more for more
 _LONGEST_S = 300.0
 # Seconds to make a probe, the second one of a run and later: the builder of ONNX Runtime GenAI is a program of its own.
-MAKING_S = 6.0
+_MAKING_S = 6.0  # for the least, and as many more for more
 
 
 def steps_to(formats: Collection[str]) -> dict[str, Step]:
@@ -38,15 +41,26 @@ def steps_to(formats: Collection[str]) -> dict[str, Step]:
     return {step.changes.get("weights", _PLAIN): step for step in ours}
 
 
-def deepened(probe: Probe, weights: str) -> Probe:
-    """A probe with as many layers as make a step read more than a cache holds; one for overheads stays small."""
+def beyond_caches(device: Device) -> int:
+    """Bytes of weights that a step has to read so that they come from memory, as a model's do."""
+    caches = [float(memory.capacity_bytes or 0.0) for memory in device.memories if memory.level.startswith("l")]
+    return int(min(_MOST_READ, max(_LEAST_READ, _BEYOND * max(caches, default=0.0))))
+
+
+def making_s(read: int) -> float:
+    """Seconds to make a probe that reads so many bytes in a step."""
+    return _MAKING_S * read / _LEAST_READ
+
+
+def deepened(probe: Probe, weights: str, read: int) -> Probe:
+    """A probe with as many layers as make a step read so many bytes; one for overheads stays small."""
     if probe.role == "overhead":
         return probe
     had = int(probe.config["num_hidden_layers"])
     vocabulary = int(probe.config["vocab_size"]) * int(probe.config["hidden_size"])
     a_byte = 8 / float(dtype(weights).bits)
     inside = (graph_of(probe).parameters - 2 * vocabulary) / had
-    layers = min(_MOST_LAYERS, ceil((_BEYOND_CACHES * a_byte - vocabulary) / inside))
+    layers = min(_MOST_LAYERS * read // _LEAST_READ, ceil((read * a_byte - vocabulary) / inside))
     if layers <= had:
         return probe
     return replace(

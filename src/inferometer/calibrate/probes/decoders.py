@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.calibrations import formats_of
 from inferometer.calibrate.fitting.points import OpPoint, StepPoint, device_rates, overhead
-from inferometer.calibrate.probes.checkpoints import MAKING_S, converted_checkpoint, deepened, steps_to
+from inferometer.calibrate.probes.checkpoints import beyond_caches, converted_checkpoint, deepened, making_s, steps_to
 from inferometer.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probes.pace import Flood, MachinePace, first_decile
 from inferometer.calibrate.probes.points import Beside, PricedProbe, ops_of, price_probe, probe_points
@@ -91,11 +91,15 @@ class DecoderProvider:
     _beside: Beside = field(default_factory=Beside)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
     _converter: Step | None = None  # of engines that do not open what is written here
+    _read: int = 0  # bytes of weights in a step of what is converted
 
     def __post_init__(self) -> None:
         if self._written is None:
             self._converter = self._require_converter()
-            self.probes = [deepened(probe, self.weights) if probe.kind == WRITES else probe for probe in self.probes]
+            self._read = beyond_caches(self.device)
+            self.probes = [
+                deepened(probe, self.weights, self._read) if probe.kind == WRITES else probe for probe in self.probes
+            ]
         if self.pace.fastest_s == float("inf"):
             self.pace.learn()
 
@@ -147,7 +151,7 @@ class DecoderProvider:
             op_class="linear" if self.timed else "step.decode",
             axes=largest.axes,
             seconds=_SECONDS + passes * slowest * known.floor_s,
-            making_s=MAKING_S if self._converter else 0.0,
+            making_s=making_s(self._read) if self._converter else 0.0,
             floor_s=passes * known.floor_s,
             probe=probe.name,
             first=probe.role != "shape",
