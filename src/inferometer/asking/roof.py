@@ -177,9 +177,9 @@ def _better(kept: Roof | None, roof: Roof) -> Roof:
 
 
 def _usable_threads() -> int:
-    from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - as above
+    from inferometer.catalog.detect.identity import this_machine  # noqa: PLC0415 - as above
 
-    return ceil(detect_host().usable_cpus or 1)
+    return ceil(this_machine().usable_cpus or 1)
 
 
 def _load_per_cpu() -> float:

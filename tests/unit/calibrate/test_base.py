@@ -9,7 +9,14 @@ import pytest
 from inferometer.asking.calibrations import WIDER_VERSION
 from inferometer.asking.files import sealed, write_calibration
 from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
-from inferometer.calibrate.fitting.base import base_overheads, beyond_chance, clearly_better, on_base, with_peaks_of
+from inferometer.calibrate.fitting.base import (
+    base_note,
+    base_overheads,
+    beyond_chance,
+    clearly_better,
+    on_base,
+    with_peaks_of,
+)
 from inferometer.calibrate.fitting.bounds import bounded, factors_of, unbounded
 from inferometer.calibrate.fitting.fit import fit_points
 from inferometer.calibrate.fitting.points import StepPoint, measured_point, overhead
@@ -434,3 +441,4 @@ def test_a_form_follows_a_slower_machine_as_its_class_does(few):
     assert found[form].shift == pytest.approx(log(2.0), abs=0.1)
     assert found["linear"].shift == 0.0
     assert found[form].fitted.valid == vectors.valid
+    assert base_note(base, tuple(found.values())).endswith(" Not measured again: linear.")

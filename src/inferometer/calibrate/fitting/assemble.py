@@ -206,7 +206,7 @@ def _from_base(
         steps=base.steps,
         fitted_on=base.fitted_on,
         environment={**calibration.environment, "started_from": base.content_hash or ""},
-        notes=(base_note(base, classes, {fit.table.op_class for fit in fitted}),),
+        notes=(base_note(base, classes),),
     )
     start = {**_start(subject, {}), **inside}
     before = StepBase(factors=factors, residuals=whole, steps=steps_of_phase(base), alone={**start, **alone})

@@ -61,6 +61,7 @@ def pooled(before: float, count_before: float, now: float, count: float) -> floa
 class BaseClass:
     """A class of op on its base. `shift` is the logarithm of how much slower it is now than the base says.
 
+    It was `measured` if there are points of it now, though perhaps too few for a table of their own.
     Where the table is `new`, `carried` is the logarithm of what the factors of its whole steps are multiplied by: they
     were fitted to the base's table, and another in its place must not change what they say together.
     """
@@ -69,6 +70,7 @@ class BaseClass:
     shift: float = 0.0
     carried: float = 0.0
     new: bool = False
+    measured: bool = True
 
 
 def on_base(
@@ -89,7 +91,8 @@ def on_base(
     classes = [BaseClass(fitted=fit, new=True) for name, fit in own.items() if kept.table(name) is None]
     for table in kept.tables:
         before, ours = _before(kept, table), groups.get(table.op_class)
-        classes.append(_moved(before, own.get(table.op_class), ours, kernel_s) if ours else BaseClass(fitted=before))
+        still = BaseClass(fitted=before, measured=False)
+        classes.append(_moved(before, own.get(table.op_class), ours, kernel_s) if ours else still)
     return tuple(sorted(classes, key=lambda entry: entry.fitted.table.op_class))
 
 
@@ -113,8 +116,8 @@ def _moved(before: Fitted, own: Fitted | None, points: Sequence[OpPoint], kernel
     shift = _shift(slower, known, before.residual)
     left_out = residual_spread(known.errors(shares - _shifts_without(slower, known, before.residual), slice(None)))
     count, valid = len(points), before.valid if own is None else _union(before, own)
-    better = own and clearly_better(own.residual, left_out, count=count, count_before=before.points)
-    if own and better and _spans(own, before):
+    better = own is not None and clearly_better(own.residual, left_out, count=count, count_before=before.points)
+    if own is not None and better and _spans(own, before):
         mine = np.log(np.array([interpolate(own.table, point.axes) for point in points]))
         carried = float(np.average(mine - (shares - shift), weights=known.weights))
         return BaseClass(fitted=own, shift=shift, carried=carried, new=True)
@@ -193,11 +196,11 @@ def base_overheads(
     return alone, inside
 
 
-def base_note(base: Calibration, classes: Sequence[BaseClass], measured: set[str]) -> str:
+def base_note(base: Calibration, classes: Sequence[BaseClass]) -> str:
     """What the calibration has from its base, and what changed."""
     names = {entry.fitted.table.op_class: entry for entry in classes}
     changed = [_change(name, entry) for name, entry in names.items() if entry.new or round(100 * abs(entry.shift)) > 0]
-    kept = [name for name in names if name not in measured]
+    kept = [name for name, entry in names.items() if not entry.measured]
     note = f"Started from the calibration of {base.created[:10]} ({base.points} ops, {base.steps} whole steps). "
     note += f"Changed since: {', '.join(changed)}." if changed else "What was measured since agrees with it."
     return note + (f" Not measured again: {', '.join(kept)}." if kept else "")
