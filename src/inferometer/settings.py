@@ -31,6 +31,12 @@ SETTINGS = (
         meaning="Folder for what can be made again, as made-up weights.  Without it: the user's cache folder.",
     ),
     Setting(
+        name="INFEROMETER_CACHE_LIMIT",
+        default="10 GB",
+        meaning="How much may lie there.  Above it, what was not used for the longest is removed.",
+        key="cache_limit",
+    ),
+    Setting(
         name="INFEROMETER_ARTIFACTS",
         default=None,
         meaning="Folder of the files that belong to runs.  Without it: beside the database.",

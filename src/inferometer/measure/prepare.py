@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferometer.cache import is_kept
 from inferometer.catalog.files import row_named
 from inferometer.catalog.networks import require_file
 from inferometer.catalog.zoo import model as catalog_model
@@ -173,7 +174,7 @@ def _made(model: str, graph: Graph, runtime: Runtime, synthetic: SyntheticWeight
     mark = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:12]
     path = synthetic.folder / f"{_safe(Path(model).name)}-{stored}-{mark}{SUFFIXES[kind]}"
     make_folder(synthetic.folder)
-    if not path.exists():
+    if not is_kept(path):
         synthesise(model, path, format=kind, weights=stored, seed=synthetic.seed, sizes=sizes)
     note = f"The weights of {model} are random, stored as {stored}: shapes, sizes and speed are the model's."
     as_stored = graph if kind in _LAYERED else read(str(path))

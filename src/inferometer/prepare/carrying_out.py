@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferometer.cache import is_kept
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, EngineError, FormatError
 from inferometer.measure.room import available_bytes
@@ -92,7 +93,7 @@ def carry_out(
     size = sum(path.stat().st_size for path in sources)
     place = folder / _key(step, order, sources)
     name = _name(step)
-    if (place / "step.json").is_file():
+    if is_kept(place / "step.json"):
         known = json.loads((place / "step.json").read_text(encoding="utf-8"))
         return Made(
             path=place / name, bytes=_size(place, step), seconds=known["seconds"], cached=True,

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferometer.cache import is_kept
 from inferometer.catalog.files import row_named
 from inferometer.catalog.networks import require_file
 from inferometer.core.graph import Graph, is_generative
@@ -37,7 +38,7 @@ def source_of(model: str, engine: EngineDescriptor, *, image: int | None = None,
     folder = cache_folder() / "models" / f"prepare-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
     path = folder / f"{Path(model).name}{SUFFIXES.get(kind, '')}"
     tell(f"{model} has no weights: random ones are made at the exact shapes …")
-    if not path.exists():
+    if not is_kept(path):
         synthesise(model, path, format=kind, weights="f32", seed=seed, sizes=sizes)
     return path
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from inferometer.cache import keep_to_limit
 from inferometer.errors import InferometerError
+from inferometer.settings import cache_folder
 from inferometer.units import format_quantity
 
 
@@ -72,9 +74,11 @@ def _refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 
 def require_room(folder: Path, needs_bytes: int) -> None:
-    """Refuse before writing what will not fit; a folder that is missing is made."""
+    """Refuse before writing what will not fit; a folder that is missing is made, and the cache kept to its limit."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if cache_folder() in (folder, *folder.parents):
+            keep_to_limit()
         free = shutil.disk_usage(folder).free
     except OSError as error:
         raise _unwritable(folder, error) from None

@@ -20,6 +20,7 @@ import numpy as np
 
 from inferometer.asking.engine_tables.forms import form_calibration
 from inferometer.asking.engine_tables.reading import ReadTables, read_tables, version_distance, versions_read
+from inferometer.cache import is_kept, keep_to_limit
 from inferometer.catalog import device as device_named
 from inferometer.core.calibration import Calibration, KernelShares
 from inferometer.core.kept import Kept
@@ -220,6 +221,8 @@ def _release(folder: Path) -> str:
 
 def _kept(file: Path) -> ReadTables | None:
     """What was kept before; None where there is nothing, or it cannot be read."""
+    if not is_kept(file):
+        return None
     try:
         content = file.read_bytes()
         line, _, numbers = content.partition(b"\n")
@@ -263,6 +266,7 @@ def _keep(file: Path, tables: ReadTables) -> None:
     partial = file.with_suffix(".part")
     with suppress(OSError, InferometerError):
         file.parent.mkdir(parents=True, exist_ok=True)
+        keep_to_limit()
         with partial.open("wb") as stored:
             stored.write(json.dumps(about).encode() + b"\n")
             for values in arrays.values():

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferometer.cache import is_kept
 from inferometer.core.workload import Precision, Workload
 from inferometer.errors import FormatError
 from inferometer.measure.prepare import SUFFIXES, make_folder
@@ -121,7 +122,7 @@ def file_of(  # noqa: PLR0913 - what a file is made of, and where
     recipe = {"config": dict(probe.config), "weights": weights, "seed": seed, "sizes": sizes, "by": __version__}
     mark = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
     path = folder / f"{probe.name}-{weights}-{mark}{SUFFIXES[format]}"
-    if not path.exists():
+    if not is_kept(path):
         make_folder(folder)
         synthesise(dict(probe.config), path, format=format, weights=weights, seed=seed, sizes=sizes)
     return path
