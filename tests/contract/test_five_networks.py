@@ -87,7 +87,7 @@ def mapped_share(runtime, path, sizes):
     """Of the time in kernels: what belongs to layers; and of the graph's work, what they count."""
     graph = read_graph(path)
     binding = bind(graph, Workload(), sizes)
-    kernels = kernels_of(load("inferometer.runtimes", runtime), path, graph, binding, warm=5, steps=10)
+    kernels = kernels_of(load("inferometer.runtimes", runtime), path, graph, binding, warm=2, steps=4)
     times = tuple(steady_mean(kernel.samples_s) for kernel in kernels)
     layers = graph_layers(graph, binding)
     corrected = Corrected(times_s=times, unattributed_s=0.0, raw_s=sum(times), cost_s=0.0, scale=1.0)

@@ -1,16 +1,18 @@
 """ExecuTorch's own tools: a program with an open size at the one asked for, in i8, and what they refuse."""
 
-import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-for module in ("torch", "executorch", "torchao", "ruamel.yaml"):
-    pytest.importorskip(module, reason=f"{module} is not installed")
+for package in ("torch", "executorch", "torchao", "ruamel"):
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 import torch  # noqa: E402, TID251 - what is lowered is its program
 
+from fakes.xnnpack import without_patterns  # noqa: E402
 from inferometer.errors import FormatError  # noqa: E402
 from inferometer.prepare.order import ToolOrder  # noqa: E402
 from inferometer.prepare.tools.executorch import lower, quantise  # noqa: E402
@@ -30,12 +32,7 @@ def program():
 
 @pytest.fixture(autouse=True)
 def _no_patterns(monkeypatch):
-    """XNNPACK's patterns of attention and of enlarged images are traced for seconds, and no program here has them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its own, while it is imported
-        from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
-    monkeypatch.setattr(sdpa, "get_graphs", list)
-    monkeypatch.setattr(bilinear_2d, "get_graphs_dict", dict)
+    without_patterns(monkeypatch)
 
 
 def ordered(program, folder, source=SOURCE, **more):
