@@ -183,7 +183,7 @@ def _point(  # noqa: PLR0913 - a point is all of these
 ) -> RooflinePoint:
     flops, moved, floor_s = work
     rate, flow = _rate(flops, time_s), _rate(moved, time_s)
-    intensity = flops / moved if flops is not None and moved else None
+    intensity = flops / moved if flops is not None and moved is not None and moved >= 1 else None  # of no byte: none
     attainable = None
     if intensity is not None and roof.peak is not None and roof.memory is not None:
         attainable = min(roof.peak.value, intensity * roof.memory.value)

@@ -49,6 +49,11 @@ def test_a_point_has_its_intensity_its_rate_and_what_it_could_reach():
     assert point.regime == "compute"
 
 
+def test_what_moves_no_byte_has_no_intensity():
+    roof = roofline_of(profile(forward(op("fc", "linear", 0.1, flops=4.0, bytes=2.3e-308), seconds=0.1)), CPU)
+    assert roof.ops[0].intensity is None
+
+
 def test_left_of_the_ridge_the_slope_is_the_roof():
     roof = roofline_of(profile(forward(op("add", "elementwise", 1.0, flops=1e9, bytes=2e9))), CPU)
     assert roof.ops[0].attainable_flop_per_s == pytest.approx(0.5 * 20e9)
