@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isclose, log
+from typing import TYPE_CHECKING
 
 from inferometer.calibrate.fitting.assemble import (
     CalibrationSubject,
@@ -12,7 +13,8 @@ from inferometer.calibrate.fitting.assemble import (
     works_of_step,
 )
 from inferometer.calibrate.fitting.points import StepPoint
-from inferometer.calibrate.fitting.streams import Streams, fit_streams, points_from
+from inferometer.calibrate.fitting.steps import WholeStep
+from inferometer.calibrate.fitting.streams import Streams, fit_streams, left_out_fit, points_from
 from inferometer.calibrate.probes.models import WRITES, read_probes
 from inferometer.catalog import device
 from inferometer.catalog.engines import engine
@@ -20,6 +22,9 @@ from inferometer.core.workload import Precision, Workload
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
 from inferometer.cost.request import step_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SUBJECT = CalibrationSubject(
     device=device("arm-neoverse-n1-2-cores"), runtime=engine("ctranslate2").effects, dtype="i8", created="2026-11-16"
@@ -124,3 +129,29 @@ def test_the_last_token_of_a_prompt_is_a_step_of_its_own_where_the_engine_reads_
     assert {work.axes["rows"] for work in works if work.classes[-1] == "linear"} == {23, 1}
     whole = replace(SUBJECT, runtime=replace(SUBJECT.runtime, prompt="whole", sets={}))
     assert {work.axes["rows"] for work in works_of_step(whole, step).works if work.classes[-1] == "linear"} == {24, 1}
+
+
+def test_a_model_is_off_by_what_tables_of_the_others_make_of_it():
+    """Those of all steps hold what a model takes beyond the numbers, and would not be off."""
+    told = fit_streams([works_of_step(SUBJECT, step) for step in STEPS], {})
+
+    def tabled(found: Streams, left: Sequence[StepPoint]) -> list[WholeStep]:
+        (model,) = {step.model for step in left}
+        assert {known.step.model for known in found.steps} == {step.model for step in STEPS} - {model}
+        return [
+            WholeStep(
+                model=model, phase=step.phase, seconds=step.seconds + found.overheads["step"],
+                parts={"linear": step.seconds / 1.1 + found.overheads["step"] * (1 / 1.1 - 1)}, launches=0,
+            )
+            for step in left
+        ]  # fmt: skip
+
+    fit = left_out_fit(told, tabled)
+    assert fit.measured == len(STEPS)
+    assert {round(error, 9) for _, error in fit.errors} == {round(log(1.1), 9)}
+    assert fit.residuals["step.prefill"] > log(1.1) / 1.29
+
+
+def test_probes_of_one_name_are_told_apart_by_their_configs():
+    deeper = replace(STEPS[0], config={**STEPS[0].config, "num_hidden_layers": 11})
+    assert graph_of_step(deeper).parameters > graph_of_step(STEPS[0]).parameters

@@ -105,9 +105,7 @@ def _chosen(
     told = fit_streams(
         [works_of_step(subject, step) for step in middle_steps(our_steps)], _start(subject, overheads_of(ours))
     )
-    others = [point for point in ours if not point.floor_s > 0 and point.op not in told.overheads]
-    found = others + points_from(told, device_rates(subject.device, subject.device.peaks.keys()))
-    by_steps = _assembled(subject, found, our_steps, base, told)
+    by_steps = _assembled(subject, _told_points(subject, ours, told), our_steps, base, told)
     if by_ops is not None and base is None and _off(by_ops) <= _off(by_steps):
         return bounded(by_ops)
     return bounded(with_best_share(by_steps, subject.device) if subject.reached else by_steps)
@@ -148,14 +146,29 @@ def _assembled(
         calibration, start, before = _from_base(subject, points, base)
     if told is not None:
         calibration = replace(calibration, environment={**calibration.environment, _TOLD_BY: _STEPS})
-    whole = whole_steps(subject, calibration, middle_steps(steps))
-    if not whole:
+    middle = middle_steps(steps)
+    if not middle:
         return calibration
-    fitted = left_out_fit(told, whole) if told and base is None else whole_fit(whole, start, before)
+    if told is not None and base is None:
+        fitted = left_out_fit(told, lambda found, left: _tabled(subject, _told_points(subject, points, found), left))
+    else:
+        fitted = whole_fit(whole_steps(subject, calibration, middle), start, before)
     calibration = fitted.applied_to(calibration, source=subject.source, date=subject.created[:10])
     drift = {phase: value for phase, value in drifts(steps).items() if f"step.{phase}" in fitted.counts}
     calibration = _with_drift(calibration, drift)
     return calibration if base is None else _with_residuals(calibration, fitted.counts, base)
+
+
+def _told_points(subject: CalibrationSubject, points: Sequence[OpPoint], told: Streams) -> list[OpPoint]:
+    """Points of the ops that whole steps told of, in place of those that were timed; readings of other things stay."""
+    others = [point for point in points if not point.floor_s > 0 and point.op not in told.overheads]
+    return others + points_from(told, device_rates(subject.device, subject.device.peaks.keys()))
+
+
+def _tabled(subject: CalibrationSubject, points: Sequence[OpPoint], steps: Sequence[StepPoint]) -> list[WholeStep]:
+    """Steps as the tables of these points price them."""
+    calibration, _ = _from_points(subject, points)
+    return whole_steps(subject, calibration, steps)
 
 
 def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tuple[Calibration, dict[str, float]]:
@@ -351,8 +364,9 @@ def graph_of_step(step: StepPoint) -> Graph:
     from inferometer.readers.huggingface import graph_from_config  # noqa: PLC0415 - only whole steps need a reader
     from inferometer.readers.resolve import read  # noqa: PLC0415 - as above
 
-    if step.model not in _GRAPHS:
+    key = f"{step.model} {sorted(step.config.items()) if step.config else ''}"  # engines have probes of one name alike
+    if key not in _GRAPHS:
         graph = graph_from_config(step.config, name=step.model) if step.config else read(step.model)
         # no limit: what was measured beyond the window was measured with a longer one
-        _GRAPHS[step.model] = replace(graph, context_limit=None)
-    return _GRAPHS[step.model]
+        _GRAPHS[key] = replace(graph, context_limit=None)
+    return _GRAPHS[key]

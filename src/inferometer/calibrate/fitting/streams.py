@@ -22,7 +22,7 @@ from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, mea
 from inferometer.calibrate.fitting.steps import StepBase, StepFit, WholeStep, explained_seconds, fit_busy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _FREEDOM = 1.0  # of the logarithm of each number: a stream may well take a third, or three times, of what all take
 _OVERHEADS = {"kernel": 1e-6, "step": 1e-5}  # seconds to start from where the engine's row states none
@@ -109,29 +109,27 @@ def points_from(streams: Streams, rates: Mapping[str, float]) -> list[OpPoint]:
     return points
 
 
-def left_out_fit(streams: Streams, tabled: Sequence[WholeStep]) -> StepFit:
-    """What whole steps are off by, each model left out in turn, and tables beside the numbers that they were made of.
+def left_out_fit(streams: Streams, tabled: Callable[[Streams, Sequence[StepPoint]], Sequence[WholeStep]]) -> StepFit:
+    """What whole steps are off by, each model left out in turn: of the numbers, and of the tables made of them.
 
-    `tabled` are the same steps as the tables price them. Ops take inside models what the tables say: no other factors.
+    `tabled` has steps as the tables of some streams price them. Ops take inside models what the tables say: no other
+    factors.
     """
     errors: list[tuple[WholeStep, float]] = []
-    for model in dict.fromkeys(step.model for step in tabled):
-        others = [step for step in streams.steps if step.step.model != model]
+    for model in dict.fromkeys(known.step.model for known in streams.steps):
+        others = [known for known in streams.steps if known.step.model != model]
         found = fit_streams(others, streams.start) if others else streams
-        for step, priced in zip(streams.steps, tabled, strict=True):
-            if priced.model == model:
-                apart = step.apart()
-                rounded = log(streams.explained(apart) / explained_seconds(priced, {}, streams.overheads))
-                errors.append((priced, log(priced.seconds / found.explained(apart)) + rounded))
+        left = tabled(found, [known.step for known in streams.steps if known.step.model == model])
+        errors += [(step, log(step.seconds / explained_seconds(step, {}, found.overheads))) for step in left]
     by_phase: dict[str, list[float]] = defaultdict(list)
-    for priced, error in errors:
-        by_phase[f"step.{priced.phase}"].append(error)
+    for step, error in errors:
+        by_phase[f"step.{step.phase}"].append(error)
     return StepFit(
-        factors=dict.fromkeys(sorted({name for step in tabled for name in step.parts}), 1.0),
+        factors=dict.fromkeys(sorted({name for step, _ in errors for name in step.parts}), 1.0),
         overheads=streams.overheads,
         residuals={name: residual_spread(np.array(of_phase)) for name, of_phase in by_phase.items()},
         counts={name: len(of_phase) for name, of_phase in by_phase.items()},
         errors=tuple(errors),
         start=streams.overheads,
-        measured=len(tabled),
+        measured=len(errors),
     )
