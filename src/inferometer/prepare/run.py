@@ -323,8 +323,14 @@ def _proven(step: Step, made: Made, proving: Proving, before: Candidate, after: 
         measured_high=measured.high,
         verdict=measured.verdict,
         kept=not (step.optional and measured.verdict == "slower"),
+        notes=(*row.notes, *_doubts(measured)),
     )
     return row, True
+
+
+def _doubts(measured: MeasuredGain) -> tuple[str, ...]:
+    """Why nothing was decided, and what would."""
+    return (f"Undecided: {measured.reason}.",) if measured.verdict == "undecided" and measured.reason else ()
 
 
 def _shapes(request: PrepareRequest, proving: Proving) -> dict[str, tuple[int, ...]]:

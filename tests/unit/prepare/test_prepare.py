@@ -49,9 +49,9 @@ def _believed(monkeypatch):
     monkeypatch.setattr(run, "verified", lambda *_: Verification(status="verified", rms_rel=0.0))
 
 
-def gained(verdict):
+def gained(verdict, reason=""):
     return lambda *_arguments, **_more: MeasuredGain(
-        gain=0.5, low=0.4, high=0.6, verdict=verdict, reason="", profile=None
+        gain=0.5, low=0.4, high=0.6, verdict=verdict, reason=reason, profile=None
     )
 
 
@@ -230,6 +230,15 @@ def test_only_a_step_that_was_asked_for_may_be_slower(network, monkeypatch, beli
     prepared = prepare(str(network), runtime="onnxruntime", quantise="i8")
     assert {row.name: row.kept for row in prepared.steps} == {"simplify": False, "ort-i8": True, "ort-optimise": False}
     assert prepared.artifact.parent.name.startswith("ort-i8")
+
+
+def test_what_is_undecided_says_why(network, monkeypatch, believed):
+    monkeypatch.setattr(run, "measured_gain", gained("undecided", "8 runs are too few"))
+    quantised = prepare(str(network), runtime="onnxruntime", quantise="i8-dynamic").steps[-1]
+    assert quantised.notes[-1] == "Undecided: 8 runs are too few."
+    monkeypatch.setattr(run, "measured_gain", gained("faster", "ratio 0.5"))
+    quantised = prepare(str(network), runtime="onnxruntime", quantise="i8-dynamic").steps[-1]
+    assert not any("ratio" in note for note in quantised.notes)
 
 
 def test_ctrl_c_ends_the_measuring_of_a_step_and_all_that_would_follow(network, monkeypatch, believed):
