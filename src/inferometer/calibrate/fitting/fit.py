@@ -66,6 +66,9 @@ _FINE = {
 }  # … of classes whose kinds differ in how many bytes an element takes, by little
 _FEW_AXES = 3
 _LEFT_OUT = 300  # points at most
+_AT_ONCE = 64  # places, so that the arrays of one turn stay small
+_RIDGE = 1e-6  # of the weights, against slopes that nothing tells
+_AROUND = 0.02  # of the largest weight: whose points bound a value
 _WIDTHS = (0.35, 0.7, 1.4, 2.8)  # of the neighbourhood, in log-shape: the best for left-out probes is kept
 
 
@@ -122,7 +125,7 @@ def fit_class(
     kept, shapes, width, errors = _best_axes(_axes_for(name, points, axes), known)
     most = _NODES[len(kept)] if len(kept) > _FEW_AXES else _FINE.get(name.partition(".")[0], _NODES[len(kept)])
     grid = tuple(_nodes(column, most) for column in shapes.T)
-    values = _values(name, grid, (shapes, known.shares, known.weights, width))
+    values = _values(name, grid, shapes, known, width)
     residual = residual_spread(errors)
     return Fitted(
         table=Utilisation(op_class=name, stream=stream, axes=kept, grid=grid, values=values, residual=residual),
@@ -199,28 +202,43 @@ def _nodes(column: Any, most: int) -> tuple[float, ...]:
     return tuple(value for place, value in enumerate(nodes) if place == 0 or value > nodes[place - 1] * (1 + 1e-9))
 
 
-def _values(name: str, grid: tuple[tuple[float, ...], ...], known: tuple[Any, Any, Any, float]) -> tuple[float, ...]:
+def _values(
+    name: str, grid: tuple[tuple[float, ...], ...], shapes: Any, known: KnownPoints, width: float
+) -> tuple[float, ...]:
     mesh = np.stack([axis.ravel() for axis in np.meshgrid(*(np.log(nodes) for nodes in grid), indexing="ij")], axis=1)
-    values = np.array([_near(place, *known) for place in mesh])
+    values = _near(mesh, shapes, known, width)
     if name.partition(".")[0] in RISING and len(grid) == 1:
         values = _rising(values)
     return tuple(float(value) for value in np.clip(np.exp(values), 1e-9, 1.0))
 
 
-def _near(place: Any, shapes: Any, shares: Any, worth: Any, width: float) -> float:
-    """The value of the locally weighted line at a place, clipped to its neighbours' range."""
-    distance = np.sqrt((((shapes - place) / width) ** 2).sum(axis=1))
-    nearest = np.sort(distance)[min(len(distance) - 1, shapes.shape[1] + 1)]
-    weights = worth * np.exp(-0.5 * (distance / max(1.0, nearest)) ** 2)
-    around = weights > 0.02 * weights.max()
-    columns = np.column_stack([np.ones(len(shapes)), shapes - place])
-    scale = np.sqrt(weights)
-    ridge = 1e-3 * np.sqrt(weights.sum()) * np.eye(columns.shape[1])
-    ridge[0, 0] = 0.0
-    left = np.vstack([columns * scale[:, None], ridge])
-    right = np.concatenate([shares * scale, np.zeros(columns.shape[1])])
-    line = float(np.linalg.lstsq(left, right, rcond=None)[0][0])
-    return float(np.clip(line, shares[around].min(), min(0.0, shares[around].max())))
+def _near(places: Any, shapes: Any, known: KnownPoints, width: float, counted: Any = None) -> Any:
+    """Values of locally weighted lines at places, clipped to their neighbours' range.
+
+    `counted` has a row for each place, with the points that count there; without it all do.
+    """
+    if counted is None:
+        counted = np.ones((len(places), len(shapes)), dtype=bool)
+    parts = [slice(begin, begin + _AT_ONCE) for begin in range(0, len(places), _AT_ONCE)]
+    return np.concatenate([_lines(places[part], shapes, known, width, counted[part]) for part in parts])
+
+
+def _lines(places: Any, shapes: Any, known: KnownPoints, width: float, counted: Any) -> Any:
+    offsets = shapes[None] - places[:, None]
+    distance = np.where(counted, np.sqrt(((offsets / width) ** 2).sum(axis=2)), np.inf)
+    enough = np.minimum(counted.sum(axis=1) - 1, shapes.shape[1] + 1)
+    nearest = np.take_along_axis(np.sort(distance, axis=1), enough[:, None], axis=1)
+    weights = known.weights * np.exp(-0.5 * (distance / np.maximum(1.0, nearest)) ** 2)
+    columns = np.concatenate([np.ones((*offsets.shape[:2], 1)), offsets], axis=2)
+    weighted = (columns * weights[..., None]).transpose(0, 2, 1)
+    squares = weighted @ columns
+    slopes = np.arange(1, columns.shape[2])
+    squares[:, slopes, slopes] += _RIDGE * weights.sum(axis=1)[:, None]
+    lines = np.linalg.solve(squares, (weighted @ known.shares)[..., None])[:, 0, 0]
+    around = weights > _AROUND * weights.max(axis=1, keepdims=True)
+    least = np.where(around, known.shares, np.inf).min(axis=1)
+    most = np.where(around, known.shares, -np.inf).max(axis=1)
+    return np.minimum(np.maximum(lines, least), np.minimum(0.0, most))
 
 
 def _rising(values: Any) -> Any:
@@ -246,13 +264,13 @@ def _left_out(shapes: Any, known: KnownPoints, width: float) -> Any:
     Of many points every second, third … is enough.
     """
     alone = len(set(known.probes)) == 1
-    places, shares = [], []
-    for number, probe in list(enumerate(known.probes))[:: 1 + len(known.probes) // _LEFT_OUT]:
-        rest = np.arange(len(known.probes)) != number if alone else known.probes != probe
-        if rest.any():
-            places.append(number)
-            shares.append(_near(shapes[number], shapes[rest], known.shares[rest], known.weights[rest], width))
-    return known.errors(np.array(shares), places) if places else np.array([])
+    places = np.arange(len(known.probes))[:: 1 + len(known.probes) // _LEFT_OUT]
+    others = np.arange(len(known.probes)) != places[:, None] if alone else known.probes != known.probes[places, None]
+    told = others.any(axis=1)
+    if not told.any():
+        return np.array([])
+    places = places[told]
+    return known.errors(_near(shapes[places], shapes, known, width, others[told]), places)
 
 
 def residual_spread(errors: Any) -> float:
