@@ -194,11 +194,16 @@ def with_change(request: MeasureRequest, text: str, can: Capabilities) -> Measur
 
 
 def with_preparation(request: MeasureRequest, text: str, can: Capabilities) -> MeasureRequest | str:
-    """As `with_change`; other numbers in a file of the user's are made by the tools that `prepare` knows."""
+    """As `with_change`; other numbers are made by the tools that `prepare` knows.
+
+    Not where the engine computes in them without another file, and not weights of a name of the catalog: those are
+    random, and made in the format.
+    """
     order, change = with_change(request, text, can), parse_change(text)
-    if change.key not in {"weights", "precision"} or row_named("models", request.model):
+    if change.key not in {"weights", "precision"}:
         return order
-    if not isinstance(order, str) and change.value in can.precision:  # the engine computes in it without another file
+    made_so = change.value in can.precision or (change.key == "weights" and row_named("models", request.model))
+    if made_so and not isinstance(order, str):
         return order
     way = next(iter(preparations(request.model, request.runtime, text)), None)
     if way is None or request.runtime is None:

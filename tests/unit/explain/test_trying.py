@@ -23,7 +23,7 @@ from inferometer.core.graph import Graph
 from inferometer.core.profile import ModelFacts
 from inferometer.core.workload import Workload
 from inferometer.errors import DomainError, EngineError, InferometerError
-from inferometer.explain.trying import require_ours, same_request, try_changes, with_change
+from inferometer.explain.trying import require_ours, same_request, try_changes, with_change, with_preparation
 from inferometer.measure.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.isolate import isolated
 from inferometer.measure.order import MeasureOrder
@@ -388,3 +388,16 @@ def test_what_takes_long_is_said_while_it_lasts(monkeypatch):
     with progress.said_if_slow("never", after_s=60.0):
         pass
     assert said == ["Explaining …"]
+
+
+def test_a_name_of_the_catalog_is_prepared_where_the_engine_computes_in_the_files_types(monkeypatch, tmp_path):
+    asked = []
+    made = SimpleNamespace(right=True, artifact=tmp_path / "small.onnx")
+    monkeypatch.setattr("inferometer.prepare.run.carry_out_request", lambda order: asked.append(order) or made)
+    request = MeasureRequest(model="mobilenet-v2", runtime="onnxruntime")
+    changed = with_preparation(request, "precision=i8", replace(ABLE, precision=()))
+    assert [(order.model, order.quantise) for order in asked] == [("mobilenet-v2", "i8")]
+    assert changed.model == str(made.artifact)
+    kept = with_preparation(request, "precision=i8", replace(ABLE, precision=("i8",)))
+    assert (kept.model, kept.precision) == ("mobilenet-v2", "i8"), "this engine computes in it by itself"
+    assert len(asked) == 1
