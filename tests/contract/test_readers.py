@@ -251,6 +251,7 @@ def test_an_empty_file_and_an_empty_folder_are_called_so(tmp_path):
         read_graph(tmp_path / "hollow", readers=[Toy()])
 
 
+@pytest.mark.installed
 def test_reading_through_the_installed_readers(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     by_file, by_folder = read_graph(tmp_path / "config.json"), read_graph(str(tmp_path))

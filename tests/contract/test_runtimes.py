@@ -413,6 +413,7 @@ def assert_samples(found, expected):
             assert kernel.device_s is None or len(kernel.device_s) == count
 
 
+@pytest.mark.installed
 def test_every_installed_runtime_declares_what_it_can(tmp_path):
     for name, runtime in INSTALLED.items():
         assert runtime.name == name

@@ -129,6 +129,7 @@ def test_a_device_as_json_has_a_source_for_every_number(answered):
         assert peak["origin"] == "datasheet"
 
 
+@pytest.mark.installed  # as runtimes and doctor are
 @pytest.mark.parametrize("form", ["table", "json", "csv", "md"])
 @pytest.mark.parametrize(
     "arguments",

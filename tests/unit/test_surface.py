@@ -6,6 +6,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,12 @@ MODULES = sorted(
 )
 
 
-@every(MODULES)
+# Only whoever makes the shipped graphs imports these, and has PyTorch.
+MAKERS = {f"inferometer.readers.zoo.{name}" for name in ("benchmarked", "build", "recording", "sketch")}
+
+
+@pytest.mark.installed
+@every([name for name in MODULES if name not in MAKERS or find_spec("torch") is not None])
 def test_what_a_module_says_is_public_is_there(name):
     module = importlib.import_module(name)
     assert all(hasattr(module, public) for public in getattr(module, "__all__", ()))

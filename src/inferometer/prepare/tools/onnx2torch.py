@@ -21,8 +21,20 @@ from inferometer.prepare.tools.torch import example_inputs, first_line, without_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from inferometer.prepare.order import ToolOrder
+
+    class Interpreter:
+        """What is used of torch.fx.Interpreter, so that types are checked alike with and without PyTorch."""
+
+        def __init__(self, module: Any) -> None: ...
+        def run(self, *inputs: Any) -> Any: ...
+        def run_node(self, node: Any) -> Any: ...
+        def fetch_attr(self, target: str) -> Any: ...
+        def fetch_args_kwargs_from_env(self, node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+        def _set_current_node(self, node: Any) -> AbstractContextManager[None]: ...
+
 
 _OPSET = 17  # the newest of which onnx2torch has nearly every operator that it has at all
 _CALLED = re.compile(r"call_module\[target=(.*?)\]")  # where PyTorch says what it was doing when it failed
@@ -152,9 +164,12 @@ def _with_plain_sizes(module: Any, examples: tuple[Any, ...]) -> Any:
     """Modules that read sizes out of tensors, which torch.export cannot do, with those of these inputs."""
     import torch  # noqa: PLC0415, TID251 - as above
 
+    if not TYPE_CHECKING:
+        from torch.fx import Interpreter  # noqa: PLC0415, TID251 - as above
+
     fixed: dict[Any, Any] = {}
 
-    class Fixing(torch.fx.Interpreter):
+    class Fixing(Interpreter):
         def run_node(self, node: Any) -> Any:
             given, named = self.fetch_args_kwargs_from_env(node)
             form = _FORMS.get(type(self.fetch_attr(node.target)).__name__) if node.op == "call_module" else None

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +55,16 @@ def test_without_transformers_the_error_says_what_to_install(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["unheard-of", "../../etc", "a b"])
-def test_what_nobody_knows_is_an_unknown_name(name, tmp_path):
+def test_what_transformers_does_not_know_either_is_an_unknown_name(name, tmp_path, monkeypatch):
+    (tmp_path / "models" / "albert").mkdir(parents=True)
+    installed = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(reading, "find_spec", lambda _: installed)
+    with pytest.raises(UnknownNameError):
+        reader.read(config(tmp_path, {"model_type": name}))
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a b"])
+def test_what_can_be_no_name_of_a_package_is_an_unknown_name_without_transformers_too(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "find_spec", lambda _: None)
     with pytest.raises(UnknownNameError):
         reader.read(config(tmp_path, {"model_type": name}))
