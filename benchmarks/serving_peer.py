@@ -14,6 +14,7 @@ import argparse
 import json
 import logging
 import random
+import re
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,7 +81,8 @@ def ask_them(pairs: list[tuple[Any, Any]], record: Path, seconds: float) -> None
             ttft, tpot = their_figures(row) or (None, None)
             said: dict[str, Any] = {"ttft_s": ttft, "tpot_s": tpot, "took_s": round(time.monotonic() - began, 3)}
         except Exception as error:  # noqa: BLE001 - whatever the other tool cannot answer
-            said = {"refused": str(error).partition("\n")[0][:120]}
+            words = re.sub(r"( at)? /\S*", "", str(error).partition("\n")[0])  # no folder of the machine it was made on
+            said = {"refused": words[:120]}
         told = {"line": row.line, "model": row.model_published, "device": row.device, "engine": row.engine, **said}
         with record.open("a", encoding="utf-8") as file:
             file.write(json.dumps(told) + "\n")
