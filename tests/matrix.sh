@@ -1,0 +1,107 @@
+#!/bin/sh
+# `make test-matrix`: `make demo` and `make test` where other people have them. Each row is a copy of what is committed,
+# with an environment of its own; about ten minutes a row. ROWS='python3.12 bare' chooses; without it, all.
+#
+#   pythonX.Y    that Python, if there is one on the PATH or in pyenv
+#   bare         an ordinary user, an unpacked archive in a path with a space, LANG=C, a home of 2 MB, and no git, browser,
+#                sshd, compiler or PostgreSQL (as root only: it makes a user and a file system in memory)
+#   read-only    the commands that a user tries first, with a home that cannot be written: an error, never a traceback
+#
+# The last lines are the rows of the table in CONTRIBUTING.md.
+set -u
+rows=${*:-python3.11 python3.12 python3.13 python3.14 bare read-only}
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+chmod 755 "$work"
+trap 'umount "$work/home" 2>/dev/null; rm -rf "$work"' EXIT
+table=$work/table
+machine=$(uname -m)
+
+say() { printf '| %s | %s | %s | %s |\n' "$1" "$machine" "$(date +%Y-%m-%d)" "$2" >>"$table"; }
+
+# The interpreter of a version: one on the PATH, else pyenv's.
+python_of() {
+  for found in "$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"${1#python}".*/bin/python3; do
+    "$found" -c "import sys; sys.exit('python%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null && echo "$found" && return
+  done
+  return 1
+}
+
+copy() { mkdir -p "$1" && git -C "$root" archive HEAD | tar -x -C "$1"; }
+
+# What the last line of the tests says, or how the commands ended.
+outcome() { grep -aE '[0-9]+ passed' "$1" | tail -1 | sed 's/=//g; s/^ *//' | grep . || echo "failed: $(tail -1 "$1" | cut -c1-80)"; }
+
+python_row() {
+  python=$(python_of "$1") || { say "$1" "not run: there is no $1 here"; return; }
+  copy "$work/$1" && (cd "$work/$1" && make demo PYTHON="$python" && make test PYTHON="$python") >"$work/$1.log" 2>&1
+  say "$1" "$(outcome "$work/$1.log")"
+  tail -40 "$work/$1.log"
+  rm -rf "${work:?}/$1"
+}
+
+# A PATH that has everything but what a bare machine lacks.
+bare_path() {
+  mkdir -p "$work/bin"
+  for tool in /usr/local/bin/* /usr/bin/* /bin/* /usr/sbin/*; do
+    case $(basename "$tool") in
+      git* | chromium* | sshd | cc | c++ | c8* | c9* | gcc* | g++* | clang* | *-linux-gnu-* | psql | pg_* | postgres*) ;;
+      *) ln -sf "$tool" "$work/bin/" ;;
+    esac
+  done
+  echo "$work/bin"
+}
+
+# As an ordinary user, with nothing of this shell's environment.
+as_user() {
+  id inferometer-matrix >/dev/null 2>&1 || useradd --no-create-home inferometer-matrix
+  setpriv --reuid=inferometer-matrix --regid=inferometer-matrix --clear-groups \
+    env -i LANG=C HOME="$work/home" PATH="$(bare_path)" TMPDIR="$work/temporary" ${PIP_FIND_LINKS:+PIP_FIND_LINKS="$PIP_FIND_LINKS"} "$@"
+}
+
+user_python() { # one that the user may run
+  for found in "$(python_of python3.11)" /usr/bin/python3; do
+    as_user "$found" -c 'import ensurepip' 2>/dev/null && echo "$found" && return
+  done
+  return 1
+}
+
+bare_row() {
+  folder="$work/a path with a space"
+  mkdir -p "$work/home" "$work/temporary" && chmod 777 "$work/temporary"
+  [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=2m,mode=777 none "$work/home" || { say bare "not run: needs root"; return; }
+  python=$(user_python) || { say bare "not run: an ordinary user has no Python here"; umount "$work/home"; return; }
+  copy "$folder" && chown -R inferometer-matrix "$folder"
+  as_user sh -c 'cd "$1" && make demo PYTHON="$2" && make test PYTHON="$2"' sh "$folder" "$python" >"$work/bare.log" 2>&1
+  say "bare" "$(outcome "$work/bare.log")"
+  tail -40 "$work/bare.log"
+  umount "$work/home"
+}
+
+read_only_row() {
+  folder=$work/read-only
+  [ "$(id -u)" = 0 ] || { say read-only "not run: needs root"; return; }
+  mkdir -p "$work/home" "$work/temporary" && chmod 755 "$work/home" && chmod 777 "$work/temporary"
+  python=$(user_python) || { say read-only "not run: an ordinary user has no Python here"; return; }
+  copy "$folder" && chown -R inferometer-matrix "$folder"
+  as_user sh -c 'cd "$1" && make .venv/.user PYTHON="$2"' sh "$folder" "$python" >"$work/read-only.log" 2>&1
+  for command in "predict llama-3.2-1b --on nvidia-h200" devices runs demo "profile mobilenet-v2 --no-guard" "profile mobilenet-v2 --no-guard --no-store" "explain last" "doctor --interval 50ms" "hub token list"; do
+    as_user "$folder/.venv/bin/inferometer" $command >>"$work/read-only.log" 2>&1
+    code=$?
+    [ $code -le 2 ] || echo "Traceback: $command ended with $code" >>"$work/read-only.log"
+  done
+  say "read-only" "$(grep -c Traceback "$work/read-only.log") tracebacks in 9 commands"
+}
+
+for row in $rows; do
+  echo "== $row"
+  case $row in
+    python*) python_row "$row" ;;
+    bare) bare_row ;;
+    read-only) read_only_row ;;
+    *) echo "There is no row $row: see the top of tests/matrix.sh."; exit 2 ;;
+  esac
+done
+echo
+cat "$table"
+! grep -qE 'failed|[1-9][0-9]* tracebacks' "$table"
