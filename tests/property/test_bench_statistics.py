@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from inferometer.bench import ranks
 from inferometer.bench import statistics as bench
@@ -42,8 +42,8 @@ def test_the_plain_statistics_are_numpys(values):
 def test_spread_is_numpys_and_scipys(values):
     found = bench.summarise(values, name="x")
     assert found.std == pytest.approx(np.std(values, ddof=1), rel=1e-6, abs=1e-12)
-    assert found.mad == pytest.approx(stats.median_abs_deviation(values), rel=1e-9, abs=1e-12)
-    assert found.cv == pytest.approx(stats.variation(values, ddof=1), rel=1e-6, abs=1e-12)
+    assert found.mad == pytest.approx(scipy.stats.median_abs_deviation(values), rel=1e-9, abs=1e-12)
+    assert found.cv == pytest.approx(scipy.stats.variation(values, ddof=1), rel=1e-6, abs=1e-12)
 
 
 @settings(max_examples=40)
@@ -75,7 +75,7 @@ def test_outliers_lie_outside_tukeys_fences(values):
 def test_the_bootstrap_interval_is_scipys(count, seed, statistic):
     values = np.random.default_rng(seed).lognormal(0, 0.3, size=count)
     found = bench.bootstrap_interval(values, statistic, alike=1)
-    drawn = stats.bootstrap(
+    drawn = scipy.stats.bootstrap(
         (values,), getattr(np, statistic), method="percentile", n_resamples=4000, rng=np.random.default_rng(seed)
     ).bootstrap_distribution
     # 2.5 % of scipy's resamples lie beyond each end; many medians share one value, so both ways of counting are tried
@@ -112,13 +112,13 @@ def test_an_interval_holds_its_statistic_and_grows_with_alikeness(values, alike)
 
 @given(st.floats(0.5, 0.9999), st.integers(1, 600))
 def test_students_quantile_is_scipys(confidence, freedom):
-    wanted = stats.t.ppf((1 + confidence) / 2, freedom)
+    wanted = scipy.stats.t.ppf((1 + confidence) / 2, freedom)
     assert bench.student_quantile(confidence, freedom) == pytest.approx(wanted, rel=1e-6 if freedom <= 500 else 0.01)
 
 
 @given(st.one_of(samples(8, 60), samples(8, 60, element=ROUND_TIMES)))
 def test_the_autocorrelation_time_is_its_definition(values):
-    ranks_of = stats.rankdata(values)
+    ranks_of = scipy.stats.rankdata(values)
     centred = ranks_of - ranks_of.mean()
     n = len(values)
     if not np.any(centred):
@@ -150,10 +150,10 @@ def test_the_autocorrelation_time_of_a_known_process_is_found(phi):
 def test_drift_is_scipys_theil_sen_slope_and_kendalls_test(values):
     found = bench.drift(values)
     order = np.arange(len(values))
-    assert found.per_run == pytest.approx(stats.theilslopes(values, order).slope, rel=1e-9, abs=1e-15)
+    assert found.per_run == pytest.approx(scipy.stats.theilslopes(values, order).slope, rel=1e-9, abs=1e-15)
     assert found.share == pytest.approx(found.per_run * (len(values) - 1) / np.median(values), rel=1e-9)
     score = sum(np.sign(b - a) for a, b in itertools.combinations(values, 2))
-    theirs = stats.kendalltau(order, values, method="asymptotic").pvalue
+    theirs = scipy.stats.kendalltau(order, values, method="asymptotic").pvalue
     if score and not math.isnan(theirs):
         assert found.p_value >= theirs - 1e-12  # ours takes one off the score for continuity
         corrected = math.sqrt(2) * (abs(score) - 1) / abs(score) * _erfc_inverse(theirs)
@@ -161,7 +161,7 @@ def test_drift_is_scipys_theil_sen_slope_and_kendalls_test(values):
 
 
 def _erfc_inverse(p):
-    return float(stats.norm.isf(p / 2)) / math.sqrt(2)
+    return float(scipy.stats.norm.isf(p / 2)) / math.sqrt(2)
 
 
 def test_drift_of_very_many_readings_is_that_of_their_blocks():
@@ -193,7 +193,7 @@ def test_mann_whitney_is_scipys(pair):
     a, b = pair
     assume(len(set(a + b)) > 1)
     found = ranks.mann_whitney(a, b)
-    assert found.p_value == pytest.approx(stats.mannwhitneyu(b, a).pvalue, rel=1e-9)
+    assert found.p_value == pytest.approx(scipy.stats.mannwhitneyu(b, a).pvalue, rel=1e-9)
     wins = sum((y > x) - (y < x) for x in a for y in b)
     assert found.delta == pytest.approx(wins / (len(a) * len(b)))
 
@@ -216,7 +216,7 @@ def test_the_signed_rank_test_is_scipys(differences):
     found = ranks.signed_rank(differences)
     tied = len({abs(value) for value in kept}) < len(kept) or len(kept) < len(differences)
     method = "exact" if len(kept) <= 50 and not tied else "asymptotic"
-    theirs = stats.wilcoxon(kept, method=method, correction=method == "asymptotic").pvalue
+    theirs = scipy.stats.wilcoxon(kept, method=method, correction=method == "asymptotic").pvalue
     assert found.p_value == pytest.approx(theirs, rel=1e-6)
 
 
@@ -278,7 +278,7 @@ def test_with_as_many_runs_as_needed_the_effect_is_detectable(runs, error, effec
     needed = bench.runs_needed(runs, error, effect, alpha=0.005, power=0.8)
     then = error * math.sqrt(runs / needed)
     assert bench.minimum_detectable_effect(then, alpha=0.005, power=0.8) <= effect * (1 + 1e-9)
-    z = stats.norm.ppf(1 - 0.0025) + stats.norm.ppf(0.8)
+    z = scipy.stats.norm.ppf(1 - 0.0025) + scipy.stats.norm.ppf(0.8)
     assert bench.minimum_detectable_effect(error, alpha=0.005, power=0.8) == pytest.approx(math.expm1(z * error))
 
 

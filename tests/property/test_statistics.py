@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from inferometer.core import statistics
 
@@ -49,9 +49,9 @@ def test_percentiles_rise(values, p, q):
 @given(PAIR_OR_MORE)
 def test_std_mad_and_cv(values):
     assert statistics.std(values) == near(np.std(values, ddof=1), values)
-    assert statistics.mad(values) == near(scipy_stats.median_abs_deviation(values), values)
+    assert statistics.mad(values) == near(scipy.stats.median_abs_deviation(values), values)
     if abs(np.mean(values)) > 1e-3:
-        assert statistics.cv(values) == pytest.approx(abs(scipy_stats.variation(values, ddof=1)), rel=1e-5, abs=1e-12)
+        assert statistics.cv(values) == pytest.approx(abs(scipy.stats.variation(values, ddof=1)), rel=1e-5, abs=1e-12)
 
 
 @given(PAIR_OR_MORE)
@@ -66,7 +66,7 @@ def test_fences_are_tukeys(values):
 
 @given(PAIR_OR_MORE)
 def test_slope_is_the_least_squares_one(values):
-    fitted = scipy_stats.linregress(range(len(values)), values).slope
+    fitted = scipy.stats.linregress(range(len(values)), values).slope
     assert statistics.slope(values) == near(fitted, values)
 
 

@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 import pytest
+import scipy
 from click.testing import CliRunner
-from scipy import stats as scipy_stats
 
 from inferometer.bench.percentiles import order_ranks, percentile_between, percentile_documents
 from inferometer.cli.run import cli
@@ -23,8 +23,8 @@ SHARES = (0.01, 0.05, 0.5, 0.9, 0.95, 0.99, 0.999)
 def test_the_ranks_are_those_of_the_binomial(count, confidence):
     for share in SHARES:
         beyond = (1 - confidence) / 2
-        low = int(scipy_stats.binom.ppf(beyond, count, share))
-        high = int(scipy_stats.binom.ppf(1 - beyond, count, share)) + 1
+        low = int(scipy.stats.binom.ppf(beyond, count, share))
+        high = int(scipy.stats.binom.ppf(1 - beyond, count, share)) + 1
         assert order_ranks(count, share, confidence) == (low or None, high if high <= count else None)
 
 

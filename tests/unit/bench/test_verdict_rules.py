@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 import psutil
 import pytest
-from scipy import stats
+import scipy
 
 from inferometer.bench.compare import compare
 from inferometer.bench.figures import Figure
@@ -147,7 +147,7 @@ def test_the_p_value_is_the_larger_of_the_tests_and_the_intervals():
 @pytest.mark.parametrize(("runs", "alike"), [(40, 5.0), (40, 5.1), (10, 9.0), (200, 2.5)])
 def test_an_interval_of_runs_that_are_alike_is_that_of_the_few_they_are_worth(runs, alike):
     few = max(runs // alike - 1, 1)
-    wanted = math.sqrt(alike) * stats.t.ppf(0.975, few) / stats.t.ppf(0.975, runs - 1)
+    wanted = math.sqrt(alike) * scipy.stats.t.ppf(0.975, few) / scipy.stats.t.ppf(0.975, runs - 1)
     assert widening(runs, alike, confidence=0.95) == pytest.approx(wanted, rel=1e-6)
     assert widening(runs, 1.0, confidence=0.95) == 1.0
 
