@@ -15,6 +15,8 @@ from inferometer.catalog.local import local_device
 from inferometer.cli.run import run
 from inferometer.settings import data_folder
 
+pytest_plugins = ["suite_plugin"]
+
 # No deadline: a busy machine is not a bug. In CI the same examples each time: a change fails for what it changed.
 # Elsewhere other ones each time, so fewer than hypothesis's hundred find as much over a few runs.
 settings.register_profile("here", deadline=None, max_examples=40)
