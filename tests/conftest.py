@@ -15,7 +15,7 @@ from inferometer.catalog.local import local_device
 from inferometer.cli.run import run
 from inferometer.settings import data_folder
 
-pytest_plugins = ["passed_before"]
+pytest_plugins = ("passed_before", "suite_plugin")
 
 # No deadline: a busy machine is not a bug. In CI the same examples each time: a change fails for what it changed.
 # Elsewhere other ones each time, so fewer than hypothesis's hundred find as much over a few runs.

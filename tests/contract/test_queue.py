@@ -298,7 +298,7 @@ def test_two_devices_never_get_the_same_job(fleet):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert len({lease.row.id for lease in leases}) == len({lease.id for lease in leases}) == 10
 
 

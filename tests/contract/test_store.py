@@ -701,7 +701,7 @@ def test_a_run_from_before_the_last_boot_is_dead(place):
 
 def concurrently(store, tmp_path, place, *, processes, each):
     started = [child(place, tmp_path, f"w{number}", each) for number in range(processes)]
-    assert [process.wait(600) for process in started] == [0] * processes
+    assert [process.wait(240) for process in started] == [0] * processes
     assert store.count() == store.count(Filter(status=("finished",))) == rows_in(store, profiles) == processes * each
     assert {row.name for row in everything(store)} == {f"w{p}-{n}" for p in range(processes) for n in range(each)}
 
@@ -724,7 +724,7 @@ def test_writers_at_the_same_time_lose_nothing(store, place, tmp_path):
 def test_processes_that_make_the_same_new_store_at_once_make_one(kind, tmp_path):
     place = kind.empty()
     started = [child(place, tmp_path, f"w{number}", 2) for number in range(4)]
-    assert [process.wait(120) for process in started] == [0] * 4
+    assert [process.wait(240) for process in started] == [0] * 4
     with open_store(place) as store:
         assert store.count() == 8
 

@@ -27,7 +27,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 def run(*arguments, cwd=None):
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120, check=False
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, timeout=240, check=False
     )
 
 

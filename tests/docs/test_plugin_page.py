@@ -46,7 +46,7 @@ def inferometer(tmp_path_factory):
     def run(*arguments):
         asked = [sys.executable, "-m", "inferometer", *arguments]
         done = subprocess.run(
-            asked, capture_output=True, text=True, cwd=folder, env=environment, timeout=120, check=False
+            asked, capture_output=True, text=True, cwd=folder, env=environment, timeout=240, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

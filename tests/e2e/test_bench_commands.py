@@ -31,7 +31,7 @@ def inferometer(*arguments, cwd=None):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=240,
         check=False,
         cwd=cwd,
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},  # noqa: TID251 - a child needs PATH
@@ -277,7 +277,7 @@ if os.path.getsize({str(count)!r}) == 3:
     while not (note.exists() and note.read_text("ascii")):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    printed, words = process.communicate(timeout=30)
+    printed, words = process.communicate(timeout=240)
     assert process.returncode == 130
     assert words.strip().endswith("Interrupted.")
     assert ended(int(note.read_text("ascii")))

@@ -27,7 +27,7 @@ def inferometer(*arguments, **environment):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=240,
         check=False,
         env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},  # noqa: TID251 - a child needs PATH
     )
@@ -244,7 +244,7 @@ def test_a_malformed_row_of_the_users_is_told_with_its_place(tmp_path):
 def test_words_in_a_pipe_are_plain_and_a_closed_pipe_is_no_error():
     assert "\x1b" not in inferometer("devices").stdout
     command = f"{sys.executable} -m inferometer devices --format csv | head -n 1; exit ${{PIPESTATUS[0]}}"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240, check=False)
     assert result.returncode == 0
     assert result.stderr == ""
 
@@ -318,7 +318,7 @@ def test_ctrl_c_is_said_in_a_word():
     )
     assert "30 s" in process.stderr.readline()  # it is watching now
     process.send_signal(signal.SIGINT)
-    _, words = process.communicate(timeout=20)
+    _, words = process.communicate(timeout=240)
     # A shell shows 130 for both: Python ends by the signal itself where that came while a string was executed.
     assert process.returncode in {130, -signal.SIGINT}
     assert words.strip().endswith("Interrupted.")

@@ -102,7 +102,7 @@ def test_ctrl_c_prints_stores_and_says_so(server, tmp_path):
     while len(server.asked) < 30 and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    printed, said = process.communicate(timeout=60)
+    printed, said = process.communicate(timeout=240)
     assert process.returncode == 130, said
     document = json.loads(printed)
     assert document["interrupted"] is True

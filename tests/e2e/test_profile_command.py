@@ -289,7 +289,7 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_running(environment, 
         child = awaited_child(process)
         awaited_steps(child, 30)
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=240)
     assert process.returncode == 130, errors
     assert "Not complete (stopped)" in out
     assert "Interrupted" in errors

@@ -265,7 +265,7 @@ for name in here.columns:
     assert np.array_equal(here[name], there[name], equal_nan=here[name].dtype == float), name
 print("identical")
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
     assert found.stdout.strip() == "identical", found.stderr
 
 
@@ -281,7 +281,7 @@ for one, other in zip(here.plans, there.plans, strict=True):
     assert abs(one.tpot_s / other.tpot_s - 1) < 1e-6
 print("identical")
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
     assert found.stdout.strip() == "identical", found.stderr
 
 

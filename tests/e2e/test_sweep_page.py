@@ -21,7 +21,7 @@ def commands(text):
 
 def run(text):
     found = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, encoding="utf-8", timeout=120, check=False
+        [sys.executable, "-c", text], capture_output=True, text=True, encoding="utf-8", timeout=240, check=False
     )
     assert found.returncode == 0, found.stderr
 

@@ -101,7 +101,7 @@ def inferometer(folder, *arguments):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=240,
         check=False,
         cwd=folder,
         env={**os.environ, "INFEROMETER_CACHE": str(folder / "cache"), "PYTHONIOENCODING": "utf-8"},  # noqa: TID251 - a child needs PATH

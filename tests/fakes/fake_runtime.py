@@ -4,7 +4,7 @@ A model of format `fake` is a JSON file, written by `write_arrays` or `write_tex
 
     refuse=WORDS     open fails with an EngineError that has the words
     crash=open|N     the process dies (SIGABRT) while opening, or in step N, counted from 0
-    hang=open|N      it never comes back
+    hang=open|N      it never comes back; with note=PATH it makes that file first
     memory=open|N    it raises MemoryError
     fail=N           step N raises an EngineError
     fall_back=1      it runs on cpu whatever unit was asked for, and says so
@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
@@ -38,9 +38,6 @@ from inferometer.runtimes.base import (
     require_format,
     require_ready,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UNITS = ("cpu", "gpu")
 ABLE = Capabilities(
@@ -157,6 +154,8 @@ class Trouble:
         if self.options.get("crash") == moment:
             os.abort()
         if self.options.get("hang") == moment:
+            if "note" in self.options:
+                Path(self.options["note"]).touch()
             threading.Event().wait()
         if self.options.get("memory") == moment:
             raise MemoryError

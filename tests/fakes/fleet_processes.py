@@ -39,13 +39,13 @@ class Process:
 
     def kill(self):
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(240)
 
     def stop(self):
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
-                self._process.wait(30)
+                self._process.wait(240)
             except subprocess.TimeoutExpired:
                 self.kill()
         self._process.stderr.close()

@@ -120,12 +120,12 @@ class ScriptedServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._ready.wait(10)
+        self._ready.wait(240)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join()
 
     def _serve(self) -> None:
         asyncio.run(self._listen())

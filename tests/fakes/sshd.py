@@ -42,7 +42,7 @@ class Sshd:
     def stop(self):
         self.drop_connections()
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(10)
+        self.process.wait(240)
 
     def start(self):
         self.process = _started(self.folder, self.port)

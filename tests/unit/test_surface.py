@@ -61,7 +61,7 @@ def imported_by(*arguments):
     code = f"import sys, runpy; sys.argv = {list(arguments)!r}; {{}}; print(*sys.modules, file=sys.stderr)"
     run = "import inferometer" if not arguments else "from inferometer.cli import main; main()"
     result = subprocess.run(
-        [sys.executable, "-c", code.format(run)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code.format(run)], capture_output=True, text=True, timeout=240, check=True
     )
     return {name.partition(".")[0] for name in result.stderr.split()}
 
@@ -86,13 +86,13 @@ for command in COMMANDS:
         pass
 print(*sys.modules, file=sys.stderr)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert {name.partition(".")[0] for name in result.stderr.split()}.isdisjoint([*HEAVY, "numpy"])
 
 
 def test_listing_runtimes_imports_no_engine():
     code = "from inferometer.cli.run import run; run(['runtimes']); import sys; print(*sys.modules, file=sys.stderr)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert {name.partition(".")[0] for name in result.stderr.split()}.isdisjoint(HEAVY)
 
 

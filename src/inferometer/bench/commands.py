@@ -52,7 +52,8 @@ class CommandSubject:
             process = self._started(errors)
             try:
                 watchdog = Watchdog(
-                    process.pid, timeout_s=self.timeout_s, memory_bytes=self.memory_bytes, watched=watched
+                    process.pid, timeout_s=self.timeout_s, memory_bytes=self.memory_bytes, watched=watched,
+                    clock=self.clock,
                 )  # fmt: skip
                 try:
                     peak = _ended(process)

@@ -53,7 +53,7 @@ class Tree:
     def __init__(self, pid: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._pid, self._clock = pid, clock
         self._known: list[psutil.Process] = []
-        self._search_at = clock()
+        self._search_at = 0.0
 
     def nbytes(self) -> int | None:
         """Resident bytes now; None if the process has ended."""

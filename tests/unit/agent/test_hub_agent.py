@@ -298,7 +298,7 @@ def test_one_model_on_each_device_is_one_table_and_one_comparison(here, runner, 
         thread.start()
     profile_on_each(f"hub:each?unit=gpu&url={here.url}", PackedJob(job=JOB, files={SHA: here.model}), "csv")
     for thread in agents:
-        thread.join(30)
+        thread.join()
     written = capsys.readouterr()
     assert sorted(line.split(",")[0] for line in written.out.splitlines()[1:]) == ["jetson", "pi"]
     link = re.search(r"Compared: (\S+)", written.err)[1]

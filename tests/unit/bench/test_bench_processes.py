@@ -6,9 +6,9 @@ import sys
 import threading
 import time
 
-import psutil
 import pytest
 
+from fakes.waiting import until_gone
 from inferometer.bench.child import ChildSubject, start_method
 from inferometer.bench.commands import CommandSubject, split_command
 from inferometer.bench.processes import Tree, own_peak_bytes, own_use
@@ -22,10 +22,10 @@ def hang():
     threading.Event().wait()
 
 
-def grow():
-    held = []
-    while True:
-        held.append(bytearray(20_000_000))
+def hold():
+    held = bytearray(500_000_000)
+    threading.Event().wait()
+    return held
 
 
 def die():
@@ -55,8 +55,7 @@ def child():
 
 def test_a_run_in_a_child_gives_its_time_and_its_peak(child):
     outcome = child(nothing, calls=1).run()
-    assert outcome.seconds is not None
-    assert outcome.seconds < 10
+    assert outcome.seconds > 0
     assert outcome.peak_bytes > 1_000_000
 
 
@@ -73,11 +72,11 @@ def test_a_killed_child_is_gone(child):
     subject._start()
     pid = subject._process.pid
     subject.run()
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    until_gone(pid)
 
 
 def test_a_run_that_needs_too_much_memory_is_killed(child):
-    outcome = child(grow, calls=1, memory_bytes=LIMIT, timeout_s=30.0).run()
+    outcome = child(hold, calls=1, memory_bytes=LIMIT).run()
     assert outcome.error.startswith("too much memory: killed at ")
     assert outcome.lost
 
@@ -108,7 +107,7 @@ def test_an_error_in_the_child_is_kept_and_the_child_stays(child):
 @posix
 def test_a_closure_is_measured_by_forking(child):
     sizes = [1, 2, 3]
-    assert child(lambda: sum(sizes), calls=1, timeout_s=5.0).run().error is None
+    assert child(lambda: sum(sizes), calls=1, timeout_s=120.0).run().error is None
 
 
 def test_an_asynchronous_function_is_refused_in_a_child_too(child):
@@ -132,7 +131,7 @@ def test_how_a_child_is_started(monkeypatch):
 
 def test_a_child_started_afresh_measures_too(child, monkeypatch):
     monkeypatch.setattr(threading, "active_count", lambda: 4)
-    assert child(time.perf_counter_ns, calls=1, timeout_s=60.0).run().error is None
+    assert child(time.perf_counter_ns, calls=1, timeout_s=120.0).run().error is None
 
 
 def python(code, **limits):
@@ -142,7 +141,7 @@ def python(code, **limits):
 def test_a_command_line_is_timed_until_it_has_ended():
     outcome = python("pass").run()
     assert outcome.error is None
-    assert 0 < outcome.seconds < 30
+    assert outcome.seconds > 0
 
 
 def test_a_command_during_which_the_clock_went_back_gives_no_time():
@@ -169,20 +168,39 @@ def test_a_hung_command_is_killed_with_its_children(tmp_path):
         "open(sys.argv[1], 'w').write(str(child.pid)); child.wait()"
     )
     note = tmp_path / "pid"
-    outcome = CommandSubject(argv=(sys.executable, "-c", code, str(note)), name="it", timeout_s=4.0).run()
-    pid = int(note.read_text("ascii"))
-    assert outcome.error == "timed out: killed after 4 s"
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+    def clock():
+        """Time stands still until the child has a child of its own."""
+        return 100.0 if note.is_file() and note.read_text("ascii") else 0.0
+
+    command = (sys.executable, "-I", "-S", "-c", code, str(note))
+    outcome = CommandSubject(argv=command, name="it", timeout_s=0.01, clock=clock).run()
+    assert outcome.error == "timed out: killed after 0.01 s"
+    until_gone(int(note.read_text("ascii")))
 
 
 def test_a_command_that_needs_too_much_memory_is_killed():
-    outcome = python("held = []\nwhile True: held.append(bytearray(20_000_000))", memory_bytes=LIMIT).run()
+    code = "import threading\nheld = bytearray(500_000_000)\nthreading.Event().wait()"
+    outcome = python(code, memory_bytes=LIMIT).run()
     assert outcome.error.startswith("too much memory: ")
 
 
-def test_a_watched_run_tells_its_peak():
-    outcome = python("import time\nheld = bytearray(60_000_000)\ntime.sleep(0.2)").run(watched=True)
-    assert outcome.peak_bytes > 60_000_000
+def test_a_watched_run_tells_its_peak(tmp_path):
+    code = (
+        "import os, time; held = bytearray(60_000_000); os.mkdir('held')\n"
+        "while not os.path.exists('seen'): time.sleep(0.001)"
+    )
+    looks = []
+
+    def clock():
+        """Read before every look. At the second look since the command holds its memory, it may end."""
+        if (tmp_path / "held").exists():
+            looks.append(1)
+            if len(looks) == 2:
+                (tmp_path / "seen").touch()
+        return 0.0
+
+    assert python(code, folder=tmp_path, clock=clock).run(watched=True).peak_bytes > 60_000_000
 
 
 def test_a_program_that_is_not_there_is_an_error_at_once():

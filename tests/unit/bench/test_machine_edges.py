@@ -154,7 +154,7 @@ def test_a_watchdog_looks_again_long_before_the_time_is_up(monkeypatch):
     monkeypatch.setattr(processes, "Tree", lambda pid, clock: SimpleNamespace(nbytes=lambda: next(sizes)))  # noqa: ARG005
     monkeypatch.setattr(processes, "kill_tree", killed.append)
     dog = Watchdog(7, timeout_s=30.0, memory_bytes=100, watched=False)
-    dog._thread.join(timeout=5.0)
+    dog._thread.join()
     assert dog.verdict == "too much memory: killed at 101 bytes, 100 are allowed"
     assert (dog.peak_bytes, killed) == (101, [7])
     dog.stop()

@@ -1,7 +1,7 @@
 """The seam: this machine, and machines written to a folder and read back."""
 
 import sys
-import time
+from collections import Counter
 
 import pytest
 
@@ -17,23 +17,23 @@ def test_this_machine_is_detected():
     assert found.cpu.architecture is not None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the promise is for Linux")
-def test_detection_is_quick_without_programs():
-    class Deaf(LocalMachine):
+def test_no_file_of_this_machine_is_read_many_times():
+    """benchmarks/start_up.py has the time that detecting takes."""
+    read = Counter()
+
+    class Counting(LocalMachine):
+        def read(self, path, *more):
+            read[path] += 1
+            return super().read(path, *more)
+
         def run(self, *_):
             return None
 
         def module(self, _):
             return None
 
-    machine = Deaf()
-    detect_host(machine)
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        detect_host(machine)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.150
+    detect_host(Counting())
+    assert max(read.values()) <= 2, read.most_common(5)
 
 
 def test_what_is_not_there_is_none_and_not_an_error(tmp_path):

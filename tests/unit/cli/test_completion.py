@@ -156,7 +156,7 @@ def test_zsh_itself_completes_a_device_at_its_prompt(at_home):
     assert "nvidia-h200-nvl" in screen
 
 
-def typed(shell, keys, until, seconds=60):
+def typed(shell, keys, until, seconds=240):
     """What a terminal shows after these keys, as far as the text that is waited for."""
     import pty
     import select

@@ -209,12 +209,12 @@ def test_the_first_instances_may_be_made_by_several_threads_at_once():
     fresh, together, made = _made(frozen), Barrier(4), []
 
     def make(width):
-        together.wait(timeout=10)
+        together.wait()
         made.append(fresh(width=width))
 
     threads = [Thread(target=make, args=(width,)) for width in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join()
     assert sorted(one.width for one in made) == [0, 1, 2, 3]

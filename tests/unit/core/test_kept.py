@@ -87,12 +87,12 @@ def test_a_slow_value_does_not_hold_up_another():
 
     def slow():
         begun.set()
-        leave.wait(timeout=60)
+        leave.wait(timeout=120)
         return "slow"
 
     thread = Thread(target=lambda: kept.get_or_make("slow", (part,), slow))
     thread.start()
-    begun.wait(timeout=60)
+    begun.wait(timeout=120)
     assert kept.get_or_make("quick", (part,), lambda: "quick") == "quick"
     assert thread.is_alive()
     leave.set()

@@ -179,7 +179,7 @@ def test_no_path_leads_out(client, path):
 
 def _raw(client, path):
     """The request as it is written here: clients tidy paths before they send them."""
-    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as line:
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=120) as line:
         line.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
         found = b""
         while chunk := line.recv(65536):
@@ -297,9 +297,9 @@ def test_a_run_goes_out_and_comes_back_as_an_archive(here, tmp_path):
 
 
 def test_half_open_connections_are_let_go_and_keep_nobody_out(tmp_path):
-    with hub(tmp_path, header_s=0.6, waiting=30) as (_, client), contextlib.ExitStack() as opened:
+    with hub(tmp_path, header_s=1.5, waiting=30) as (_, client), contextlib.ExitStack() as opened:
         place = (client.base_url.host, client.base_url.port)
-        lines = [opened.enter_context(socket.create_connection(place, timeout=10)) for _ in range(60)]
+        lines = [opened.enter_context(socket.create_connection(place, timeout=120)) for _ in range(60)]
         for line in lines[::2]:
             with contextlib.suppress(OSError):
                 line.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
@@ -318,17 +318,17 @@ def _closed(line):
 def test_a_body_that_stops_arriving_is_not_waited_for(tmp_path):
     with hub(tmp_path, idle_s=0.3) as (store, client):
         head = b"POST /api/v1/profiles HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as line:
+        with socket.create_connection((client.base_url.host, client.base_url.port), timeout=120) as line:
             line.sendall(head + b"Content-Length: 1000\r\n\r\n{")
             assert b"408" in line.recv(65536)
         assert store.count() == 0
 
 
 def test_a_client_that_asks_too_often_waits_and_is_told_how_long(tmp_path):
-    with hub(tmp_path, per_s=0.5, burst=3) as (_, client):
+    with hub(tmp_path, per_s=0.01, burst=3) as (_, client):
         found = [client.get("/api/v1/health") for _ in range(5)]
     assert [each.status_code for each in found] == [200, 200, 200, 429, 429]
-    assert int(found[-1].headers["retry-after"]) in {1, 2}
+    assert 1 < int(found[-1].headers["retry-after"]) <= 100  # less, if the five took their time
 
 
 def test_a_bucket_fills_again_and_forgets_the_oldest():

@@ -18,7 +18,7 @@ class Server:
     def mark(self):
         self.asked += 1
         asked = self.asked
-        assert self.answers.acquire(timeout=30)
+        assert self.answers.acquire(timeout=120)
         return asked
 
 

@@ -1,5 +1,6 @@
 """Faults injected for real: the child crashes, hangs, raises, eats memory; the parent lives and keeps what it heard."""
 
+import itertools
 import os
 import signal
 import threading
@@ -90,7 +91,12 @@ def test_a_crash_keeps_what_was_heard_before(tmp_path):
 
 
 def test_a_child_that_hangs_is_ended(tmp_path):
-    raw = isolated(arrays(tmp_path, hang="1"), limits=ChildLimits(silence_s=6.0))
+    ticks, note = itertools.count(), tmp_path / "hangs"
+    raw = isolated(
+        arrays(tmp_path, hang="1", note=str(note)),
+        limits=ChildLimits(silence_s=30.0),
+        clock=lambda: float(next(ticks)) if note.exists() else 0.0,  # a second a look, once it hangs
+    )
     assert raw.ended == "hung"
     assert raw.first_s is not None
 
@@ -141,7 +147,7 @@ def test_two_models_take_turns_and_layers_come_last(tmp_path):
     with ThreadPoolExecutor(max_workers=3) as threads:
         leading = threads.submit(conductor.conduct)
         first, second = threads.map(isolated, orders)
-        leading.result(timeout=30)
+        leading.result(timeout=120)
     conductor.stop()
     for raw in (first, second):
         assert (raw.ended, len(raw.clean.samples_s), len(raw.shapes)) == ("done", 3, 1)
@@ -163,7 +169,7 @@ def test_a_turn_is_one_childs_alone_and_the_order_is_drawn_anew():
     with ThreadPoolExecutor(max_workers=3) as threads:
         leading = threads.submit(conductor.conduct)
         list(threads.map(child, conductor.addresses()))
-        leading.result(timeout=10)
+        leading.result(timeout=120)
     conductor.stop()
     assert [step for step, _ in ran] == [step for step in range(8) for _ in range(2)]
     orders = [ran[2 * step][1] for step in range(1, 8)]
@@ -180,9 +186,9 @@ def test_a_child_that_never_comes_or_an_interruption_ends_the_others():
             assert not waiting.done()
         conductor.stop()
         conductor.stop()
-        leading.result(timeout=10)
+        leading.result(timeout=120)
         with pytest.raises(KeyboardInterrupt):
-            waiting.result(timeout=10)
+            waiting.result(timeout=120)
     with pytest.raises(KeyboardInterrupt):
         Turns(conductor_address)
     assert Turns(None).next() is None

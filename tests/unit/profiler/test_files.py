@@ -279,7 +279,7 @@ if child:
 else:
     os._exit(0)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
     found = merge(tmp_path / "parent.spans", tmp_path / "child.spans")
     names = [found.words[name] for name in found.name]
     assert sorted(names) == ["before", "child", "open", "parent"]
@@ -318,7 +318,7 @@ for number in range(25):
         pass
 os._exit(9)
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 9
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=240).returncode == 9
     found = load(tmp_path / "run.spans")
     assert len(found) == 20
     assert "did not finish" in found.run.notes[0]
@@ -338,7 +338,7 @@ if child:
 else:
     os._exit(0)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
     files = sorted(tmp_path.glob("*.spans"))
     assert len(files) == 2
     assert sorted(merge(*files).names()) == ["child", "parent"]

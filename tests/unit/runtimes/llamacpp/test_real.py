@@ -199,7 +199,7 @@ def test_a_broken_file_is_refused_in_the_engines_words(smollm2, tmp_path, fault,
     path = tmp_path / "broken.gguf"
     path.write_bytes(spoil(smollm2.read_bytes()))
     command = [sys.executable, "-c", CHILD, str(path), api]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     kind, words = json.loads(done.stdout.splitlines()[-1])
     assert kind == "EngineError"
     assert "broken.gguf" in words

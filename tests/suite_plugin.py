@@ -1,0 +1,203 @@
+"""How the tests run: each one ends, signals are Python's own, and the order may be any.
+
+A test has `TEST_LIMIT_S` (300 s) for each of its setup, call and teardown, or what its marker says: `limit(seconds)`.
+After that an alarm fails it, with the stacks of all threads. Where Python does not react, because C code holds the
+interpreter, the process prints its stacks and ends a little later, and pytest-xdist goes on with a new worker.
+
+The whole run has `SUITE_LIMIT_S` (an hour). After that it says what still runs, prints the stacks of every worker, and
+ends with the summary of what was done until then.
+
+`--shuffle SEED` runs the modules in another order, and the tests of each.
+"""
+
+import faulthandler
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import traceback
+from contextlib import contextmanager, suppress
+
+import psutil
+import pytest
+
+TEST_LIMIT_S = float(os.environ.get("TEST_LIMIT_S", "300"))  # noqa: TID251 - the test run's own environment
+SUITE_LIMIT_S = float(os.environ.get("SUITE_LIMIT_S", "3600"))  # noqa: TID251 - as above
+GRACE_S = 20.0  # between asking and ending: for cleaning up, on a machine that may be busy
+
+
+class TookTooLong(BaseException):
+    """No `Exception`: neither the code under test nor hypothesis shall catch it and go on."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run modules, and the tests of each, in another order")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "limit(seconds): how long each of its setup, call and teardown may take")
+    _signals_as_python_has_them()
+    stderr = os.dup(2)  # the terminal's: nothing is captured yet
+    config.pluginmanager.register(_TestLimit(stderr), "test_limit")
+    if not hasattr(config, "workerinput"):  # the process that the user started, and no worker of pytest-xdist
+        config.pluginmanager.register(_SuiteLimit(config, stderr), "suite_limit")
+
+
+def pytest_report_header(config):
+    seed = config.getoption("shuffle")
+    return None if seed is None else f"shuffled by --shuffle {seed}"
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has put together what shares a fixture
+def pytest_collection_modifyitems(config, items):
+    seed = config.getoption("shuffle")
+    if seed is None:
+        return
+    modules = {}
+    for item in items:
+        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    chance = random.Random(seed)  # noqa: S311 - every worker must have the same order
+    shuffled = [*modules.values()]
+    chance.shuffle(shuffled)
+    for module in shuffled:
+        chance.shuffle(module)
+    items[:] = [item for module in shuffled for item in module]
+
+
+def _signals_as_python_has_them():
+    """A shell ignores SIGINT in what it starts in the background, nohup SIGHUP, and every child inherits it.
+
+    What is set here to a handler or to the default is the default in processes that tests start.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name, kept in (("SIGTERM", "SIG_DFL"), ("SIGHUP", "SIG_DFL"), ("SIGCHLD", "SIG_DFL"), ("SIGPIPE", "SIG_IGN")):
+        if hasattr(signal, name):  # Windows has not all
+            signal.signal(getattr(signal, name), getattr(signal, kept))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+class _TestLimit:
+    def __init__(self, stderr):
+        self._stderr = stderr
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item):
+        with self._limited(item, "setup"):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item):
+        with self._limited(item, "call"):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item):
+        with self._limited(item, "teardown"):
+            return (yield)
+
+    def pytest_enter_pdb(self):
+        self._disarm()
+
+    @contextmanager
+    def _limited(self, item, phase):
+        marker = item.get_closest_marker("limit")
+        seconds = marker.args[0] if marker else TEST_LIMIT_S
+
+        def fail(_number, _frame):
+            raise TookTooLong(f"The {phase} of {item.nodeid} was not over after {seconds:g} s.\n{_stacks()}")
+
+        if hasattr(signal, "setitimer"):  # Windows has none: there the process ends
+            signal.signal(signal.SIGALRM, fail)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+        faulthandler.dump_traceback_later(seconds + GRACE_S, exit=True, file=self._stderr)
+        try:
+            yield
+        finally:
+            self._disarm()
+
+    def _disarm(self):
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _stacks():
+    """Of all threads, and which processes this one has started: it may wait for one of them."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    told = [
+        f"Thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+    ]
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has ended by now
+            told.append(f"Process {child.pid} ({child.status()}): {' '.join(child.cmdline())}")
+    return "\n".join(told)
+
+
+class _SuiteLimit:
+    """In the process that the user started, which knows what each worker is at."""
+
+    def __init__(self, config, stderr):
+        self._config, self._stderr = config, stderr
+        self._running, self._over = {}, threading.Event()
+
+    def pytest_sessionstart(self, session):
+        if hasattr(signal, "SIGUSR1"):
+            signal.signal(signal.SIGUSR1, lambda *_: self._end(session))
+        threading.Thread(target=self._watch, name="limit of the suite", daemon=True).start()
+
+    def pytest_sessionfinish(self):
+        self._over.set()
+
+    def pytest_runtest_logstart(self, nodeid):
+        self._running[nodeid] = time.monotonic()
+
+    def pytest_runtest_logfinish(self, nodeid):
+        self._running.pop(nodeid, None)
+
+    def _end(self, session):
+        """In the main thread: among workers' answers pytest ends at once, in a test that code may catch it after it."""
+        why = f"the tests were not over after {SUITE_LIMIT_S:g} s"
+        if self._has_workers():
+            pytest.exit(why, returncode=1)
+        session.shouldfail = why
+        raise TookTooLong(why)
+
+    def _has_workers(self):
+        return self._config.pluginmanager.hasplugin("dsession")
+
+    def _is_reached(self):
+        """After the limit, or before it where the run has ended."""
+        return not self._over.wait(SUITE_LIMIT_S)
+
+    def _watch(self):
+        if not self._is_reached():
+            return
+        now = time.monotonic()
+        running = [f"  {nodeid}, for {now - since:.0f} s" for nodeid, since in [*self._running.items()]]
+        said = (f"The tests were not over after {SUITE_LIMIT_S:g} s (SUITE_LIMIT_S). Still running:", *running)
+        os.write(self._stderr, "\n".join(("", *said, "")).encode())
+        self._end_workers()
+        if hasattr(signal, "SIGUSR1"):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            if self._over.wait(GRACE_S):
+                return
+        os._exit(1)
+
+    def _end_workers(self):
+        """With their stacks, and with what their tests have started."""
+        started = psutil.Process().children(recursive=True)
+        if self._has_workers():
+            workers = psutil.Process().children()
+            for worker in workers:
+                with suppress(psutil.Error):
+                    worker.send_signal(signal.SIGABRT)  # pytest has set faulthandler to print the stacks then
+            psutil.wait_procs(workers, timeout=GRACE_S)
+        else:
+            faulthandler.dump_traceback(self._stderr)
+        for process in started:
+            with suppress(psutil.Error):
+                process.kill()
