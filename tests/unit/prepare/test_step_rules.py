@@ -18,8 +18,9 @@ from inferometer.prepare.steps import STEPS, require_tool, step_named
 from inferometer.settings import cache_folder
 
 INTEGERS = {"i8", "i4"}
-OPTION = {"gguf:convert": "weights", "openvino:compress": "weights", "ncnn:convert": "weights", "mnn:convert": "weights",
-          "ctranslate2:convert": "weights", "onnxruntime_genai:build": "weights", "openvino_genai:convert": "weights",
+OPTION = {"gguf:convert": "weights", "openvino:compress": "weights", "ncnn:convert": "weights",
+          "mnn:convert": "weights", "ctranslate2:convert": "weights",
+          "onnxruntime_genai:build": "weights", "openvino_genai:convert": "weights",
           "torchao:quantise": "way", "torchao:quantise_dense": "way", "transformers:quantise": "way",
           "litert:quantise": "recipe"}  # fmt: skip
 OF_TORCH = ("torch-eager", "torch-compile", "torch-graph")
@@ -120,8 +121,8 @@ def test_optional_steps_come_once_and_where_their_format_is():
     ("source", "name", "asked", "goal", "error", "message", "remedy"),
     [
         ("onnx", "ncnn", "i8", None, DomainError, "in the format onnx cannot be quantised to i8 for ncnn here.",
-         "It can be quantised to f16. i8 can be made for executorch, mnn, onnxruntime, openvino, torch-compile, "
-         "torch-eager, torch-graph."),
+         ("It can be quantised to f16. i8 can be made for executorch, mnn, onnxruntime, openvino, torch-compile, "
+          "torch-eager, torch-graph.")),
         ("gguf", "ncnn", "q4_0", None, DomainError, "cannot be quantised to q4_0", "Choose another runtime."),
         ("gguf", "ncnn", None, None, FormatError, "in the format ncnn for ncnn of a model in the format gguf.",
          "Give a model in one of the formats onnx."),
@@ -133,7 +134,7 @@ def test_optional_steps_come_once_and_where_their_format_is():
          "Name a file that ends in .pt2."),
     ],
 )  # fmt: skip
-def test_where_no_way_leads_the_error_says_what_there_is(source, name, asked, goal, error, message, remedy):
+def test_where_no_way_leads_the_error_says_what_there_is(*, source, name, asked, goal, error, message, remedy):
     with pytest.raises(error) as caught:
         chain_for(source, engine(name), quantise=asked, goal=goal)
     assert message in caught.value.message

@@ -352,9 +352,7 @@ def test_an_interval_comes_from_the_other_half_of_the_models():
 def test_what_was_left_out_is_judged_in_three_ways_beside_a_roofline():
     cases = [case(f"m{n:02d}", seconds=0.018) for n in range(4)]
     nothing, some = [np.nan] * 4, [0.1, np.nan, 0.1, np.nan]
-    validation = Validation(
-        devices=kept_of(cases, some), models=kept_of(cases, [0.2] * 4), few=kept_of(cases, nothing)
-    )
+    validation = Validation(devices=kept_of(cases, some), models=kept_of(cases, [0.2] * 4), few=kept_of(cases, nothing))
     found = {each.way: each for each in judge_validation(cases, validation)}
     assert {way: each.steps for way, each in found.items()} == {"device left out": 2, "model left out": 4}
     assert found["model left out"].median == pytest.approx(-expm1(-0.2), abs=1e-4)
@@ -378,7 +376,7 @@ def test_a_device_is_calibrated_by_itself_from_its_few_models(monkeypatch):
 
     monkeypatch.setattr(judging, "own_levels", own_levels)
     monkeypatch.setattr(judging, "log_times", lambda _stack, _theta, slopes: (np.full(12, 0.5), slopes))
-    monkeypatch.setattr(judging, "_half", lambda each, seen, known: (seen, known) == (True, "known") and 0.25)
+    monkeypatch.setattr(judging, "_half", lambda _case, seen, known: (seen, known) == (True, "known") and 0.25)
     wanted = np.array([each.standing.device != "c" for each in cases])
     told = [SimpleNamespace(known="known", place=place) for place in range(len(cases))]
     residuals, halves = _from_few(cases, wanted, told, None)
@@ -406,9 +404,7 @@ def test_a_half_width_holds_eight_in_ten_and_few_models_are_mixed_with_the_wider
     assert found["npu:unseen:known"] == round(all_rows, 3)
     by_engine = sqrt((2 * own**2 + 6 * all_rows**2) / 8)  # two devices say so
     assert found["npu:qnn:unseen:known"] == pytest.approx(by_engine, abs=2e-3)
-    assert found["npu:qnn:forward:unseen:known"] == pytest.approx(
-        sqrt((2 * own**2 + 6 * by_engine**2) / 8), abs=2e-3
-    )
+    assert found["npu:qnn:forward:unseen:known"] == pytest.approx(sqrt((2 * own**2 + 6 * by_engine**2) / 8), abs=2e-3)
     assert found["npu:qnn:seen:like"] == pytest.approx(sqrt((10 * own**2 + 6 * all_rows**2) / 16), abs=2e-3)
     assert {name.rpartition(":")[2] for name in found} == {"known", "like"}
     assert not any("seen:known" in name and "unseen" not in name for name in found), "no few models were kept"
