@@ -44,7 +44,7 @@ SHARED = {
     "formulas": ("golden/test_formulas.py", "golden/test_formula_options.py", "property/test_formulas.py"),
     "store": ("contract/test_store.py",),
     "runtimes": ("contract/test_runtimes.py",),
-    "profiler": ("property/test_profiler.py",),
+    "profiler": ("property/test_profiler.py", "unit/report/test_reports_told.py"),
     "sweep": ("property/test_sweep.py",),
     "prepare": ("unit/explain/test_advice.py", "unit/explain/test_trying.py"),
     "report": (
