@@ -44,8 +44,14 @@ SHARED = {
     "formulas": ("golden/test_formulas.py", "golden/test_formula_options.py", "property/test_formulas.py"),
     "store": ("contract/test_store.py",),
     "runtimes": ("contract/test_runtimes.py",),
-    "profiler": ("property/test_profiler.py",),
+    "profiler": ("property/test_profiler.py", "unit/report/test_reports_told.py"),
     "sweep": ("property/test_sweep.py",),
+    "prepare": ("unit/explain/test_advice.py", "unit/explain/test_trying.py"),
+    "report": (
+        "unit/profiler/test_reports.py", "unit/profiler/test_dataflow.py", "unit/hub/test_html_report.py",
+        "unit/hub/test_run_charts.py", "unit/explain/test_page.py", "unit/explain/test_findings.py",
+        "unit/bench/test_bench_run.py", "unit/measure/test_generations.py", "property/test_profiler.py",
+    ),
 }  # fmt: skip
 TARGET = 0.9
 

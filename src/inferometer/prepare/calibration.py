@@ -85,7 +85,10 @@ _SAVE = (
 def _loaded(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
     try:
         stored: Any = np.load(path, allow_pickle=False)
-        arrays = {name: stored[name] for name in stored.files} if hasattr(stored, "files") else None
+        arrays: dict[str, Array] | None = None
+        if hasattr(stored, "files"):
+            with stored:  # an archive stays open until it is closed
+                arrays = {name: stored[name] for name in stored.files}
     except (ValueError, EOFError, BadZipFile):
         raise FormatError(f"{str(path)!r} holds no array that numpy.save or numpy.savez wrote.", remedy=_SAVE) from None
     except OSError as error:

@@ -54,7 +54,9 @@ def machine_facts_text(machine: MachineFacts) -> Iterator[str]:
 def profile_notes(profile: Profile) -> tuple[str, ...]:
     """Critical findings as warnings (`explain` has the others), then what the profile's maker noted."""
     critical = (finding for finding in profile.findings if finding.severity == "critical")
-    warnings = (f"! {finding.title}: {finding.advice}" for finding in critical)
+    warnings = (
+        f"! {finding.title}: {finding.advice}" if finding.advice else f"! {finding.title}" for finding in critical
+    )
     notes = profile.provenance.notes if profile.provenance else ()
     return (*warnings, *notes, *energy_notes(profile.environment), *counter_notes(profile.environment))
 

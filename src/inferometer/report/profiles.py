@@ -27,7 +27,7 @@ from inferometer.report.phrases import (
     time_remarks,
 )
 from inferometer.report.table import Column, ReportTable, columns, filled
-from inferometer.units import format_capacity, format_quantity
+from inferometer.units import counted, format_capacity, format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -203,7 +203,7 @@ def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | Non
     if most is not None:
         rows = [_for_people(row, chosen, units={op.unit for op in folded}) for row in rows]
     left = len(folded) - len(rows)
-    more = f"\n{left} more layers: --format json lists all of them." if left > 0 else ""
+    more = f"\n{counted(left, 'more layer')}: --format json lists all of them." if left > 0 else ""
     return ReportTable(
         columns=filled(_LAYERS, rows),
         rows=tuple(rows),
