@@ -38,7 +38,7 @@ SHARED = {
     "explain": ("golden/test_explain.py",),
     "readers": (
         "contract/test_readers.py", "golden/test_parameters.py", "golden/test_gguf_models.py",
-        "property/test_binary_readers_fuzz.py", "property/test_onnx_fuzz.py",
+        "property/test_binary_readers_fuzz.py", "property/test_onnx_fuzz.py", "property/test_readers_folding.py",
     ),
     "asking": ("property/test_doors.py",),
     "formulas": ("golden/test_formulas.py", "golden/test_formula_options.py", "property/test_formulas.py"),
