@@ -41,6 +41,7 @@ SHARED = {
         "property/test_binary_readers_fuzz.py", "property/test_onnx_fuzz.py", "property/test_readers_folding.py",
     ),
     "asking": ("property/test_doors.py",),
+    "atlas": ("property/test_atlas.py",),
     "formulas": ("golden/test_formulas.py", "golden/test_formula_options.py", "property/test_formulas.py"),
     "store": ("contract/test_store.py",),
     "runtimes": ("contract/test_runtimes.py",),

@@ -18,7 +18,7 @@ class Ir:
         self.layers, self.edges, self.data, self.ids = [], [], b"", 0
 
     def layer(self, kind, inputs, outputs, *, name="", extra="", kinds=(), **data):
-        """`inputs` are (address, shape), `outputs` shapes or (shape, type); `kinds` are the inputs' types, if not f32."""
+        """`inputs` are (address, shape), `outputs` shapes or (shape, type); `kinds` the inputs' types."""
         number, self.ids = self.ids, self.ids + 1
         attributes = "".join(f' {key}="{value}"' for key, value in data.items())
         forms = kinds or ["f32"] * len(inputs)

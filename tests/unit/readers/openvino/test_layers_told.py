@@ -45,8 +45,8 @@ def ir_of(case):
         read = [input_of(ir, word, made) for word in inputs.split()]
         outputs = []
         for word in (results or "y/0").split():
-            text, _, rank = word.partition("/")
-            found = INPUT.match(text)
+            result, _, rank = word.partition("/")
+            found = INPUT.match(result)
             shape = (-1,) * int(rank) if rank else sides(found["dims"])
             outputs.append((found["name"], shape, found["format"] or "f32"))
         number, port = ir.layer(
