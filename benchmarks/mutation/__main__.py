@@ -38,9 +38,10 @@ SHARED = {
     "explain": ("golden/test_explain.py",),
     "readers": (
         "contract/test_readers.py", "golden/test_parameters.py", "golden/test_gguf_models.py",
-        "property/test_binary_readers_fuzz.py", "property/test_onnx_fuzz.py",
+        "property/test_binary_readers_fuzz.py", "property/test_onnx_fuzz.py", "property/test_readers_folding.py",
     ),
     "asking": ("property/test_doors.py",),
+    "atlas": ("property/test_atlas.py",),
     "formulas": ("golden/test_formulas.py", "golden/test_formula_options.py", "property/test_formulas.py"),
     "store": ("contract/test_store.py",),
     "runtimes": ("contract/test_runtimes.py",),

@@ -148,6 +148,62 @@ def test_what_cannot_be_compared_is_not_shown(other):
     assert _nearest([_measured(**other)]) is None
 
 
+LLM = {"image": None, "prompt": 1000, "generate": 100}
+
+
+@pytest.mark.parametrize(
+    ("row", "asked", "comparable"),
+    [
+        # a prompt within 5 %, counted from what is asked
+        ({"quantity": "prefill", **LLM}, {"prompt": 1050}, True),
+        ({"quantity": "prefill", **LLM}, {"prompt": 1060}, False),
+        ({"quantity": "prefill", **LLM, "context": 9}, {"prompt": 1000}, False),
+        ({"quantity": "prefill", **LLM}, {"prompt": None}, False),
+        ({"quantity": "request", **LLM}, {"prompt": 1000, "generate": 95.3}, True),
+        ({"quantity": "request", **LLM}, {"prompt": 1000, "generate": 90}, False),
+        ({"quantity": "request", **LLM}, {"prompt": 900, "generate": 100}, False),
+        ({"image": None, "prompt": 1000}, {"image": None, "prompt": 990}, True),
+        ({"image": None, "prompt": 1000}, {"image": None, "prompt": 900}, False),
+        # a cache whose mean over the steps is within 512 tokens, or a quarter of a long one
+        ({"quantity": "decode", **LLM, "context": 0}, {"context": 562}, True),
+        ({"quantity": "decode", **LLM, "context": 0}, {"context": 563}, False),
+        ({"quantity": "decode", **LLM, "context": 7950}, {"context": 6400}, True),
+        ({"quantity": "decode", **LLM, "context": 7951}, {"context": 6400}, False),
+        ({"quantity": "decode", **LLM, "context": 7951}, {"context": None}, True),
+        ({"quantity": "tpot", **LLM}, {"context": 0}, False),
+        # weights within 15 % of the bits, 4.5 for q4_0
+        ({"weights": "q4_0"}, {"weights": "q4_k"}, True), ({"weights": "q4_0"}, {"weights": "i4"}, True),
+        ({"weights": "q5_0"}, {"weights": "q4_0"}, False), ({}, {"weights": None}, False),
+        ({"activations": None}, {"computed": frozenset({"i8"})}, True), ({}, {"computed": frozenset()}, True),
+        ({}, {"computed": frozenset({"bf16"})}, True),
+        ({"activations": "f32"}, {"computed": frozenset({"tf32"})}, True),
+        ({}, {"count": 2}, False), ({"count": 2}, {"count": 2}, True), ({"batch": 4}, {"batch": 4}, True),
+    ],
+)  # fmt: skip
+def test_how_near_is_near_enough(row, asked, comparable):
+    quantity = {"quantity": row.get("quantity", "forward")} | ({"image": None} if "quantity" in row else {})
+    found = _nearest([_measured(**{"figure_unit": "ms", **row})], **{**quantity, **asked})
+    assert (found is not None) == comparable
+
+
+@pytest.mark.parametrize(
+    ("nearer", "farther"),
+    [
+        ({"engine": "torch-compile"}, {"engine": "torch-eager", "date": "2026-12"}),
+        ({"engine": "torch-eager"}, {"engine": "qnn", "date": "2026-12"}),
+        ({"engine": "qnn"}, {"engine": None, "date": "2025"}),
+        ({"weights": "f16"}, {"weights": "bf16", "date": "2026-12"}),
+        ({"date": "2026-12"}, {"date": "2026-9"}), ({"date": "2026-12"}, {"date": None, "version": "9"}),
+        ({"version": "2.10.1"}, {"version": "2.9"}), ({"version": "b10"}, {"version": None}),
+    ],
+)  # fmt: skip
+def test_of_two_rows_the_nearer_is_shown_whichever_comes_first(nearer, farther, tmp_path, monkeypatch):
+    for place, order in enumerate(((nearer, farther), (farther, nearer))):
+        monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path / str(place)))
+        found = _nearest([_measured(**{"date": "2026-01", **facts}) for facts in order])
+        assert {key: getattr(found, key) for key in nearer} == nearer
+
+
 def test_bf16_stands_for_f16_and_autocast_is_judged_by_what_it_computes_in():
     assert _nearest([_measured(weights="bf16", activations="bf16")]) is not None
 

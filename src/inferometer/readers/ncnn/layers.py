@@ -252,12 +252,16 @@ def _other_rank(site: NcnnSite) -> list[Node]:
 
 
 def _slice(site: NcnnSite) -> list[Node]:
-    sizes, axis = [int(size) for size in site.layer.lists.get(0, ())], _axis(site.layer.whole(1))
+    """Parts of the sizes that are given; what they leave is shared out by ncnn's own rounding, known from the blobs."""
+    layer, axis = site.layer, _axis(site.layer.whole(1))
+    blobs = [site.sizes.get(top) for top in layer.tops]
+    parts = [None if not blob else blob[layer.whole(1) % len(blob)] for blob in blobs]
+    sizes = [part for part in parts if part is not None] or [int(size) for size in layer.lists.get(0, ())]
+    if len(sizes) == len(layer.tops) and UNSET not in sizes:
+        return [site.node("Split", (*layer.bottoms, site.numbers("split", sizes)), axis=axis)]
     if all(size == UNSET for size in sizes):
-        return [site.node("Split", axis=axis, num_outputs=len(site.layer.tops))]
-    if UNSET in sizes:
-        return [site.node(site.layer.type, domain=DOMAIN)]
-    return [site.node("Split", (*site.layer.bottoms, site.numbers("split", sizes)), axis=axis)]
+        return [site.node("Split", axis=axis, num_outputs=len(layer.tops))]
+    return [site.node(layer.type, domain=DOMAIN)]
 
 
 def _crop(site: NcnnSite) -> list[Node]:

@@ -90,9 +90,10 @@ def _window(layer: NcnnLayer, sizes: Sizes, keys: tuple[int, ...]) -> tuple[Size
         return None, None
     kernel, dilation, stride, left, top, right, bottom = keys
     found: list[Size] = []
+    near = layer.whole(left)
     for side, far, (before, after) in ((sizes[-2], 10, (top, bottom)), (sizes[-1], 0, (left, right))):
-        near = layer.whole(left)
-        pads = [layer.whole(key, near) for key in (before, after)]
+        first = layer.whole(before, near)  # the far side is padded as the near one where it says nothing
+        pads = (first, layer.whole(after, first))
         step = max(1, layer.whole(stride + far, layer.whole(stride, 1)))
         reach = (layer.whole(kernel + far, layer.whole(kernel, 1)) - 1) * (
             layer.whole(dilation + far, layer.whole(dilation, 1)) if dilation else 1
@@ -255,9 +256,8 @@ _RULES: Mapping[str, Callable[[NcnnLayer, list[Sizes]], Sizes]] = {
     **dict.fromkeys(("Convolution", "ConvolutionDepthWise"), _convolved),
     **dict.fromkeys(("Deconvolution", "DeconvolutionDepthWise", "Interp", "Padding"), _unknown_window),
     **dict.fromkeys(("Tile", "PixelShuffle", "Einsum", "Unfold", "Fold", "GLU"), _nothing),
-    **dict.fromkeys(("MultiHeadAttention", "SDPA"), _attended),
     **dict.fromkeys(("BinaryOp", "Eltwise"), _broadcast),
     "Pooling": _pooled, "InnerProduct": _inner, "Permute": _turned, "Reshape": reshaped, "MatMul": _multiplied,
     "Gemm": _gemm, "Concat": _joined, "MemoryData": _constant, "Embed": _looked_up, "Flatten": _flat,
-    "ExpandDims": _expanded, "Squeeze": _squeezed, "Reduction": _reduced, "Crop": _cropped,
+    "ExpandDims": _expanded, "Squeeze": _squeezed, "Reduction": _reduced, "Crop": _cropped, "SDPA": _attended,
 }  # fmt: skip

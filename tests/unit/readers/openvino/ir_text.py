@@ -17,11 +17,12 @@ class Ir:
     def __init__(self):
         self.layers, self.edges, self.data, self.ids = [], [], b"", 0
 
-    def layer(self, kind, inputs, outputs, *, name="", extra="", **data):
-        """`inputs` are (address, shape), `outputs` shapes or (shape, type)."""
+    def layer(self, kind, inputs, outputs, *, name="", extra="", kinds=(), **data):
+        """`inputs` are (address, shape), `outputs` shapes or (shape, type); `kinds` the inputs' types."""
         number, self.ids = self.ids, self.ids + 1
         attributes = "".join(f' {key}="{value}"' for key, value in data.items())
-        read = "".join(port(place, dims) for place, (_, dims) in enumerate(inputs))
+        forms = kinds or ["f32"] * len(inputs)
+        read = "".join(port(place, dims, forms[place]) for place, (_, dims) in enumerate(inputs))
         made = [entry if isinstance(entry[-1], str) else (entry, "f32") for entry in map(tuple, outputs)]
         names = name if kind == "Parameter" else ""
         written = "".join(port(len(inputs) + place, dims, form, names) for place, (dims, form) in enumerate(made))

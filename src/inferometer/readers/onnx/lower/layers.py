@@ -147,6 +147,11 @@ def lower_resize(step: Step, maker: Maker) -> list[Op]:
     return [maker.op(step, mode=step.call.text("mode", "nearest"))]
 
 
+def lower_sampling(step: Step, maker: Maker) -> list[Op]:
+    """GridSample and CropAndResize: where they do not say how, they read between pixels."""
+    return [maker.op(step, mode=step.call.text("mode", "bilinear"))]
+
+
 def lower_gelu(step: Step, maker: Maker) -> list[Op]:
     tanh = step.call.text("approximate", "none") == "tanh"
     return [maker.op(step, function="gelu_tanh" if tanh else "gelu")]

@@ -17,7 +17,8 @@ def lower_n_bits(step: Step, maker: Maker) -> list[Op]:
     call = step.call
     columns, depth, bits = call.integer("N"), call.integer("K"), call.integer("bits", 4)
     bias = 5 if call.node.op_type == "MatMulNBits" else None
-    op = product_op(step, maker, (0, 1, bias), depth, block=call.integer("block_size"), bits=bits)
+    contracted = depth if call.integer("transB", 1) else columns  # MatMulBnb4 may go through the matrix the other way
+    op = product_op(step, maker, (0, 1, bias), contracted, block=call.integer("block_size"), bits=bits)
     return [_unpacked_first(op, (columns, depth), bits)]
 
 

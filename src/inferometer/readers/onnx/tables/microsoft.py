@@ -91,9 +91,9 @@ _CONVOLUTIONS = {
     "MaxpoolWithMask": row("pool", windows.pool, lower=lower_l.lower_pool("max"), settings=(1,), least=1),
     "QLinearAveragePool": pool("average", microsoft.channels_last_pool),
     "QLinearGlobalAveragePool": pool("global", microsoft.global_pool),
-    "GridSample": row("resize", images.grid_sample, lower=lower_l.lower_resize, least=2),
+    "GridSample": row("resize", images.grid_sample, lower=lower_l.lower_sampling, least=2),
     "CropAndResize": row(
-        "resize", microsoft.crop_and_resize, lower=lower_l.lower_resize, indices=(2,), settings=(3,), least=4
+        "resize", microsoft.crop_and_resize, lower=lower_l.lower_sampling, indices=(2,), settings=(3,), least=4
     ),
 }  # fmt: skip
 

@@ -198,7 +198,7 @@ _WINDOWS = {
     "RoiAlign": row("pool", windows.roi_align, lower=lower_l.lower_roi_align, indices=(2,), least=3),
     "Resize": row("resize", images.resize, lower=lower_l.lower_resize, settings=(1, 2, 3), least=1),
     "Upsample": row("resize", images.upsample, lower=lower_l.lower_resize, settings=(1,), least=1),
-    "GridSample": row("resize", images.grid_sample, lower=lower_l.lower_resize, least=2),
+    "GridSample": row("resize", images.grid_sample, lower=lower_l.lower_sampling, least=2),
     "Crop": _copy("crop", common.nothing_known, 1),
 }  # fmt: skip
 
