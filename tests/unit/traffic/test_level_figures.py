@@ -287,6 +287,52 @@ def test_a_steady_load_ends_with_its_count_or_its_time(count, duration_s, times)
     assert arrival_times(steady, np.random.default_rng(0), count=count, duration_s=duration_s).tolist() == times
 
 
+@pytest.mark.parametrize(("first", "last"), [(2.0, 6.0), (6.0, 2.0), (3.0, 3.0)])
+def test_a_ramp_has_brought_as_many_as_its_rate_adds_up_to(first, last):
+    """From a to b in T seconds, a·t + (b − a)·t²/2T have come until t: request n comes when that is n."""
+    times = arrival_times(
+        Arrivals(rate_per_s=first, to_per_s=last, process="constant"), np.random.default_rng(0), duration_s=5.0
+    )
+    assert len(times) == (first + last) / 2 * 5
+    assert (first * times + (last - first) * times**2 / 10).tolist() == pytest.approx(list(range(len(times))))
+    counted = Arrivals(rate_per_s=first, to_per_s=last, process="constant")
+    assert arrival_times(counted, np.random.default_rng(0), count=len(times)).tolist() == pytest.approx(times.tolist())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sound"),
+    [({"prefix_tokens": -1}, {"prefix_tokens": 0}), ({"groups": 0}, {"groups": 1}), ({"turns": 0}, {"turns": 1}),
+     ({"think_s": -0.1}, {"think_s": 0.0}), ({"think_s": float("nan")}, {"think_s": 1.0})],
+)  # fmt: skip
+def test_what_prompts_share_is_not_negative(wrong, sound):
+    Sharing(**sound)
+    with pytest.raises(DomainError):
+        Sharing(**wrong)
+
+
+@pytest.mark.parametrize(("waiting", "growing"), [(5, False), (7, True)])
+def test_growth_counts_from_three_roots_of_the_mean_on(waiting, growing):
+    """One more at each of so many even moments: from 1 to 1 + n in 100 s, a mean of 1 + n/2, whose root counts thrice.
+
+    5 more are less than 3·√3.5 = 5.6; 7 more are more than 3·√4.5 = 6.4 and less than four roots, 8.5.
+    """
+    rows = [(-1.0, 0.0, 500.0, 1, 2, "ok", None)]
+    rows += [(100 * (n + 0.5) / waiting, 200.0, 500.0, 1, 2, "ok", None) for n in range(waiting)]
+    found = figures_of(Level(name="l", rate_per_s=1.0, requests=columns(*rows), windows=(window(0.0, 100.0),)))
+    assert found.in_flight == pytest.approx(1 + waiting / 2, abs=0.05)
+    assert found.growth_per_s == pytest.approx(waiting / 100, rel=0.05)
+    assert found.growing is growing
+
+
+def test_an_answer_of_unknown_length_arrives_when_it_ends():
+    level = Level(
+        name="l", requests=columns((0.0, 1.0, 9.0, 5, None, "ok", None), (1.0, 2.0, 3.0, 5, 2, "ok", None)),
+        windows=(window(0.0, 5.0),),
+    )  # fmt: skip
+    # its head, which is all of a single token, came at 1 s; of the other answer all came
+    assert figures_of(level).requests_per_s == pytest.approx(2 / 5)
+
+
 @pytest.mark.parametrize(("share", "sound"), [("99.9", True), ("100", False), ("0", False), ("0.1", True)])
 def test_a_percentile_lies_between_nothing_and_all(share, sound):
     if sound:
@@ -298,7 +344,7 @@ def test_a_percentile_lies_between_nothing_and_all(share, sound):
 
 def test_lengths_are_read_from_the_column_that_is_asked_for(tmp_path):
     path = tmp_path / "lengths.csv"
-    path.write_text("generate,prompt,input_tokens\n1,7,10\n2,7,20\n")
+    path.write_text("generate,prompt,input_tokens\n\n1,7,10\n2,7,20\n")
     drawn_in, drawn_out = (
         draw(parse_lengths(f"file:{path}", column=column), 200, np.random.default_rng(0))
         for column in ("input_tokens", "output_tokens")
