@@ -12,9 +12,8 @@ TIDY = "device,model,engine,quantity,figure,figure_unit,batch,weights,date\n"
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Where tables and index would be written, empty to begin with."""
+    """Where tables and index would be written; the folder is not there to begin with."""
     folder, index = tmp_path / "tables", tmp_path / "index.json"
-    folder.mkdir()
     index.write_bytes(msgspec.json.encode(AtlasIndex()))
     for module in (build, shipped):
         monkeypatch.setattr(module, "TABLES", folder)
@@ -42,6 +41,7 @@ def test_files_of_a_form_become_one_table_and_the_index_says_what_is_where(packa
     )
     csv_file(source, "b.csv", "my board,my net,,forward,7,ms,1,f16,2026")
     (source / "c.csv").write_text("hello,world\n1,2\n", encoding="utf-8")
+    package.mkdir()
     (package / "old.json.gz").write_bytes(b"goes")
     told = build.build(source).splitlines()
     assert told[:3] == [

@@ -110,3 +110,32 @@ def test_the_marks_that_container_engines_leave(files, engine):
 def test_hypervisors_by_what_they_leave(files, virtual, kind):
     found = limits(files)
     assert (found.virtualised, found.hypervisor) == (virtual, kind)
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "folders"),
+    [
+        ("/", "/", ("/m",)),
+        ("/a/b", "/", ("/m/a/b", "/m/a", "/m")),
+        ("/docker/c/x", "/docker/c", ("/m/x", "/m")),
+        ("/docker/c", "/docker/c", ("/m",)),
+        ("/other/c", "/docker/c", ("/m",)),
+        ("/a/../b", "/", ("/m",)),
+    ],
+)
+def test_the_folders_of_a_group_go_up_to_the_mount(path, root, folders):
+    files = {"/proc/self/cgroup": f"0::{path}\n", "/proc/self/mountinfo": f"4 5 0:6 {root} /m rw - cgroup2 x rw\n"}
+    machine = RecordedMachine(system="Linux", architecture="x86_64", files=files)
+    assert find_cgroup(machine).cpu == find_cgroup(machine).memory == folders
+
+
+@pytest.mark.parametrize(
+    ("quota", "period", "cpus"), [("150000", "100000", 1.5), ("-1", "100000", None), ("0", "1", None), ("5", "0", None)]
+)
+def test_a_quota_of_either_version_is_time_over_period(quota, period, cpus):
+    newer = {"/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/cpu.max": f"{quota} {period}\n"}
+    older = {
+        "/proc/self/cgroup": "2:cpu:/\n4:memory:/\n", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": quota,
+        "/sys/fs/cgroup/cpu/cpu.cfs_period_us": period,
+    }  # fmt: skip
+    assert limits(newer).quota_cpus == limits(older).quota_cpus == cpus

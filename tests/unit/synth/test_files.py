@@ -6,7 +6,7 @@ import os
 import pytest
 
 from inferometer.errors import InferometerError
-from inferometer.synth.files import landing
+from inferometer.synth.files import landing, landing_folder
 
 
 def names(folder):
@@ -96,3 +96,48 @@ def test_a_folder_that_cannot_be_made_is_said_plainly(tmp_path):
         landing(tmp_path / "file" / "m", overwrite=False, needs_bytes=1),
     ):
         pass
+
+
+# Whole folders
+
+
+def make_folder(path, *, overwrite=False, fails=None):
+    with landing_folder(path, overwrite=overwrite, needs_bytes=1) as partial:
+        partial.mkdir()
+        (partial / "inside").write_bytes(b"new")
+        if fails is not None:
+            raise fails
+
+
+def test_a_folder_takes_its_name_when_it_is_complete(tmp_path):
+    make_folder(tmp_path / "m")
+    assert names(tmp_path) == ["m"]
+    assert (tmp_path / "m" / "inside").read_bytes() == b"new"
+
+
+def test_a_folder_that_is_there_is_kept_unless_it_may_go(tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "mine").write_bytes(b"old")
+    with pytest.raises(InferometerError, match="exists already"):
+        make_folder(tmp_path / "m")
+    assert names(tmp_path / "m") == ["mine"]
+    make_folder(tmp_path / "m", overwrite=True)
+    assert (names(tmp_path), names(tmp_path / "m")) == (["m"], ["inside"])
+
+
+@pytest.mark.parametrize("fails", [ValueError("half way"), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
+def test_a_folder_that_fails_half_way_leaves_the_old_one(tmp_path, fails):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "mine").write_bytes(b"old")
+    with pytest.raises((ValueError, InferometerError)):
+        make_folder(tmp_path / "m", overwrite=True, fails=fails)
+    assert (names(tmp_path), names(tmp_path / "m")) == (["m"], ["mine"])
+
+
+def test_a_folder_that_does_not_fit_is_refused(tmp_path):
+    with (
+        pytest.raises(InferometerError, match="do not fit"),
+        landing_folder(tmp_path / "m", overwrite=False, needs_bytes=10**20),
+    ):
+        pass
+    assert names(tmp_path) == []

@@ -1,4 +1,5 @@
-"""What each config becomes, by kind of op: how many, what they read, write and hold, at sizes that divide nothing.
+"""What each config becomes, by kind of op: how many, what they read, write and hold, at sizes that divide nothing; and
+every attribute of ops, with how often it stands.
 
 `graphs_told.json` has them, for the tiny models of tests/data/huggingface and for the catalog's networks of layers:
 `python tests/unit/readers/huggingface/test_graphs_told.py` writes it anew (with src and tests on the path). The
@@ -6,7 +7,7 @@ products among them are held to the libraries' own by test_products.py; a change
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from fakes.every import every
@@ -24,6 +25,9 @@ NETWORKS = (
 CONFIGS = {path.stem: path for path in sorted(FOLDER.glob("*.json")) if path.stem != "cases"} | dict.fromkeys(NETWORKS)
 
 
+RECORDED = json.loads(TOLD.read_text()) if TOLD.exists() else {}
+
+
 def config_of(name):
     path = CONFIGS[name]
     return ROWS[name]["config"] if path is None else json.loads(path.read_text())["config"]
@@ -35,8 +39,10 @@ def elements(tensors):
 
 def told(name):
     graph = graph_from_config(config_of(name), name=name)
-    kinds = defaultdict(lambda: [0, 0, 0, 0])
+    kinds, attributes = defaultdict(lambda: [0, 0, 0, 0]), Counter()
     for block, op in graph.ops():
+        for key, value in op.attributes.items():
+            attributes[f"{op.kind} {key}={value}"] += block.count
         words = [
             op.kind,
             *(str(op.get(key)) for key in ("function", "norm", "causal", "cached", "window") if key in op.attributes),
@@ -51,12 +57,13 @@ def told(name):
     return json.loads(json.dumps({
         "count, read, written, held": kinds, **ends, "limit": graph.context_limit, "precision": graph.precision,
         "blocks": [[block.name, block.count, block.first] for block in graph.blocks][:40], "metadata": known,
+        "attributes": dict(sorted(attributes.items())),
     }, default=str))  # fmt: skip
 
 
 @every(CONFIGS)
 def test_a_config_becomes_the_graph_it_was(name):
-    assert told(name) == json.loads(TOLD.read_text())[name]
+    assert told(name) == RECORDED[name]
 
 
 if __name__ == "__main__":

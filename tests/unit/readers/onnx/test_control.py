@@ -154,6 +154,41 @@ def test_a_loop_that_counts_to_a_limit_itself():
     assert result.parameters == 64
 
 
+def trips_by_running(start, step, limit, most):
+    """The loop below, run: the first trip always, another while the counter is below the limit."""
+    trips, count = 0, start
+    while most is None or trips < most:
+        trips, count = trips + 1, count + step
+        if count >= limit:
+            return trips
+    return trips
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "limit", "most"),
+    [(0, 1, 5, None), (2, 3, 11, None), (2, 3, 12, None), (1, 4, 6, 100), (0, 1, 9, 4), (0, 1, 4, 9), (0, 2, 9, 5)],
+)
+@pytest.mark.parametrize("compare", ["Less", "Greater"])
+@pytest.mark.parametrize("also", [False, True])
+def test_trips_are_as_many_as_running_the_loop_takes(compare, also, start, step, limit, most):  # noqa: PLR0917
+    order = "count2 limit" if compare == "Less" else "limit count2"
+    ends = [node(compare, order, "first")]
+    ends += (
+        [node("And", "first second", "goes"), node(compare, order, "second")]
+        if also
+        else [node("Identity", "first", "goes")]
+    )
+    inner = graph(
+        [node("Add", "count step", "count2"), *ends, node("Relu", "h", "h2")],
+        [value("i", (), INT64), value("go", (), BOOL), value("count", (), INT64), value("h")],
+        ["goes", "count2", "h2"],
+    )  # fmt: skip
+    stored = [scalar("step", step), scalar("start", start), scalar("limit", limit), tensor("true", (), BOOL, (1,))]
+    stored += [] if most is None else [scalar("most", most)]
+    loop = node("Loop", f"{'_' if most is None else 'most'} true start x", "a y", body=inner)
+    assert only(read([loop], [X], ["y"], stored))["trips"] == trips_by_running(start, step, limit, most)
+
+
 def test_a_loop_that_only_the_data_ends_is_uncovered():
     step = body(node("Relu", "h", "h2"), node("ReduceMax", "h2", "m", keepdims=0), node("Less", "m big", "go"),
                 results=("go", "h2"))  # fmt: skip
