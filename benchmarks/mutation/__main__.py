@@ -46,6 +46,11 @@ SHARED = {
     "runtimes": ("contract/test_runtimes.py",),
     "profiler": ("property/test_profiler.py",),
     "sweep": ("property/test_sweep.py",),
+    "serving": ("property/test_serving_steps.py", "unit/cli/test_simulate_command.py"),
+    "providers": ("contract/test_providers.py",),
+    "core": ("property/test_values.py", "property/test_statistics.py", "property/test_intervals.py"),
+    "verbs": ("unit/test_verbs.py", "property/test_doors.py"),
+    "accuracy": ("golden/test_accuracy.py",),
 }  # fmt: skip
 TARGET = 0.9
 

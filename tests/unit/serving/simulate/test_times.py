@@ -91,9 +91,7 @@ def test_a_gang_swaps_the_experts_of_a_rank_for_its_part_of_all_ranks():
     alone, experts, messages = (Linear(lambda size, cost=cost: cost * size) for cost in (1e-4, 4e-5, 1e-5))
     own = times()
     gang = GangTimes(own, 3, alone=alone, together=(experts, messages), most=64, padded_up_to=4)
-    assert gang.decode(10, 64.0) == pytest.approx(
-        decode_s(4, 64.0) + 1.5 * (5e-5 * 12 - 1e-4 * 4)
-    )  # 3 × 4
+    assert gang.decode(10, 64.0) == pytest.approx(decode_s(4, 64.0) + 1.5 * (5e-5 * 12 - 1e-4 * 4))  # 3 × 4
     assert gang.decode(14, 64.0) == pytest.approx(decode_s(5, 64.0) + 1.5 * (5e-5 * 14 - 1e-4 * 5))
     chunks = [(5, 0), (20, 0), (6, 0), (7, 8)]  # 20 | 7 + … | 6 + 5: the largest first, each to the lightest rank
     heaviest = own.mixed([(20, 0)], 2, 64.0)
