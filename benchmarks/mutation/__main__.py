@@ -53,6 +53,11 @@ SHARED = {
         "unit/hub/test_run_charts.py", "unit/explain/test_page.py", "unit/explain/test_findings.py",
         "unit/bench/test_bench_run.py", "unit/measure/test_generations.py", "property/test_profiler.py",
     ),
+    "serving": ("property/test_serving_steps.py", "unit/cli/test_simulate_command.py"),
+    "providers": ("contract/test_providers.py",),
+    "core": ("property/test_values.py", "property/test_statistics.py", "property/test_intervals.py"),
+    "verbs": ("unit/test_verbs.py", "property/test_doors.py"),
+    "accuracy": ("golden/test_accuracy.py",),
 }  # fmt: skip
 TARGET = 0.9
 

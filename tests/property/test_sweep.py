@@ -13,7 +13,7 @@ from inferometer.asking.applicable import SIZES, meaningful
 from inferometer.catalog import device as device_named
 from inferometer.catalog.files import rows_of
 from inferometer.core.profile import Headline
-from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
+from inferometer.cost.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
 from inferometer.errors import DomainError
 from inferometer.readers.resolve import read
 from inferometer.sweep import COLUMNS, DETAILS, run_study, study_of
@@ -192,3 +192,55 @@ def test_a_draft_counts_as_in_a_prediction():
     rows = swept(axes, options=options)
     for row, found in zip(rows.records(), predictions(axes, options, calibrated=True), strict=True):
         require_same(row, found, details=False)
+
+
+HOST = HostCosts(tokenise_s_per_token=1e-6, sampling_s=1e-4, detokenise_s_per_token=2e-6)
+GRID = Place(usd_per_hour=3.0, grid="world")
+# Corners that a random draw seldom meets, one of each: models × devices with sizes, options, and formats.
+CORNERS = {
+    "frames": ({"models": ["resnet50"], "batch": [1, 8]}, Options(frame_rate=30.0, place=GRID)),
+    "denoising steps": ({"models": ["sd-1.5-unet"], "batch": [1, 2]}, Options(steps=20, place=GRID)),
+    "a model of both kinds": ({"models": ["resnet50", "llama-3.2-1b"], "generate": [4]}, Options(place=GRID)),
+    "prompts of an encoder": ({"models": ["bert-base"], "prompt": [None, 17, 10**6]}, Options(place=GRID)),
+    "host, every size": (
+        {"batch": [1, 7], "prompt": [17, 300], "generate": [1, 2, 128], "context": [None, 700]}, Options(host=HOST),
+    ),
+    "tokens without a prompt": (
+        {"prompt": [None, 9], "generate": [None, 0, 1, 2], "context": [None, 0, 700, 10**7]}, Options(place=GRID),
+    ),
+    "replicas": ({"dp": [1, 4], "batch": [1, 3, 4, 9], "context": [100]}, Options(place=GRID)),
+    "a pipeline": ({"pp": [2], "dp": [2], "batch": [4, 7], "generate": [8]}, Options(micro_batches=2, place=GRID)),
+    "shared layers": ({"tp": [1, 2, 3], "batch": [1, 9], "generate": [8]}, Options(overlap=0.5)),
+    "sequence parallel": ({"tp": [4], "prompt": [512]}, Options(sequence_parallel=True, imbalance=1.3)),
+    "layers elsewhere": (
+        {"devices": ["nvidia-h200", "nvidia-l4"], "batch": [1, 2], "context": [64]}, Options(offload=Offload(layers=3)),
+    ),
+    "experts elsewhere": (
+        {"models": ["qwen3-30b-a3b"], "devices": ["nvidia-l4"], "context": [64]},
+        Options(offload=Offload(experts=True)),
+    ),
+    "a prefix": ({"prompt": [16, 17, 512], "generate": [4], "context": [None, 99]}, Options(cached_prefix=16)),
+    "two parts": ({"models": ["t5-small"], "prompt": [8, 64], "generate": [1, 9], "context": [None, 7]},
+                  Options(host=HOST, place=GRID)),
+    "what is heard": ({"models": ["whisper-tiny"], "generate": [None, 3], "batch": [1, 2]}, Options()),
+    "states": ({"models": ["mamba-130m"], "prompt": [None, 5000], "generate": [3]}, Options(place=GRID)),
+    "a battery": ({"devices": ["raspberry-pi-5"], "context": [10, 20]}, Options(battery=Battery(capacity_j=5000.0))),
+    "energy of a chip": (
+        {"context": [10]}, Options(energy=EnergyCosts(joules_per_flop=1e-12, joules_per_byte=1e-11)),
+    ),
+    "no power known": ({"devices": ["apple-m4-ane", "nvidia-h200"], "models": ["resnet50"]}, Options(place=GRID)),
+    "a spot price": ({"devices": ["nvidia-l4", "nvidia-h200"], "context": [10]}, Options(place=Place(spot=True))),
+    "threads and formats": (
+        {"devices": ["intel-emerald-rapids-1-vcpu"], "weights": [None, "q4_0"], "activations": ["f32"], "context": [9]},
+        Options(host_speed=2.0),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("corner", "details"), [(name, bool(place % 2)) for place, name in enumerate(CORNERS)])
+def test_a_row_of_a_corner_is_the_summary_of_its_prediction(corner, details):
+    axes, options = CORNERS[corner]
+    axes = ONE | {"models": ["llama-3.2-1b"], "devices": ["nvidia-h200"]} | axes
+    rows = swept(axes, options=options, details=details, chunk_rows=5 if details else 1 << 16)
+    for row, found in zip(rows.records(), predictions(axes, options, calibrated=True), strict=True):
+        require_same(row, found, details=details)

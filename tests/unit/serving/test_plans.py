@@ -1,12 +1,15 @@
 """The sums behind a plan: what a device draws, how long a request stays, and when a servers' answer is there."""
 
+from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from inferometer.serving.plans import closed, edge
-from inferometer.serving.plans.asked import EdgeAsked, PlanSearch
+from inferometer.core.served import Distribution, LevelFigures, Objective
+from inferometer.errors import DomainError
+from inferometer.serving.plans import closed, edge, search
+from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan
 from inferometer.serving.plans.tiers import edge_tier
 from inferometer.traffic.lengths import Lengths
 
@@ -27,11 +30,230 @@ def test_a_request_stays_for_its_first_token_and_a_step_for_each_other(monkeypat
 
 
 def test_the_servers_answer_is_there_after_the_edges_own_and_the_way():
-    search = PlanSearch(
+    asked = PlanSearch(
         model="llama-3.2-1b", rate_per_s=1.0, prompt=Lengths(kind="fixed", mean=50),
         generate=Lengths(kind="fixed", mean=11), fallback=0.25,
         edge=EdgeAsked(device="raspberry-pi-5", round_trip_s=0.5),
     )  # fmt: skip
-    tier = edge_tier(search, SimpleNamespace(ttft_s=1.0, tpot_s=0.1))
+    tier = edge_tier(asked, SimpleNamespace(ttft_s=1.0, tpot_s=0.1))
     assert tier.handed_on_s == pytest.approx(tier.answer_s + 0.5 + 1.0 + 10 * 0.1)
     assert tier.mean_s == pytest.approx(0.75 * tier.answer_s + 0.25 * tier.handed_on_s)
+
+
+# The search, with a curve and a device that are made up
+
+
+def curve(rates=(1.0, 2.0, 3.0, 2.5), ttft=(0.1, 0.2, 0.4, 0.8), tpot=(0.01, 0.02, 0.03, 0.04)):
+    rates = np.array(rates)
+    return closed.LoadCurve(
+        sequences=np.array([1.0, 4.0, 9.0, 16.0]), rate_per_s=rates, ttft_s=np.array(ttft), tpot_s=np.array(tpot)
+    )
+
+
+def goal(metric, limit_s, share=None):
+    return Objective(metric=metric, limit_s=limit_s, share=share)
+
+
+@pytest.mark.parametrize(
+    ("goals", "capacity"),
+    [
+        ([], 3.0),
+        ([goal("ttft", 0.2)], 2.0),  # just met
+        ([goal("ttft", 0.19)], 1.0),
+        ([goal("tpot", 0.025), goal("ttft", 0.4)], 2.0),
+        ([goal("e2e", 2.0)], 2.0),  # 1, 2, 3 and 6.4 s
+        ([goal("ttft", 0.05)], 0.0),
+    ],
+)
+def test_a_replica_takes_the_highest_load_at_which_every_objective_holds(goals, capacity):
+    assert curve().capacity(goals) == pytest.approx(0.97 * capacity)
+
+
+def test_between_two_loads_latencies_lie_between_theirs():
+    assert curve().at(1.5) == pytest.approx((0.15, 0.015, 2.5))
+    assert curve().at(0.5) == pytest.approx((0.1, 0.01, 1.0))
+
+
+def searched(**more):
+    given = {"prompt": Lengths(kind="fixed", mean=100), "generate": Lengths(kind="fixed", mean=50)}
+    return PlanSearch(model="m", rate_per_s=10.0, **{**given, **more})
+
+
+def configured(**more):
+    given = {"device": "d", "runtime": "vllm", "weights": None, "tp": 2, "sequences": 64, "what": None}
+    return search.Configuration(**{**given, "curve": curve(), **more})
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """A device of 100 W at work and 40 W at rest, at 3 dollars an hour."""
+    power = SimpleNamespace(moving_w=80.0, computing_w=120.0, idle_w=40.0)
+    monkeypatch.setattr(search, "device_named", lambda name: name)
+    monkeypatch.setattr(search, "power_model", lambda _device: power)
+    monkeypatch.setattr(search, "hourly_price", lambda _d, count, _p: SimpleNamespace(usd_per_hour=3.0 * count))
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_candidate_has_the_replicas_that_the_rate_needs_and_their_price_and_power():
+    asked = searched(discount=0.5, availability=0.9999, replica_up=0.99, headroom=0.2)
+    (found,) = search._candidates(asked, [configured()])
+    assert (found.replicas, found.spare, found.count) == (5, 2, 14)  # 12.5 of 2.91 each
+    assert found.capacity_per_s == pytest.approx(2.91)
+    assert (found.ttft_s, found.tpot_s, found.running) == pytest.approx((0.2, 0.02, 4.0))  # at 2 a replica
+    assert found.usd_per_hour == pytest.approx(14 * 3 * 0.5)
+    busy = 10 / (5 * 2.91)
+    assert found.watts == pytest.approx(14 * (busy * 100 + (1 - busy) * 40))
+    scores = {name: found.score(name) for name in ("cheapest", "greenest", "smallest")}
+    assert scores == {"cheapest": found.usd_per_hour, "greenest": found.watts, "smallest": 14.0}
+    assert list(search._candidates(searched(objectives=(goal("ttft", 0.01),)), [configured()])) == []
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_plan_states_what_it_costs_and_how_much_is_left():
+    asked = searched(fallback=0.5)
+    (candidate,) = search._candidates(asked, [configured()])
+    assert candidate.replicas == 2  # of the five requests a second that are handed on
+    spread = Distribution(mean=0.3, p95=0.6)
+    figures = LevelFigures(requests=700, completed=700, ttft_s=spread, tpot_s=Distribution(mean=0.02, p95=0.03))
+    server = SimpleNamespace(counters={"busy_share": 0.5}, gauges={"kv_share": (0.2, 0.7)})
+    found = search._plan(asked, candidate, configured(), SimpleNamespace(server=server), figures)
+    load = 5 / (2 * 2.91)
+    assert (found.utilisation, found.headroom) == (pytest.approx(load), pytest.approx(1 / load - 1))
+    assert (found.usd_per_hour, found.usd_per_month) == (12.0, 12.0 * 730)
+    assert found.usd_per_million_tokens == pytest.approx(12.0 / (5 * 50 * 3600) * 1e6)
+    assert (found.ttft_s, found.ttft_p95_s, found.tpot_s, found.tpot_p95_s) == (0.3, 0.6, 0.02, 0.03)
+    assert (found.kv_share, found.requests, found.replicas, found.count) == (0.7, 700, 2, 4)
+    assert found.watts == pytest.approx(4 * (load * 100 + (1 - load) * 40))
+
+
+def plan_of(**more):
+    empty = dict.fromkeys((field.name for field in fields(ServingPlan)), None)
+    return ServingPlan(**{**empty, "why": "", **more})
+
+
+def test_the_one_that_lost_says_by_how_much_and_what_it_is_better_at():
+    best = plan_of(usd_per_hour=10.0, count=2, ttft_p95_s=1.0, tpot_p95_s=0.02, watts=100.0)
+    dear = plan_of(usd_per_hour=12.0, count=3, ttft_p95_s=0.94, tpot_p95_s=0.0191, watts=90.0)
+    same = plan_of(usd_per_hour=10.004, count=2)
+    whys = [each.why for each in search._explained(searched(), [best, dear, same])]
+    assert whys == [
+        "the cheapest that meets every objective",
+        "costs 20.0% more: 3 devices instead of 2, with better TTFT and power",
+        "costs the same and came second",
+    ]
+    (unknown,) = search._explained(searched(goal="greenest"), [plan_of(usd_per_hour=1.0)])
+    assert unknown.why == "meets every objective; its power is not known"
+
+
+@pytest.mark.parametrize(
+    ("goals", "figures", "missed"),
+    [
+        ([goal("ttft", 1.0, 0.95)], {"ttft_s": Distribution(p95=1.0, p99=2.0, max=3.0)}, None),
+        ([goal("ttft", 1.0, 0.99)], {"ttft_s": Distribution(p95=1.0, p99=2.0, max=3.0)}, "ttft_p99<=1s is 2 s"),
+        ([goal("ttft", 1.0)], {"ttft_s": Distribution(p95=1.0, p99=2.0, max=3.0)}, "ttft<=1s is 3 s"),
+        ([goal("ttft", 1.0, 0.999)], {"ttft_s": Distribution(p95=1.0, p99=2.0, max=3.0)}, "ttft_p99.9<=1s is 2 s"),
+        ([goal("tpot", 1.0, 0.95)], {}, None),
+        ([], {"growing": True, "offered_per_s": 10.0, "requests_per_s": 9.6}, "requests pile up"),
+        ([], {"growing": True, "offered_per_s": 10.0, "requests_per_s": 9.7}, None),
+        ([], {"growing": False, "offered_per_s": 10.0, "requests_per_s": 1.0}, None),
+    ],
+)
+def test_a_simulation_misses_an_objective_or_falls_behind(goals, figures, missed):
+    found = LevelFigures(requests=1, completed=1, **figures)
+    assert search._missed(searched(objectives=tuple(goals)), found) == missed
+
+
+def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
+    asked = []
+
+    def simulate(plan):
+        asked.append(plan)
+        return SimpleNamespace(served=SimpleNamespace(levels=["level"]))
+
+    monkeypatch.setattr(search, "simulate", simulate)
+    monkeypatch.setattr(search, "ask", lambda *_, **more: more)
+    monkeypatch.setattr(search, "figures_of", lambda level, goals: (level, goals))
+    given = searched(objectives=(goal("ttft", 1.0),), seed=7)
+    for replicas, tpot_s, rate, count in ((5, 0.02, 4.0, 600), (1, 0.5, 10.0, 2520), (2, 5.0, 10.0, 4000)):
+        candidate = SimpleNamespace(
+            replicas=replicas, ttft_s=0.2, tpot_s=tpot_s, device="d", runtime="vllm", weights="i4", tp=4, sequences=64
+        )
+        assert search._simulated(given, candidate) == ("level", ("level", given.objectives))
+        plan = asked.pop()
+        traffic = plan.traffic
+        assert (plan.replicas, plan.sequences) == (min(2, replicas), 64)
+        assert (traffic.steps[0].arrivals.rate_per_s, traffic.requests, traffic.seed) == (rate, count, 7)
+        assert (traffic.prompt, traffic.generate, traffic.objectives) == (
+            given.prompt,
+            given.generate,
+            given.objectives,
+        )
+        assert plan.question == {
+            "on": "d", "runtime": "vllm", "weights": "i4", "tp": 4, "options": given.options,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ({"rate_per_s": 0.0}, {"rate_per_s": 0.1}),
+        ({"discount": 1.0}, {"discount": 0.0}),
+        ({"headroom": -0.1}, {"headroom": 0.9}),
+        ({"availability": 1.0}, {"availability": 0.5}),
+        ({"replica_up": 0.0}, {"replica_up": 0.5}),
+        ({"fallback": 0.0}, {"fallback": 1.0}),
+        ({"edge": EdgeAsked(device="d")}, {"edge": EdgeAsked(device="d"), "fallback": 0.5}),
+    ],
+)
+def test_shares_have_bounds(wrong, near):
+    given = {"model": "m", "rate_per_s": 1.0, "prompt": None, "generate": None}
+    PlanSearch(**{**given, **near})
+    with pytest.raises(DomainError):
+        PlanSearch(**{**given, **wrong})
+
+
+@pytest.mark.parametrize(("replicas", "up", "availability"), [(1, 0.9, 0.995), (5, 0.95, 0.999), (20, 0.99, 0.99999)])
+def test_the_spare_replicas_are_the_fewest_that_are_enough(replicas, up, availability):
+    """By counting every way in which replicas can be up."""
+
+    def enough(whole):
+        chances = np.ones(1)
+        for _ in range(whole):
+            chances = np.convolve(chances, [1 - up, up])  # of how many are up
+        return chances[replicas:].sum()
+
+    spare = search.spare_replicas(replicas, up, availability)
+    assert enough(replicas + spare) >= availability > (enough(replicas + spare - 1) if spare else 0)
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "most_w", "served", "busy"),  # `served`: the streams of one device, and how many serve eight
+    [
+        (0.01, None, (10, 1), 0.8),  # 100 frames a second are ten streams of ten; eight there are
+        (0.025, None, (4, 2), 1.0),
+        (0.2, None, (0, 0), 1.0),
+        (0.025, 8.5, (1, 8), 0.25),  # 4 W at rest and 15 W at work: 6.75 W with one, 9.5 W with two
+        (0.025, 9.5, (2, 4), 0.5),
+        (0.025, 6.0, (0, 0), 0.25),
+    ],
+)
+def test_a_device_keeps_up_with_whole_streams_within_its_cooling(monkeypatch, latency_s, most_w, served, busy):
+    streams, count = served
+    power = SimpleNamespace(moving_w=10.0, computing_w=20.0, idle_w=4.0)
+    answer = SimpleNamespace(summary=SimpleNamespace(latency_s=latency_s))
+    asked = SimpleNamespace(answer=lambda: answer, runtime_name="r", graph=SimpleNamespace(name="m"))
+    monkeypatch.setattr(edge, "power_model", lambda _device: power)
+    monkeypatch.setattr(edge, "ask", lambda *_, **__: asked)
+    monkeypatch.setattr(edge, "device_named", lambda _name: SimpleNamespace(price_usd=50.0))
+    battery = SimpleNamespace(capacity_j=3600.0, efficiency=0.5)
+    given = edge.EdgeSearch(
+        model="m", frames_per_s=10.0, streams=8, devices=("d",), max_watts=most_w,
+        options=SimpleNamespace(battery=battery),
+    )  # fmt: skip
+    (found,) = edge.edge_plans(given).plans
+    assert (found.streams, found.count, found.meets) == (streams, count, streams > 0)
+    assert found.busy == pytest.approx(busy)
+    assert found.watts == pytest.approx(busy * 15 + (1 - busy) * 4)
+    assert found.battery_s == pytest.approx(3600 * 0.5 / found.watts)
+    assert found.score("cheapest") == (not streams, 50.0 * count)
+    assert found.score("smallest") == (not streams, 1.0 * count)

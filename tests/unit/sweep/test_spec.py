@@ -72,3 +72,57 @@ def test_what_is_no_spec_is_refused_by_name(text):
 def test_an_error_of_syntax_names_the_file():
     with pytest.raises(FormatError, match=r"grid\.toml is no TOML file"):
         parse_spec("models = [", "grid.toml")
+
+
+def test_a_spec_names_a_device_that_reads_the_prompts():
+    assert parse_spec('prefill_on = "nvidia-l4"', "grid.toml").prefill_on == "nvidia-l4"
+    assert parse_spec("", "grid.toml").prefill_on is None
+    with pytest.raises(FormatError, match="name of a device"):
+        parse_spec("prefill_on = 3", "grid.toml")
+
+
+def test_a_spec_has_every_option_of_a_prediction():
+    found = parse_spec(
+        """
+        [options]
+        chunk = 64
+        link = "infiniband-ndr"
+        sizes = {width = 3}
+        [options.host]
+        sampling_s = 0.5
+        [options.offload]
+        layers = 2
+        [options.energy]
+        joules_per_flop = 1e-12
+        joules_per_byte = 1e-11
+        [options.battery]
+        capacity_j = 10.0
+        [options.speculative]
+        draft = "llama-3.2-1b"
+        length = 4
+        acceptance = 0.5
+        """,
+        "grid.toml",
+    ).options
+    assert (found.chunk, found.link.name, dict(found.sizes)) == (64, "infiniband-ndr", {"width": 3})
+    assert (found.host.sampling_s, found.offload.layers, found.battery.capacity_j) == (0.5, 2, 10.0)
+    assert (found.energy.joules_per_flop, found.energy.joules_per_byte) == (1e-12, 1e-11)
+    assert (found.speculative.draft.name, found.speculative.length) == ("llama-3.2-1b", 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [("5-5", [5]), ("0-9+4", [0, 4, 8]), ("3-24*2", [3, 6, 12, 24]), ("2-9*3", [2, 6]), ("1, ,2,", [1, 2]), ("", [])],
+)
+def test_a_range_ends_at_or_before_its_last(text, values):
+    assert parse_axis("batch", text) == values
+
+
+@pytest.mark.parametrize("text", ["2-1", "1-8*1", "0-8*2", "1-8+0", "0-10000000", "1-", "-3", "1.5"])
+def test_a_range_that_does_not_rise_or_is_endless_is_refused(text):
+    with pytest.raises(DomainError):
+        parse_axis("batch", text)
+
+
+def test_names_may_have_commas_too_many():
+    assert parse_axis("models", " a,, b ,") == ["a", "b"]

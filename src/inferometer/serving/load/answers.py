@@ -91,6 +91,7 @@ class Answer:
 
     __slots__ = (
         "_body",
+        "_each",
         "_is_opaque",
         "_sse",
         "_status",
@@ -143,6 +144,7 @@ class Answer:
         self.finished = False
         self.times = array("d")  # when something arrived
         self.counts = array("q")  # … and how many tokens, or characters, that was
+        self._each = array("q")  # … in how many events
         self.tokens: int | None = None  # which way of counting it was: an index of COUNTED_BY
         self.over: Callable[[Answer], None] | None = None
         self._sse = SseReader()
@@ -174,21 +176,19 @@ class Answer:
                 self.first = now
             self._body.append(data)
             return
-        held = 0
+        held, events = 0, self.events
         for event in self._sse.feed(data):
             if event == b"[DONE]":
                 self.finished = True
             else:
                 held += self._event(event)
         if held:
-            self._arrived(held, now)
-
-    def _arrived(self, held: int, now: float) -> None:
-        if self.first is None:
-            self.first = now
-        self.last = now
-        self.times.append(now)
-        self.counts.append(held)
+            if self.first is None:
+                self.first = now
+            self.last = now
+            self.times.append(now)
+            self.counts.append(held)
+            self._each.append(self.events - events)
 
     def _event(self, data: bytes) -> int:
         """How much it brought: tokens where the server counts them in every event, else characters of text."""
@@ -272,14 +272,10 @@ class Answer:
         total = self.output_tokens
         if total is None or total == self.events:
             self.tokens = _ASSUMED if total is None else _ONE_EACH
-            self.output_tokens = self.events if total is None else total
-            if self.events == len(self.times):
-                self.counts = array("q", [1]) * self.events
-                return
-            total = self.events
+            self.output_tokens, self.counts = self.events, self._each
         else:
             self.tokens = _BY_TEXT
-        self.counts = array("q", _shares(self.counts, total))
+            self.counts = array("q", _shares(self.counts, total))
 
     def on_fault(self, fault: Fault, now: float) -> None:
         self.message, self.last = fault.message, now

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from inferometer.serving.simulate.times import Times
 
 MOST_STEPS = 4096  # of a run
-_WATCHED = 32  # steps of a run while an estimate that falls from step to step keeps a request waiting
 GAPS = 65_536  # of which are kept before they are folded
 _CLIP = 4096  # tokens of an answer that an estimate counts at most, as SGLang does
 
@@ -149,8 +148,6 @@ class Replica:
             heappop(ends)
         steps = ends[0][0] - tick
         steps = min(steps, most)
-        if self._fall and self.waiting and steps > _WATCHED:
-            steps = _WATCHED
         context = self.base / count + kept * tick
         seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
         if steps * seconds > until - self.now:
@@ -159,6 +156,8 @@ class Replica:
         if need:
             if need > self.pool.free:
                 steps, need = self._held_steps(steps)
+                if not steps and self.rules.order == "decode":
+                    return self._step(until)  # which makes room, and then may admit nobody
                 if not steps:
                     self._preempt()
                     return False
@@ -208,12 +207,12 @@ class Replica:
         self.most_running = max(self.most_running, running)
         count = self.decoding
         if count:
+            if self._fall:
+                self._ratio = max(self.rules.estimate_least, self._ratio - steps * self._fall)
             if self._delay_s:
                 self._note_gap(seconds + self._delay_s, count)
                 self._delay_s, steps = 0.0, steps - 1
             self._note_gap(seconds, count * steps)
-            if self._fall:
-                self._ratio = max(self.rules.estimate_least, self._ratio - steps * self._fall)
             if len(self.gap_s) > GAPS:
                 self.fold_gaps()
 
@@ -326,7 +325,7 @@ class Replica:
 
     def _step(self, until: float) -> bool:
         """One step with the prompts that its tokens and the cache have room for; without any, a run of decoding."""
-        decodes = self.rules.order == "decode" and self.decoding > 0
+        decodes = self.rules.order == "decode"
         preempted = self.preempted
         if decodes:
             while (need := self.turns[-self.tick % self.period]) > self.pool.free:
@@ -334,19 +333,20 @@ class Replica:
             if need:
                 self.pool.take(need)
             self._taken = need
+        is_stopped = self.rules.waits_after_preemption and self.preempted > preempted
         chunks = self._chunks(
             self.limits.tokens - (self.decoding * self.limits.per_sequence if decodes else 0),
-            can_admit=not ((self.rules.waits_after_preemption and self.preempted > preempted) or self.is_late),
+            can_admit=not (is_stopped or self.is_late),
         )
         taken, self._taken = self._taken, None
         is_late, self.is_late = self.is_late or self._is_unseen(), False
         if not chunks:
             if taken:
                 self.pool.give(taken)  # the run below counts it itself
-            self.is_blocked = bool(self.waiting) and not is_late
+            self.is_blocked = bool(self.waiting) and not (is_late or is_stopped)
             if not self.decoding and not is_late and self.preempted == preempted:
                 raise RuntimeError("A simulated engine has requests and can begin none of them: a fault of the rules.")
-            return self._run(until, 1 if is_late else MOST_STEPS) if self.decoding else False
+            return self._run(until, 1 if is_late or is_stopped else MOST_STEPS) if self.decoding else False
         sizes = [(size, request.done) for request, size in chunks]
         if decodes and self.decoding:
             count = self.decoding

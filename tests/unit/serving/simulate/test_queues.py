@@ -119,6 +119,10 @@ def test_every_request_ends_once_and_every_block_comes_back(name, swap):
     assert replica.pool.is_whole
     assert replica.pool.free == 150
     assert cluster.under_way == 0
+    if swap is None and schedulers()[name].order == "decode":
+        tokens = np.array(replica.gap_tokens)
+        assert tokens.sum() == given.output_tokens.sum() - len(given)  # every token but the first has a wait before it
+        assert replica.gap_s @ tokens == pytest.approx((requests.last_s - requests.first_s).sum())
     if schedulers()[name].victim == "none":
         assert replica.preempted == 0
     elif schedulers()[name].admission != "estimate":

@@ -1,0 +1,258 @@
+"""Rules of a sweep one by one: pieces, places, keys, engines, and the search for the cheapest service."""
+
+from concurrent.futures import Future
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from inferometer.cost.options import HostCosts, Options, Place
+from inferometer.errors import DomainError
+from inferometer.sweep import Rows, run_study, serving, study_of
+from inferometer.sweep.choose import parse_condition
+from inferometer.sweep.engines import _in_order, _process_count
+from inferometer.sweep.grid import _tiles
+from inferometer.sweep.resume import Journal, Standing, fingerprint
+from inferometer.sweep.sinks import discard, partial_of
+from inferometer.sweep.table import table_of
+from inferometer.sweep.write import Progress, _together
+from unit.sweep.studies import device, graph, small
+
+
+@pytest.mark.parametrize(
+    ("shape", "most", "rows"),
+    [
+        ((2, 3, 1, 4), 24, [24]),
+        ((2, 3, 1, 4), 23, [12, 12]),
+        ((2, 3, 1, 4), 12, [12, 12]),
+        ((2, 3, 1, 4), 11, [8, 4, 8, 4]),
+        ((2, 3, 1, 4), 3, [3, 1] * 6),
+        ((5, 1, 1, 2), 6, [6, 4]),
+    ],
+)
+def test_a_tile_is_as_large_as_it_may_be(shape, most, rows):
+    assert [tile.rows for tile in _tiles(shape, most)] == rows
+
+
+def test_the_key_of_a_sweep_is_of_everything_that_is_asked():
+    """Whatever is changed, alone and together with a list that has as many values: no two keys are the same."""
+    changes = [
+        {}, {"models": ("llama-3.2-3b",)}, {"devices": ("nvidia-h200", "nvidia-a10g")}, {"runtimes": "vllm"},
+        {"threads": 2}, {"weights": ["bf16", "q8_0"]}, {"activations": "f32"}, {"kv": "f8e4m3"}, {"tp": 2}, {"pp": 2},
+        {"dp": 2}, {"batch": [1, 9]}, {"prompt": [16, 512, 2047]}, {"generate": [5]}, {"context": [100, 200_001]},
+        {"batch": [8, 1]}, {"options": Options(cached_prefix=1)}, {"options": Options(overlap=0.25)},
+        {"options": Options(host=HostCosts(sampling_s=1.0))}, {"options": Options(place=Place(usd_per_hour=1.0))},
+        {"options": Options(place=Place(usd_per_hour=2.0))}, {"chunk_rows": 7},
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("inferometer.sweep.grid._require_used", lambda *_: None)
+        keys = [fingerprint(small(**change), form) for change in changes for form in ("csv", "sqlite")]
+        again = fingerprint(small(), "csv")
+    assert len({*keys}) == 2 * len(changes)
+    assert again == keys[0]
+    assert fingerprint(replace(small(), details=True), "csv") != keys[0]
+    assert fingerprint(replace(small(), usual=(True, True)), "csv") != keys[0]
+
+
+def test_a_journal_adds_up(tmp_path):
+    journal = Journal(tmp_path / "j", Standing())
+    journal.add(rows=5, impossible=1, mark=100)
+    assert journal.add(rows=7, impossible=2, mark=90) == Standing(chunks=2, rows=12, impossible=3, mark=90)
+    journal.close()
+
+
+def test_what_is_under_way_is_taken_away_with_the_journal_of_sqlite(tmp_path):
+    path = tmp_path / "x.sqlite"
+    for name in ("x.sqlite.part", "x.sqlite.part-journal"):
+        (tmp_path / name).write_text("")
+    discard(path)
+    assert [*tmp_path.iterdir()] == []
+    partial_of(path).mkdir()
+    discard(path)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_progress_says_how_fast_and_how_long_still():
+    assert Progress(done=30, total=90, kept=10, seconds=4.0).rate == 5.0
+    assert Progress(done=30, total=90, kept=10, seconds=4.0).remaining_s == 12.0
+    assert Progress(done=10, total=90, kept=10, seconds=4.0).remaining_s is None
+    assert Progress(done=30, total=90, kept=0, seconds=0.0).rate == 0.0
+
+
+def test_parts_are_written_in_groups_of_a_chunk_at_most(monkeypatch):
+    monkeypatch.setattr("inferometer.sweep.write.CHUNK_ROWS", 10)
+    groups = [[len(part) for part in group] for group in _together([range(size) for size in (4, 6, 1, 20, 3, 3)])]
+    assert groups == [[4, 6], [1], [20], [3, 3]]
+
+
+# Rows
+
+
+def table(**columns):
+    count = len(next(iter(columns.values())))
+    return table_of([{name: values[place] for name, values in columns.items()} for place in range(count)])
+
+
+def test_rows_of_several_parts_are_taken_in_the_order_asked_for():
+    rows = Rows([table(batch=[1, 2, 3]), table(batch=[4]), table(batch=[5, 6])])
+    for places in ([5, 0, 3, 3, 1], [4], [2, 1, 0], [3, 5]):
+        assert rows.take(places)["batch"].tolist() == [place + 1 for place in places]
+    for wrong in ([-1, 0], [0, 6], [-1]):
+        with pytest.raises(DomainError, match="outside"):
+            rows.take(wrong)
+    assert rows.take([])["batch"].dtype == rows["batch"].dtype
+
+
+def test_a_whole_number_stays_one_where_all_are_known():
+    known, some = Rows([table(batch=[1, 2]), table(batch=[3])]), Rows([table(batch=[1, 2]), table(batch=[None])])
+    assert (known["batch"].dtype, some["batch"].dtype) == (np.int64, float)
+    assert [row["batch"] for row in some] == [1, 2, None]
+    assert [type(row["batch"]) for row in some] == [int, int, type(None)]
+
+
+def test_the_cheapest_is_one_of_each_device_that_fits_and_meets_every_limit():
+    rows = Rows(
+        [
+            table(device=["a", "b", "a"], usd_per_million_tokens=[3.0, 2.0, 1.0], tpot_s=[0.1, 0.1, 0.3],
+                  fits=[True, True, True]),
+            table(device=["b", "c", "d", "b"], usd_per_million_tokens=[1.0, 4.0, 0.5, None],
+                  tpot_s=[0.1, 0.2, 0.1, 0.1], fits=[True, None, False, True]),
+        ]
+    )  # fmt: skip
+
+    def found(*limits):
+        best = rows.cheapest(*limits)
+        return list(zip(best["device"].tolist(), best["usd_per_million_tokens"].tolist(), strict=True))
+
+    assert found() == [("a", 1.0), ("b", 1.0), ("c", 4.0)]
+    assert found("tpot_s<0.2") == [("b", 1.0), ("a", 3.0)]
+    assert found("tpot_s<=0.2", "usd_per_million_tokens>1") == [("b", 2.0), ("a", 3.0), ("c", 4.0)]
+    assert found("tpot_s>=0.3") == [("a", 1.0)]
+    assert found("tpot_s=0.2") == [("c", 4.0)]
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "="])
+def test_a_condition_compares_as_it_is_written(sign):
+    rows = Rows([table(batch=[1, 2, 3, None])])
+    expected = {"<": [1, 0, 0], "<=": [1, 1, 0], ">": [0, 0, 1], ">=": [0, 1, 1], "=": [0, 1, 0]}[sign]
+    assert parse_condition(f"batch {sign} 2").holds(rows).tolist() == [*map(bool, expected), False]
+
+
+def test_a_front_of_many_parts_is_that_of_all(monkeypatch):
+    monkeypatch.setattr("inferometer.sweep.choose._MOST_HELD", 3)
+    points = np.random.default_rng(3).integers(0, 9, size=(60, 2)).astype(float)
+    parts = [table(tpot_s=part[:, 0].tolist(), energy_j=part[:, 1].tolist(), fits=[True] * 6)
+             for part in points.reshape(10, 6, 2)]  # fmt: skip
+    best = Rows(parts).pareto("tpot_s", "energy_j", ties=False)
+    found = list(zip(best["tpot_s"].tolist(), best["energy_j"].tolist(), strict=True))
+    beaten = {tuple(one) for one in points for other in points if (other <= one).all() and (other < one).any()}
+    assert found == sorted({tuple(point) for point in points.tolist()} - beaten)
+    assert all(one[0] < other[0] and one[1] > other[1] for one, other in pairwise(found))
+
+
+# Engines
+
+
+def test_an_engine_is_named_by_its_processes():
+    assert [_process_count(name) for name in ("local", "local:1", "local:12")] == [1, 1, 12]
+    for wrong in ("remote", "local:x", "local:-1", "local:0", "dask:/x"):
+        with pytest.raises(DomainError):
+            _process_count(wrong)
+
+
+def test_results_come_in_order_with_no_more_than_some_under_way():
+    under_way, most, results = [], [], []
+
+    def submit(item):
+        future = Future()
+        future.set_result(10 * item)
+        under_way.append(future)
+        most.append(len(under_way) - len(results))
+        return future
+
+    for result in _in_order(submit, range(7), 3):
+        results += [result]
+    assert results == [10 * item for item in range(7)]
+    assert max(most) == 3
+
+
+def test_a_study_knows_how_many_of_its_rows_cannot_be():
+    from inferometer.sweep.engines import work
+
+    study = study_of({"models": [graph()], "devices": [device()], "runtimes": "ideal", "context": [10, 10**7, 10**8]})
+    (chunk,) = study.chunks()
+    done = work(study, chunk, None)
+    assert (done.rows, done.impossible) == (3, 2)
+    told = []
+    run_study(study, progress=told.append, clock=iter((5.0, 7.0)).__next__)
+    assert told == [Progress(done=3, total=3, kept=0, seconds=2.0)]
+
+
+# The cheapest service: replicas are doubled while that helps
+
+
+class Asked(list):
+    """Stands for `ask` and `serving_answer`: a replica gives `per_replica` users enough, if it can be at all."""
+
+    def __init__(self, per_replica):
+        super().__init__()
+        self.per_replica = per_replica
+
+    def ask(self, model, **more):
+        if more["on"] == "small":
+            raise DomainError("It does not fit.")
+        self.append(more["dp"])
+        assert more["batch"] == more["dp"]
+        return SimpleNamespace(replicas=more["dp"], device=more["on"], model=model, tp=more["tp"])
+
+    def answer(self, question, users, _tokens):
+        limit = self.per_replica.get(question.device)
+        meets = None if limit is None else users <= limit * question.replicas
+        return SimpleNamespace(
+            meets=meets, usd_per_hour={"dear": 9.0, "cheap": 1.0}.get(question.device), tpot_s=0.1 * question.tp,
+            document=lambda: {"device": question.device, "replicas": question.replicas, "tp": question.tp, "notes": (),
+                              "schema": "x"},
+        )  # fmt: skip
+
+
+def cheapest(monkeypatch, per_replica, users=20, **more):
+    asked = Asked(per_replica)
+    monkeypatch.setattr(serving, "ask", asked.ask)
+    monkeypatch.setattr(serving, "serving_answer", asked.answer)
+    given = {"models": ("m",), "devices": tuple(per_replica), "weights": ("i4",), "tp": (1,), **more}
+    search = serving.ServingSearch(users=users, prompt=10, generate=5, **given)
+    return serving.cheapest_serving(search), asked
+
+
+def test_replicas_are_doubled_until_all_users_have_enough(monkeypatch):
+    (row,), asked = cheapest(monkeypatch, {"cheap": 6})
+    assert row == {"device": "cheap", "replicas": 4, "tp": 1}
+    assert asked == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("per_replica", "users", "replicas"),
+    [(0, 20, 1), (1, 20, 16), (1, 16, 16), (1, 1000, 64), (None, 20, 1)],
+)
+def test_replicas_are_no_more_than_users_and_none_are_added_in_vain(monkeypatch, per_replica, users, replicas):
+    (row,), _ = cheapest(monkeypatch, {"cheap": per_replica}, users)
+    assert row["replicas"] == replicas
+
+
+def test_plans_that_meet_it_come_first_then_the_cheapest_then_the_quickest(monkeypatch):
+    rows, _ = cheapest(monkeypatch, {"dear": 99, "cheap": 0, "unpriced": 99, "small": 1}, tp=(2, 1))
+    assert [(row["device"], row["tp"]) for row in rows] == [
+        ("dear", 1), ("dear", 2), ("unpriced", 1), ("unpriced", 2), ("cheap", 1), ("cheap", 2),
+    ]  # fmt: skip
+    refused, _ = cheapest(monkeypatch, {"small": 1})
+    assert refused == [
+        {"model": "m", "device": "small", "runtime": None, "weights": "i4", "tp": 1, "error": "It does not fit."}
+    ]
+
+
+def test_without_devices_those_of_data_centres_with_a_price_are_searched():
+    found = serving._priced()
+    assert {"nvidia-h200", "nvidia-l4"} <= {*found}
+    assert not {"raspberry-pi-5", "nvidia-rtx-4090", "intel-emerald-rapids-1-vcpu"} & {*found}
