@@ -262,14 +262,6 @@ def test_a_genai_folder_has_the_network_and_what_lies_beside_the_weights(
     }  # fmt: skip
 
 
-def test_a_token_sees_itself_and_those_before_it_that_are_no_padding():
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    ids, mask = torch.ones(1, 2), torch.tensor([[0, 1, 1, 1]])
-    found = openvino_genai._mask(ids, mask)
-    assert found.shape == (1, 1, 2, 4)
-    assert (found == 0).tolist() == [[[[False, True, True, False], [False, True, True, True]]]]
-
-
 # PyTorch.
 
 
@@ -320,38 +312,6 @@ def test_the_first_line_of_an_error_and_the_node_it_failed_at():
     failed = ValueError("x call_module[target=a_b] y")
     assert onnx2torch._at(failed, model) == " of the operator Frob, which the node 'a_b' is"
     assert onnx2torch._at(ValueError("call_module[target=z]"), model) == onnx2torch._at(ValueError("x"), model) == ""
-
-
-@pytest.mark.parametrize(
-    ("starts", "ends", "axes", "steps"),
-    [([1], [4], None, None), ([0, 1], [9, 3], [1, 0], [2, 1]), ([5], [-9], [-1], [-2]),
-     ([3, 4], [0, 1], [0, 1], [-1, -1]),
-     ([-3], [9], [1], None)],
-)  # fmt: skip
-def test_slices_by_numbers_are_those_of_numpy(starts, ends, axes, steps):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    x = np.arange(30).reshape(5, 6)
-    along = range(len(starts)) if axes is None else axes
-    cut = [slice(None)] * 2
-    for place, axis in enumerate(along):
-        step = 1 if steps is None else steps[place]
-        end = None if step < 0 and ends[place] < -x.shape[axis] else ends[place]
-        cut[axis] = slice(starts[place], end, step)
-    given = [None if each is None else torch.tensor(each) for each in (starts, ends, axes, steps)]
-    found = onnx2torch._sliced(None, torch.from_numpy(x), *given)(torch.from_numpy(x))
-    assert found.tolist() == x[tuple(cut)].tolist()
-
-
-def test_paddings_are_of_the_last_axes_that_are_padded():
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    x = torch.arange(6.0).reshape(2, 3)
-    last = onnx2torch._padded(SimpleNamespace(mode="constant"), x, torch.tensor([0, 1, 0, 2]), torch.tensor(7.0))
-    assert last.keywords["pad"] == [1, 2]
-    assert last(x).tolist() == [[7, 0, 1, 2, 7, 7], [7, 3, 4, 5, 7, 7]]
-    both = onnx2torch._padded(SimpleNamespace(mode="constant"), x, torch.tensor([1, 0, 0, 2]))
-    assert both.keywords["pad"] == [0, 2, 1, 0]
-    mirrored = onnx2torch._padded(SimpleNamespace(mode="reflect"), x, torch.tensor([0, 1, 0, 1]))
-    assert "value" not in mirrored.keywords
 
 
 def test_litert_keeps_what_goes_in_and_out_as_it_is():
