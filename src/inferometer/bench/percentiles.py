@@ -64,11 +64,11 @@ def _quantile(count: int, share: float, chance: float) -> int:
     """The least k with P(B ≤ k) ≥ `chance`, for B readings of `count` below the percentile."""
     total, odds = 0.0, math.log(share) - math.log1p(-share)
     log_mass = count * math.log1p(-share)  # of B = 0; each next one from the one before, in logarithms
-    for k in range(count + 1):
+    for k in range(count):
         total += math.exp(log_mass)
         if total >= chance:
             return k
-        log_mass += math.log((count - k) / (k + 1)) + odds if k < count else 0.0
+        log_mass += math.log((count - k) / (k + 1)) + odds
     return count
 
 

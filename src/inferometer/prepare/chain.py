@@ -43,7 +43,7 @@ def usable(engine: EngineDescriptor, *, generates: bool = False) -> tuple[Step, 
 def formats_for(source: str, engine: EngineDescriptor, *, generates: bool = False) -> tuple[str, ...]:
     """What the model can be quantised to for an engine, by the names that `--quantise` takes."""
     steps = usable(engine, generates=generates)
-    names = dict.fromkeys(step.quantises for step in steps if step.quantises)
+    names = dict.fromkeys(step.quantises for step in steps)
     return tuple(name for name in names if name and _way(source, steps, name, goals_of(engine)) is not None)
 
 

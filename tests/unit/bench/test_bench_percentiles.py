@@ -2,6 +2,7 @@
 
 import json
 import sys
+from math import comb
 
 import numpy as np
 import pytest
@@ -96,3 +97,19 @@ def test_bench_prints_the_percentiles_it_is_asked_for():
     plain = CliRunner().invoke(cli, [*asked[: len(command)], "--format", "json", *asked[len(command) :]])
     found = json.loads(plain.stdout)["phases"][0]["percentiles"]
     assert [(row["percentile"], row["high_s"], row["samples"]) for row in found] == [(99.0, None, 3), (50.0, None, 3)]
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "ranks"),
+    [(20, 0.5, (6, 15)), (6, 0.5, (1, 6)), (5, 0.5, (None, None)), (100, 0.9, (84, 96)), (36, 0.9, (29, 36)),
+     (35, 0.9, (28, None)), (36, 0.1, (1, 8))],
+)  # fmt: skip
+def test_ranks_are_those_of_the_tables_of_the_binomial(count, share, ranks):
+    """By the sums of the distribution itself: so many of `count` readings lie below, with 2.5 % beyond each end."""
+
+    def below(k):
+        return sum(comb(count, n) * share**n * (1 - share) ** (count - n) for n in range(k + 1))
+
+    low = next(k for k in range(count + 1) if below(k) >= 0.025)
+    high = next((k + 1 for k in range(count) if below(k) >= 0.975), None)
+    assert (low or None, high) == order_ranks(count, share, 0.95) == ranks

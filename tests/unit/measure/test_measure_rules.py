@@ -1,16 +1,19 @@
 """Rules between the parts of a measurement: what each default is, what two models share, what a step counts."""
 
+import math
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from fakes.fake_runtime import FakeClock, FakeRuntime, write_text
 from inferometer.bench.plan import Plan
+from inferometer.core.binding import Binding
 from inferometer.core.dims import Symbol
-from inferometer.core.graph import Graph, Tensor
+from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.profile import Environment, Phase
 from inferometer.core.workload import Precision, Workload
 from inferometer.errors import DomainError
@@ -19,10 +22,13 @@ from inferometer.measure import run as running
 from inferometer.measure.arrays import count_steps
 from inferometer.measure.correct import correct
 from inferometer.measure.isolate import ChildLimits
+from inferometer.measure.nodes import file_nodes
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.outcome import outcome_of
 from inferometer.measure.raw import Raw, series_of
 from inferometer.measure.run import MeasuredRun, MeasureRequest
+from inferometer.measure.tolerance import Noise, product_count, summed_terms
+from inferometer.measure.verify import _relative_limit
 from inferometer.measure.watch import Resident
 from inferometer.runtimes.base import Capabilities, Kernel, Target
 from unit.bench.profiles import profile
@@ -320,3 +326,49 @@ def test_weights_that_an_engine_makes_are_in_what_it_computes_in():
     assert held("config", weights="f16", precision="f16").precision == "f16"
     with pytest.raises(DomainError, match="asked for f16 and f32"):
         held("config", weights="f16", precision="f32")
+
+
+# Limits of errors, and a file's nodes.
+
+
+def test_the_largest_error_of_many_is_allowed_more_where_an_output_is_flat():
+    flat, peaked = np.full(200, 2.0), np.r_[100.0, np.zeros(199)]
+    noise = Noise(rms=0.05)
+    assert _relative_limit(flat, noise) == pytest.approx(0.05 * math.sqrt(2 * math.log(400)))
+    assert _relative_limit(peaked, noise) == pytest.approx(0.05), "its size is a fraction of its largest"
+    assert _relative_limit(flat, Noise(rms=1e-3)) == _relative_limit(np.zeros(3), noise) == 1e-3
+
+
+def product(kind, **attributes):
+    return Op(name="o", kind=kind, attributes=attributes)
+
+
+@pytest.mark.parametrize(
+    ("op", "terms"),
+    [(product("convolution", in_channels=12, kernel=(3, 5)), 180),
+     (product("convolution", in_channels=12, kernel=(3, 3), groups=4), 27),
+     (product("convolution", in_channels=12, kernel=(1, 1), groups=0), 12), (product("linear", in_features=7), 7),
+     (product("matmul", contracted=9, in_features=7), 9), (product("matmul", contracted=Symbol("n")), 0),
+     (product("norm", in_features=7), 0)],
+)  # fmt: skip
+def test_a_sum_has_as_many_terms_as_its_window_and_channels_of_a_group(op, terms):
+    graph = Graph(name="g", blocks=(Block(name="b", ops=(op,), count=2),))
+    assert summed_terms(graph) == 2 * terms
+    assert product_count(graph) == (0 if op.kind == "norm" else 2)
+
+
+def test_a_files_nodes_are_listed_where_it_has_any_with_the_shapes_that_are_known():
+    x, open_ = Tensor(name="x", shape=(2, Symbol("batch"))), Tensor(name="y", shape=(Symbol("n"),))
+    ops = (Op(name="a", kind="linear", source_type="Gemm", inputs=(x,), outputs=(x, open_)),
+           Op(name="b", kind="view", source_type="Reshape", outputs=(open_,)),
+           Op(name="c", kind="x", source_type="Exit"))  # fmt: skip
+    binding = Binding(sizes={"batch": 3})
+    graph = Graph(name="g", blocks=(Block(name="main", ops=ops),))
+    found = file_nodes(graph, binding)
+    assert [(each.name, each.kind, each.inputs, each.outputs, each.shape) for each in found] == [
+        ("a", "Gemm", ("x",), ("x", "y"), (2, 3)), ("b", "Reshape", (), ("y",), None), ("c", "Exit", (), (), None),
+    ]  # fmt: skip
+    assert [type(size) for size in found[0].shape] == [int, int]
+    assert file_nodes(replace(graph, blocks=(replace(graph.blocks[0], count=2),)), binding) == ()
+    config = replace(graph, blocks=(replace(graph.blocks[0], ops=(*ops, Op(name="d", kind="norm"))),))
+    assert file_nodes(config, binding) == ()

@@ -77,6 +77,18 @@ def test_a_tool_needs_its_package_first_and_then_what_is_beside_it():
     assert replace(step, packages=("pytest",)).tool_version() == pytest.__version__
 
 
+MODULES = {"MNN": "_tools", "ruamel.yaml": "ruamel", "onnxruntime-genai": "onnxruntime_genai", "onnx-ir": "onnx_ir",
+           "ai-edge-quantizer": "ai_edge_quantizer", "ai-edge-litert": "ai_edge_litert"}  # fmt: skip
+READ = {"onnx", "pt2", "safetensors", "openvino", "tflite"}
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_a_step_has_a_title_reads_what_is_known_and_names_the_module_of_each_package(step):
+    assert isinstance(step.title, str)
+    assert set(step.takes) <= READ
+    assert step.modules == tuple(MODULES.get(package, package) for package in step.packages)
+
+
 # The way to a format.
 
 

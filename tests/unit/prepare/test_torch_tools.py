@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from inferometer.errors import EngineError, FormatError  # noqa: E402
 from inferometer.prepare.order import ToolOrder  # noqa: E402
-from inferometer.prepare.tools import aotinductor, onnx2torch, torchao  # noqa: E402
+from inferometer.prepare.tools import aotinductor, onnx2torch, openvino_genai, torchao  # noqa: E402
 from inferometer.readers.detect import read_graph  # noqa: E402
 from inferometer.runtimes.base import Target  # noqa: E402
 from inferometer.runtimes.torch import compiled, eager  # noqa: E402
@@ -178,3 +179,40 @@ def test_a_package_runs_without_compiling_with_the_programs_layers_and_not_for_a
     monkeypatch.setattr(torch, "__version__", "1.0.0")
     with pytest.raises(EngineError, match=r"and not 1\.0\.0"):
         ran(order.target, ROWS, compiled, "aoti")
+
+
+def test_a_token_sees_itself_and_those_before_it_that_are_no_padding():
+    ids, mask = torch.ones(1, 2), torch.tensor([[0, 1, 1, 1]])
+    found = openvino_genai._mask(ids, mask)
+    assert found.shape == (1, 1, 2, 4)
+    assert (found == 0).tolist() == [[[[False, True, True, False], [False, True, True, True]]]]
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "axes", "steps"),
+    [([1], [4], None, None), ([0, 1], [9, 3], [1, 0], [2, 1]), ([5], [-9], [-1], [-2]),
+     ([3, 4], [0, 1], [0, 1], [-1, -1]),
+     ([-3], [9], [1], None)],
+)  # fmt: skip
+def test_slices_by_numbers_are_those_of_numpy(starts, ends, axes, steps):
+    x = np.arange(30).reshape(5, 6)
+    along = range(len(starts)) if axes is None else axes
+    cut = [slice(None)] * 2
+    for place, axis in enumerate(along):
+        step = 1 if steps is None else steps[place]
+        end = None if step < 0 and ends[place] < -x.shape[axis] else ends[place]
+        cut[axis] = slice(starts[place], end, step)
+    given = [None if each is None else torch.tensor(each) for each in (starts, ends, axes, steps)]
+    found = onnx2torch._sliced(None, torch.from_numpy(x), *given)(torch.from_numpy(x))
+    assert found.tolist() == x[tuple(cut)].tolist()
+
+
+def test_paddings_are_of_the_last_axes_that_are_padded():
+    x = torch.arange(6.0).reshape(2, 3)
+    last = onnx2torch._padded(SimpleNamespace(mode="constant"), x, torch.tensor([0, 1, 0, 2]), torch.tensor(7.0))
+    assert last.keywords["pad"] == [1, 2]
+    assert last(x).tolist() == [[7, 0, 1, 2, 7, 7], [7, 3, 4, 5, 7, 7]]
+    both = onnx2torch._padded(SimpleNamespace(mode="constant"), x, torch.tensor([1, 0, 0, 2]))
+    assert both.keywords["pad"] == [0, 2, 1, 0]
+    mirrored = onnx2torch._padded(SimpleNamespace(mode="reflect"), x, torch.tensor([0, 1, 0, 1]))
+    assert "value" not in mirrored.keywords

@@ -8,7 +8,7 @@ import pytest
 
 from inferometer.core.trace import Segment, Span, Trace
 from inferometer.errors import SchemaError
-from inferometer.profiler import from_trace, load, merge, nest
+from inferometer.profiler import energy, from_trace, load, merge, nest, sensors
 from inferometer.profiler.attribution import attribute, calls_of, time_by_layer, trend_of
 from inferometer.profiler.batch import Batch
 from inferometer.profiler.build import build
@@ -357,7 +357,8 @@ def test_merged_files_keep_their_links_apart(tmp_path):
     together = merge(*paths)
     assert len(together) == 4
     inside = np.flatnonzero(together.parent >= 0)
-    assert together.lane[inside].tolist() == together.lane[together.parent[inside]].tolist() == [0, 1]
+    assert together.lane[inside].tolist() == together.lane[together.parent[inside]].tolist()
+    assert sorted(together.lane[inside].tolist()) == [0, 1]
     assert [lane.process for lane in together.lanes] == [1, 2]
     assert len(load(paths[0])) == 2
 
@@ -489,3 +490,68 @@ def test_segments_belong_to_the_span_around_them_and_are_no_spans():
     assert [found.words[name] for name in found.name.tolist()] == ["s", "t"]
     parts = found.segments
     assert (parts.owner.tolist(), parts.start.tolist(), parts.end.tolist()) == ([0], [1], [4])
+
+
+# Sensors.
+
+
+def machine(system="Linux", **files):
+    held = {name.replace("__", "/"): text for name, text in files.items()}
+    return SimpleNamespace(system=system, read=held.get, names=lambda _folder: ["cpu0", "cpu1", "cpufreq"],
+                           which=held.get)  # fmt: skip
+
+
+def test_a_processors_use_is_of_the_first_line_and_of_the_time_since_the_last_reading():
+    texts = [
+        "cpu 10 0 10 70 10 0 0 0\ncpu0 1 1 1 1 1 1 1 1\n",
+        "cpu 40 0 20 110 30 0 0 0\ncpu0 9 9 9 9 9 9 9 9\n",
+        "x 1 2\n",
+    ]
+    (channel,) = sensors._cpu_use(SimpleNamespace(read=lambda _: texts.pop(0)))
+    assert channel.read() == 0.0
+    assert channel.read() == pytest.approx(1 - (140 - 80) / (200 - 100))
+    assert channel.read() is None
+
+
+@pytest.mark.parametrize(
+    ("files", "watts"),
+    [({"status": "Discharging\n", "power_now": "-5000000\n"}, 5.0),
+     ({"status": "Charging", "power_now": "5000000"}, None),
+     ({"power_now": "2500000"}, 2.5), ({"voltage_now": "12000000", "current_now": "-500000"}, 6.0),
+     ({"voltage_now": "12000000"}, None)],
+)  # fmt: skip
+def test_a_batterys_watts_are_what_it_gives_away(files, watts):
+    held = {f"b/{name}": text for name, text in files.items()}
+    assert sensors._battery_watts(SimpleNamespace(read=held.get), "b")() == watts
+
+
+def test_the_clock_is_the_mean_of_the_processors_and_powermetrics_says_what_it_lacks():
+    text = {f"{sensors._CPU}/cpu{n}/cpufreq/scaling_cur_freq": f"{1_000_000 * (n + 1)}\n" for n in range(2)}
+    (channel,) = sensors._clocks(SimpleNamespace(read=text.get, names=lambda _: ["cpu0", "cpu1", "cpuidle", "cpu2"]))
+    assert channel.read() == pytest.approx(1.5e9)
+    assert sensors._why_no_powermetrics(machine()) == "not macOS"
+    assert sensors._why_no_powermetrics(machine("Darwin")) == "there is no powermetrics"
+    assert sensors._why_no_powermetrics(machine("Darwin", powermetrics="/usr/bin/powermetrics")).startswith(
+        "powermetrics needs root"
+    )
+
+
+def test_work_must_be_as_long_as_the_slowest_of_its_sensors_and_its_readings_need():
+    def meter(*updates, every=None):
+        channels = tuple(SimpleNamespace(update_s=update) for update in updates)
+        return energy.EnergyMeter(sensors=None, channels=channels, every_s=every)
+
+    least, times = energy.LEAST_S, energy.LEAST_UPDATES
+    assert meter().least_s == meter(1e-6).least_s == meter(1e-6).least_part_s == least
+    assert meter(least, 2 * least).least_s == 2 * times * least
+    assert meter(1e-6, every=least).least_part_s == times * least
+    assert meter(2 * least, every=least).least_part_s == 2 * times * least
+
+
+def test_layers_that_differ_from_run_to_run_are_no_stack():
+    alike = [("run", 0, 10, None, {}), ("a", 0, 2, 0, {"layer": 0}), ("a", 2, 4, 0, {"layer": 1}),
+             ("run", 10, 20, None, {}), ("a", 10, 12, 3, {"layer": 0}), ("a", 12, 16, 3, {"layer": 1})]  # fmt: skip
+    (phase,) = flow(trace(*alike)).phases
+    assert [(row.name, row.count, row.time_s) for row in phase.rows] == [("a", 2, pytest.approx(2.5e-3))]
+    (phase,) = flow(trace(*alike, ("a", 16, 17, 3, {"layer": 2}))).phases
+    assert [(row.name, row.count) for row in phase.rows] == [("a", 2.5)], "as often as in the mean"
