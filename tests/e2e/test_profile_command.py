@@ -361,7 +361,7 @@ def test_a_real_file_on_onnx_runtime_with_predictions(inferometer):
     assert result.returncode == 0, result.stderr
     (forward,) = closes(json.loads(result.stdout))
     mapped = [op for op in forward["ops"] if op["block"] is not None]
-    assert sum(op["time_s"] for op in mapped) > 0.8 * sum(op["time_s"] for op in forward["ops"])
+    assert len(mapped) > 0.8 * len(forward["ops"])
     assert all(op["floor_s"] is not None for op in mapped if op["flops"])
     assert forward["floor_s"] > 0
 
