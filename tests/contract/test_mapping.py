@@ -1,7 +1,7 @@
-"""Every engine finds the layers of files that others made: nearly all of its time, and all of the work once.
+"""Every engine finds the layers of files that others made: of nearly all its kernels, and all of the work once.
 
-Where an engine says how large a kernel's result is, the products are checked one by one: a kernel of one size that
-stands for a layer of another is a mistake that sums do not show. benchmarks/real_files.py asks the same of more files.
+What part of the time has a layer is measured by benchmarks/real_files.py. Where an engine says how large a kernel's result is, the products are checked one by one: a kernel of one size that
+stands for a layer of another is a mistake that sums do not show.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ import pytest
 
 from golden.packaged import packaged
 from inferometer.core.workload import Workload
-from inferometer.measure.correct import Corrected, steady_mean
+from inferometer.measure.correct import Corrected
 from inferometer.measure.inputs import index_limits, input_shapes, make_inputs
 from inferometer.measure.layers import graph_layers
 from inferometer.measure.nodes import file_nodes
@@ -44,18 +44,17 @@ CASES = [
     [(runtime, module, file) for runtime, module, files in CASES for file in files],
     ids=lambda value: value[2].rpartition("/")[2] if isinstance(value, tuple) else str(value),
 )
-def test_nearly_all_time_has_a_layer_and_all_work_is_counted_once(runtime, module, file):
+def test_nearly_all_kernels_have_a_layer_and_all_work_is_counted_once(runtime, module, file):
     if find_spec(module) is None:
         pytest.skip(f"SKIPPED LOUDLY: {module} is not installed, nothing was run")
     path = packaged(*file)
     graph = read_graph(path)
     binding = bind(graph, Workload(), SIZES.get(file, {}))
     kernels = kernels_of(load("inferometer.runtimes", runtime), path, graph, binding)
-    times = tuple(steady_mean(kernel.samples_s) for kernel in kernels)
     layers = graph_layers(graph, binding)
-    corrected = Corrected(times_s=times, unattributed_s=0.0, raw_s=sum(times), cost_s=0.0, scale=1.0)
-    ops = measured_ops(kernels, corrected, layers)
-    assert sum(op.time_s for op in ops if op.block is not None) >= 0.95 * sum(times)
+    ops = ops_of(kernels, layers)
+    nameless = [op.name for op in ops if op.block is None]
+    assert len(nameless) <= 0.05 * len(ops), nameless
     work = sum(layer.flops for layer in layers.by_name.values())
     assert isclose(sum(op.flops or 0.0 for op in ops), work, rel_tol=1e-6)
     lumps = [op for op in ops if sum(layers.by_name[name].kind in PRODUCTS for name in op.layers) > 1]
@@ -63,7 +62,14 @@ def test_nearly_all_time_has_a_layer_and_all_work_is_counted_once(runtime, modul
     assert not misfits(kernels, graph, binding)
 
 
-def kernels_of(runtime, path, graph, binding, *, warm=0, steps=3):
+def ops_of(kernels, layers):
+    """Kernels as ops. The times are made up: which layers a kernel has does not hang on them."""
+    times = (1e-3,) * len(kernels)
+    corrected = Corrected(times_s=times, unattributed_s=0.0, raw_s=sum(times), cost_s=0.0, scale=1.0)
+    return measured_ops(kernels, corrected, layers)
+
+
+def kernels_of(runtime, path, graph, binding):
     target = Target(
         path=path, format=graph.metadata["format"], instrument=True, threads=1, nodes=file_nodes(graph, binding),
         shapes=input_shapes(graph, binding),
@@ -72,11 +78,7 @@ def kernels_of(runtime, path, graph, binding, *, warm=0, steps=3):
     try:
         shapes = {"shapes": input_shapes(graph, binding), "limits": index_limits(graph)}
         session.feed(make_inputs(session.opened.inputs, sizes=binding.sizes, **shapes))
-        for _ in range(warm):
-            session.step()
-        session.kernels()
-        for _ in range(steps):
-            session.step()
+        session.step()
         return session.kernels()["forward"]
     finally:
         session.close()

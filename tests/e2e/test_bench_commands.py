@@ -11,10 +11,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
+from fakes.waiting import until, until_gone
+from inferometer.bench.commands import CommandSubject
 from inferometer.bench.files import load_profile, save_profile
+from inferometer.bench.guard import Guard
+from inferometer.bench.processes import Watchdog
 from inferometer.core import Profile
 from inferometer.core.codec import decode
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase
@@ -78,8 +81,13 @@ def test_every_form_tells_the_median(answered, form):
     assert "\x1b" not in result.stdout + result.stderr  # neither colours nor a progress bar in a pipe
 
 
-def test_the_guard_tells_what_the_machine_was_like():
-    result = inferometer(
+def test_the_guard_tells_what_the_machine_was_like(answered, monkeypatch):
+    class Brief(Guard):
+        def __init__(self):
+            super().__init__(interval_s=0.01)
+
+    monkeypatch.setattr("inferometer.bench.guard.Guard", Brief)
+    result = answered(
         "bench", "--warmup", "0", "--runs", "2", "--seconds", "0", "--format", "json", "--", *PYTHON, "pass"
     )
     assert result.returncode == 0, result.stderr
@@ -89,46 +97,61 @@ def test_the_guard_tells_what_the_machine_was_like():
     assert result.stderr.count("disturbed") == len(environment["reasons"])
 
 
-def test_a_hung_run_is_killed_and_kept_as_an_error(tmp_path):
-    note = str(tmp_path / "seen")
-    every_other = f"""
+def test_a_hung_run_is_killed_and_kept_as_an_error(answered, monkeypatch, tmp_path):
+    every_other = """
 import os, threading
-if os.path.exists({note!r}):
-    os.unlink({note!r})
+if os.path.exists("seen"):
+    os.unlink("seen")
+    open("hangs", "w").close()
     threading.Event().wait()
-open({note!r}, "w").close()
+open("seen", "w").close()
 """
-    plan = ["--no-guard", "--warmup", "0", "--seconds", "0", "--runs", "2", "--timeout", "3 s"]
-    result = inferometer("bench", *plan, "--format", "json", "--", *PYTHON, every_other)
+
+    def watched(*given, clock, **limits):
+        """Time stands still until the run hangs: how long a process takes to start does not count."""
+        return Watchdog(*given, clock=lambda: clock() if (tmp_path / "hangs").exists() else 0.0, **limits)
+
+    monkeypatch.setattr("inferometer.bench.commands.Watchdog", watched)
+    monkeypatch.chdir(tmp_path)
+    plan = ["--no-guard", "--warmup", "0", "--seconds", "0", "--runs", "2", "--timeout", "0.1 s"]
+    result = answered("bench", *plan, "--format", "json", "--", *PYTHON, every_other)
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert len(document["phases"][0]["samples_s"]) == 2
     record = document["environment"]["host"]["bench"]
-    assert record["failures"] == [{"run": 2, "reason": "timed out: killed after 3 s"}]
+    assert record["failures"] == [{"run": 2, "reason": "timed out: killed after 0.1 s"}]
     assert record["success_rate"] == pytest.approx(2 / 3)
 
 
-def test_a_command_that_always_hangs_is_an_error():
-    result = inferometer("bench", *QUICK, "--timeout", "0.3 s", "--", *PYTHON, "import time; time.sleep(100)")
+def test_a_command_that_always_hangs_is_an_error(answered):
+    result = answered("bench", *QUICK, "--timeout", "0.1 s", "--", *PYTHON, "import threading; threading.Event().wait()")
     assert result.returncode == 2
     assert "None of the 5 runs" in result.stderr
-    assert "timed out: killed after 0.3 s" in result.stderr
+    assert "timed out: killed after 0.1 s" in result.stderr
 
 
-def test_two_commands_in_turns_give_a_verdict(tmp_path):
-    slow = "for _ in range(1_000_000): pass"
+def test_two_commands_in_turns_give_a_verdict(answered, monkeypatch, tmp_path):
+    """Their processes are real, and their times made up."""
+    run, chance = CommandSubject.run, random.Random(1)  # noqa: S311 - test data
+
+    def told(self, *, watched=False):
+        middle_s = 0.03 if "slow" in self.argv[-1] else 0.01
+        return replace(run(self, watched=watched), seconds=middle_s * chance.lognormvariate(0, 0.01))
+
+    monkeypatch.setattr(CommandSubject, "run", told)
+    monkeypatch.chdir(tmp_path)
     quick = f"{sys.executable} -I -S -c pass"
-    result = inferometer(
+    result = answered(
         "bench", "--no-guard", "--warmup", "1", "--seconds", "0", "--runs", "12", "--against", quick,
         "-o", "new.json", "--save-against", "old.json", "--fail-if", "latency>5%", "--format", "json",
-        "--", *PYTHON, slow, cwd=tmp_path,
+        "--", *PYTHON, "'slow'",
     )  # fmt: skip
     assert result.returncode == 1, result.stderr
     document = json.loads(result.stdout)
     assert document["verdict"] == "slower"
     assert document["metrics"][0]["test"] == "Wilcoxon signed-rank"
     assert "latency>5% holds" in result.stderr
-    again = inferometer("compare", "old.json", "new.json", "--format", "json", cwd=tmp_path)
+    again = answered("compare", "old.json", "new.json", "--format", "json")
     assert json.loads(again.stdout)["ratio"] == document["ratio"]
 
 
@@ -246,14 +269,6 @@ def test_a_file_cut_in_the_middle_is_told_by_name(answered, tmp_path):
     assert "cut.json: This is not a JSON document" in result.stderr
 
 
-def ended(pid):
-    """Gone, or only waiting to be collected by whoever inherited it."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_ends_the_measured_command_and_keeps_the_runs_before_it(tmp_path):
     note, count = tmp_path / "pid", tmp_path / "count"
@@ -274,13 +289,12 @@ if os.path.getsize({str(count)!r}) == 3:
         encoding="utf-8",
         cwd=tmp_path,
     )
-    while not (note.exists() and note.read_text("ascii")):
-        assert process.poll() is None
+    until(lambda: process.poll() is not None or (note.exists() and note.read_text("ascii")), "the third run")
     process.send_signal(signal.SIGINT)
     printed, words = process.communicate(timeout=240)
     assert process.returncode == 130
     assert words.strip().endswith("Interrupted.")
-    assert ended(int(note.read_text("ascii")))
+    until_gone(int(note.read_text("ascii")))
     assert "interrupted before the 30 runs and 0 s that were wanted at least" in printed
     kept = load_profile(tmp_path / "kept.json")
     assert len(kept.phases[0].samples_s) == 2

@@ -5,12 +5,12 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from fakes.scripted_server import ScriptedServer, speak, whole
+from fakes.waiting import until
 from inferometer.core.codec import decode
 from inferometer.core.profile import Profile
 from inferometer.store.store import open_store
@@ -99,8 +99,7 @@ def test_ctrl_c_prints_stores_and_says_so(server, tmp_path):
         "--store", str(store), "--format", "json",
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while len(server.asked) < 30 and process.poll() is None:
-        time.sleep(0.01)
+    until(lambda: len(server.asked) >= 30 or process.poll() is not None, "the thirtieth request")
     process.send_signal(signal.SIGINT)
     printed, said = process.communicate(timeout=240)
     assert process.returncode == 130, said

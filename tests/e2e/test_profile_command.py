@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+from fakes.waiting import until, until_gone
 from golden.packaged import packaged
 from inferometer.bench.files import load_profile
 from inferometer.synth import synthesise
@@ -36,7 +37,7 @@ TROUBLED = textwrap.dedent(
 
     class Session:
         def __init__(self, target):
-            self.target, self.steps, self.kept = target, 0, []
+            self.target, self.steps = target, 0
 
         @property
         def opened(self):
@@ -65,8 +66,8 @@ TROUBLED = textwrap.dedent(
             threading.Event().wait()
 
         def eat(self):
-            while True:
-                self.kept.append(np.ones(1_000_000))
+            self.kept = np.ones(100_000_000)
+            self.hang()
 
         def fail(self):
             raise RuntimeError("kernel 7 failed")
@@ -286,14 +287,17 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_running(environment, 
     ]  # fmt: skip
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "encoding": "utf-8"}
     with subprocess.Popen(command, **pipes, cwd=tmp_path, env=environment) as process:
-        child = awaited_child(process)
-        awaited_steps(child, 30)
+        child = until(lambda: process.poll() is not None or measuring_child(process), "the start of the child")
+        assert process.poll() is None, process.stderr.read()
+        # The engine prints each step into its log, whose path is the child's argument.
+        log = Path(child.cmdline()[-1])
+        until(lambda: log.exists() and log.read_text(encoding="utf-8").count("step") >= 30, "the thirtieth step")
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=240)
     assert process.returncode == 130, errors
     assert "Not complete (stopped)" in out
     assert "Interrupted" in errors
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    until_gone(child.pid)
     found = load_profile(tmp_path / "part.json")
     assert found.phase("forward").samples_s
     assert any("Not complete" in note for note in found.provenance.notes)
@@ -304,25 +308,12 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_running(environment, 
     assert "killed" in runs.stdout
 
 
-def awaited_child(process):
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        for child in psutil.Process(process.pid).children(recursive=True):
-            if any("inferometer.measure.child" in part for part in child.cmdline()):
+def measuring_child(process):
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.Error):  # it has not become itself yet, or has ended
+            if "inferometer.measure.child" in child.cmdline():
                 return child
-        time.sleep(0.02)
-    raise AssertionError(f"no child was started: {process.stderr.read()}")
-
-
-def awaited_steps(child, count):
-    """The engine prints each step into its log, whose path is the child's argument."""
-    log = Path(child.cmdline()[-1])
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if log.exists() and log.read_text(encoding="utf-8").count("step") >= count:
-            return
-        time.sleep(0.02)
-    raise AssertionError("the engine did not run")
+    return None
 
 
 # forms of the answer
@@ -370,7 +361,7 @@ def test_a_real_file_on_onnx_runtime_with_predictions(inferometer):
     assert result.returncode == 0, result.stderr
     (forward,) = closes(json.loads(result.stdout))
     mapped = [op for op in forward["ops"] if op["block"] is not None]
-    assert sum(op["time_s"] for op in mapped) > 0.8 * sum(op["time_s"] for op in forward["ops"])
+    assert len(mapped) > 0.8 * len(forward["ops"])
     assert all(op["floor_s"] is not None for op in mapped if op["flops"])
     assert forward["floor_s"] > 0
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -21,11 +21,26 @@ ASKED = (
     "--models", "llama-3.2-1b,llama-3.1-8b", "--devices", "nvidia-h200,nvidia-l4", "--weights", "bf16,q4_0",
     "--batch", "1-4*2", "--prompt", "128", "--context", "1024,200000", "--runtimes", "ideal",
 )  # fmt: skip
-# 2 × 65,536 rows a device: long enough to be interrupted, and two chunks and more.
+# 32,768 rows a device: two chunks.
 LONG = (
-    "--models", "llama-3.2-1b", "--devices", "nvidia-h200,nvidia-l4,nvidia-a100-80gb", "--batch", "1-32",
+    "--models", "llama-3.2-1b", "--devices", "nvidia-h200,nvidia-l4,nvidia-a100-80gb", "--batch", "1-8",
     "--prompt", "1-64", "--context", "1-64",
 )  # fmt: skip
+# The command, which waits when its first chunk is kept, until it is interrupted or killed.
+WAITING = """
+import sys, threading
+from inferometer.cli import main
+from inferometer.sweep.resume import Journal
+
+def kept(journal, add=Journal.add, **chunk):
+    add(journal, **chunk)
+    print("kept", flush=True)
+    threading.Event().wait()
+
+if __name__ == "__main__":
+    Journal.add = kept
+    main()
+"""
 
 
 def command(*arguments):
@@ -146,27 +161,29 @@ def test_a_spec_with_an_unknown_key_suggests(inferometer, tmp_path):
     assert "Did you mean devices" in result.stderr
 
 
-def wait_for_chunk(path, child):
-    """Until the journal has a line behind its first."""
-    journal = path.with_name(f"{path.name}.journal")
-    for _ in range(6000):
-        if journal.exists() and journal.read_text(encoding="utf-8").count("\n") >= 2:
-            return
-        assert child.poll() is None, "it was over before it could be stopped"
-        time.sleep(0.01)
-    raise AssertionError("no chunk was written")
+@pytest.fixture
+def waiting(tmp_path_factory):
+    """The command in a process of its own, which has kept a chunk and waits."""
+    script = tmp_path_factory.mktemp("waiting") / "script.py"
+    script.write_text(WAITING, encoding="utf-8")
+
+    @contextmanager
+    def waiting(*arguments):
+        words = [sys.executable, script, "sweep", *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(words, **pipes, start_new_session=True) as child:
+            assert child.stdout.readline() == "kept\n", child.stderr.read()
+            yield child
+
+    return waiting
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 @pytest.mark.parametrize("engine", ["local", "local:2"])
-def test_ctrl_c_keeps_what_was_written_and_says_how_to_go_on(inferometer, tmp_path, engine):
+def test_ctrl_c_keeps_what_was_written_and_says_how_to_go_on(inferometer, waiting, tmp_path, engine):
     path = tmp_path / "rows.csv"
-    child = subprocess.Popen(
-        command(*LONG, "--out", path, "--engine", engine), stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    with child:
-        wait_for_chunk(path, child)
+    with waiting(*LONG, "--out", path, "--engine", engine) as child:
         os.killpg(child.pid, signal.SIGINT)  # a terminal tells every process of the group
         words = child.stderr.read()
     assert child.returncode == 130
@@ -177,7 +194,7 @@ def test_ctrl_c_keeps_what_was_written_and_says_how_to_go_on(inferometer, tmp_pa
     assert result.returncode == 0, result.stderr
     assert "of them from an earlier run" in result.stderr
     with path.open(encoding="utf-8") as file:
-        assert sum(1 for _ in file) == 1 + 3 * 32 * 64 * 64
+        assert sum(1 for _ in file) == 1 + 3 * 8 * 64 * 64
     assert [*tmp_path.iterdir()] == [path]
 
 
@@ -199,19 +216,17 @@ def test_a_terminal_sees_how_far_it_is_and_a_pipe_does_not(tmp_path):
         finally:
             os.close(master)
     assert child.returncode == 0
-    assert "of 393,216 rows" in seen.decode()
+    assert "of 98,304 rows" in seen.decode()
     assert "rows/s" in seen.decode()
     assert " left" in seen.decode()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
-def test_a_sweep_that_was_killed_goes_on_and_is_the_same(inferometer, tmp_path):
+def test_a_sweep_that_was_killed_goes_on_and_is_the_same(inferometer, waiting, tmp_path):
     whole, path = tmp_path / "whole.csv", tmp_path / "rows.csv"
     assert inferometer(*LONG, "--out", whole).returncode == 0
-    child = subprocess.Popen(command(*LONG, "--out", path), stderr=subprocess.DEVNULL)
-    with child:
-        wait_for_chunk(path, child)
+    with waiting(*LONG, "--out", path) as child:
         child.kill()
     assert inferometer(*LONG, "--out", path).returncode == 2  # an unfinished one is not overwritten unasked
     assert inferometer(*LONG, "--out", path, "--resume").returncode == 0
@@ -245,9 +260,8 @@ def cluster(tmp_path_factory):
 @pytest.mark.slow
 def test_a_dask_cluster_gives_identical_rows(inferometer, cluster, tmp_path):
     here, there = tmp_path / "here.csv", tmp_path / "there.csv"
-    asked = (*LONG, "--batch", "1-12")  # 147,456 rows: three chunks
-    assert inferometer(*asked, "--out", here).returncode == 0
-    result = inferometer(*asked, "--out", there, "--engine", f"dask://{cluster}")
+    assert inferometer(*LONG, "--out", here).returncode == 0
+    result = inferometer(*LONG, "--out", there, "--engine", f"dask://{cluster}")
     assert result.returncode == 0, result.stderr
     assert there.read_bytes() == here.read_bytes()
 
