@@ -129,7 +129,7 @@ class Dispatcher:
         now = time.monotonic()
         if now - self._expired_at >= _EXPIRE_S:
             self._expired_at = now
-            await to_thread.run_sync(self._fleet.expire)
+            await to_thread.run_sync(self._fleet.look_after)
         if now - self._tidied_at >= _TIDY_S:
             self._tidied_at = now
             await to_thread.run_sync(self._fleet.tidy)

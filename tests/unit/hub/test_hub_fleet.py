@@ -189,7 +189,7 @@ def test_a_device_is_taken_out_and_put_back(here):
     said(client.patch(f"{API}/devices/pi", json={"state": "ready"}))
     assert said(client.post(f"{API}/agent/poll", json={"device": "pi"}))["job"]
     assert "is measuring job" in said(client.delete(f"{API}/devices/pi"), 400)["error"]
-    Fleet.of(store).expire()
+    Fleet.of(store).look_after()
 
 
 def test_the_pages_tell_what_happens_and_escape_what_agents_say(here):
