@@ -249,11 +249,11 @@ def test_a_reference_that_moves_has_the_job_measured_again_and_marked(here, runn
     assert left(here) == []
 
 
-def test_one_that_moves_again_is_kept_and_marked(here, runner):
+def test_one_that_moves_again_is_kept_and_inconclusive_if_no_other_device_is_there(here, runner):
     readings = iter([1.0, 1.2, 1.0, 1.3])
     agent(here, seams=Seams(reference=lambda: next(readings), sleep=lambda _s: None)).run()
     row = here.fleet.job(here.job)
-    assert (row.state, row.moved, len(runner.started)) == ("done", True, 2)
+    assert (row.state, row.moved, row.run is None, len(runner.started)) == ("inconclusive", True, False, 2)
 
 
 def test_an_agent_that_is_stopped_gives_its_job_back(here, runner):
