@@ -139,7 +139,7 @@ class Holding:
     def _answer(self) -> JobResult:
         try:
             if not self._has_result():  # a result is brought even after its lease: the hub may still want it
-                self._keep()
+                self._go_on()
                 self._bring_files()
             while True:
                 result = self._measured()
@@ -269,9 +269,9 @@ class Holding:
         self._go_on()
 
     def _go_on(self) -> None:
-        """A sign of life, where nothing is measured yet: a job that was cancelled meanwhile ends here."""
+        """A sign of life. A job that was cancelled meanwhile ends here, if it has no runner that would have to stop."""
         self._keep()
-        if self._cancelled and not self._has_result():
+        if self._cancelled and not self._begun():
             raise CancelledError("It was cancelled.")
 
     def _wait(self, seconds: float) -> None:
@@ -283,7 +283,7 @@ class Holding:
 
     def _measured(self) -> JobResult:
         """The result of a round: begun, or picked up if its runner was begun before."""
-        if not (self.held.round and (self._folder() / JOB).is_file()):
+        if not self._begun():
             self._begin()
         folder = FolderHere(folder=self._folder())
         tail = EventTail(self._folder() / "events.jsonl", self._told.heard(self.held.round))
@@ -322,6 +322,9 @@ class Holding:
             job=self.job, ended="hung", error_kind="EngineError", remedy="Allow it more time, or measure less.",
             error=f"It was not done after {self.job.seconds_at_most:g} s, did not stop, and was killed.",
         )  # fmt: skip
+
+    def _begun(self) -> bool:
+        return self.held.round > 0 and (self._folder() / JOB).is_file()
 
     def _has_result(self) -> bool:
         return self.held.round > 0 and (self._folder() / RESULT).is_file()
