@@ -379,7 +379,7 @@ def stopped(lab):
     first = lab.start_agent()
     _, handle = lab.submit(SOME)
     lab.until(handle, "running")
-    first._process.send_signal(signal.SIGTERM)
+    first.terminate()
     time.sleep(0.5)
     first.kill()
     lab.start_agent()
@@ -428,7 +428,7 @@ def revoked(lab):
         store.revoke_token(made.token.id)
         lab.until(handle, "queued")
         took = time.monotonic() - began
-    code = first._process.wait(60)
+    code = first.wait()
     require(code == 77 and not device_side.is_alive(str(runner)), code)
     row = ended_once(lab, handle)
     require(row["device"] == "other", row)

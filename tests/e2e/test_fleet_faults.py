@@ -67,7 +67,7 @@ def test_an_agent_that_is_stopped_and_killed_half_a_second_later_cancels_nothing
         lab.until(handle, lambda row: row["state"] == "running")
         runner = lab.runner()
         os.kill(int((runner / "runner.pid").read_bytes()), signal.SIGSTOP)  # so that it is killed before it has stopped
-        first._process.send_signal(signal.SIGTERM)
+        first.terminate()
         wait_for(lambda: b"switched off" in (lab.root / "agents" / "box" / "lease.json").read_bytes())
         first.kill()
         os.kill(int((runner / "runner.pid").read_bytes()), signal.SIGCONT)
@@ -106,7 +106,7 @@ def test_a_token_that_is_revoked_in_mid_job_ends_runner_and_agent_and_gives_the_
             store.revoke_token(agents.token.id)
             row = lab.until(handle, lambda row: row["state"] == "queued", seconds=15)
             assert row["reason"] == "The token of its agent does not hold any more."
-            assert agent._process.wait(30) == 77
+            assert agent.wait() == 77
             assert gone(runner)
             agent.until("does not let this agent in any more")
             agent.stop()
