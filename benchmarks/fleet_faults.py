@@ -10,14 +10,16 @@ done once, its result is stored once, and the page of the job says so.
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -26,14 +28,18 @@ from sqlalchemy import func, select
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fakes.dropping_proxy import DroppingProxy, RepeatingProxy
+from fakes.fleet import a_result
 from fakes.fleet_processes import Process
 from fakes.places import LONG, QUICK, one_layer, packed
 from inferometer.bench.plan import Plan
-from inferometer.core.job import FINAL
+from inferometer.core.codec import decode, document
+from inferometer.core.job import FINAL, Job
+from inferometer.core.workload import Workload
 from inferometer.providers import device_side
 from inferometer.providers.base import resolve
 from inferometer.store import open_store
 from inferometer.store.tables import fleet_results, runs
+from unit.hub import samples
 from unit.store import postgres
 
 ROOT = Path(__file__).parent.parent
@@ -62,10 +68,10 @@ class Lab:
         address = self.hub.until(r"The hub is at http://127.0.0.1:(\d+)/")
         self.port = int(address[1])
 
-    def start_agent(self, name="box", *, url=None, root=None, paths=()):
+    def start_agent(self, name="box", *, url=None, root=None, paths=(), token=None):
         """`paths` are looked in for Python's modules before all others."""
         place = root or self.folder / name
-        fixed = ("--no-guard", "--no-reference")
+        fixed = ("--no-guard", "--no-reference", *(("--token", token) if token else ()))
         path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])  # noqa: TID251 - passed on
         env = {**os.environ, "PYTHONPATH": path}  # noqa: TID251 - passed on
         agent = Process("agent", "--hub", url or self.url, "--name", name, "--root", place, *fixed, env=env)
@@ -73,9 +79,9 @@ class Lab:
         self.agents[name] = agent
         return agent
 
-    def submit(self, plan=QUICK, on="box", model=None):
+    def submit(self, plan=QUICK, on="box", model=None, more=""):
         work = packed(model or one_layer(self.folder), plan)
-        place = resolve(f"hub:{on}?url={self.url}&patience=60s")
+        place = resolve(f"hub:{on}?url={self.url}&patience=60s{more}")
         return place, place.submit(work.job, work.files)
 
     def set_state(self, name, state):
@@ -99,6 +105,12 @@ class Lab:
                 connection.execute(select(func.count()).select_from(table)).scalar_one()
                 for table in (fleet_results, runs)
             )
+
+    def events(self, handle):
+        return httpx.get(f"{self.url}/api/v1/fleet/jobs/{handle.folder}/events", timeout=30).json()
+
+    def device(self, name):
+        return httpx.get(f"{self.url}/api/v1/fleet/devices/{name}", timeout=30).json()
 
     def page(self, handle):
         return httpx.get(f"{self.url}/fleet/jobs/{handle.folder}", timeout=30).text
@@ -293,9 +305,9 @@ def clock(lab):
     lab.start_agent(paths=[ahead])
     _, handle = lab.submit(QUICK)
     row = ended_once(lab, handle)
-    events = httpx.get(f"{lab.url}/api/v1/fleet/jobs/{handle.folder}/events", timeout=30).json()
+    events = lab.events(handle)
     off = max(abs(event["at"] - time.time()) for event in events)
-    skew = httpx.get(f"{lab.url}/api/v1/fleet/devices/box", timeout=30).json()["skew_s"]
+    skew = lab.device("box")["skew_s"]
     require(off < 600 and row["ended"] - row["leased"] < 600, (off, row))
     return f"the hub knows ({skew / 86_400:.0f} days ahead); events and durations are by the hub's clock; 1 result"
 
@@ -307,7 +319,7 @@ def twice(lab):
     _, handle = lab.submit(SOME)
     row = ended_once(lab, handle)
     require(row["attempts"] == 1)
-    events = httpx.get(f"{lab.url}/api/v1/fleet/jobs/{handle.folder}/events", timeout=30).json()
+    events = lab.events(handle)
     numbers = [event["number"] for event in events]
     require(numbers == list(range(1, len(numbers) + 1)), numbers)
     running = sum(event["state"] == "running" for event in events)
@@ -354,10 +366,133 @@ def cancelled(lab):
     return "stopped when the agent came back, with what it had measured"
 
 
+def wait_for(holds, seconds=180):
+    for _ in range(int(seconds / 0.1)):
+        if found := holds():
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")
+
+
+def stopped(lab):
+    """TERM to the agent while its job runs, KILL half a second later; then it is started again."""
+    first = lab.start_agent()
+    _, handle = lab.submit(SOME)
+    lab.until(handle, "running")
+    first.terminate()
+    time.sleep(0.5)
+    first.kill()
+    lab.start_agent()
+    row = ended_once(lab, handle)
+    require(not any(event["state"] == "cancelled" for event in lab.events(handle)))
+    back = any("It is switched off." in (event["text"] or "") for event in lab.events(handle))
+    way = "given back by the agent that was started again" if back else "went on with its run"
+    return f"{way}; done, nobody's cancel; attempt {row['attempts']}, 1 result"
+
+
+def damaged(lab):
+    """Six bytes of the model change at the hub while the job waits; then the same command is run again."""
+    lab.start_agent()
+    lab.set_state("box", "maintenance")
+    place, handle = lab.submit(QUICK)
+    (copy,) = wait_for(lambda: list(Path(fleet_folder(lab)).glob("artifacts/*/*")))
+    data = bytearray(copy.read_bytes())
+    data[10:16] = b"sixsix"
+    copy.write_bytes(data)
+    lab.set_state("box", "ready")
+    row = lab.until(handle, *FINAL)
+    require((row["state"], copy.exists()) == ("inconclusive", False), row)
+    said = place.fetch(handle)
+    _, again = lab.submit(QUICK)
+    require(lab.until(again, *FINAL)["state"] == "done")
+    return f"inconclusive: {said.error} {said.remedy} Sent and measured again: done"
+
+
+def fleet_folder(lab):
+    with open_store(lab.server.url(lab.database)) as store:
+        artifacts = store.location.artifacts
+    return artifacts.with_name(f"{artifacts.name}.fleet")
+
+
+def revoked(lab):
+    """The agent's token is revoked while its job runs; another device is there."""
+    with open_store(lab.server.url(lab.database)) as store:
+        store.create_user("ada")
+        made = store.create_token("ada", scopes=["agent"])
+        first = lab.start_agent("box", token=made.text)
+        _, handle = lab.submit(SOME, on="any")
+        lab.until(handle, "running")
+        lab.start_agent("other")
+        runner = runner_folders(lab.folder / "box")[0]
+        began = time.monotonic()
+        store.revoke_token(made.token.id)
+        lab.until(handle, "queued")
+        took = time.monotonic() - began
+    code = first.wait()
+    require(code == 77 and not device_side.is_alive(str(runner)), code)
+    row = ended_once(lab, handle)
+    require(row["device"] == "other", row)
+    return f"queued again after {took:.1f} s; its runner and its agent ended (exit code 77); done on another device"
+
+
+def hang(lab):
+    """A runner hangs (it is stopped by a signal); the job has a limit of 30 s and a forecast of less than 6 s."""
+    lab.start_agent()
+    _, handle = lab.submit(QUICK, more="&seconds_at_most=30s")
+    (pid,) = wait_for(lambda: list((lab.folder / "box" / "jobs").glob("hub-*/runner.pid")))
+    os.kill(int(pid.read_bytes()), signal.SIGSTOP)
+    wait_for(lambda: lab.row(handle)["late"] or lab.row(handle)["state"] in FINAL)
+    text = next(event["text"] for event in lab.events(handle) if "may hang" in (event["text"] or ""))
+    require(">late<" in lab.page(handle))
+    row = ended_once(lab, handle, "failed")
+    require(row["attempts"] == 1 and "was killed" in row["reason"], row)
+    return f"said: {text} Ended by its limit, not tried again: {row['reason']}"
+
+
+def liar(lab):
+    """A device answers with fifty profiles of another model at 1 ns; then with one of this model at 1 ns."""
+    lab.start_agent("box")
+    lab.set_state("box", "maintenance")
+    said = {"name": "liar", "protocol": 1, "labels": {"runtime": ["onnxruntime"]}, "now": time.time()}
+    agents = f"{lab.url}/api/v1/fleet/agent"
+    httpx.post(f"{agents}/register", json=said, timeout=30).raise_for_status()
+    _, handle = lab.submit(QUICK, on="any")
+    doubts = []
+    for count, name in ((50, "another"), (1, "net")):
+        lease = wait_for(lambda: _leased(agents))
+        job = decode(json.dumps(lease["job"]), Job)
+        profiles = [_at_once(samples.network(name=name)) for _ in range(count)]
+        brought = {"device": "liar", "lease": lease["lease"], "result": document(a_result(job, *profiles))}
+        heard = httpx.post(f"{agents}/jobs/{lease['id']}/result", json=brought, timeout=120).json()
+        doubts.append(heard["doubt"])
+    require(lab.counted() == (0, 0), lab.counted())
+    lab.set_state("box", "ready")
+    row = ended_once(lab, handle)
+    device = lab.device("liar")
+    require(device["fails_often"] and row["device"] == "box", device)
+    return f"set aside: {' '.join(doubts)} The device is marked ({device['faults']} faults); done on another, 1 run"
+
+
+def _leased(agents):
+    lease = httpx.post(f"{agents}/poll", json={"device": "liar", "wait_s": 5}, timeout=30).json()
+    return lease if lease["job"] else None
+
+
+def _at_once(profile):
+    """At 1 ns, as a measurement of a batch of one."""
+    load, forward = profile.phases
+    forward = replace(forward, time_s=1e-9, samples_s=(1e-9,), floor_s=None)
+    summary = replace(profile.summary, latency_s=1e-9)
+    return replace(profile, phases=(load, forward), summary=summary, workload=Workload())
+
+
 FAULTS = {
     each.__name__: each
-    for each in (agent, hub, network, disk, filled, clock, twice, older, reboot, database, cancelled)
-}
+    for each in (
+        agent, stopped, hub, network, disk, filled, damaged, clock, twice, older, reboot, database, cancelled, revoked,
+        hang, liar,
+    )
+}  # fmt: skip
 
 
 def main():

@@ -1,6 +1,7 @@
 """Devices, jobs and results for tests of the fleet."""
 
 from inferometer.core.job import Job, JobFile, JobModel, JobResult
+from inferometer.core.workload import Workload
 from inferometer.store.queue.values import NewDevice, NewJob, Wanted
 
 DEVICES = (
@@ -11,7 +12,8 @@ MODEL = JobModel(name="net", entry="net.onnx", files=(JobFile(path="net.onnx", s
 
 
 def a_job(seed=1, runtime="onnxruntime", model=MODEL):
-    return Job(id=f"profile-{seed}", verb="profile", model=model, runtime=runtime)
+    """Of the workload that the profiles of `unit.hub.samples.network` are of."""
+    return Job(id=f"profile-{seed}", verb="profile", model=model, runtime=runtime, workload=Workload(batch=2))
 
 
 def a_result(job, *profiles, ended="done"):

@@ -37,13 +37,21 @@ class Process:
             time.sleep(0.05)
         raise AssertionError(f"{pattern!r} is not in {self.lines}")
 
+    def terminate(self):
+        """As a system that shuts down does it; nobody waits for its end."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds=60):
+        """Until it ends by itself; gives its exit code."""
+        return self._process.wait(seconds)
+
     def kill(self):
         self._process.kill()
         self._process.wait(240)
 
     def stop(self):
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+            self.terminate()
             try:
                 self._process.wait(240)
             except subprocess.TimeoutExpired:

@@ -21,7 +21,7 @@ from inferometer.errors import DomainError
 from inferometer.store import open_store
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.queue.fleet import Fleet
-from inferometer.store.queue.values import HELD, NewDevice, NewJob, Timing, Wanted
+from inferometer.store.queue.values import HELD, Check, NewDevice, NewJob, Timing, Wanted
 from inferometer.store.tables import fleet_results, metadata, runs
 from unit.store import postgres
 from unit.store.profiles import profile
@@ -51,6 +51,7 @@ class Queue(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.clock, self.runs, self.jobs, self.unheard = Clock(), {}, {}, []
+        self.asked_to_stop, self.ended = set(), {}
         place = PLACES[self.kind]
         self.folder = Path(tempfile.mkdtemp(prefix="ifm-queue-"))
         if self.kind == "sqlite":
@@ -60,8 +61,10 @@ class Queue(RuleBasedStateMachine):
             every = ", ".join(metadata.tables)
             self.store.database.write(lambda connection: connection.execute(text(f"TRUNCATE {every}")))
         self.fleet = Fleet.of(self.store, TIMING)
+        self.store.create_user("ada")
+        self.tokens = {}
         for name in NAMES:
-            self.fleet.register(NewDevice(name=name, labels={"unit": ("gpu" if name == "c" else "cpu",)}))
+            self.admit(name)
 
     def teardown(self):
         if hasattr(self, "store"):
@@ -76,9 +79,11 @@ class Queue(RuleBasedStateMachine):
                 break
             self.wait(TIMING.backoff_most_s + TIMING.lease_s)
             for name in NAMES:
+                self.admit(name)
                 self.look_after(name)
+                self.probe(name, heard=True)
                 self.poll(name, heard=True)
-                self.bring(name, "done", heard=True)
+                self.bring(name, "done", moved=False, doubted=False, heard=True)
         assert {self.fleet.job(job).state for job in self.jobs} <= FINAL
 
     # Users
@@ -99,7 +104,32 @@ class Queue(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data):
         if self.jobs:
-            self.fleet.cancel(data.draw(st.sampled_from(sorted(self.jobs))))
+            job = data.draw(st.sampled_from(sorted(self.jobs)))
+            self.asked_to_stop.add(job)
+            self.fleet.cancel(job)
+
+    @rule(data=st.data())
+    def lose_a_file(self, data):
+        """The hub's copy of a model is damaged, and a device that has a job with it says so."""
+        if self.runs:
+            run = self.runs[data.draw(st.sampled_from(sorted(self.runs)))]
+            self.fleet.lack_file(run.lease.job.files[0].sha256, run.lease.row.id)
+
+    @rule(name=st.sampled_from(NAMES))
+    def admit(self, name):
+        """A new token for a device's agent. The device b is one that can be probed."""
+        if name not in self.tokens:
+            token = self.tokens[name] = self.store.create_token("ada", scopes=["agent"]).token.id
+            labels = {"unit": ("gpu" if name == "c" else "cpu",)}
+            self.fleet.register(NewDevice(name=name, labels=labels, token=token, probes=name == "b"), user="ada")
+
+    @rule(name=st.sampled_from(NAMES))
+    def revoke(self, name):
+        """Its agent hears of it at once, and stops what it runs."""
+        if name in self.tokens:
+            self.store.revoke_token(self.tokens.pop(name))
+            self.runs.pop(name, None)
+            self.fleet.look_after()
 
     @rule(name=st.sampled_from(NAMES), state=st.sampled_from(["ready", "maintenance", "quarantined"]))
     def change(self, name, state):
@@ -114,7 +144,7 @@ class Queue(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), heard=st.booleans())
     def poll(self, name, heard):
         """An agent polls when nothing runs; the answer may be lost on its way."""
-        if name in self.runs:
+        if name in self.runs or name not in self.tokens:
             return
         lease = self.fleet.lease(name)
         if lease is not None and heard:
@@ -129,26 +159,36 @@ class Queue(RuleBasedStateMachine):
             return
         asked = self.clock.now
         try:
-            row = self.fleet.keep(run.lease.row.id, run.lease.id)
+            row = self.fleet.keep(run.lease.row.id, run.lease.id, device=name)
         except LeaseLostError:
             self.runs.pop(name)
             return
         if heard:
             run.until = asked + TIMING.lease_s
             if row.cancelling:
-                self.bring(name, "stopped", heard=True)
+                self.bring(name, "stopped", moved=False, doubted=False, heard=True)
 
-    @rule(name=st.sampled_from(NAMES), ended=st.sampled_from(["done", "failed", "lost"]), heard=st.booleans())
-    def bring(self, name, ended, heard):
+    @rule(
+        name=st.sampled_from(NAMES),
+        ended=st.sampled_from(["done", "failed", "lost", "stopped"]),
+        moved=st.booleans(),
+        doubted=st.booleans(),
+        heard=st.booleans(),
+    )
+    def bring(self, name, ended, moved, doubted, heard):
+        """`stopped` may also be what nobody asked for; `doubted` is an answer that cannot be one."""
         run = self.runs.get(name)
         if run is None:
             return
         result = a_result(run.lease.job, profile(), ended=ended)
+        check = Check(before_s=1.0, after_s=2.0, moved=True) if moved else None
+        doubt = "It cannot be." if doubted else None
         try:
-            self.fleet.finish(run.lease.row.id, run.lease.id, result)
+            self.fleet.finish(run.lease.row.id, run.lease.id, result, check, device=name, doubt=doubt)
         except LeaseLostError:
             self.runs.pop(name)
             return
+        run.brought = True
         self.unheard.append((run.lease, result))
         if heard:
             self.runs.pop(name)
@@ -172,6 +212,11 @@ class Queue(RuleBasedStateMachine):
             with suppress(LeaseLostError):
                 self.fleet.give_back(run.lease.row.id, run.lease.id, "It is off.", counts=counts)
 
+    @rule(name=st.sampled_from(NAMES), heard=st.booleans())
+    def probe(self, name, heard):
+        if name not in self.runs and self.fleet.device(name).probing and heard:
+            self.fleet.probed(name, 1.0)
+
     @rule(name=st.sampled_from(NAMES))
     def die(self, name):
         """Power off: what ran is gone, and the hub hears nothing of it."""
@@ -181,7 +226,7 @@ class Queue(RuleBasedStateMachine):
     def wait(self, seconds):
         self.clock.now += seconds
         self.runs = {name: run for name, run in self.runs.items() if run.until >= self.clock.now}
-        self.fleet.expire()
+        self.fleet.look_after()
 
     # What always holds
 
@@ -200,8 +245,18 @@ class Queue(RuleBasedStateMachine):
         assert stored == sum(row.run is not None for row in rows.values())
 
     @invariant()
+    def what_has_ended_stays_so_and_only_what_somebody_cancelled_is_cancelled(self):
+        for job in getattr(self, "jobs", {}):
+            row = self.fleet.job(job)
+            assert row.attempts <= TIMING.attempts
+            assert self.ended.get(job, row.state) == row.state
+            assert row.state != "cancelled" or job in self.asked_to_stop
+            if row.final:
+                self.ended[job] = row.state
+
+    @invariant()
     def no_job_runs_twice_at_once(self):
-        running = [run.lease.row.id for run in getattr(self, "runs", {}).values()]
+        running = [run.lease.row.id for run in getattr(self, "runs", {}).values() if not run.brought]
         assert len(running) == len(set(running))
 
     @invariant()

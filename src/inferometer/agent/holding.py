@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -23,9 +23,10 @@ from inferometer.agent.reference import cool_down, measure_reference, moved
 from inferometer.agent.runner import LEASE, alone
 from inferometer.agent.told import EventTail, ToldLog
 from inferometer.bench.guard import Guard
+from inferometer.bench.processes import kill_tree
 from inferometer.core.codec import decode, document
-from inferometer.core.job import Job, JobResult
-from inferometer.errors import FormatError, InferometerError
+from inferometer.core.job import Job, JobFile, JobResult
+from inferometer.errors import FormatError, InferometerError, PlaceError
 from inferometer.providers import device_side
 from inferometer.providers.artifacts import ArtifactFolder
 from inferometer.providers.following import JOB, RESULT, result_in
@@ -35,6 +36,9 @@ from inferometer.providers.local import FolderHere
 _LOOK_S, _TELL_S, _BEAT_S, _AWAY_S = 0.2, 1.0, 10.0, 2.0
 _OURS = 0.85  # of a lease that a runner may use: it has stopped before the hub's own is over
 _ROUNDS = 2
+_FETCHED = 3  # times that a file is fetched if it arrives damaged
+_STOP_S = 60.0  # that a runner gets to stop before it is killed
+SHUT_OUT = frozenset({401, 403})
 _RESERVE = 200_000_000  # bytes of the disk that a job leaves free
 STATE, TOLD = "lease.json", "told.jsonl"
 
@@ -45,6 +49,16 @@ class LeaseGoneError(InferometerError):
 
 class StoppingError(InferometerError):
     """The agent itself is to stop."""
+
+
+class CancelledError(InferometerError):
+    """Somebody has cancelled the job, and nothing of it is measured yet."""
+
+
+class ShutOutError(PlaceError):
+    """The hub does not let this agent in any more: its token was revoked, or the device is not its own any more."""
+
+    exit_code: ClassVar[int] = 77  # as sysexits.h has it for a right that is missing: starting it again does not help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +74,8 @@ class Held:
     before_s: float | None = None
     after_s: float | None = None
     repeated: bool = False
+    giving_back: str | None = None  # why: what is left to do is to give the job back, whoever starts again
+    fault: bool = False  # … and whether the device is to blame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,24 +112,53 @@ class Holding:
 
     def carry_out(self) -> str:
         """From the files to the result that the hub has; gives how it ended."""
+        if self.held.giving_back is not None:
+            return self._give_back(self.held.giving_back, fault=self.held.fault)
         try:
             self._save()
-            if not self._has_result():  # a result is brought even after its lease: the hub may still want it
-                self._keep()
-                self._bring_files()
-            while True:
-                result = self._measured()
-                if not self._again(result):
-                    break
+            result = self._answer()
+            spoilt = self._spoilt(result)
+            if spoilt is not None:
+                return self._give_back(spoilt, fault=True)
             self._bring_back(result)
         except LeaseGoneError:
             self._stop_runner()
             self._clear()
             return "given to another"
+        except ShutOutError:
+            self._stop_runner(at_once=True)
+            self._clear()
+            raise
+        except _UnusableFileError as error:
+            return self._give_back(error.message, fault=True)
         except OSError as error:
-            return self._give_back(_disk_words(error))
+            return self._give_back(_disk_words(error), fault=True)
         self._clear()
         return result.ended
+
+    def _answer(self) -> JobResult:
+        try:
+            if not self._has_result():  # a result is brought even after its lease: the hub may still want it
+                self._go_on()
+                self._bring_files()
+            while True:
+                result = self._measured()
+                if not self._again(result):
+                    return result
+        except CancelledError:
+            return JobResult(job=self.job, ended="stopped", error="It was cancelled before anything was measured.")
+
+    def _spoilt(self, result: JobResult) -> str | None:
+        """A model that cannot be read may be one whose file was damaged on this disk: that is no fault of its own."""
+        if result.ended not in {"refused", "failed", "crashed"}:
+            return None
+        folder = ArtifactFolder(root=self._root)
+        for file in self.job.files:
+            path = folder.path(file.sha256)
+            if path.is_file() and device_side.hash_file(path) != file.sha256:
+                path.unlink()
+                return f"{file.path} was damaged on its disk, and is thrown away."
+        return None
 
     # On the disk
 
@@ -165,7 +210,9 @@ class Holding:
         except HubRefusalError as error:
             if error.status in {404, 409}:
                 raise LeaseGoneError(error.message) from None
-            raise HubAwayError(error.message, remedy=error.remedy) from None  # a token that was revoked may be renewed
+            if error.status in SHUT_OUT:
+                raise ShutOutError(error.message, remedy=error.remedy) from None
+            raise HubAwayError(error.message, remedy=error.remedy) from None
 
     def _renew(self) -> None:
         """Until when the runner may run, by the clock that all processes of a machine share."""
@@ -190,36 +237,57 @@ class Holding:
         for file in missing:
             self._bring_file(folder, file)
 
-    def _bring_file(self, folder: ArtifactFolder, file: Any) -> None:
-        wait = 0.5
+    def _bring_file(self, folder: ArtifactFolder, file: JobFile) -> None:
+        """Three times at most, if it arrives damaged each time; each time the hub looks at its own copy."""
+        wait, arrived = 0.5, 0
         while True:
             try:
-                fetch(self._client, folder, file, self._device, lambda _at: self._keep())
+                fetch(self._client, folder, file, self._device, lambda _at: self._go_on())
             except HubAwayError:
-                self._keep()
                 self._wait(wait)
                 wait = min(wait * 2, 15.0)
             except HubRefusalError as error:
+                if error.status in SHUT_OUT:
+                    raise ShutOutError(error.message, remedy=error.remedy) from None
+                self._complain(file)
                 raise LeaseGoneError(error.message) from None
-            except FormatError:
-                continue  # damaged on its way, and thrown away
+            except FormatError:  # damaged, and thrown away
+                arrived += 1
+                self._complain(file)
+                self._told.note(f"{file.path} arrived damaged, {arrived} of {_FETCHED} times.")
+                if arrived == _FETCHED:
+                    raise _UnusableFileError(f"{file.path} arrived damaged {_FETCHED} times.") from None
             else:
                 return
 
+    def _complain(self, file: JobFile) -> None:
+        """The hub looks at its copy of a file: if that is damaged or gone, the job has ended there."""
+        said = {"device": self._device, "lease": self.held.lease, "sha256": file.sha256}
+        with suppress(HubAwayError):
+            if self._post(f"{API}/agent/jobs/{self.held.id}/damaged", said, timeout_s=300.0)["damaged"]:
+                raise LeaseGoneError(f"The hub has no good copy of {file.path}.")
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """A sign of life. A job that was cancelled meanwhile ends here, if it has no runner that would have to stop."""
+        self._keep()
+        if self._cancelled and not self._begun():
+            raise CancelledError("It was cancelled.")
+
     def _wait(self, seconds: float) -> None:
-        """In small steps: a sign of life may be due, or the agent is to stop."""
+        """In small steps: a sign of life may be due, the agent is to stop, or the job was cancelled."""
         ends = self._seams.clock() + seconds
         while self._seams.clock() < ends:
-            self._keep()
+            self._go_on()
             self._seams.sleep(min(_LOOK_S, seconds))
 
     def _measured(self) -> JobResult:
         """The result of a round: begun, or picked up if its runner was begun before."""
-        if not (self.held.round and (self._folder() / JOB).is_file()):
+        if not self._begun():
             self._begin()
         folder = FolderHere(folder=self._folder())
         tail = EventTail(self._folder() / "events.jsonl", self._told.heard(self.held.round))
-        gone = 0
+        gone, deadline = 0, self._seams.clock() + self._longest_s()
         while True:
             events = tail.read()
             for event in events:
@@ -229,6 +297,9 @@ class Holding:
             self._keep()
             if self._cancelled:
                 device_side.ask_to_stop(str(self._folder()))
+                deadline = min(deadline, self._seams.clock() + _STOP_S)
+            if self._seams.clock() > deadline:
+                return self._killed()
             gone = 0 if events or folder.alive() else gone + 1
             if gone > 2:
                 break
@@ -238,12 +309,30 @@ class Holding:
             self._save(after_s=self._reference())
         return result
 
+    def _longest_s(self) -> float:
+        """That a runner may take. It keeps the job's own limit itself; one that does not any more is killed."""
+        limit = self.job.seconds_at_most
+        return float("inf") if limit is None else 2 * limit + _STOP_S
+
+    def _killed(self) -> JobResult:
+        self._kill_runner()
+        if self._cancelled:
+            return JobResult(job=self.job, ended="stopped", error="It was cancelled, did not stop, and was killed.")
+        return JobResult(
+            job=self.job, ended="hung", error_kind="EngineError", remedy="Allow it more time, or measure less.",
+            error=f"It was not done after {self.job.seconds_at_most:g} s, did not stop, and was killed.",
+        )  # fmt: skip
+
+    def _begun(self) -> bool:
+        return self.held.round > 0 and (self._folder() / JOB).is_file()
+
     def _has_result(self) -> bool:
         return self.held.round > 0 and (self._folder() / RESULT).is_file()
 
     def _begin(self) -> None:
         guard = self._seams.guard
-        if guard is not None and not self._cancelled:
+        self._go_on()
+        if guard is not None:
             waited = cool_down(guard(), self._told.note, sleep=self._wait)
             self._save(waited_s=self.held.waited_s + waited)
         before = self._reference()
@@ -262,7 +351,7 @@ class Holding:
     def _reference(self) -> float | None:
         if self._seams.reference is None:
             return None
-        with alone(self._root / "measuring.lock", self._told.note):
+        with alone(self._root / "measuring.lock", self._told.note, sleep=self._wait):
             return self._seams.reference()
 
     def _again(self, result: JobResult) -> bool:
@@ -270,6 +359,8 @@ class Holding:
         before, after = self.held.before_s, self.held.after_s
         if before is None or after is None or not moved(before, after) or self.held.repeated or not result.complete:
             return False
+        if self._cancelled:
+            return False  # whoever cancelled it gets what there is
         change = after / before - 1
         self._told.note(f"The reference moved by {change:+.1%} meanwhile: it is measured once more.")
         shutil.rmtree(self._folder(), ignore_errors=True)
@@ -309,35 +400,56 @@ class Holding:
 
     # Not here
 
-    def _stop_runner(self) -> None:
+    def _stop_runner(self, *, at_once: bool = False) -> None:
+        """Ask it to stop and wait for that; `at_once`: not for what it has measured."""
         folder = self._folder()
-        if self.held.round and folder.is_dir():
+        if not (self.held.round and folder.is_dir()):
+            return
+        if not at_once:
             try:
                 device_side.ask_to_stop(str(folder))
             except OSError:  # a full disk has no room for the question
                 device_side.interrupt_runner(str(folder))
             for _ in range(100):
                 if not device_side.is_alive(str(folder)):
-                    break
+                    return
                 self._seams.sleep(_LOOK_S)
+        self._kill_runner()
 
-    def _give_back(self, reason: str) -> str:
-        """Something is wrong with the device, most likely its disk: nothing is written to it on this way."""
+    def _kill_runner(self) -> None:
+        """With all that it started: it did not stop, or must not go on."""
+        with suppress(OSError, ValueError):
+            if device_side.is_alive(str(self._folder())):
+                kill_tree(int((self._folder() / "runner.pid").read_bytes()))
+
+    def _give_back(self, reason: str, *, fault: bool) -> str:
+        """The job is for another device. Written down before anything else: whoever starts again finishes it.
+
+        A disk that is full has no room for that; then an agent that is killed on this way goes on with the job.
+        """
+        with suppress(OSError):
+            self._save(giving_back=reason, fault=fault)
         self._stop_runner()
-        said = {"device": self._device, "lease": self.held.lease, "reason": reason, "fault": True}
+        said = {"device": self._device, "lease": self.held.lease, "reason": reason, "fault": fault}
+        path = f"{API}/agent/jobs/{self.held.id}/return"
         with suppress(LeaseGoneError):
-            self._post_until_heard(f"{API}/agent/jobs/{self.held.id}/return", said)
+            if not self.stopping:
+                self._post_until_heard(path, said)
+            else:
+                try:
+                    self._post(path, said)
+                except HubAwayError:
+                    return "to be given back when the agent is started again"
         self._clear()
-        return f"given back: {reason}"
+        return f"given back: {reason}" if fault else "given back"
 
     def give_back(self) -> str:
         """The agent is switched off: the job is for another."""
-        self._stop_runner()
-        said = {"device": self._device, "lease": self.held.lease, "reason": "It is switched off.", "fault": False}
-        with suppress(LeaseGoneError, HubAwayError):
-            self._post(f"{API}/agent/jobs/{self.held.id}/return", said)
-        self._clear()
-        return "given back"
+        return self._give_back(self.held.giving_back or "It is switched off.", fault=self.held.fault)
+
+
+class _UnusableFileError(InferometerError):
+    """A file of the job did not arrive as it should, however often it was fetched."""
 
 
 def _disk_words(error: OSError) -> str:

@@ -52,7 +52,7 @@ class EventLog:
     def progress(self, step: Step) -> None:
         """Of one stage a few times a second at most: writing must not disturb what runs."""
         now = self._now()
-        if step.stage == self._stage and now - self._told < _PROGRESS_S:
+        if step.stage == self._stage and 0 <= now - self._told < _PROGRESS_S:  # a clock may be put back
             return
         self._stage, self._told = step.stage, now
         self.tell(kind="progress", stage=step.stage, done=step.done, share=min(max(step.share, 0.0), 1.0))

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.agent.facts import registration
-from inferometer.agent.holding import Held, Holding, Seams, StoppingError
+from inferometer.agent.holding import SHUT_OUT, Held, Holding, Seams, ShutOutError, StoppingError
+from inferometer.agent.runner import alone
 from inferometer.errors import DomainError
 from inferometer.providers.device_side import collect_garbage
 from inferometer.providers.hub_client import API, HubAwayError, HubClient, HubRefusalError
@@ -110,8 +111,11 @@ class HubAgent:
         said = self._facts(self._plan.name, self._plan.labels)
         for wait in self._waits():
             try:
-                answer = self._client.post(f"{API}/agent/register", {**said, "now": time.time()})
-            except HubRefusalError:
+                now = {"now": time.time(), "probes": self._seams.reference is not None}
+                answer = self._client.post(f"{API}/agent/register", {**said, **now})
+            except HubRefusalError as error:
+                if error.status in SHUT_OUT:
+                    raise ShutOutError(error.message, remedy=error.remedy) from None
                 if first:
                     raise
                 self._say("The hub refuses to know us any more; trying again.")
@@ -150,6 +154,8 @@ class HubAgent:
             if error.status == 404:  # the hub has forgotten us: its store is new, or somebody removed the device
                 self._register()
                 return None
+            if error.status in SHUT_OUT:
+                raise ShutOutError(error.message, remedy=error.remedy) from None
             raise
         except HubAwayError as error:
             self._say(f"{error.message} Trying again.")
@@ -157,10 +163,29 @@ class HubAgent:
             return None
         finally:
             self.waits = False
+        if lease.get("probe"):
+            self._probe()
         if lease["job"] is None:
             return None
         held = Held(id=lease["id"], lease=lease["lease"], lease_s=lease["lease_s"], job=lease["job"])
         return Holding(self._client, self._plan.name, self._plan.root, self._state, held, self._seams)
+
+    def _probe(self) -> None:
+        """The hub has seen this device fail often, and wants its reference before it gives it another job."""
+        self._say("The hub asks for the reference before it gives this device another job.")
+        reference_s: float | None = None
+        if self._seams.reference is not None:
+            with suppress(OSError, MemoryError), alone(self._plan.root / "measuring.lock", self._say, self._pause):
+                reference_s = self._seams.reference()
+        try:
+            said = {"device": self._plan.name, "reference_s": reference_s}
+            heard = self._client.post(f"{API}/agent/probe", said)
+        except (HubAwayError, HubRefusalError) as error:
+            self._say(f"{error.message} Trying again.")
+            self._pause(_WAITS_S[0])
+            return
+        if heard["state"] != "ready":
+            self._say(f"The hub has it in {heard['state']}: {heard['reason']}")
 
     def _carry_out(self, holding: Holding) -> None:
         self._holding = holding
@@ -172,6 +197,9 @@ class HubAgent:
             ended = holding.carry_out()
         except StoppingError:
             ended = holding.give_back()
+        except ShutOutError:
+            self._say(f"Job {holding.held.id}: ended here, since the hub does not let this agent in any more.")
+            raise
         self._holding = None
         self._say(f"Job {holding.held.id}: {ended}.")
         keep = [file.sha256 for file in holding.job.files]

@@ -50,7 +50,8 @@ class ToldLog:
         if event.final:
             return
         if event.kind == "progress":
-            if event.stage == self._stage and event.at - self._at < _PROGRESS_S and (event.share or 0.0) < 1:
+            soon = 0 <= event.at - self._at < _PROGRESS_S  # a clock that was put back says nothing
+            if event.stage == self._stage and soon and (event.share or 0.0) < 1:
                 return
             self._stage, self._at = event.stage or "", event.at
         self._add(round_, event.number, replace(event, job=self._job))

@@ -21,10 +21,12 @@ from inferometer.errors import DomainError, UnknownNameError
 Verb = Literal["profile", "bench", "calibrate", "verify"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
 
-JobState = Literal["queued", "preparing", "running", "done", "failed", "cancelled"]
-FINAL: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
+# `failed` is the model's own fault, and is not tried again; `inconclusive` is the fault of a device, a network or a
+# disk: tried again elsewhere, and still without an answer that counts.
+JobState = Literal["queued", "preparing", "running", "done", "failed", "cancelled", "inconclusive"]
+FINAL: frozenset[JobState] = frozenset({"done", "failed", "cancelled", "inconclusive"})
 EventKind = Literal["state", "progress", "notice"]
-# How a measurement ends (measure/raw.py); `lost`: the runner went away and left no result.
+# How a measurement ends (measure/raw.py); `lost`: the runner, its device or its answer went away, and no result counts.
 JobEnd = Literal["done", "refused", "failed", "crashed", "hung", "too-big", "stopped", "lost"]
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -182,4 +184,6 @@ class JobResult:
         """The final state that goes with it."""
         if self.ended == "done":
             return "done"
+        if self.ended == "lost":
+            return "inconclusive"
         return "cancelled" if self.ended == "stopped" else "failed"

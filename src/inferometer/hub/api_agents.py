@@ -47,7 +47,10 @@ class Facts(BaseModel):
 
 
 class Registration(BaseModel):
-    """What an agent says of its device. `now` is its clock, for the difference from ours."""
+    """What an agent says of its device. `now` is its clock, for the difference from ours.
+
+    `probes`: it can be asked to run the reference alone.
+    """
 
     model_config = ConfigDict(extra="ignore")  # a newer agent may say more
     name: Short
@@ -55,6 +58,7 @@ class Registration(BaseModel):
     labels: dict[Short, list[Short]] = Field(default={}, max_length=50)
     facts: Facts = Facts()
     version: Annotated[str, Field(max_length=100)] = ""
+    probes: bool = False
     now: Annotated[float, Field(ge=0, le=1e11)]
 
 
@@ -107,6 +111,23 @@ class Brought(BaseModel):
     reference: Reference | None = None
 
 
+class Probed(BaseModel):
+    """The reference alone, in seconds; null: it could not be run."""
+
+    model_config = ConfigDict(extra="ignore")
+    device: Short
+    reference_s: float | None = Field(default=None, gt=0, le=1e6)
+
+
+class Damaged(BaseModel):
+    """A file of a job that arrived with another hash than it should have, or was not there."""
+
+    model_config = ConfigDict(extra="ignore")
+    device: Short
+    lease: Annotated[str, Field(max_length=12)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
 class Returned(BaseModel):
     """Why a job comes back. `fault`: something is wrong with the device, and not only its time over."""
 
@@ -137,6 +158,8 @@ def _add_presence(api: APIRouter, desk: FleetDesk) -> None:
             facts=said.facts.model_dump(),
             version=said.version,
             skew_s=desk.skew_s(request, said.now),
+            token=None if token is None else token.id,
+            probes=said.probes,
         )
         takes_over = token is not None and "admin" in token.scopes
         made = desk.fleet.register(device, user=user_of(request), takes_over=takes_over)
@@ -148,9 +171,14 @@ def _add_presence(api: APIRouter, desk: FleetDesk) -> None:
 
     @api.post("/poll", responses={200: json_response()})
     async def poll(request: Request, asked: Poll) -> Response:
-        """The next job for a device: waits for one, and has none (`job` is null) when the time is over."""
+        """The next job for a device: waits for one, and has none (`job` is null) when the time is over.
+
+        `probe`: it has failed often, and gets none before it has run its reference (`/probe`).
+        """
         token = token_of(request)
         device = await to_thread.run_sync(desk.waiting, request, asked.device)
+        if device.probing and device.job is None and device.state == "ready":
+            return answer(request, {"job": None, "probe": True})
         wait_s = min(asked.wait_s, desk.rules.poll_most_s)
         lease = await desk.dispatcher.wait(device, None if token is None else token.project, wait_s)
         return answer(request, {"job": None} if lease is None else _lease_document(lease))
@@ -162,10 +190,17 @@ def _add_presence(api: APIRouter, desk: FleetDesk) -> None:
         if said.job is None:
             desk.fleet.beat(device.name)
             return answer(request, {"cancel": False, "lease_s": desk.fleet.timing.lease_s, "state": device.state})
-        row = desk.fleet.keep(said.job, said.lease)
+        row = desk.fleet.keep(said.job, said.lease, device=device.name)
         return answer(
             request, {"cancel": row.cancelling, "lease_s": desk.fleet.timing.lease_s, "state": device.state}
         )  # fmt: skip
+
+    @api.post("/probe", responses={200: json_response()})
+    def probe(request: Request, said: Probed) -> Response:
+        """What came of the reference that a device was asked for before it gets another job."""
+        device = desk.fleet.probed(desk.owned(request, said.device).name, said.reference_s)
+        desk.dispatcher.forget(device.name)
+        return answer(request, {"state": device.state, "reason": device.reason})
 
 
 def _lease_document(lease: Lease) -> dict[str, Any]:
@@ -196,25 +231,38 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
         desk.owned(request, told.device)
         skew = desk.skew_s(request, told.now)
         said = [(each.count, _event(each.event, skew)) for each in told.events]
-        written, cancel = desk.fleet.tell(job, told.lease, said)
+        written, cancel = desk.fleet.tell(job, told.lease, said, device=told.device)
         return answer(request, {"written": written, "cancel": cancel, "lease_s": desk.fleet.timing.lease_s})
 
     @api.post("/jobs/{job}/result", responses={200: json_response()})
     def bring(request: Request, job: JobId, brought: Brought) -> Response:
-        """The result of a job. It may be brought again until it is known to be here: it is stored once."""
+        """The result of a job. It may be brought again until it is known to be here: it is stored once.
+
+        One that cannot be an answer to the job is set aside (`doubt` says why), and the job is for another device.
+        """
         desk.owned(request, brought.device)
         result = decode(msgspec.json.encode(brought.result), JobResult)
         given = brought.reference
         check = None if given is None else Check(**given.model_dump())
-        fresh = desk.fleet.finish(job, brought.lease, result, check)
+        doubt = desk.doubt(job, brought.device, result)
+        fresh = desk.fleet.finish(job, brought.lease, result, check, device=brought.device, doubt=doubt)
         desk.dispatcher.ring()
-        return answer(request, {"stored": True, "again": not fresh})
+        return answer(request, {"stored": doubt is None, "again": not fresh, "doubt": doubt})
+
+    @api.post("/jobs/{job}/damaged", responses={200: json_response()})
+    def complain(request: Request, job: JobId, said: Damaged) -> Response:
+        """A file of the job is not what its name says. `damaged`: nor is the hub's own copy, and the job has ended."""
+        desk.owned(request, said.device)
+        desk.fleet.keep(job, said.lease, device=said.device)
+        if not desk.fleet.may_read(said.device, said.sha256):
+            raise HubError(404, f"The job of {said.device} has no file {said.sha256[:12]}….")
+        return answer(request, {"damaged": desk.damaged(said.sha256, job)})
 
     @api.post("/jobs/{job}/return", responses={200: json_response()})
     def give_back(request: Request, job: JobId, returned: Returned) -> Response:
         """A job that the device cannot run after all: back into the queue."""
         desk.owned(request, returned.device)
-        desk.fleet.give_back(job, returned.lease, returned.reason, counts=returned.fault)
+        desk.fleet.give_back(job, returned.lease, returned.reason, counts=returned.fault, device=returned.device)
         desk.dispatcher.ring()
         return answer(request, {"returned": True})
 

@@ -1,6 +1,6 @@
 """The API of the fleet for those who submit jobs: devices, jobs, their events and results, and files."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -12,20 +12,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from inferometer.core.codec import decode, document, encode
-from inferometer.core.job import Job
+from inferometer.core.job import Job, JobEvent
 from inferometer.errors import DomainError
 from inferometer.hub.answers import ERRORS, answer, json_response
 from inferometer.hub.failures import HubError
 from inferometer.hub.fleet_desk import FleetDesk, user_of
 from inferometer.hub.people import token_of
 from inferometer.store.queue.trust import Trust
-from inferometer.store.queue.values import FleetDevice, JobRow, NewJob, Wanted
+from inferometer.store.queue.values import FleetDevice, JobRow, NewJob, Wanted, fails_often
 
 Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
 JobId = Annotated[str, Path(pattern="^[0-9a-z]{12}$")]
 DeviceName = Annotated[str, Path(min_length=1, max_length=100)]
 Short = Annotated[str, Field(min_length=1, max_length=100)]
-State = Literal["queued", "preparing", "running", "done", "failed", "cancelled"]
+State = Literal["queued", "preparing", "running", "done", "failed", "cancelled", "inconclusive"]
 _LOOK_S, _LOOK_MOST_S = 0.25, 1.0  # between two looks at a job's events, longer while nothing happens
 _BINARY = {
     "requestBody": {
@@ -82,10 +82,12 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
     @api.get("/devices", responses={200: json_response([None])})
     def list_fleet(request: Request) -> Response:
         """The devices that take jobs, with what they are doing and how far they are to be trusted."""
-        grades = desk.fleet.grades()
-        return answer(
-            request, [device_document(desk, device, grades.get(device.name)) for device in desk.fleet.devices()]
-        )  # fmt: skip
+        grades, faults = desk.fleet.grades(), desk.fleet.recent_faults()
+        rows = [
+            device_document(desk, device, grades.get(device.name), faults.get(device.name, 0))
+            for device in desk.fleet.devices()
+        ]
+        return answer(request, rows)
 
     @api.get("/devices/{name}", responses={200: json_response()})
     def show_fleet_device(request: Request, name: DeviceName) -> Response:
@@ -95,6 +97,7 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
     def change_fleet_device(request: Request, name: DeviceName, change: DeviceChange) -> Response:
         """Take a device out (`maintenance`, `quarantined`) or put it back (`ready`)."""
         device = desk.fleet.set_state(name, change.state, _signed(change, user_of(request)))
+        desk.dispatcher.forget(name)
         desk.dispatcher.ring()
         return answer(request, device_document(desk, device))
 
@@ -113,19 +116,32 @@ def _signed(change: DeviceChange, user: str) -> str | None:
     return f"{change.reason} ({user})" if change.reason else f"Taken out by {user}."
 
 
-def device_document(desk: FleetDesk, device: FleetDevice, trust: Trust | None = None) -> dict[str, Any]:
-    """With what it says of itself, but for whole calibrations: their hashes are enough to tell them apart."""
+def device_document(
+    desk: FleetDesk, device: FleetDevice, trust: Trust | None = None, faults: int | None = None
+) -> dict[str, Any]:
+    """With what it says of itself, but for whole calibrations: their hashes are enough to tell them apart.
+
+    `faults` are those of the last days.
+    """
+    if faults is None:
+        faults = desk.fleet.recent_faults().get(device.name, 0)
     calibrations = [
         {key: value for key, value in each.items() if key != "document"}
         for each in device.facts.get("calibrations") or ()
     ]
     facts = {**device.facts, "calibrations": calibrations}
     trusted = trust or desk.fleet.trust(device.name)
-    return {**asdict(device), "facts": facts, "away": device.away(desk.fleet.now()), "trust": asdict(trusted)}
+    return {
+        **asdict(device), "facts": facts, "away": device.away(desk.fleet.now()), "trust": asdict(trusted),
+        "faults": faults, "fails_often": fails_often(device.failures, faults),
+    }  # fmt: skip
 
 
 def job_document(row: JobRow) -> dict[str, Any]:
-    return {**asdict(row), "link": f"/fleet/jobs/{row.id}", "run_link": None if row.run is None else f"/runs/{row.run}"}
+    """Without its lease, which is between the hub and the device."""
+    shown = {**asdict(row), "link": f"/fleet/jobs/{row.id}", "run_link": row.run and f"/runs/{row.run}"}
+    del shown["lease"]
+    return shown
 
 
 def _add_jobs(api: APIRouter, desk: FleetDesk) -> None:
@@ -202,6 +218,11 @@ def _submitted(desk: FleetDesk, submission: Submission, request: Request) -> tup
     return row, fresh
 
 
+def _event_document(event: JobEvent, *, inconclusive: bool) -> dict[str, Any]:
+    known = event.state != "inconclusive" or inconclusive
+    return document(event if known else replace(event, state="failed"))
+
+
 def _add_progress(api: APIRouter, desk: FleetDesk) -> None:
     @api.get("/jobs/{job}/events", responses={200: json_response([None])})
     async def list_events(
@@ -209,14 +230,19 @@ def _add_progress(api: APIRouter, desk: FleetDesk) -> None:
         job: JobId,
         after: Annotated[int, Query(ge=0, le=10**9)] = 0,
         wait_s: Annotated[float, Query(ge=0, le=60)] = 0.0,
+        *,
+        inconclusive: bool = False,
     ) -> Response:
-        """The events of a job after a number; if there is none yet, waits for one so long."""
+        """The events of a job after a number; if there is none yet, waits for one so long.
+
+        Whoever knows the state `inconclusive` says so; all others read `failed` in its place.
+        """
         await to_thread.run_sync(desk.fleet.job, job)
         ends, look_s = anyio.current_time() + min(wait_s, desk.rules.poll_most_s), _LOOK_S
         while True:
             events = await to_thread.run_sync(desk.fleet.events, job, after)
             if events or anyio.current_time() >= ends or await request.is_disconnected():
-                return answer(request, [document(event) for event in events])
+                return answer(request, [_event_document(event, inconclusive=inconclusive) for event in events])
             await anyio.sleep(look_s)
             look_s = min(1.5 * look_s, _LOOK_MOST_S)
 

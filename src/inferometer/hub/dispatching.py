@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 1.0  # so often it looks by itself: another hub on the same store may have taken a job, or a pause is over
-_EXPIRE_S = 5.0
+_LOOK_AFTER_S = 1.0  # so often leases are looked after: one whose token was revoked ends at once
 _AT_ONCE = 32  # leases in one transaction: more would let the first of them wait for the last
 _BEAT_S = 20.0  # a sign of life that is younger need not be written down again
-_REMEMBERED_S = 60.0
+_REMEMBERED_S = 60.0  # since it was last looked up: somebody may have changed it at another hub of the same store
 _TIDY_S = 3600.0
 
 
@@ -58,7 +57,7 @@ class Dispatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
-        self._expired_at = self._tidied_at = time.monotonic()
+        self._looked_at = self._tidied_at = time.monotonic()
 
     def ring(self) -> None:
         """Something may be given away: look now."""
@@ -77,14 +76,13 @@ class Dispatcher:
             return lease
         waiter = _Waiter(device, project)
         before = self._waiters.pop(device.name, None)
-        if before is not None and not before.answer.done():
-            before.answer.set_result(None)  # the agent has lost that connection
+        if before is not None:
+            _answer_none(before)  # the agent has lost that connection
         self._waiters[device.name] = waiter
         self.ring()  # nobody asks the database for this one alone: the next look is for all
         try:
             if self._fleet.now() - device.heartbeat > _BEAT_S:
                 await to_thread.run_sync(self._fleet.beat, device.name)
-                device = replace(device, heartbeat=self._fleet.now())
             return await asyncio.wait_for(waiter.answer, seconds)
         except TimeoutError:
             self._idle[device.name] = device
@@ -92,6 +90,14 @@ class Dispatcher:
         finally:
             if self._waiters.get(device.name) is waiter:
                 del self._waiters[device.name]
+
+    def forget(self, name: str) -> None:
+        """Somebody has changed a device: it is looked up when it asks again, which is at once."""
+        self._idle.pop(name, None)
+        waiter = self._waiters.get(name)
+        if self._loop is not None and waiter is not None:
+            with suppress(RuntimeError):  # as in `ring`
+                self._loop.call_soon_threadsafe(_answer_none, waiter)
 
     def idle(self, name: str) -> FleetDevice | None:
         """The device, if it has just waited in vain: it has nothing, and need not be looked up again.
@@ -127,9 +133,9 @@ class Dispatcher:
 
     async def _round(self) -> None:
         now = time.monotonic()
-        if now - self._expired_at >= _EXPIRE_S:
-            self._expired_at = now
-            await to_thread.run_sync(self._fleet.expire)
+        if now - self._looked_at >= _LOOK_AFTER_S:
+            self._looked_at = now
+            await to_thread.run_sync(self._fleet.look_after)
         if now - self._tidied_at >= _TIDY_S:
             self._tidied_at = now
             await to_thread.run_sync(self._fleet.tidy)
@@ -158,6 +164,11 @@ class Dispatcher:
                 asking.answer.set_result(lease)
                 return
         self._unheard.add(waiter.device)
+
+
+def _answer_none(waiter: _Waiter) -> None:
+    if not waiter.answer.done():
+        waiter.answer.set_result(None)
 
 
 def _batch(waiters: Mapping[str, _Waiter], wishes: list[_Wish]) -> list[tuple[_Waiter, _Wish]]:

@@ -11,13 +11,14 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from inferometer.hub.checking import cases_of, mismatch, too_fast
 from inferometer.hub.dispatching import Dispatcher
 from inferometer.hub.failures import HubError
 from inferometer.hub.forecasting import Forecaster
 from inferometer.hub.people import token_of
 from inferometer.hub.security import ARRIVED
 from inferometer.providers.artifacts import ArtifactFolder
-from inferometer.providers.device_side import collect_garbage
+from inferometer.providers.device_side import collect_garbage, hash_file
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import Timing
 from inferometer.units import format_quantity
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from inferometer.core.job import JobResult
     from inferometer.hub.rules import Rules
     from inferometer.store.queue.values import FleetDevice
     from inferometer.store.store import Store
@@ -95,7 +97,30 @@ class FleetDesk:
         waited_s: float = time.monotonic() - request.scope[ARRIVED]
         return theirs - (self.fleet.now() - waited_s)
 
+    def doubt(self, job: str, name: str, result: JobResult) -> str | None:
+        """Why a result of a device cannot be an answer to the job; None if it may be."""
+        asked, device = self.fleet.document(job), self.fleet.device(name)
+        machine = device.facts.get("machine")
+        known_machine = machine.get("id") if isinstance(machine, dict) else None
+        floors = self.forecaster.floors(asked, device, result.profiles[: len(cases_of(asked))])
+        model = floors.get("model") if asked.model is None or asked.model.files else asked.model.name
+        return mismatch(asked, result, known_machine, model) or too_fast(result, floors.get("floors", []))
+
     # Files
+
+    def damaged(self, sha256: str, job: str) -> bool:
+        """An agent says that a file of its job did not arrive as it should: whether it is our copy that is wrong.
+
+        Then it is thrown away, and the jobs that need it end: whoever submits one again sends the file again.
+        """
+        folder = self.artifacts
+        with self._alone(sha256):
+            there = not folder.missing([sha256])
+            if there and hash_file(folder.path(sha256)) == sha256:
+                return False
+            folder.path(sha256).unlink(missing_ok=True)
+        self.fleet.lack_file(sha256, job)
+        return True
 
     def receive(self, sha256: str, offset: int, size: int, data: bytes) -> int:
         """Write a piece of a file; gives how much of it is there. A whole file whose hash is wrong is thrown away."""

@@ -10,6 +10,7 @@ from starlette.routing import Route
 from inferometer.hub.pages import html_page, with_error_page
 from inferometer.hub.starting import starts_in
 from inferometer.store.queue.trust import grade
+from inferometer.store.queue.values import fails_often
 from inferometer.store.queue.wanted import fits
 from inferometer.units import format_capacity
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _DAY_S = 86_400.0
 _SKEW_S = 2.0  # a message may be so long under way
 _WAITING = 1000  # jobs that are looked at
-_ENDED = ("done", "failed", "cancelled")
+_ENDED = ("done", "failed", "cancelled", "inconclusive")
 
 
 def fleet_routes(desk: FleetDesk) -> list[Route]:
@@ -45,13 +46,14 @@ class FleetPages:
 
     def devices(self, _request: Request) -> Response:
         fleet = self._desk.fleet
-        now, grades, busy = fleet.now(), fleet.grades(), fleet.busy(_DAY_S)
+        now, grades, busy, faults = fleet.now(), fleet.grades(), fleet.busy(_DAY_S), fleet.recent_faults()
         rows = [
             {
                 "device": device,
                 "standing": standing(device, now),
                 "trust": grades.get(device.name) or grade(()),
                 "busy": min(busy.get(device.name, 0.0) / _DAY_S, 1.0),
+                "fails_often": fails_often(device.failures, faults.get(device.name, 0)),
             }
             for device in fleet.devices(facts=False)
         ]
@@ -60,7 +62,7 @@ class FleetPages:
     def device(self, request: Request) -> Response:
         fleet = self._desk.fleet
         device = fleet.device(request.path_params["name"])
-        checks = fleet.checks(device.name)
+        checks, recent = fleet.checks(device.name), fleet.recent_faults().get(device.name, 0)
         return html_page(
             "fleet_device.html",
             "fleet",
@@ -69,6 +71,8 @@ class FleetPages:
             facts=_facts(device),
             calibrations=device.facts.get("calibrations") or (),
             trust=fleet.trust(device.name),
+            fails_often=fails_often(device.failures, recent),
+            faults=fleet.faults(device.name),
             drawing=_drawing(checks),
             checks=list(reversed(checks))[:10],
             busy=min(fleet.busy(_DAY_S).get(device.name, 0.0) / _DAY_S, 1.0),
@@ -91,6 +95,7 @@ class FleetPages:
             project=project,
             counts=fleet.counts(),
             running=fleet.jobs(states=("preparing", "running"), project=project),
+            now=fleet.now(),
             waiting=waiting,
             starts=starts_in(fleet) if waiting else {},
             ended=fleet.jobs(states=_ENDED, project=project, limit=30),
@@ -107,6 +112,7 @@ class FleetPages:
             row=row,
             document=document,
             starts=starts,
+            still_s=row.still_s(fleet.now()),
             asks=_asks(row),
             devices=[device.name for device in fleet.devices(facts=False) if device.state == "ready"],
         )

@@ -1,4 +1,4 @@
-"""`python -m inferometer.hub.forecast`: how long a job should take on a device, from our own prediction.
+"""`python -m inferometer.hub.forecast`: how long a job should take on a device, and how long it must, by our own count.
 
 A process of its own, with limits: it opens models that others sent. What goes in and out is JSON.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,27 @@ import msgspec
 from inferometer.asking.question import Question
 from inferometer.bench.plan import Plan
 from inferometer.catalog.engines import default_runtime
+from inferometer.catalog.hardware import devices
 from inferometer.core.calibration import Calibration
 from inferometer.core.codec import decode
 from inferometer.core.device import Device
 from inferometer.core.job import Job
 from inferometer.core.sizes import with_given_sizes
+from inferometer.core.workload import Workload
 from inferometer.cost.options import Options
 from inferometer.errors import InferometerError
 from inferometer.providers.requests import calibrating_of, model_path
 from inferometer.readers.resolve import read
 
 _WARM_UPS = 5  # what warming up until the times are steady takes, mostly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What an answer says that it ran on, and the workload of each of its profiles."""
+
+    workloads: tuple[Workload, ...]
+    unit: str | None = None
 
 
 def measuring_s(job: Job, files: Path, device: Device, calibrations: tuple[Calibration, ...]) -> float:
@@ -64,12 +75,63 @@ def _step_s(job: Job, files: Path, device: Device, calibrations: tuple[Calibrati
     return float(whole)
 
 
+def floors(job: Job, files: Path, device: Device, said: Said) -> dict[str, Any]:
+    """What an answer to a job is held against: the model's name, and for each case the floor of each phase.
+
+    A device says of itself what it can do, and may say anything: of one that the catalog knows, the catalog's figures
+    count as well, and nothing is believed to be faster than the fastest in there. That is all that is known of another
+    unit than the one that the device gave figures of.
+    """
+    assert job.model is not None  # noqa: S101 - whoever asks has one
+    graph = read(model_path(job.model, files))
+    runtime = job.runtime or default_runtime(device, graph)
+    same = said.unit in {None, device.unit}
+    known = [_credible(device, same=same), *([devices()[device.name]] if same and device.name in devices() else [])]
+    found: list[dict[str, float]] = []
+    for case in said.workloads:
+        workload, rest = with_given_sizes(graph, case, job.options.get("sizes") or {})
+        least: dict[str, float] = {}
+        for row in known:
+            asked = Question(
+                graph=graph, device=row, runtime=runtime, workload=workload, options=Options(sizes=rest),
+                calibrated=False,
+            )  # fmt: skip
+            for phase in asked.answer().phases:
+                least[phase.name] = max(least.get(phase.name, 0.0), float(phase.floor_s or 0.0))
+        found.append(least)
+    return {"model": graph.name, "floors": found}
+
+
+def _credible(device: Device, *, same: bool) -> Device:
+    """The device with no peak and no bandwidth beyond the best of the catalog; all with the best if it is another."""
+    rows = devices().values()
+    most = max(peak.value for row in rows for peak in row.peaks.values())
+    widest = max(
+        memory.bandwidth_bytes_per_s.value for row in rows for memory in row.memories if memory.bandwidth_bytes_per_s
+    )
+    return replace(
+        device,
+        name=f"{device.name} as it says",  # what a graph became on a device is remembered by the device's name
+        peaks={
+            name: replace(peak, value=min(peak.value, most) if same else most) for name, peak in device.peaks.items()
+        },
+        memories=tuple(
+            memory
+            if (rate := memory.bandwidth_bytes_per_s) is None
+            else replace(memory, bandwidth_bytes_per_s=replace(rate, value=min(rate.value, widest) if same else widest))
+            for memory in device.memories
+        ),
+    )
+
+
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
     try:
-        job = decode(json.dumps(asked["job"]), Job)
+        job, files = decode(json.dumps(asked["job"]), Job), Path(asked["files"])
         device = decode(json.dumps(asked["device"]), Device)
+        if asked.get("floors"):
+            return floors(job, files, device, msgspec.convert(asked["floors"], Said))
         made = tuple(decode(json.dumps(plain), Calibration) for plain in asked["calibrations"])
-        return {"seconds": measuring_s(job, Path(asked["files"]), device, made)}
+        return {"seconds": measuring_s(job, files, device, made)}
     except InferometerError as error:
         return {"error": error.message}
 

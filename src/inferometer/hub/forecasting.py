@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from inferometer.core.codec import document, encode
 from inferometer.errors import InferometerError
 from inferometer.providers.device_side import environment_for, files_of, lay_out
@@ -24,7 +26,10 @@ from inferometer.store.queue.wanted import fits, written
 from inferometer.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from inferometer.core.job import Job
+    from inferometer.core.profile import Profile
     from inferometer.hub.fleet_desk import FleetDesk
     from inferometer.store.queue.values import FleetDevice, JobRow, Wanted
 
@@ -127,23 +132,37 @@ class Forecaster:
         )
         return Expected(seconds=measuring + starting, source=source)
 
-    def _remembered(self, job: Job, device: FleetDevice) -> dict[str, Any]:
+    def floors(self, job: Job, device: FleetDevice, profiles: Sequence[Profile]) -> dict[str, Any]:
+        """What an answer of this device is held against (`hub/checking.py`); empty where it cannot be known."""
+        if not device.facts.get("device") or not profiles:
+            return {}
+        workloads = [msgspec.to_builtins(profile.workload) for profile in profiles]
+        try:
+            known = self._remembered(
+                job, device, floors={"workloads": workloads, "unit": profiles[0].summary.top_unit}
+            )  # fmt: skip
+        except (InferometerError, OSError, ValueError):  # a file of it is gone, or what reads it said nothing
+            return {}
+        return {} if "error" in known else known
+
+    def _remembered(self, job: Job, device: FleetDevice, **more: Any) -> dict[str, Any]:
         """Devices that say the same of themselves are predicted once: a fleet has many of a kind."""
-        said = json.dumps([device.facts.get("device"), device.facts.get("calibrations")], sort_keys=True)
+        said = json.dumps([device.facts.get("device"), device.facts.get("calibrations"), more], sort_keys=True)
         key = hashlib.sha256(f"{_mark(job)} {said}".encode()).hexdigest()
-        if key not in self._known:
-            self._known[key] = self._asked(job, device)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._asked(job, device, more)
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
-        return self._known[key]
+        return known
 
-    def _asked(self, job: Job, device: FleetDevice) -> dict[str, Any]:
+    def _asked(self, job: Job, device: FleetDevice, more: dict[str, Any]) -> dict[str, Any]:
         folder = Path(tempfile.mkdtemp(prefix="inferometer-forecast-"))
         calibrations = [each.get("document") for each in device.facts.get("calibrations") or ()]
         asked = {
             "job": document(job), "files": str(folder), "device": device.facts.get("device"),
             "calibrations": [plain for plain in calibrations if plain], "memory_bytes": MEMORY_BYTES,
-            "seconds": SECONDS,
+            "seconds": SECONDS, **more,
         }  # fmt: skip
         try:
             lay_out(self._desk.root, files_of(document(job)), folder)

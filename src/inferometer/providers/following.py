@@ -54,7 +54,7 @@ def follow(  # noqa: PLR0913 - the seams of the loop
         # Its last words may have come since we read: it is gone if it is gone at several looks.
         gone = 0 if data or folder.alive() else gone + 1
         if gone > 2:
-            yield JobEvent(job=job, number=last + 1, at=now(), kind="state", state="failed", text=LOST)
+            yield JobEvent(job=job, number=last + 1, at=now(), kind="state", state="inconclusive", text=LOST)
             return
         if not data:
             sleep(look_s)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from inferometer.core.job import Job
 
-_OPTIONS = frozenset({"url", "ca", "project", "priority", "name", "tags", "patience"})  # all others are labels
+# All others are labels.
+_OPTIONS = frozenset({"url", "ca", "project", "priority", "name", "tags", "patience", "seconds_at_most"})
 T = TypeVar("T")
 
 _PATIENCE = "10 min"
@@ -48,6 +49,7 @@ class _Asked:
     priority: int
     name: str | None
     tags: tuple[str, ...]
+    seconds_at_most: float | None = None
 
 
 class HubPlace(Closing):
@@ -82,6 +84,9 @@ class HubPlace(Closing):
     def submit(self, job: Job, files: LocalFiles) -> Handle:
         self._send_files(job, files)
         asked = self._asked
+        if asked.seconds_at_most is not None:  # another limit is another job: this one is not to be picked up for it
+            limit = asked.seconds_at_most
+            job = replace(job, id=f"{job.id}-{limit:.0f}s", seconds_at_most=limit)
         row = self._client.post(f"{API}/jobs", {
             "job": document(job), "device": asked.device, "labels": asked.labels, "project": asked.project,
             "priority": asked.priority, "name": asked.name, "tags": asked.tags,
@@ -123,7 +128,8 @@ class HubPlace(Closing):
                 expected = self._tell_expected(handle)
 
     def _events_after(self, path: str, after: int) -> bytes:
-        return self._client.call("GET", path, query={"after": after, "wait_s": _WAIT_S}, timeout_s=_WAIT_S + 30)
+        query = {"after": after, "wait_s": _WAIT_S, "inconclusive": "true"}
+        return self._client.call("GET", path, query=query, timeout_s=_WAIT_S + 30)
 
     def _tell_expected(self, handle: Handle) -> bool:
         """Once the hub knows it: how long the job should take."""
@@ -175,6 +181,7 @@ def _asked(address: PlaceAddress) -> _Asked:
         priority=int(priority),
         name=options.get("name"),
         tags=tuple(filter(None, options.get("tags", "").split(","))),
+        seconds_at_most=parse_quantity(options["seconds_at_most"], "s") if "seconds_at_most" in options else None,
     )
 
 

@@ -207,6 +207,9 @@ fleet_devices = Table(
     Column("reason", Text),
     Column("failures", Integer, nullable=False),  # jobs in a row that it did not bring to an end
     Column("skew_us", BigInteger, nullable=False),  # its clock less ours
+    Column("token", _word(12)),  # that it registered with: what it holds ends with it
+    Column("probes", Boolean),  # whether its agent can be asked for the reference alone
+    Column("probe_us", BigInteger),  # since when it has to run the reference before it gets another job
     Column("registered_us", BigInteger, nullable=False),
     Column("heartbeat_us", BigInteger, nullable=False),
 )
@@ -235,7 +238,8 @@ fleet_jobs = Table(
     Column("runtime", _word(200)),
     Column("wants_id", Integer, ForeignKey("fleet_wants.id", ondelete="RESTRICT"), nullable=False),
     Column("priority", Integer, nullable=False),
-    Column("state", _word(10), nullable=False),
+    # SQLite keeps longer words than it says, and could only be told so by making the table anew: that empties others.
+    Column("state", String(10).with_variant(String(20, collation="C"), "postgresql"), nullable=False),
     Column("reason", Text),
     Column("attempts", Integer, nullable=False),
     Column("device", _word(100)),
@@ -251,6 +255,8 @@ fleet_jobs = Table(
     Column("run_id", _word(12), ForeignKey("runs.id", ondelete="SET NULL")),
     Column("created_us", BigInteger, nullable=False),
     Column("leased_us", BigInteger),
+    Column("heard_us", BigInteger),  # when its device last had something to tell of it
+    Column("late_us", BigInteger),  # when it was said that it takes far longer than expected
     Column("ended_us", BigInteger),
     Column("fetched_us", BigInteger),
     Column("document", LargeBinary, nullable=False),  # zlib of the job's JSON document
@@ -304,6 +310,20 @@ fleet_checks = Table(
     Column("moved", Boolean, nullable=False),
     Column("waited_s", Double, nullable=False),
     Index("ix_fleet_checks_device", "device", "at_us"),
+)
+
+# What devices did wrong: jobs that they lost, and answers that were refused. `document` is such an answer, set aside.
+fleet_faults = Table(
+    "fleet_faults",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("device", _word(100), nullable=False),
+    Column("job_id", _word(12)),
+    Column("lease", _word(12)),
+    Column("at_us", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("document", LargeBinary),
+    Index("ix_fleet_faults_device", "device", "at_us"),
 )
 
 fleet_shares = Table(

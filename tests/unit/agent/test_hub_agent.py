@@ -1,12 +1,15 @@
 """An agent and what may befall it, with a real hub and a runner that takes no time."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import re
 import shutil
 import signal
 import threading
+from contextlib import ExitStack
+from dataclasses import replace
 from types import SimpleNamespace
 
 import httpx
@@ -15,10 +18,12 @@ import pytest
 from fakes.dropping_proxy import DroppingProxy
 from fakes.fleet import a_job, a_result
 from inferometer.agent import holding
-from inferometer.agent.holding import Holding, Seams
+from inferometer.agent.holding import Holding, Seams, ShutOutError
 from inferometer.agent.reference import cool_down, measure_reference
-from inferometer.agent.runner import LEASE, _Watch
+from inferometer.agent.runner import LEASE, EventLog, _Watch
 from inferometer.agent.serving_hub import AgentPlan, HubAgent, serve_hub
+from inferometer.agent.told import ToldLog
+from inferometer.bench.loop import Step
 from inferometer.cli.fleet_each import profile_on_each
 from inferometer.core.codec import encode
 from inferometer.core.job import JobEvent, JobFile, JobModel
@@ -29,7 +34,7 @@ from inferometer.providers import device_side, hub_client
 from inferometer.providers.artifacts import ArtifactFolder
 from inferometer.providers.base import parse_address
 from inferometer.providers.hub import HubPlace
-from inferometer.providers.hub_client import HubAddress, HubClient, HubRefusalError
+from inferometer.providers.hub_client import HubAddress, HubAwayError, HubClient, HubRefusalError
 from inferometer.providers.requests import PackedJob
 from inferometer.store.queue.fleet import Fleet
 from unit.hub.samples import emptied, hub, network
@@ -249,11 +254,11 @@ def test_a_reference_that_moves_has_the_job_measured_again_and_marked(here, runn
     assert left(here) == []
 
 
-def test_one_that_moves_again_is_kept_and_marked(here, runner):
+def test_one_that_moves_again_is_kept_and_inconclusive_if_no_other_device_is_there(here, runner):
     readings = iter([1.0, 1.2, 1.0, 1.3])
     agent(here, seams=Seams(reference=lambda: next(readings), sleep=lambda _s: None)).run()
     row = here.fleet.job(here.job)
-    assert (row.state, row.moved, len(runner.started)) == ("done", True, 2)
+    assert (row.state, row.moved, row.run is None, len(runner.started)) == ("inconclusive", True, False, 2)
 
 
 def test_an_agent_that_is_stopped_gives_its_job_back(here, runner):
@@ -335,6 +340,252 @@ def test_a_hub_that_cannot_be_reached_is_said(url, says):
 def test_a_token_that_is_wrong_is_said(tmp_path):
     with hub(tmp_path, tokens=True) as (_, client), pytest.raises(HubRefusalError, match="does not let us in"):
         HubClient(HubAddress(url=str(client.base_url), token="ifm_wrong")).get("/api/v1/fleet/devices")  # noqa: S106 - wrong
+
+
+# Giving back, cancelling, being shut out
+
+
+def holding_of(here, **seams):
+    """The job that a killed agent left on its disk."""
+    chosen = Seams(reference=None, **{"sleep": lambda _seconds: None, **seams})
+    return Holding.found(HubClient(HubAddress(url=here.url)), "box", here.root, here.root / "agents" / "box", chosen)
+
+
+def dies(*_given):
+    raise PowerCutError
+
+
+def test_an_agent_that_is_told_to_stop_and_then_killed_gives_its_job_back_later(here, runner, monkeypatch):
+    """TERM, half a second later KILL: the runner has stopped, and nobody had cancelled the job."""
+    runner.result = False
+    made = agent(here, seams=Seams(reference=None, sleep=lambda _s: made.stop()))
+
+    def stop(folder):
+        stopped = a_result(JOB, network(), ended="stopped")
+        (runner.started[0] / "result.json").write_bytes(encode(stopped))
+        raise PowerCutError
+
+    monkeypatch.setattr(device_side, "ask_to_stop", stop)
+    with pytest.raises(PowerCutError):
+        made.run()
+    assert holding_of(here).held.giving_back == "It is switched off."
+    monkeypatch.undo()
+    assert holding_of(here).carry_out() == "given back"
+    row = here.fleet.job(here.job)
+    assert (row.state, row.attempts, row.reason, left(here)) == ("queued", 0, "It is switched off.", [])
+
+
+def test_a_hub_that_is_away_when_the_agent_stops_gets_its_job_back_later(here, runner):
+    runner.result, proxy = False, DroppingProxy(here.url)
+    seams = Seams(reference=None, sleep=lambda _s: (proxy.cut(), made.stop(), setattr(runner, "alive", False)))
+    made = agent(here, proxy.address, seams=seams)
+    made.run()
+    assert here.said[-1].endswith("to be given back when the agent is started again.")
+    assert here.fleet.job(here.job).state == "running"
+    assert holding_of(here).carry_out() == "given back"
+    assert here.fleet.job(here.job).state == "queued"
+    proxy.close()
+
+
+def test_a_runner_that_somebody_else_stopped_is_no_cancelled_job(here, runner):
+    """As when a system that shuts down ends all processes: the result says `stopped`."""
+    runner.result = False
+    with pytest.raises(PowerCutError):
+        agent(here, seams=Seams(reference=None, sleep=dies)).run()
+    (runner.started[0] / "result.json").write_bytes(encode(a_result(JOB, network(), ended="stopped")))
+    agent(here).run()
+    row = here.fleet.job(here.job)
+    assert (row.state, row.run, row.reason) == (
+        "queued", None, "Its run was stopped there, and nobody had cancelled it.",
+    )  # fmt: skip
+
+
+def spoilt(path):
+    path.write_bytes(DATA[:1000] + b"sixsix" + DATA[1006:])
+
+
+def test_a_file_that_is_damaged_at_the_hub_is_fetched_once_and_ends_the_job(here, runner):
+    copy = FleetDesk(here.store, Rules()).artifacts.path(SHA)
+    spoilt(copy)
+    assert agent(here).run() == 1
+    row = here.fleet.job(here.job)
+    assert (row.state, runner.started, left(here)) == ("inconclusive", [], [])
+    assert row.reason == "The hub's copy of net.onnx was damaged or lost, and is thrown away."
+    assert (copy.exists(), here.fleet.device("box").failures) == (False, 0)
+    assert here.place.submit(JOB, {SHA: here.model}).folder != here.job  # it sends the file again
+    agent(here).run()
+    assert here.fleet.jobs(limit=1)[0].state == "done"
+
+
+def test_a_file_that_the_hub_has_lost_ends_the_job(here, runner):
+    FleetDesk(here.store, Rules()).artifacts.path(SHA).unlink()
+    agent(here).run()
+    assert (here.fleet.job(here.job).state, runner.started) == ("inconclusive", [])
+
+
+def test_a_file_that_arrives_damaged_three_times_is_given_back(here, runner, monkeypatch):
+    """The hub's copy is as it should be: it is the way, or this disk."""
+    fetched = []
+
+    def arrives(_client, folder, file, *_more):
+        fetched.append(file.path)
+        folder.append(SHA, 0, DATA[::-1], most=len(DATA))
+        folder.seal(SHA)
+
+    monkeypatch.setattr(holding, "fetch", arrives)
+    agent(here).run()
+    row = here.fleet.job(here.job)
+    assert (len(fetched), row.state, here.fleet.device("box").failures) == (3, "queued", 1)
+    assert row.reason == "net.onnx arrived damaged 3 times."
+
+
+def test_a_model_that_fails_because_its_file_was_damaged_here_is_given_back_and_fetched_anew(here, runner, monkeypatch):
+    mine = ArtifactFolder(root=here.root)
+    original = device_side.run_detached
+
+    def run(folder, *given):
+        original(folder, *given)
+        spoilt(mine.path(SHA))
+        (folder / "result.json").write_bytes(encode(a_result(JOB, ended="refused")))
+
+    monkeypatch.setattr(device_side, "run_detached", run)
+    agent(here).run()
+    row = here.fleet.job(here.job)
+    assert (row.state, row.reason) == ("queued", "net.onnx was damaged on its disk, and is thrown away.")
+    assert mine.missing([SHA]) == (SHA,)
+
+
+def test_a_model_that_is_refused_is_so_where_its_file_is_whole(here, runner, monkeypatch):
+    original = device_side.run_detached
+
+    def run(folder, *given):
+        original(folder, *given)
+        (folder / "result.json").write_bytes(encode(a_result(JOB, ended="refused")))
+
+    monkeypatch.setattr(device_side, "run_detached", run)
+    agent(here).run()
+    assert here.fleet.job(here.job).state == "failed"
+
+
+def noisy():
+    busy = SimpleNamespace(code="cpu-busy", found="x")
+    return SimpleNamespace(before=lambda: SimpleNamespace(disturbances=[busy]))
+
+
+@pytest.mark.parametrize("where", ["fetching", "cooling down", "waiting for the lock"])
+def test_a_job_that_is_cancelled_before_it_runs_ends_wherever_it_is(here, runner, monkeypatch, where):
+    def cancel(*_given, **_more):
+        here.fleet.cancel(here.job)
+        clock[0] += 20  # a sign of life is due
+        if where == "fetching":
+            raise HubAwayError("It broke off.")
+
+    clock = [0.0]
+    seams = {"sleep": cancel, "clock": lambda: clock[0], "reference": None}
+    if where == "fetching":
+        monkeypatch.setattr(holding, "fetch", cancel)
+    elif where == "cooling down":
+        seams["guard"] = noisy
+    else:
+        seams["reference"] = lambda: 1.0
+        here.root.mkdir(parents=True)
+    with ExitStack() as stack:
+        if where == "waiting for the lock":  # another job is being measured on the device
+            lock = stack.enter_context((here.root / "measuring.lock").open("ab"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        agent(here, seams=Seams(**seams)).run()
+    row = here.fleet.job(here.job)
+    assert (row.state, row.reason) == ("cancelled", "It was cancelled before anything was measured.")
+    assert (runner.started, left(here)) == ([], [])
+
+
+def test_a_job_that_was_cancelled_while_its_agent_was_gone_ends_at_once(here, runner, monkeypatch):
+    monkeypatch.setattr(holding, "fetch", dies)
+    with pytest.raises(PowerCutError):
+        agent(here).run()
+    here.fleet.cancel(here.job)
+    monkeypatch.setattr(holding, "fetch", lambda *_given: pytest.fail("it fetched"))
+    assert agent(here).run() == 1
+    assert (here.fleet.job(here.job).state, left(here)) == ("cancelled", [])
+
+
+@pytest.mark.parametrize(("limit", "ends"), [(100.0, ("failed", "hung")), (None, ("cancelled", "stopped"))])
+def test_a_runner_that_does_not_stop_is_killed(here, runner, monkeypatch, limit, ends):
+    """One that keeps no limit any more, and one that does not hear that its job was cancelled."""
+    runner.result, clock, killed = False, [0.0], []
+    monkeypatch.setattr(holding.Holding, "_kill_runner", lambda _holding: killed.append(clock[0]))
+    here.fleet.cancel(here.job)
+    job = replace(JOB, id="limited", seconds_at_most=limit)
+    handle = here.place.submit(job, {SHA: here.model})
+
+    def later(_seconds):
+        clock[0] += 5
+        if limit is None:
+            here.fleet.cancel(handle.folder)
+
+    agent(here, seams=Seams(reference=None, sleep=later, clock=lambda: clock[0])).run()
+    row = here.fleet.job(handle.folder)
+    assert (row.state, here.fleet.result(handle.folder).ended) == ends
+    assert "did not stop, and was killed" in row.reason
+    assert 60 <= killed[0] <= 2 * (limit or 0) + 90
+
+
+def test_a_limit_in_the_address_is_the_limit_of_the_job(here):
+    place = HubPlace(parse_address(f"hub:box?url={here.url}&seconds_at_most=2min"))
+    handle = place.submit(JOB, {SHA: here.model})
+    document = here.fleet.document(handle.folder)
+    assert (handle.folder != here.job, document.id, document.seconds_at_most) == (True, f"{JOB.id}-120s", 120.0)
+
+
+def test_an_agent_that_is_shut_out_in_mid_job_ends_its_runner_and_itself(here, runner, monkeypatch):
+    runner.result, killed = False, []
+    monkeypatch.setattr(holding.Holding, "_kill_runner", lambda _holding: killed.append("runner"))
+    original = HubClient.post
+
+    def post(client, path, value=None, **options):
+        if runner.started:
+            raise HubRefusalError(401, "The hub does not let us in: this token is revoked.")
+        return original(client, path, value, **options)
+
+    monkeypatch.setattr(HubClient, "post", post)
+    with pytest.raises(ShutOutError, match="revoked") as shut_out:
+        agent(here).run()
+    assert (shut_out.value.exit_code, killed, left(here)) == (77, ["runner"], [])
+    assert "ended here, since the hub does not let this agent in any more" in here.said[-1]
+
+
+def test_an_agent_whose_token_was_revoked_while_it_waited_ends_with_the_same_code(here, monkeypatch):
+    made = agent(here)
+
+    def refused(*_given, **_more):
+        raise HubRefusalError(403, "This token is not for this device.")
+
+    monkeypatch.setattr(made._client, "post", refused)
+    for ask in (lambda: made._register(first=False), made._next):
+        with pytest.raises(ShutOutError):
+            ask()
+
+
+def test_a_device_that_is_probed_runs_its_reference_and_gets_jobs_again(here, runner):
+    seams = Seams(reference=lambda: 0.5, sleep=lambda _s: None)
+    agent(here, seams=seams)._register(first=True)
+    here.fleet.set_state("box", "quarantined")
+    here.fleet.set_state("box", "ready")
+    assert here.fleet.device("box").probing
+    assert agent(here, seams=seams).run() == 1
+    assert (here.fleet.job(here.job).state, here.fleet.device("box").probing) == ("done", False)
+    assert "The hub asks for the reference before it gives this device another job." in here.said
+
+
+def test_a_clock_that_is_put_back_by_thirty_days_silences_no_progress(tmp_path):
+    log, month = ToldLog(tmp_path / "told.jsonl", "j"), 30 * 86_400.0
+    for number, at in enumerate((month, month + 0.5, 10.0, 10.5), start=1):
+        log.add(1, JobEvent(job="j", number=number, at=at, kind="progress", stage="runs", share=number / 10))
+    assert [line["event"]["at"] for line in log.unsent()] == [month, 10.0]
+    events = EventLog(tmp_path / "events.jsonl", "j", now=iter([month, month, 10.0, 10.0]).__next__)
+    for done in (1, 2):
+        events.progress(Step(stage="runs", done=done, share=0.1))
+    assert len((tmp_path / "events.jsonl").read_bytes().splitlines()) == 2
 
 
 # The runner's own lease, and the machine

@@ -86,7 +86,8 @@ def test_a_job_is_expected_to_take_what_is_predicted_and_then_what_it_took(desk,
 
 def test_devices_of_a_kind_are_predicted_once(desk, tmp_path, device, monkeypatch):
     asked = []
-    monkeypatch.setattr(desk.forecaster, "_asked", lambda _job, device: asked.append(device.name) or {"seconds": 1.0})
+    seen = {"seconds": 1.0}
+    monkeypatch.setattr(desk.forecaster, "_asked", lambda _job, device, _more: asked.append(device.name) or seen)
     desk.fleet.register(
         NewDevice(name="twin", labels={"runtime": ("onnxruntime",)}, facts={"device": document(device)})
     )

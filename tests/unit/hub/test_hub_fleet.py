@@ -6,13 +6,17 @@ import threading
 import time
 
 import pytest
+from sqlalchemy import select, update
 
 from fakes.fleet import a_job, a_result
 from inferometer.core.codec import document, encode
 from inferometer.core.job import JobFile, JobModel
 from inferometer.hub import dispatching
+from inferometer.hub.fleet_desk import FleetDesk
+from inferometer.hub.rules import Rules
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import Check
+from inferometer.store.tables import fleet_jobs, runs
 from unit.hub.samples import ENDING, HOSTILE, emptied, hub, network
 
 DATA = bytes(range(256)) * 40
@@ -196,7 +200,7 @@ def test_a_device_is_taken_out_and_put_back(here):
     said(client.patch(f"{API}/devices/pi", json={"state": "ready"}))
     assert said(client.post(f"{API}/agent/poll", json={"device": "pi"}))["job"]
     assert "is measuring job" in said(client.delete(f"{API}/devices/pi"), 400)["error"]
-    Fleet.of(store).expire()
+    Fleet.of(store).look_after()
 
 
 def test_the_pages_tell_what_happens_and_escape_what_agents_say(here):
@@ -222,3 +226,133 @@ def test_the_pages_tell_what_happens_and_escape_what_agents_say(here):
     assert client.get("/fleet/devices/nowhere").status_code == client.get("/fleet/jobs/nowhere").status_code == 404
     again = said(client.post(f"{API}/jobs/{row['id']}/again", json={"device": "pi"}), 201)
     assert (again["id"] != row["id"], again["wanted"]["device"]) == (True, "pi")
+
+
+def held(client, **asked):
+    """A device with a job: the job's row, where an agent speaks of it, and what it says of itself."""
+    said(client.post(f"{API}/agent/register", json=registration()))
+    sent(client)
+    row = submit(client, **asked)
+    lease = said(client.post(f"{API}/agent/poll", json={"device": "pi"}))
+    return row, f"{API}/agent/jobs/{row['id']}", {"device": "pi", "lease": lease["lease"]}
+
+
+def test_fifty_profiles_of_another_model_are_set_aside_and_no_run_of_anybody(here):
+    store, client = here
+    row, work, agent = held(client)
+    lies = a_result(a_job(model=MODEL), *[network(name="another") for _ in range(50)])
+    heard = said(client.post(f"{work}/result", json={**agent, "result": document(lies)}))
+    assert heard == {"stored": False, "again": False, "doubt": "It has 50 profiles, and the job asks for 1."}
+    assert said(client.get(f"{API}/jobs/{row['id']}"))["state"] == "queued"
+    with store.database.reading() as connection:
+        assert connection.execute(select(runs.c.id)).all() == []
+    device = said(client.get(f"{API}/devices/pi"))
+    assert (device["faults"], device["failures"], device["fails_often"]) == (1, 1, False)
+    page = client.get("/fleet/devices/pi").text
+    assert "It has 50 profiles, and the job asks for 1. <span" in page
+    assert "The answer is set aside." in page
+
+
+def test_an_answer_that_is_refused_says_so_in_one_sentence_and_disturbs_nothing(here):
+    _, client = here
+    row, work, agent = held(client)
+    said(client.post(f"{API}/agent/register", json=registration("box")))
+    result = {"result": document(a_result(a_job(model=MODEL), network()))}
+    wrong = client.post(f"{work}/result", json={**agent, "device": "box", **result})
+    assert "is not leased under" in said(wrong, 409)["error"]
+    assert client.post(f"{API}/agent/jobs/{'0' * 12}/result", json={**agent, **result}).status_code == 404
+    assert said(client.post(f"{work}/result", json={**agent, **result}))["stored"]
+    again = document(a_result(a_job(model=MODEL), network(seed=2)))
+    assert (
+        "has its answer already" in said(client.post(f"{work}/result", json={**agent, "result": again}), 409)["error"]
+    )
+    assert said(client.get(f"{API}/jobs/{row['id']}"))["state"] == "done"
+    assert "lease" not in said(client.get(f"{API}/jobs/{row['id']}"))  # nobody else can speak for the device
+
+
+def test_older_clients_read_failed_where_a_job_is_inconclusive(here):
+    store, client = here
+    row, _, agent = held(client)
+    Fleet.of(store).lack_file(SHA, row["id"])
+    path = f"{API}/jobs/{row['id']}/events"
+    assert said(client.get(path))[-1]["state"] == "failed"
+    assert said(client.get(path, params={"inconclusive": "true"}))[-1]["state"] == "inconclusive"
+    assert said(client.get(f"{API}/jobs/{row['id']}/result"))["ended"] == "lost"
+    assert [job["id"] for job in said(client.get(f"{API}/jobs?state=inconclusive"))] == [row["id"]]
+    assert ">inconclusive<" in client.get("/fleet/queue").text
+    assert client.post(f"{API}/agent/beat", json={**agent, "job": row["id"]}).status_code == 409
+
+
+def test_a_copy_of_the_hub_that_is_damaged_is_thrown_away_and_asked_for_again(here):
+    store, client = here
+    row, work, agent = held(client)
+    complaint = {**agent, "sha256": SHA}
+    assert said(client.post(f"{work}/damaged", json=complaint)) == {"damaged": False}
+    assert client.post(f"{work}/damaged", json={**agent, "sha256": "0" * 64}).status_code == 404
+    copy = FleetDesk(store, Rules()).artifacts.path(SHA)
+    copy.write_bytes(DATA[:100] + b"sixsix" + DATA[106:])
+    assert said(client.post(f"{work}/damaged", json=complaint)) == {"damaged": True}
+    ended = said(client.get(f"{API}/jobs/{row['id']}"))
+    assert (ended["state"], copy.exists()) == ("inconclusive", False)
+    assert ended["reason"] == "The hub's copy of net.onnx was damaged or lost, and is thrown away."
+    files = [{"sha256": SHA, "size_bytes": len(DATA)}]
+    assert said(client.post(f"{API}/artifacts/missing", json=files)) == {"missing": {SHA: 0}}
+    sent(client)
+    assert submit(client)["id"] != row["id"]
+
+
+def test_a_device_that_fails_often_is_asked_for_its_reference_first(here):
+    store, client = here
+    said(client.post(f"{API}/agent/register", json={**registration(), "probes": True}))
+    sent(client)
+    fleet = Fleet.of(store)
+    for seed in (1, 2):
+        row = submit(client, seed=seed)
+        fleet.give_back(row["id"], fleet.lease("pi").id, "The disk is full.", counts=True)
+        fleet.cancel(row["id"])
+    submit(client, seed=3)
+    poll = {"device": "pi", "wait_s": 1}
+    assert said(client.post(f"{API}/agent/poll", json=poll)) == {"job": None, "probe": True}
+    assert "fails often" in client.get("/fleet").text
+    assert "before it gets another job it runs its reference" in client.get("/fleet/devices/pi").text
+    assert said(client.post(f"{API}/agent/probe", json={"device": "pi", "reference_s": 0.1}))["state"] == "ready"
+    assert said(client.post(f"{API}/agent/poll", json=poll))["job"]["id"] == "profile-3"
+
+
+def test_a_job_that_hangs_is_seen_to(here):
+    store, client = here
+    row, work, agent = held(client)
+    running = {"schema": "inferometer.job-event/1", "job": "profile-1", "number": 1, "at": 0.0, "kind": "state",
+               "state": "running"}  # fmt: skip
+    said(client.post(f"{work}/events", json={**agent, "now": 1.0, "events": [{"count": 1, "event": running}]}))
+    fleet = Fleet.of(store)
+    fleet.expect(row["id"], 5.0, "a test")
+    earlier = update(fleet_jobs).values(
+        leased_us=fleet_jobs.c.leased_us - 10**9, heard_us=fleet_jobs.c.heard_us - 10**9
+    )
+    store.database.write(lambda connection: connection.execute(earlier))
+    fleet.look_after()
+    assert said(client.get(f"{API}/jobs/{row['id']}"))["late"]
+    for page in ("/fleet/queue", f"/fleet/jobs/{row['id']}"):
+        text = client.get(page).text
+        assert ">late<" in text
+        assert "nothing new for 17 min" in text
+
+
+def test_a_token_that_is_revoked_in_mid_job_gives_the_job_back_within_seconds(tmp_path):
+    with hub(tmp_path, tokens=True) as (store, client):
+        store.create_user("ada")
+        made = store.create_token("ada", scopes=["agent"])
+        agent = {"authorization": f"Bearer {made.text}"}
+        client.headers.update({"authorization": f"Bearer {store.create_token('ada', scopes=['write']).text}"})
+        said(client.post(f"{API}/agent/register", json=registration(), headers=agent))
+        sent(client)
+        row = submit(client)
+        said(client.post(f"{API}/agent/poll", json={"device": "pi"}, headers=agent))
+        store.revoke_token(made.token.id)
+        for _ in range(100):
+            found = said(client.get(f"{API}/jobs/{row['id']}"))
+            if found["state"] == "queued":
+                break
+            time.sleep(0.1)
+        assert (found["state"], found["reason"]) == ("queued", "The token of its agent does not hold any more.")

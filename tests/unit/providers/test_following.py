@@ -52,13 +52,13 @@ def test_a_damaged_line_is_passed_over():
     assert numbers(Folder(RUNNING + b"{garbage\n" + DONE)) == [1, 3]
 
 
-def test_a_runner_that_is_gone_is_a_failure_unless_it_said_how_it_ended():
+def test_a_runner_that_is_gone_is_inconclusive_unless_it_said_how_it_ended():
     events = list(follow(Folder(RUNNING, lives=0), "j", sleep=lambda _: None))
-    assert (events[-1].state, events[-1].text, events[-1].number) == ("failed", LOST, 2)
+    assert (events[-1].state, events[-1].text, events[-1].number) == ("inconclusive", LOST, 2)
     assert numbers(Folder(RUNNING, b"", STEP + DONE, lives=0)) == [1, 2, 3], "it spoke between the look and the read"
 
 
 def test_a_lost_result_is_told_with_the_log():
     result = result_in(Folder(runner=b"Killed\n"), JOB)
-    assert (result.ended, result.state, result.log) == ("lost", "failed", "Killed\n")
+    assert (result.ended, result.state, result.log) == ("lost", "inconclusive", "Killed\n")
     assert result.remedy

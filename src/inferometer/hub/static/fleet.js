@@ -2,7 +2,7 @@
 import { byId, writeMoments } from "./dom.js";
 
 const API = "/api/v1/fleet";
-const FINAL = ["done", "failed", "cancelled"];
+const FINAL = ["done", "failed", "cancelled", "inconclusive"];
 
 writeMoments();
 
@@ -59,7 +59,7 @@ async function follow(job, begun) {
   while (true) {
     let events = [];
     try {
-      events = await ask("GET", `/jobs/${job}/events?after=${after}&wait_s=20`);
+      events = await ask("GET", `/jobs/${job}/events?after=${after}&wait_s=20&inconclusive=true`);
     } catch {
       await new Promise((resolve) => setTimeout(resolve, 2000));  // the hub is being restarted
       continue;

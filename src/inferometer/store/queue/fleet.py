@@ -9,15 +9,18 @@ from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.errors import DomainError
 from inferometer.store import writing
 from inferometer.store.engine import Database
+from inferometer.store.errors import LeaseLostError
 from inferometer.store.opened import Opened
 from inferometer.store.queue import devices, ending, events, leasing, shares
-from inferometer.store.queue.ending import Finished
+from inferometer.store.queue.ending import Finished, Taken
 from inferometer.store.queue.rows import device_named, devices_of, job_of, job_row, jobs_query
 from inferometer.store.queue.trust import Trust, grade
 from inferometer.store.queue.values import (
+    FAULTS_S,
     HELD,
     Check,
     DeviceState,
+    Fault,
     FleetDevice,
     JobRow,
     Lease,
@@ -26,9 +29,9 @@ from inferometer.store.queue.values import (
     NewJob,
     Timing,
 )
-from inferometer.store.tables import fleet_events, fleet_files, fleet_jobs, fleet_wants, projects
+from inferometer.store.tables import fleet_events, fleet_faults, fleet_files, fleet_jobs, fleet_wants, projects
 
-_CHECKS, _REPEATS = 50, 5000
+_CHECKS, _REPEATS, _FAULTS = 50, 5000, 20
 _EVENTS_US = 7 * 86_400_000_000  # of jobs that ended are kept for so long
 _MOST_JOBS = 1000
 _GRADED_US = 30 * 86_400_000_000
@@ -75,8 +78,21 @@ class Fleet(Opened):
         self._write(devices.beat, name, now_us=self._now())
 
     def set_state(self, name: str, state: DeviceState, reason: str | None = None) -> FleetDevice:
-        self._write(devices.set_state, name, state, reason)
+        self._write(devices.set_state, name, state, reason, now_us=self._now())
         return self.device(name)
+
+    def probed(self, name: str, reference_s: float | None) -> FleetDevice:
+        """What came of a device's probe; None: it could not run its reference."""
+        self._write(devices.probed, name, reference_s)
+        return self.device(name, facts=False)
+
+    def faults(self, name: str, most: int = _FAULTS) -> tuple[Fault, ...]:
+        """What a device did wrong, the newest first."""
+        return self._read(devices.faults_of, name, most)
+
+    def recent_faults(self) -> Mapping[str, int]:
+        """How many each device has had in the last days."""
+        return self._read(devices.faults_since, self._now() - round(FAULTS_S * 1e6))
 
     def remove(self, name: str) -> None:
         """Forget a device. Jobs that only it could take fail, and say so."""
@@ -174,28 +190,52 @@ class Fleet(Opened):
 
         return self._write(work)
 
-    def keep(self, job: str, lease: str) -> JobRow:
-        return self._write(leasing.keep, job, lease, self._moment())
+    # `device` is the one that an agent speaks for: with it, a lease of another device is refused.
 
-    def tell(self, job: str, lease: str, said: Sequence[tuple[int, JobEvent]]) -> tuple[int, bool]:
+    def keep(self, job: str, lease: str, *, device: str | None = None) -> JobRow:
+        return self._write(leasing.keep, job, lease, self._moment(), device)
+
+    def tell(
+        self, job: str, lease: str, said: Sequence[tuple[int, JobEvent]], *, device: str | None = None
+    ) -> tuple[int, bool]:
         """The last of an agent's numbers that is written, and whether the job is to stop."""
-        return self._write(ending.tell, job, lease, said, self._moment())
+        return self._write(ending.tell, (job, lease, device), said, self._moment())
 
-    def finish(self, job: str, lease: str, result: JobResult, check: Check | None = None) -> bool:
-        """Store a result and make its profiles runs; False if this lease has brought it already."""
-        made = [writing.belongings(profile, ()) for profile in result.profiles] if result.ended != "lost" else []
-        brought = Finished(result=result, belongings=made, check=check)
-        return self._write(ending.finish, job, lease, brought, self._moment())
+    def finish(  # noqa: PLR0913 - the lease, and all that comes with a result
+        self,
+        job: str,
+        lease: str,
+        result: JobResult,
+        check: Check | None = None,
+        *,
+        device: str | None = None,
+        doubt: str | None = None,
+    ) -> bool:
+        """Store a result and make its profiles runs; False if this lease has brought it already.
 
-    def give_back(self, job: str, lease: str, reason: str, *, counts: bool) -> None:
-        self._write(ending.give_back, (job, lease), reason, self._moment(), counts=counts)
+        `doubt` is why it cannot be an answer to this job: then it is set aside, and the job is for another device.
+        """
+        counts = result.ended != "lost" and doubt is None
+        made = [writing.belongings(profile, ()) for profile in result.profiles] if counts else []
+        brought = Finished(result=result, belongings=made, check=check, device=device, doubt=doubt)
+        taken: Taken = self._write(ending.finish, job, lease, brought, self._moment())
+        if taken.refused is not None:
+            raise LeaseLostError(taken.refused)
+        return taken.fresh
 
-    def expire(self) -> tuple[str, ...]:
-        """Take back the jobs whose leases have run out. A store in which there is none is not written to."""
+    def give_back(self, job: str, lease: str, reason: str, *, counts: bool, device: str | None = None) -> None:
+        self._write(ending.give_back, (job, lease, device), reason, self._moment(), counts=counts)
+
+    def look_after(self) -> tuple[str, ...]:
+        """Take back the jobs whose leases have ended, and say which are late. If there is none, nothing is written."""
         moment = self._moment()
-        if not self._read(ending.some_expired, moment.now_us):
+        if not self._read(ending.some_to_look_after, moment):
             return ()
-        return self._write(ending.expire, moment)
+        return self._write(ending.look_after, moment)
+
+    def lack_file(self, sha256: str, job: str) -> tuple[str, ...]:
+        """The hub has not got a file, or not as it was: ends this job and those that wait for the same file."""
+        return self._write(ending.lack_file, sha256, job, self._now())
 
     def cancel(self, job: str, *, by: str = "local") -> JobRow:
         return self._write(ending.cancel, job, by=by, now_us=self._now())
@@ -255,7 +295,13 @@ class Fleet(Opened):
         return self._read(lambda connection: {row[0]: float(row[1]) / 1e6 for row in connection.execute(rows)})
 
     def tidy(self) -> int:
-        """Drop the events of jobs that ended a week ago; their results stay."""
-        old = select(fleet_jobs.c.id).where(fleet_jobs.c.ended_us < self._now() - _EVENTS_US)
+        """Drop the events of jobs that ended a week ago, and faults of a month ago; results stay."""
+        now = self._now()
+        old = select(fleet_jobs.c.id).where(fleet_jobs.c.ended_us < now - _EVENTS_US)
         change = delete(fleet_events).where(fleet_events.c.job_id.in_(old))
-        return self._write(lambda connection: int(connection.execute(change).rowcount))
+
+        def work(connection: Connection) -> int:
+            connection.execute(delete(fleet_faults).where(fleet_faults.c.at_us < now - _GRADED_US))
+            return int(connection.execute(change).rowcount)
+
+        return self._write(work)

@@ -24,7 +24,15 @@ from inferometer.store.queue.rows import (
 )
 from inferometer.store.queue.values import HELD, JobRow, Lease, Moment, NewJob, Timing, Wanted
 from inferometer.store.queue.wanted import fits, read, refuse_unfitting, written
-from inferometer.store.tables import HELD_ONLY, QUEUED_ONLY, fleet_devices, fleet_files, fleet_jobs, fleet_wants
+from inferometer.store.tables import (
+    HELD_ONLY,
+    QUEUED_ONLY,
+    fleet_devices,
+    fleet_faults,
+    fleet_files,
+    fleet_jobs,
+    fleet_wants,
+)
 from inferometer.store.upserts import put_new
 from inferometer.store.writing import ensure_project
 
@@ -109,7 +117,7 @@ def _same(connection: Connection, key: str, asked: tuple[int, int, str], now_us:
         .limit(1)
     )  # fmt: skip
     row = connection.execute(query).first()
-    if row is None or row.cancel_us is not None or row.state in {"failed", "cancelled"}:
+    if row is None or row.cancel_us is not None or row.state in {"failed", "cancelled", "inconclusive"}:
         return None
     return str(row.id) if row.ended_us is None or now_us - row.ended_us < _FRESH_US else None
 
@@ -123,41 +131,56 @@ def lease(connection: Connection, asking: Mapping[str, int | None], moment: Mome
     timing, now_us = moment.timing, moment.now_us
     beat = update(fleet_devices).where(fleet_devices.c.name.in_(asking)).values(heartbeat_us=now_us)
     # What is not asked for here are the facts, which may be long. The rows are locked until the end.
-    columns = (fleet_devices.c.name, fleet_devices.c.state, fleet_devices.c.labels, fleet_devices.c.failures)
+    columns = (
+        fleet_devices.c.name, fleet_devices.c.state, fleet_devices.c.labels, fleet_devices.c.failures,
+        fleet_devices.c.probes, fleet_devices.c.probe_us,
+    )  # fmt: skip
     known = {row.name: row for row in connection.execute(beat.returning(*columns))}
     leases = _held(connection, known, now_us + round(timing.lease_s * 1e6), timing)
-    free = [name for name in asking if name in known and name not in leases and known[name].state == "ready"]
+    free = [name for name in asking if name in known and name not in leases and _may_have_more(known[name])]
     alike: dict[tuple[tuple[int, ...], int | None, tuple[str, ...]], list[str]] = {}
+    lost = _left_to_others(connection, free, moment)
     for name, wants in _fitting(connection, {name: labels_of(known[name].labels) for name in free}).items():
-        lost = _left_to_others(connection, name, moment) if known[name].failures else ()
-        alike.setdefault((wants, asking[name], lost), []).append(name)
-    for (wants, project, lost), names_ in alike.items():
-        others = [fleet_jobs.c.id.not_in(lost)] if lost else []
+        alike.setdefault((wants, asking[name], lost.get(name, ())), []).append(name)
+    for (wants, project, not_these), names_ in alike.items():
+        others = [fleet_jobs.c.id.not_in(not_these)] if not_these else []
         leases |= _give(connection, names_, [*ready(wants, now_us), *others], project, moment)
     return leases
 
 
-def _left_to_others(connection: Connection, name: str, moment: Moment) -> tuple[str, ...]:
-    """The jobs that this device has lost and does not take again for as long as a lease, if another device can.
+def _may_have_more(device: Any) -> bool:
+    """One that has failed often is probed first; an agent that cannot be probed is as good as it ever was."""
+    return device.state == "ready" and not (device.probe_us is not None and device.probes)
 
-    A device that has finished a job since has shown that it can, and is not asked: it counts no failures.
-    """
+
+def _left_to_others(connection: Connection, names_: Sequence[str], moment: Moment) -> dict[str, tuple[str, ...]]:
+    """The jobs that each device had a fault with and does not take again for as long as a lease, if another can."""
     now_us = moment.now_us
     since = now_us - round(moment.timing.lease_s * 1e6)
     query = (
-        select(fleet_jobs.c.id, fleet_wants.c.document)
+        select(fleet_faults.c.device, fleet_jobs.c.id, fleet_wants.c.document)
+        .join(fleet_jobs, fleet_jobs.c.id == fleet_faults.c.job_id)
         .join(fleet_wants, fleet_wants.c.id == fleet_jobs.c.wants_id)
-        .where(*ready(None, now_us), fleet_jobs.c.device == name, fleet_jobs.c.not_before_us > since)
+        .where(*ready(None, now_us), fleet_faults.c.device.in_(names_), fleet_faults.c.at_us > since)
+        .distinct()
     )
-    lost = connection.execute(query.order_by(fleet_jobs.c.id)).all()
-    if not lost:
-        return ()
-    others = [
-        device
+    rows = connection.execute(query.order_by(fleet_jobs.c.id)).all()
+    left: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        if others_can(connection, read(row.document), {row.device}, now_us):
+            left[row.device] = (*left.get(row.device, ()), row.id)
+    return left
+
+
+def others_can(connection: Connection, wanted: Wanted, without: Collection[str], now_us: int) -> bool:
+    """Whether there is another device, ready and not away, that is what a job asks for."""
+    return any(
+        device.name not in without
+        and device.state == "ready"
+        and not device.away(now_us / 1e6)
+        and fits(wanted, device.name, device.labels)
         for device in devices_of(connection, facts=False)
-        if device.name != name and device.state == "ready" and not device.away(now_us / 1e6)
-    ]
-    return tuple(row.id for row in lost if any(fits(read(row.document), other.name, other.labels) for other in others))
+    )
 
 
 def _held(connection: Connection, devices_: Collection[str], until: int, timing: Timing) -> dict[str, Lease]:
@@ -259,7 +282,8 @@ def _handed_out(connection: Connection, pairs: Sequence[tuple[str, RowMapping]],
         told += events.numbered(row["id"], row["events"], [said])
         changes = {
             "device": device, "state": "preparing", "lease": ids.new_id(now_us / 1e6), "lease_until_us": until,
-            "leased_us": now_us, "attempts": row["attempts"] + 1, "sequence": 0, "reason": None,
+            "leased_us": now_us, "attempts": row["attempts"] + 1, "sequence": 0, "reason": None, "heard_us": None,
+            "late_us": None,
             "events": row["events"] + 1,
         }  # fmt: skip
         changed.append({"job": row["id"], **changes})
@@ -273,19 +297,22 @@ def _leased(row: Mapping[str, Any], timing: Timing) -> Lease:
     return Lease(id=row["lease"], job=unpacked_job(row["document"]), row=job_row(row), lease_s=timing.lease_s)
 
 
-def held_row(connection: Connection, job_id: str, lease_id: str) -> Any:
-    """The row of a job that this lease holds, locked; an error that says so if it does not hold it any more."""
+def held_row(connection: Connection, job_id: str, lease_id: str, device: str | None = None) -> Any:
+    """The row of a job that this lease holds, locked; an error that says so if it does not hold it any more.
+
+    `device` is the one that speaks: a lease is of no use to another.
+    """
     row = connection.execute(select(fleet_jobs).where(fleet_jobs.c.id == job_id).with_for_update()).first()
     if row is None:
         raise no_job(connection, job_id)
-    if row.lease != lease_id or row.state not in HELD:
+    if row.lease != lease_id or row.state not in HELD or device not in {None, row.device}:
         raise LeaseLostError(f"Job {job_id} is not leased under {lease_id} any more: it is {row.state}.")
     return row
 
 
-def keep(connection: Connection, job_id: str, lease_id: str, moment: Moment) -> JobRow:
+def keep(connection: Connection, job_id: str, lease_id: str, moment: Moment, device: str | None = None) -> JobRow:
     """A sign of life of whoever runs the job: the lease holds on. The row says whether it is to stop."""
-    row, now_us = held_row(connection, job_id, lease_id), moment.now_us
+    row, now_us = held_row(connection, job_id, lease_id, device), moment.now_us
     until = now_us + round(moment.timing.lease_s * 1e6)
     connection.execute(update(fleet_jobs).where(fleet_jobs.c.id == job_id).values(lease_until_us=until))
     devices.beat(connection, row.device, now_us=now_us)

@@ -58,6 +58,8 @@ def job_row(row: Mapping[str, Any] | RowMapping) -> JobRow:
         moved=row["moved"],
         run=row["run_id"],
         events=row["events"],
+        heard=seconds(row["heard_us"]),
+        late=row["late_us"] is not None,
     )
 
 
@@ -112,6 +114,7 @@ def device_of(row: RowMapping) -> FleetDevice:
         registered=row["registered_us"] / 1e6,
         heartbeat=row["heartbeat_us"] / 1e6,
         job=row["job"],
+        probing=row["probe_us"] is not None and bool(row["probes"]),
     )
 
 

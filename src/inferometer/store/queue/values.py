@@ -10,6 +10,9 @@ DeviceState = Literal["ready", "maintenance", "quarantined"]
 DEVICE_STATES: tuple[DeviceState, ...] = get_args(DeviceState)
 HELD: tuple[JobState, ...] = ("preparing", "running")
 SILENT_S = 90.0  # a device that gave no sign of life for so long counts as away
+STILL_S = 120.0  # a run that told nothing new for so long is shown with it
+FAULTS_S = 7 * 86_400.0  # that the faults of a device count for
+_FAULTS = 3  # in that time, from which on it fails often
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +24,9 @@ class Timing:
     backoff_s: float = 5.0
     backoff_most_s: float = 300.0
     failures: int = 3  # jobs in a row that a device loses before it is quarantined
+    often: int = 2  # … and before it is probed: it runs the reference alone, and only then gets another job
+    late: float = 10.0  # times its expected time from which on a job is said to be late
+    late_least_s: float = 60.0  # and not before: what should take a second may wait for a disk
 
     def backoff(self, attempts: int) -> float:
         """Twice as long each time."""
@@ -45,18 +51,26 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDevice:
-    """What an agent says of its device when it registers. A label may have several values: `unit` cpu and gpu."""
+    """What an agent says of its device when it registers. A label may have several values: `unit` cpu and gpu.
+
+    `token` is the id of the one that it registers with; `probes`: it can be asked to run the reference alone.
+    """
 
     name: str
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
     skew_s: float = 0.0
+    token: str | None = None
+    probes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetDevice:
-    """A registered device. `job` is the one that it has now; `failures` are jobs in a row that it did not finish."""
+    """A registered device. `job` is the one that it has now; `failures` are jobs in a row that it did not finish.
+
+    `probing`: it has failed often, and has to run the reference before it gets another job.
+    """
 
     name: str
     user: str
@@ -70,6 +84,7 @@ class FleetDevice:
     failures: int = 0
     skew_s: float = 0.0
     job: str | None = None
+    probing: bool = False
 
     def away(self, now: float) -> bool:
         return now - self.heartbeat > SILENT_S
@@ -91,7 +106,10 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """A job as the queue has it. `key` is the job's own id; `run` is the run that its result became."""
+    """A job as the queue has it. `key` is the job's own id; `run` is the run that its result became.
+
+    `heard` is when its device last told something of it, `late` whether it takes far longer than expected.
+    """
 
     id: str
     key: str
@@ -119,10 +137,18 @@ class JobRow:
     moved: bool | None = None
     run: str | None = None
     events: int = 0
+    heard: float | None = None
+    late: bool = False
 
     @property
     def final(self) -> bool:
         return self.state in FINAL
+
+    def still_s(self, now: float) -> float | None:
+        """For how long a run has told nothing new, if that is long; its device may well give signs of life."""
+        if self.state != "running" or self.heard is None or now - self.heard < STILL_S:
+            return None
+        return now - self.heard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,3 +176,19 @@ class Check:
     @property
     def change(self) -> float:
         return self.after_s / self.before_s - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What a device did wrong: a job that it lost, or an answer that was refused. `kept`: that answer is set aside."""
+
+    device: str
+    at: float
+    reason: str
+    job: str | None = None
+    kept: bool = False
+
+
+def fails_often(failures: int, faults: int) -> bool:
+    """Of jobs in a row that a device did not finish, and of its faults in `FAULTS_S`."""
+    return failures >= Timing().often or faults >= _FAULTS
