@@ -48,7 +48,7 @@ def test_a_model_is_what_is_in_its_files_whatever_it_is_called():
             entry=name,
             files=tuple(
                 JobFile(path=f"{name}/{file}", sha256=sha, size_bytes=1)
-                for file, sha in ([("config.json", A), ("weights", B)])
+                for file, sha in ([("config.json", A), ("weights.safetensors", B)])
             ),
         )
         for name in ("one", "two")
