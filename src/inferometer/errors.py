@@ -6,6 +6,7 @@ InferometerError                 the root: a sentence, and what to do
 ├── DomainError                  a number outside what a formula or a value accepts
 ├── CatalogError                 a catalog row that does not hold: which file, which key
 ├── FormatError                  a model or result file that cannot be read: where and why
+├── TrustError                   a file, or a job, that would bring code along: what it would run
 ├── SchemaError                  a document of another schema, or of a newer version
 ├── PluginError                  a plug-in that cannot be loaded: which one, from which package
 ├── MissingDependencyError       an optional package is not installed
@@ -30,6 +31,7 @@ __all__ = [
     "PlaceError",
     "PluginError",
     "SchemaError",
+    "TrustError",
     "UnitError",
     "UnknownNameError",
 ]
@@ -88,6 +90,10 @@ class CatalogError(InferometerError):
 
 
 class FormatError(InferometerError):
+    pass
+
+
+class TrustError(InferometerError):
     pass
 
 

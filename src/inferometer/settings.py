@@ -26,6 +26,12 @@ class Setting:
 
 SETTINGS = (
     Setting(
+        name="INFEROMETER_ALLOW",
+        default=None,
+        meaning="What jobs may bring to this device: `native-code` allows compiled packages of AOTInductor.",
+        key="allow",
+    ),
+    Setting(
         name="INFEROMETER_CACHE",
         default=None,
         meaning="Folder for what can be made again, as made-up weights.  Without it: the user's cache folder.",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.job import Job, JobResult
 from inferometer.errors import EngineError, InferometerError
-from inferometer.providers.requests import calibrating_of, judging_of, model_path, request_of
+from inferometer.providers.admission import NATIVE_CODE, require_files
+from inferometer.providers.requests import calibrating_of, judging_of, model_path, request_of, require_known
+from inferometer.settings import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from inferometer.bench.loop import Progress
-    from inferometer.measure.run import MeasuredRun
+    from inferometer.measure.run import MeasuredRun, MeasureRequest
 
 
 def carry_out(job: Job, files: Path, progress: Progress) -> JobResult:
@@ -22,6 +25,7 @@ def carry_out(job: Job, files: Path, progress: Progress) -> JobResult:
         "profile": _measure, "bench": _measure, "verify": _verify, "calibrate": _calibrate,
     }  # fmt: skip
     try:
+        require_known(job)
         return verbs[job.verb](job, files, progress)
     except InferometerError as error:
         return failed(job, error)
@@ -50,7 +54,7 @@ def _measure(job: Job, files: Path, progress: Progress) -> JobResult:
 
     judging = judging_of(job)
     measured = measure_and_judge(
-        request_of(job, files),
+        _request(job, files),
         predict=judging.predict,
         on=judging.device,
         reference=judging.against,
@@ -58,6 +62,13 @@ def _measure(job: Job, files: Path, progress: Progress) -> JobResult:
         progress=progress,
     )
     return result_of(job, measured)
+
+
+def _request(job: Job, files: Path) -> MeasureRequest:
+    """What is measured, once its files are known to be data, or code that the owner of this machine allows."""
+    allowed = NATIVE_CODE in (value_of("INFEROMETER_ALLOW") or "").split(",")
+    compiled = require_files(job, files, native_code=allowed)
+    return replace(request_of(job, files), trust=compiled)
 
 
 def result_of(job: Job, measured: MeasuredRun) -> JobResult:
@@ -82,7 +93,7 @@ def _verify(job: Job, files: Path, progress: Progress) -> JobResult:
 
     judging = judging_of(job)
     verification = verify_against(
-        request_of(job, files),
+        _request(job, files),
         judging.against or "",
         tolerance=judging.tolerance,
         model=None if job.reference is None else model_path(job.reference, files),

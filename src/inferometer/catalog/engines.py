@@ -62,7 +62,7 @@ _EFFECTS = (
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
-    *_EFFECTS,
+    "job_options", *_EFFECTS,
 )  # fmt: skip
 
 
@@ -263,6 +263,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         by_weights=_by_weights(probing),
         beyond_peaks=probing.text("beyond_peaks") == "yes",
         compiled_by=row.text("compiled_by"),
+        job_options=frozenset(row.names("job_options")),
         serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,
     )
 

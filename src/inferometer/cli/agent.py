@@ -17,6 +17,12 @@ from inferometer.errors import DomainError
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Something to be chosen by; repeatable.")
 @click.option("--root", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="For models and jobs.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Stop after so many.  [default: go on]")
+@click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["native-code"]),
+    help="Let jobs bring compiled packages, which run code.",
+)
 @click.option("--no-guard", is_flag=True, help="Do not wait until the device is quiet and cool.")
 @click.option("--no-reference", is_flag=True, help="Do not run the reference before and after each job.")
 def command(
@@ -28,6 +34,7 @@ def command(
     labels: tuple[str, ...],
     root: Path | None,
     jobs: int | None,
+    allow: tuple[str, ...],
     no_guard: bool,
     no_reference: bool,
 ) -> None:
@@ -38,7 +45,8 @@ def command(
     inferometer agent --name jetson-orin-nx --label unit=npu --label room=lab
 
     It says what the device is (hardware, engines, calibrations), waits for jobs, and runs each in a process of its own.
-    A job is data: what it may ask for is what `profile`, `bench`, `verify` and `calibrate` do. Ctrl-C gives the job
+    A job is data: what it may ask for is what `profile`, `bench`, `verify` and `calibrate` do, and it brings the files
+    of its model and nothing that runs. Ctrl-C gives the job
     back to the hub; one that was killed goes on with its job when it is started again.
     """
     from inferometer.agent.facts import device_name, parse_labels
@@ -53,7 +61,8 @@ def command(
     if client.in_the_clear:
         say(f"inferometer: the token goes to {client.url} unencrypted; https keeps it from others on the network.")
     seams = Seams(
-        guard=None if no_guard else Guard, reference=None if no_reference else measure_reference
+        guard=None if no_guard else Guard, reference=None if no_reference else measure_reference,
+        settings={"INFEROMETER_ALLOW": ",".join(allow)} if allow else {},
     )  # fmt: skip
     plan = AgentPlan(
         name=device_name(name), root=root or cache_folder() / "places", labels=parse_labels(labels), jobs=jobs

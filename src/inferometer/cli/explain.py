@@ -13,6 +13,7 @@ from inferometer.cli.options import format_option, print_document, print_documen
 from inferometer.cli.progress import said_if_slow
 from inferometer.cli.storing import profile_named, store_option
 from inferometer.core.finding import CODES
+from inferometer.core.job import Job, JobModel
 from inferometer.errors import DomainError, InferometerError
 from inferometer.verbs.naming import profiles_in
 
@@ -121,7 +122,7 @@ def _asked(profile: Profile) -> MeasureRequest:
     """The measurement to repeat: from its command line if the profile has it, else from the profile's own values."""
     from inferometer.explain.trying import same_request
 
-    again = same_request(profile)
+    again = _by_names(same_request(profile))
     command_line = profile.provenance.command if profile.provenance else None
     try:
         given = _from_command(command_line or "")
@@ -146,7 +147,14 @@ def _from_command(line: str) -> MeasureRequest | None:
         return None
     context = profile_command.make_context("profile", words[words.index("profile") + 1 :])
     options: Any = context.params
-    return measurement_from(options["model"], options, words=options["words"])
+    return _by_names(measurement_from(options["model"], options, words=options["words"]))
+
+
+def _by_names(given: MeasureRequest) -> MeasureRequest:
+    """The request, if a job could ask the same: the run may be somebody else's, who chose a library or a module."""
+    named = {"providers": given.providers, "options": given.options}
+    Job(id="again", verb="profile", model=JobModel(name="again"), runtime=given.runtime, options=named)
+    return replace(given, trust=())
 
 
 def _document(explanation: Explanation, trials: tuple[Trial, ...]) -> dict[str, Any]:

@@ -28,6 +28,11 @@ _LIST = "N,…"
 _RECORD_S = 1.0  # writing to the store takes a few milliseconds of this process, not of the one that measures
 
 
+trust_option = click.option(
+    "--trust", multiple=True, metavar="FILE", help="Open this file though it could run code of its own; repeatable."
+)
+
+
 def subject_options(function: click.decorators.FC) -> click.decorators.FC:
     """What to run, and how."""
     for option in reversed((
@@ -49,6 +54,7 @@ def subject_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--memory-limit", metavar="SIZE", help="Stop an engine that uses more memory."),
         click.option("--ignore-memory", is_flag=True, help="Run a model though it seems not to fit into memory."),
         click.option("--seed", default=0, metavar="N", help="Seed of random inputs and weights."),
+        trust_option,
     )):  # fmt: skip
         function = option(function)
     return function
@@ -91,6 +97,7 @@ class SubjectOptions(TypedDict):
     memory_limit: str | None
     ignore_memory: bool
     seed: int
+    trust: tuple[str, ...]
 
 
 class _EffortOptions(TypedDict):
@@ -152,6 +159,7 @@ def measurement_from(
         ),
         seed=options["seed"],
         ignore_memory=options["ignore_memory"],
+        trust=options["trust"],
         shape=not options["no_shape"],
         guarded=not options["no_guard"],
         strict=options["strict"],

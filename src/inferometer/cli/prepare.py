@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from inferometer.cli.interrupts import ended_by_sigterm
+from inferometer.cli.measuring import trust_option
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 @click.option("--threads", type=int, metavar="N", help="Engine threads.  [default: one per physical core]")
 @click.option("--runs", type=int, metavar="N", help="Runs of each side of a measurement.  [default: 15]")
 @click.option("--seed", default=0, metavar="N", help="Seed of random inputs and weights.")
+@trust_option
 @storing_options
 @format_option
 def command(
@@ -71,6 +73,7 @@ def command(
     threads: int | None,
     runs: int | None,
     seed: int,
+    trust: tuple[str, ...],
     form: str,
     **options: Unpack[StoringOptions],
 ) -> None:
@@ -110,6 +113,7 @@ def command(
         threads=threads,
         runs=runs,
         seed=seed,
+        trust=trust,
     )
     if searching:
         with ended_by_sigterm():

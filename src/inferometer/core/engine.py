@@ -256,6 +256,7 @@ class EngineDescriptor:
     computes in. One that goes `beyond_peaks` computes in fewer bits or with fewer products than a format says unless
     told otherwise: its calibrations measure the peaks that it reaches. `compiled_by` names the runtime that compiles
     what this one launches op by op. `serving` has the rules of an engine that serves many requests at once.
+    `job_options` are those of its options that a job may set: none of them names a file or a library.
     """
 
     effects: RuntimeEffects
@@ -272,6 +273,7 @@ class EngineDescriptor:
     beyond_peaks: bool = False
     compiled_by: str | None = None
     serving: ServingRules | None = None
+    job_options: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

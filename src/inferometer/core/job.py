@@ -1,22 +1,25 @@
 """A job: what to measure, as a value that can be sent to another machine. See design/0007-fleet.md.
 
-It is data, never code. The verbs are known ones, a runtime is the name of an installed plug-in, and a model is a
-catalog name or a list of files by the hash of what is in them.
+It is data, never code. The verbs are known ones; a runtime, a provider and a device are names, never paths; and a model
+is a catalog name, or a list of its own files by the hash of what is in them. Which names there are is asked where the
+job runs: see providers/admission.py.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import field
-from pathlib import PurePosixPath
 from typing import Any, Literal, get_args
 
 from inferometer.core.calibration import Calibration
+from inferometer.core.carried import require_carried, require_distinct, require_inside
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile, Verification
 from inferometer.core.workload import Workload
-from inferometer.errors import DomainError, UnknownNameError
+from inferometer.errors import DomainError, TrustError, UnknownNameError
 
 Verb = Literal["profile", "bench", "calibrate", "verify"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
@@ -30,8 +33,16 @@ EventKind = Literal["state", "progress", "notice"]
 JobEnd = Literal["done", "refused", "failed", "crashed", "hung", "too-big", "stopped", "lost"]
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
-_RUNTIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_RUNTIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# What a device, a unit, a provider or a format is called; what an engine's option is, and may be set to. None of these
+# can be a path, a library or a module.
+_NAME = re.compile(r"[A-Za-z0-9][\w.:@+ -]{0,99}", re.ASCII)
+_LIBRARY = re.compile(r"(?i).*\.(so|dll|dylib|pyd)(\.[\d.]+)?")
+_NAMED = ("unit", "precision", "optimisation", "weights", "device", "dtype")
+_VALUE = re.compile(r"[\w.:@+, -]{0,100}", re.ASCII)
+_PATHLIKE = re.compile(r"[/~.]|[A-Za-z]:|.*(\.\.|\\)")
+_LONGEST = {"name": 200, "command": 20_000, "created": 100, "by": 100, "words": 1_000_000}  # letters
 
 
 @frozen
@@ -43,12 +54,9 @@ class JobFile:
     size_bytes: int
 
     def __post_init__(self) -> None:
-        parts = PurePosixPath(self.path).parts
-        # A job comes from elsewhere: its paths must stay inside the folder that it is unpacked in, on Windows too.
-        if not parts or self.path.startswith("/") or ".." in parts or any(mark in self.path for mark in "\\:\0"):
-            raise DomainError(f"The path {self.path!r} of a job's file is not one inside its folder.")
+        require_inside(self.path)  # a job comes from elsewhere
         if not _SHA256.fullmatch(self.sha256):
-            raise DomainError(f"{self.sha256!r} is not a SHA-256 hash: it should have 64 hexadecimal digits.")
+            raise DomainError(f"{self.sha256[:80]!r} is not a SHA-256 hash: it should have 64 hexadecimal digits.")
         if self.size_bytes < 0:
             raise DomainError(f"{self.path} cannot have {self.size_bytes} bytes.")
 
@@ -64,11 +72,18 @@ class JobModel:
     def __post_init__(self) -> None:
         if not self.name:
             raise DomainError("A job's model has no name.")
+        _require_short("name", self.name)
+        if not self.files and (_PATHLIKE.match(self.name) or not self.name.isprintable()):
+            raise DomainError(
+                f"The model {self.name!r} is a path, and the job brings no file of it.",
+                remedy="Send its files with the job, or give the name of a model of the catalog.",
+            )
         inside = any(file.path == self.entry or file.path.startswith(f"{self.entry}/") for file in self.files)
         if self.files and not inside:
             raise DomainError(f"The model {self.name!r} opens {self.entry!r}, which is not among its files.")
-        if len({file.path for file in self.files}) != len(self.files):
-            raise DomainError(f"The model {self.name!r} names the same file twice.")
+        paths = [file.path for file in self.files]
+        require_distinct(paths, f"The model {self.name!r}")
+        require_carried(self.entry, paths)
 
     @property
     def size_bytes(self) -> int:
@@ -121,6 +136,10 @@ class Job:
                     f"The runtime {name!r} cannot be sent with a job.",
                     remedy="A job names a runtime that is installed where it runs; MODULE:ATTRIBUTE is only for here.",
                 )
+        _require_names(self.options)
+        _require_data(self)
+        for name in ("command", "created", "by"):
+            _require_short(name, getattr(self, name) or "")
         if self.seconds_at_most is not None and not self.seconds_at_most > 0:
             raise DomainError(f"A job cannot take at most {self.seconds_at_most} s.")
 
@@ -129,6 +148,53 @@ class Job:
         """Every file that it needs where it runs."""
         models = (model for model in (self.model, self.reference) if model is not None)
         return (*(file for model in models for file in model.files), *self.inputs.values())
+
+
+def _require_short(name: str, text: str) -> None:
+    if len(text) > _LONGEST[name]:
+        raise DomainError(f"A job's {name} has {len(text):,} letters; {_LONGEST[name]:,} are the most.")
+
+
+def _require_names(options: Mapping[str, Any]) -> None:
+    """Options that name something name it as the place knows it; a path, a library or a module is refused."""
+    providers, inputs, engine = (options.get(key) or () for key in ("providers", "inputs", "options"))
+    named = [*(("provider", name) for name in providers), *((key, options[key]) for key in _NAMED if options.get(key))]
+    for word, name in named:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or _LIBRARY.fullmatch(name):
+            raise TrustError(
+                f"The job names the {word} {str(name)[:80]!r}, which is no name that a device has for one.",
+                remedy="A library or a file can be chosen by whoever sits at the device, and not by a job.",
+            )
+    for name, value in engine.items() if isinstance(engine, Mapping) else ():
+        if not _NAME.fullmatch(str(name)) or not _VALUE.fullmatch(str(value)) or _LIBRARY.fullmatch(str(value)):
+            raise TrustError(
+                f"The job sets the engine's option {str(name)[:80]!r} to {str(value)[:80]!r}, which is no plain value.",
+                remedy="Options that name files can be set by whoever sits at the device, and not by a job.",
+            )
+    for name, value in inputs.items() if isinstance(inputs, Mapping) else ():
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            raise DomainError(
+                f"The job sets the input {str(name)[:80]!r} to {str(value)[:80]!r}, which is no number.",
+                remedy="Send a file as one of the job's inputs.",
+            ) from None
+    _require_short("words", str(options.get("words") or ""))
+
+
+def _require_data(job: Job) -> None:
+    """Files of the whole job: each path means one content, and inputs are arrays."""
+    known = {file.path: file.sha256 for file in job.files}
+    if any(known[file.path] != file.sha256 for file in job.files):
+        raise DomainError("The job has two files of one name, which differ.", remedy="Give one of them another name.")
+    require_distinct(known, "The job")
+    for name, file in job.inputs.items():
+        _require_short("name", name)
+        if not file.path.endswith(".npy"):
+            raise TrustError(
+                f"The job carries {file.path!r} for the input {name!r}; inputs are .npy files.",
+                remedy="Save the array with numpy.save.",
+            )
 
 
 @frozen

@@ -18,6 +18,7 @@ from inferometer.hub.answers import ERRORS, answer, json_response
 from inferometer.hub.failures import HubError
 from inferometer.hub.fleet_desk import FleetDesk, user_of
 from inferometer.hub.people import token_of
+from inferometer.providers.requests import require_known
 from inferometer.store.queue.trust import Trust
 from inferometer.store.queue.values import FleetDevice, JobRow, NewJob, Wanted, fails_often
 
@@ -200,6 +201,7 @@ def _add_submissions(api: APIRouter, desk: FleetDesk) -> None:
 def _submitted(desk: FleetDesk, submission: Submission, request: Request) -> tuple[JobRow, bool]:
     """The job in the queue, and whether it is new."""
     job, project, token = decode(msgspec.json.encode(submission.job), Job), submission.project, token_of(request)
+    require_known(job)
     missing = desk.artifacts.missing([file.sha256 for file in job.files])
     if missing:
         raise DomainError(f"The file {missing[0][:12]}… of the job is not here.", remedy="Send it first.")

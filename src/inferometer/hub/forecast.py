@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from inferometer.asking.question import Question
 from inferometer.bench.plan import Plan
 from inferometer.catalog.engines import default_runtime
@@ -26,7 +24,7 @@ from inferometer.core.sizes import with_given_sizes
 from inferometer.core.workload import Workload
 from inferometer.cost.options import Options
 from inferometer.errors import InferometerError
-from inferometer.providers.requests import calibrating_of, model_path
+from inferometer.providers.requests import calibrating_of, model_path, request_of, require_known
 from inferometer.readers.resolve import read
 
 _WARM_UPS = 5  # what warming up until the times are steady takes, mostly
@@ -42,12 +40,13 @@ class Said:
 
 def measuring_s(job: Job, files: Path, device: Device, calibrations: tuple[Calibration, ...]) -> float:
     """The time of a job's own runs: warm-up, clean runs, and the run with the engine's timers."""
+    require_known(job)
     if job.verb == "calibrate":
         return calibrating_of(job).budget_s
     step_s = _step_s(job, files, device, calibrations)
     if job.verb == "verify":
         return 2 * step_s
-    plan = Plan() if job.plan is None else msgspec.convert(dict(job.plan), Plan)
+    plan = request_of(job, files).plan or Plan()
     warm_s = min((_WARM_UPS if plan.warmup is None else plan.warmup) * step_s, plan.warmup_seconds_at_most)
     clean_s = min(max(plan.runs * step_s, plan.seconds), plan.seconds_at_most)
     shaped = job.verb == "profile" and job.options.get("shape", True)

@@ -75,6 +75,7 @@ class MeasureRequest:
     strict: bool = False
     energy: bool = True
     ignore_memory: bool = False  # run it though the estimate says that it does not fit
+    trust: tuple[str, ...] = ()  # files of the user's own choice that may run code of theirs; see trust/door.py
     command: str | None = None
     turns: TurnsAddress | None = None
 
@@ -396,6 +397,7 @@ def _order(
         shapes=_fed_shapes(prepared, binding),
         nodes=file_nodes(prepared.graph, binding) if request.shape and not prepared.text else (),
         options=request.options,
+        trusted=prepared.path.resolve() in {Path(name).resolve() for name in request.trust},
     )
     return MeasureOrder(
         runtime=request.runtime or runtime.name,

@@ -26,8 +26,9 @@ from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, EngineError, FormatError
 from inferometer.measure.room import available_bytes
 from inferometer.prepare.order import ToolAnswer, ToolOrder
-from inferometer.prepare.steps import COMPANIONS, SUFFIXES, Step, require_tool
+from inferometer.prepare.steps import COMPANIONS, COMPILED, SUFFIXES, Step, require_tool
 from inferometer.synth.files import require_room
+from inferometer.trust import made_here
 from inferometer.units import format_quantity
 from inferometer.version import __version__
 
@@ -94,6 +95,7 @@ def carry_out(
     place = folder / _key(step, order, sources)
     name = _name(step)
     if is_kept(place / "step.json"):
+        _remember(step, place / name)
         known = json.loads((place / "step.json").read_text(encoding="utf-8"))
         return Made(
             path=place / name, bytes=_size(place, step), seconds=known["seconds"], cached=True,
@@ -117,7 +119,15 @@ def carry_out(
         (inside / "step.json").write_text(json.dumps(known), encoding="utf-8")
         with suppress(OSError):  # another process made the same meanwhile: its result is as good
             inside.replace(place)
+    _remember(step, place / name)
     return Made(path=place / name, bytes=_size(place, step), seconds=seconds, cached=False, notes=answer.notes)
+
+
+def _remember(step: Step, path: Path) -> None:
+    """Native code of our own making is opened later without asking; code from elsewhere is not."""
+    if step.gives in COMPILED:
+        with suppress(OSError):  # a data folder that nobody may write to: then it must be trusted by name
+            made_here.remember(path)
 
 
 def _name(step: Step) -> str:

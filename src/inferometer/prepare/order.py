@@ -24,6 +24,7 @@ class ToolOrder:
     calibration: tuple[Path, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
+    trusted: bool = False  # by the owner of the machine: code that the source brings along may run
 
 
 @frozen

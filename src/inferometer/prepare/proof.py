@@ -53,6 +53,7 @@ class Proving:
     threads: int | None = None
     plan: Plan | None = None
     seed: int = 0
+    trust: tuple[str, ...] = ()
     judged_by: Device | None = None  # with the figures of an earlier run, which are not read anew
 
 
@@ -233,6 +234,7 @@ def _request(proving: Proving, candidate: Candidate) -> MeasureRequest:
         shape=False,
         guarded=False,
         energy=False,
+        trust=proving.trust,
     )
 
 

@@ -42,6 +42,7 @@ from inferometer.prepare.steps import Step, require_tool
 from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
 from inferometer.settings import cache_folder
+from inferometer.trust.door import require_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,6 +119,7 @@ class PrepareRequest:
     threads: int | None = None
     runs: int | None = None
     seed: int = 0
+    trust: tuple[str, ...] = ()  # files that may run code of their own: see trust/door.py
 
 
 def prepare(  # noqa: PLR0913 - what is prepared, for what, and how much is proven
@@ -139,6 +141,7 @@ def prepare(  # noqa: PLR0913 - what is prepared, for what, and how much is prov
     threads: int | None = None,
     runs: int | None = None,
     seed: int = 0,
+    trust: Sequence[str] = (),
 ) -> Prepared:
     """The file that a runtime runs, made of a model and proven: `prepare("m.onnx", runtime="openvino", out="m.xml")`.
 
@@ -162,6 +165,7 @@ def prepare(  # noqa: PLR0913 - what is prepared, for what, and how much is prov
             threads=threads,
             runs=runs,
             seed=seed,
+            trust=tuple(trust),
         )
     )
 
@@ -181,6 +185,7 @@ def carry_out_request(request: PrepareRequest) -> Prepared:
     graph = read(str(source))
     require_layers(graph)
     form, generates = graph.metadata["format"], is_generative(graph)
+    require_data(source, form, trusted=source.resolve() in {Path(name).resolve() for name in request.trust})
     _require_context(request, graph)
     if request.quantise is not None:
         asked = format_meant(quantised_name(request.quantise), form, engine, generates=generates)
@@ -232,6 +237,7 @@ def _proving(request: PrepareRequest, source: Path, graph: Graph, engine: Engine
         threads=request.threads,
         plan=_PLAN if runs is None else replace(_PLAN, runs=runs),
         seed=request.seed,
+        trust=request.trust,
     )
 
 
@@ -284,6 +290,7 @@ def _made(
         calibration=calibration if step.calibrated else (),
         options=step.options,
         threads=proving.threads,
+        trusted=source.resolve() in {Path(name).resolve() for name in proving.trust},
     )
     return carry_out(step, order, cache_folder() / "prepared")
 

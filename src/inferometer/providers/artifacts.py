@@ -1,7 +1,8 @@
 """Models as lists of files by the hash of their content, and copies of such files that can be broken off and resumed.
 
 What belongs to a model depends on its format: one file (ONNX, TFLite, GGUF, .pt2), a file and what it points to (ONNX
-with external data, OpenVINO's .xml with its .bin, the parts of a GGUF), or a folder (safetensors with a config).
+with external data, OpenVINO's .xml and ncnn's .param with their .bin, the parts of a GGUF), or a folder (safetensors
+with a config).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from inferometer.catalog.files import is_built_in, row_named
 from inferometer.catalog.networks import require_file
 from inferometer.catalog.zoo import model as catalog_model
+from inferometer.core.carried import travels
 from inferometer.core.job import JobFile, JobModel
 from inferometer.errors import DomainError, FormatError, InferometerError
 from inferometer.providers.base import LocalFiles
@@ -51,7 +53,7 @@ def model_files(name: str, *, hashes: FileHashes | None = None) -> ModelFiles:
     hashes = hashes or FileHashes()
     base = path.resolve().parent if not path.is_dir() else path.resolve()
     entry = path.resolve().name
-    members = _folder(base) if path.is_dir() else [path.resolve(), *_companions(path.resolve())]
+    members = _folder(base) if path.is_dir() else [path.resolve(), *companions(path.resolve())]
     files, paths = [], {}
     for member in members:
         inside = member.relative_to(base).as_posix()
@@ -71,20 +73,24 @@ def _as_folder(name: str) -> Path:
 
 
 def _folder(folder: Path) -> list[Path]:
-    """What is in a model's folder, without what tools hide there (.git, .cache)."""
+    """What of a folder belongs to the model: not what tools hide there (.git, .cache), code, pickles or pictures."""
     members = sorted(
         path
         for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and travels(path.name, {other.name for other in path.parent.glob("*.xml")})
     )
     if not members:
-        raise FormatError(f"The folder {str(folder)!r} has no files in it.", remedy="Name the folder with the model.")
+        raise FormatError(
+            f"The folder {str(folder)!r} has no files of a model in it.", remedy="Name the folder with the model."
+        )
     return members
 
 
-def _companions(path: Path) -> list[Path]:
+def companions(path: Path) -> list[Path]:
     """The files beside a model's file that it cannot be opened without."""
-    if path.suffix == ".xml":
+    if path.suffix in {".xml", ".param"}:
         return _required(path, [path.with_suffix(".bin")])
     if (part := _GGUF_PART.fullmatch(path.name)) is not None:
         return [other for other in sorted(path.parent.glob(f"{part[1]}-*-of-*.gguf")) if other != path]

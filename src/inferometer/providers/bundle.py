@@ -25,6 +25,7 @@ from inferometer.core.job import JobEvent, JobResult
 from inferometer.errors import DomainError, FormatError, PlaceError, SchemaError
 from inferometer.providers import device_side
 from inferometer.providers.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
+from inferometer.providers.requests import require_known
 from inferometer.providers.requirements import needs_of
 from inferometer.providers.wheels import download_wheels, our_wheel, parse_target
 from inferometer.units import format_quantity
@@ -69,6 +70,7 @@ class BundlePlace(Closing):
 
     def submit(self, job: Job, files: LocalFiles) -> Handle:
         """Write the bundle, whole or not at all."""
+        require_known(job)  # whoever carries it there should not hear of it only then
         needs = needs_of(job, files, self._leave)
         wheels = self._wheels(needs)
         code = our_wheel()

@@ -21,6 +21,7 @@ from inferometer.errors import DomainError
 from inferometer.providers.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.providers.hub_client import API, HubAwayError, HubClient, hub_address, upload
 from inferometer.providers.patience import Patience
+from inferometer.providers.requests import require_known
 from inferometer.units import format_duration, format_quantity, parse_quantity
 from inferometer.version import __version__
 
@@ -82,6 +83,7 @@ class HubPlace(Closing):
         return f"a device of the hub{f' with {labels}' if labels else ''}"
 
     def submit(self, job: Job, files: LocalFiles) -> Handle:
+        require_known(job)  # before its files travel
         self._send_files(job, files)
         asked = self._asked
         if asked.seconds_at_most is not None:  # another limit is another job: this one is not to be picked up for it

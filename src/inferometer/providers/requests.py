@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from inferometer.bench.plan import Plan
+from inferometer.catalog.engines import known_engine
+from inferometer.catalog.files import is_built_in
 from inferometer.core.codec import encode
 from inferometer.core.job import Job, JobFile, JobModel
-from inferometer.errors import DomainError, SchemaError
+from inferometer.errors import DomainError, SchemaError, UnknownNameError
 from inferometer.measure.run import MeasureRequest
 from inferometer.measure.tolerance import Tolerance
-from inferometer.providers.artifacts import FileHashes, model_files
+from inferometer.providers.artifacts import FileHashes, ModelFiles, model_files
 from inferometer.providers.base import LocalFiles
 from inferometer.version import __version__
 
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
     from inferometer.core.job import Verb
 
 V = TypeVar("V")
-# Fields of a request that a job has itself, and the address of two models that take turns on one machine.
-_OWN = frozenset({"model", "runtime", "workload", "plan", "command", "turns"})
+# Fields of a request that a job has itself, and those that hold on one machine alone: the address of two models that
+# take turns, and what its owner trusts.
+_OWN = frozenset({"model", "runtime", "workload", "plan", "command", "turns", "trust"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +71,14 @@ def pack_measurement(
     verb: Verb, request: MeasureRequest, judging: Judging | None = None, *, reference: str | None = None
 ) -> PackedJob:
     """The job of a measurement. The hashes of its files are worked out here."""
+    if request.trust:
+        raise DomainError(
+            f"--trust {request.trust[0]} holds on this machine, and the job runs on another.",
+            remedy="Leave it out: whoever owns the device decides what may run there.",
+        )
     hashes = FileHashes()
     model = model_files(request.model, hashes=hashes)
-    other = None if reference is None else model_files(reference, hashes=hashes)
+    other = None if reference is None else _beside(model_files(reference, hashes=hashes), model)
     inputs, numbers = _inputs(request.inputs, hashes)
     plain = _changed(replace(request, inputs=numbers), _OWN)
     paths = {**model.paths, **(other.paths if other else {}), **inputs.paths}
@@ -95,6 +103,16 @@ def pack_calibration(runtime: str | None, asked: Calibrating, *, command: str | 
     return PackedJob(job=job, files={})
 
 
+def _beside(reference: ModelFiles, model: ModelFiles) -> ModelFiles:
+    """The reference in a folder of its own, if another file of the same name comes with the model."""
+    known = {file.path: file.sha256 for file in model.model.files}
+    named = reference.model
+    if all(known.get(file.path, file.sha256) == file.sha256 for file in named.files):
+        return reference
+    files = tuple(replace(file, path=f"reference/{file.path}") for file in named.files)
+    return replace(reference, model=replace(named, entry=f"reference/{named.entry}", files=files))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InputFiles:
     files: dict[str, JobFile]
@@ -110,7 +128,7 @@ def _inputs(given: Mapping[str, str], hashes: FileHashes) -> tuple[_InputFiles, 
         if not path.is_file():
             numbers[name] = value
             continue
-        file = hashes.file(path.resolve(), f"inputs/{len(files)}-{path.name}")
+        file = hashes.file(path.resolve(), f"inputs/{len(files)}-{path.stem}.npy")
         files[name], paths[file.sha256] = file, path.resolve()
     return _InputFiles(files=files, paths=paths), numbers
 
@@ -184,3 +202,33 @@ def _converted(plain: Mapping[str, Any], kind: type[V]) -> V:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         raise SchemaError(f"The job's {kind.__name__} does not hold: {error}.") from None
+
+
+def require_known(job: Job) -> None:
+    """Everything that a job says is known: models that every place has, options of this version and of the engine."""
+    for model in (job.model, job.reference):
+        if model is not None and not model.files and not is_built_in("models", model.name):
+            raise UnknownNameError(
+                "model of the catalog", model.name, (), listing="A job brings the files of any other model with it."
+            )
+    if job.verb == "calibrate":
+        calibrating_of(job)
+        return
+    request = request_of(job, Path("files"))  # wherever they are: nothing is opened
+    judging_of(job)
+    if request.options:
+        _require_options(job.runtime, frozenset(request.options))
+
+
+def _require_options(runtime: str | None, given: frozenset[str]) -> None:
+    engine = known_engine(runtime) if runtime is not None else None
+    if engine is None:
+        raise DomainError(
+            f"The job sets the option {min(given)!r} of an engine that it does not name, or that is not described.",
+            remedy="Name the runtime, one of those that `inferometer runtimes` lists.",
+        )
+    for name in sorted(given - engine.job_options):
+        raise UnknownNameError(
+            f"option of {engine.title} that a job may set", name, engine.job_options,
+            listing=f"There are: {', '.join(sorted(engine.job_options)) or 'none'}.",
+        )  # fmt: skip

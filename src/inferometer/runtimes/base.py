@@ -23,6 +23,7 @@ import msgspec
 
 from inferometer.core.engine import EngineDescriptor
 from inferometer.errors import DomainError, FormatError, MissingDependencyError, UnknownNameError
+from inferometer.trust.door import require_data
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,6 +98,7 @@ class Target:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of the inputs that will be fed, by name
     nodes: tuple[FileNode, ...] = ()  # for an engine that does not keep a file's names; empty where they are not known
     options: Mapping[str, str] = field(default_factory=dict)
+    trusted: bool = False  # by the owner of the machine: code that the file brings along may run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +330,7 @@ class Engine:
         require_ready(self)
         require_format(self, target)
         require_choices(self, target)
+        require_data(target.path, target.format, trusted=target.trusted)
         opened: Session | TextSession = import_module(self.opener).open_session(target, self.name)
         return opened
 

@@ -15,7 +15,7 @@ from inferometer.measure.run import MeasuredRun, MeasureRequest, measure_model, 
 from inferometer.runtimes.base import require_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from inferometer.bench.loop import Progress
     from inferometer.bench.plan import Plan
@@ -52,12 +52,14 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
     ignore_memory: bool = False,
     predict: bool = True,
     on: str | Device | None = None,
+    trust: Sequence[str] = (),
 ) -> Profile:
     """Measure a model on a runtime here: `profile("model.onnx", runtime="onnxruntime")`.
 
     `predict` puts the prediction and the floor beside each layer; `on` names the catalog device that this machine is.
     `shape=False` leaves the layers out; `guarded=False` does not check that the machine is quiet; `strict` raises if
     the measurement was disturbed. A model that would not fit into memory is refused, unless `ignore_memory` is set.
+    Files that could run code of their own are refused too, unless they are named in `trust`.
     """
     asked = MeasureRequest(
         model=model,
@@ -79,6 +81,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
         guarded=guarded,
         strict=strict,
         ignore_memory=ignore_memory,
+        trust=tuple(trust),
     )
     measured = measure_and_judge(asked, predict=predict, on=on)
     measured.require_quiet()
@@ -101,6 +104,7 @@ def verify(  # noqa: PLR0913 - what is run, and what it is compared with
     threads: int | None = None,
     unit: str | None = None,
     seed: int = 0,
+    trust: Sequence[str] = (),
 ) -> Verification:
     """Compare a model's outputs on one runtime with those of a reference: another runtime, and maybe another file."""
     asked = MeasureRequest(
@@ -112,6 +116,7 @@ def verify(  # noqa: PLR0913 - what is run, and what it is compared with
         threads=threads,
         unit=unit,
         seed=seed,
+        trust=tuple(trust),
     )
     return verify_against(asked, against, model=reference_model, tolerance=tolerance)
 

@@ -248,6 +248,20 @@ def test_the_command_line_that_measured_it_is_the_question(tmp_path, monkeypatch
         assert again.model == "/models/m.onnx"
 
 
+@pytest.mark.parametrize("chosen", ["--provider ./evil.so", "--runtime evil:runtime", "--option CACHE_DIR=/home/x"])
+def test_a_command_line_that_may_be_anybodys_chooses_no_library_and_no_module(chosen):
+    found = PAIRS["threads.too-few"][0]
+    line = f"inferometer profile m.onnx --threads 3 --trust m.onnx {chosen}"
+    found = replace(
+        found, runtime="onnxruntime", model=replace(found.model, source="/models/m.onnx"),
+        provenance=replace(found.provenance, command=line),
+    )  # fmt: skip
+    asked = _asked(found)
+    assert (asked.runtime, asked.providers, asked.options, asked.trust) == ("onnxruntime", (), {}, ())
+    with pytest.raises(DomainError, match="cannot be sent with a job"):
+        _asked(replace(found, runtime="evil:runtime"))
+
+
 @pytest.fixture(scope="module")
 def onnx_file(tmp_path_factory):
     """Three matrix products and their activations: small enough to be quick, large enough to be timed."""

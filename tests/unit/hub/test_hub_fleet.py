@@ -67,6 +67,26 @@ def submit(client, status=201, seed=1, **asked):
     return said(client.post(f"{API}/jobs", json={"job": document(job), **asked}), status)
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model": {"name": "/etc/passwd"}}, "is a path, and the job brings no file of it"),
+        ({"model": {"name": "no-such-model"}}, "no model of the catalog"),
+        ({"reference": {"name": "etc"}}, "no model of the catalog"),
+        ({"options": {"providers": ["files/evil.so"]}}, "names the provider 'files/evil.so'"),
+        ({"options": {"invented": 1}}, "asks for 'invented'"),
+        ({"runtime": "openvino", "options": {"options": {"CACHE_DIR": "x"}}}, "that a job may set named 'CACHE_DIR'"),
+    ],
+)
+def test_a_job_with_a_path_or_an_unknown_option_is_refused_where_it_is_submitted(here, change, says):
+    _, client = here
+    plain = {**document(a_job(1, model=JobModel(name="resnet50"))), **change}
+    refused = client.post(f"{API}/jobs", json={"job": plain})
+    assert 400 <= refused.status_code < 500
+    assert says in refused.json()["error"]
+    assert said(client.get(f"{API}/jobs")) == []
+
+
 def test_a_job_goes_from_its_submitter_to_an_agent_and_back(here):
     store, client = here
     said(client.post(f"{API}/agent/register", json=registration()))

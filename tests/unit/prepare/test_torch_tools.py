@@ -17,12 +17,13 @@ import onnxruntime  # noqa: E402
 import torch  # noqa: E402, TID251 - what is made is its program
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from inferometer.errors import EngineError, FormatError  # noqa: E402
+from inferometer.errors import EngineError, FormatError, TrustError  # noqa: E402
 from inferometer.prepare.order import ToolOrder  # noqa: E402
 from inferometer.prepare.tools import aotinductor, onnx2torch, openvino_genai, torchao  # noqa: E402
 from inferometer.readers.detect import read_graph  # noqa: E402
 from inferometer.runtimes.base import Target  # noqa: E402
 from inferometer.runtimes.torch import compiled, eager  # noqa: E402
+from inferometer.trust import made_here  # noqa: E402
 
 DRAWN = np.random.default_rng(0)
 IMAGE = DRAWN.standard_normal((1, 3, 8, 8)).astype(np.float32)
@@ -171,6 +172,9 @@ def test_a_package_runs_without_compiling_with_the_programs_layers_and_not_for_a
     order = ordered(source, tmp_path, ROWS)
     assert "it runs nowhere else" in " ".join(aotinductor.compile_package(order))
     assert read_graph(order.target).metadata["format"] == "aoti"
+    with pytest.raises(TrustError, match="is a compiled library, and was not made by `inferometer prepare` on this"):
+        ran(order.target, ROWS, compiled, "aoti")
+    made_here.remember(order.target)  # as the step does that calls the tool
     found, kernels, opened = ran(order.target, ROWS, compiled, "aoti", instrument=True)
     assert np.allclose(found, expected, atol=1e-5)
     assert "compile" not in {stage.name for stage in opened.stages}

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.package import ABOUT, PROGRAM, SCHEMA
 from inferometer.errors import FormatError
 from inferometer.prepare.tools.torch import first_line, fixed_program
-from inferometer.readers.torch.archive import open_archive
 from inferometer.readers.torch.package import described
 from inferometer.runtimes.torch.kernels import compiled_name
 from inferometer.runtimes.torch.modules import program_port, stored_precision
 from inferometer.runtimes.torch.provenance import call_name
+from inferometer.trust.archive import open_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -107,7 +107,9 @@ def _opened(transformers: Any, folder: Path, dtype: Any) -> Any:
     for way in ("sdpa", "eager"):
         with suppress(ValueError):
             load = transformers.AutoModelForCausalLM.from_pretrained
-            return load(str(folder), dtype=dtype, attn_implementation=way).eval()
+            return load(
+                str(folder), dtype=dtype, attn_implementation=way, use_safetensors=True, trust_remote_code=False
+            ).eval()
     raise FormatError(
         "transformers opens the checkpoint with no kind of attention that can be traced.",
         remedy="Prepare the model for another engine: `inferometer runtimes` lists them.",
@@ -192,7 +194,7 @@ def _tokeniser(folder: Path, target: Path) -> Iterator[str]:
         return
     with suppress(Exception):  # many kinds of tokenisers are not convertible, and ids serve without one
         into, back = convert_tokenizer(
-            _transformers().AutoTokenizer.from_pretrained(str(folder)), with_detokenizer=True
+            _transformers().AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False), with_detokenizer=True
         )
         openvino.save_model(into, str(target / "openvino_tokenizer.xml"))
         openvino.save_model(back, str(target / "openvino_detokenizer.xml"))

@@ -39,7 +39,7 @@ def loaded_program(order: ToolOrder) -> Any:
     """The source as torch.export's ExportedProgram."""
     import torch  # noqa: PLC0415, TID251 - as above
 
-    return load_program(torch, order.source)
+    return load_program(torch, order.source, trusted=order.trusted)
 
 
 def example_inputs(order: ToolOrder) -> tuple[Any, ...]:

@@ -48,7 +48,12 @@ def quantise(order: ToolOrder) -> Iterator[str]:
     try:
         with quiet():
             model = kind.from_pretrained(
-                str(_folder(order)), config=config, quantization_config=wanted, dtype="float32", local_files_only=True
+                str(_folder(order)),
+                config=config,
+                quantization_config=wanted,
+                dtype="float32",
+                local_files_only=True,
+                use_safetensors=True,
             )
             changed = sum(type(weight).__module__.startswith("torchao") for weight in model.parameters())
             if changed:

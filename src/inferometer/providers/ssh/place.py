@@ -18,6 +18,7 @@ from inferometer.errors import DomainError, PlaceError
 from inferometer.providers.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.providers.following import JOB, follow, result_in
 from inferometer.providers.patience import Patience
+from inferometer.providers.requests import require_known
 from inferometer.providers.ssh.setup import DeviceSetup, set_up
 from inferometer.units import parse_quantity
 
@@ -69,6 +70,7 @@ class SshPlace(Closing):
         return self._connection
 
     def submit(self, job: Job, files: LocalFiles) -> Handle:
+        require_known(job)  # before its files travel
         setup: DeviceSetup = set_up(self.connection, self._root, job, files)
         settings = {"INFEROMETER_CACHE": f"{setup.root}/cache"}
         if self._root != _ROOT:  # a place that was chosen holds everything that is written there

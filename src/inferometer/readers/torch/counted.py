@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.core.graph import Graph
-    from inferometer.readers.torch.archive import Archive
+    from inferometer.trust.archive import Archive
 
 _LARGEST_PICKLE = 256 << 20  # bytes of structure; weights lie outside of it
 _LEGACY_PICKLES = 3  # a magic number, a version and the writer's types, before the object itself

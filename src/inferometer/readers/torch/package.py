@@ -16,7 +16,7 @@ from inferometer.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inferometer.readers.torch.archive import Archive
+    from inferometer.trust.archive import Archive
 
 FORMAT = "aoti"
 _COMPILED, _METADATA = "data/aotinductor/", "_metadata.json"

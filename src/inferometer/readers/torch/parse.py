@@ -8,7 +8,6 @@ import msgspec
 from inferometer.core.dtype import dtype
 from inferometer.core.graph import Role
 from inferometer.errors import FormatError
-from inferometer.readers.torch.archive import Archive
 from inferometer.readers.torch.body import Names, parse_body, tensor_names, value_of
 from inferometer.readers.torch.program import Held, Program
 from inferometer.readers.torch.symbols import name_symbols
@@ -21,6 +20,7 @@ from inferometer.readers.torch.wire import (
     TensorDoc,
     VersionedDoc,
 )
+from inferometer.trust.archive import Archive
 
 NEWEST_SCHEMA = 8  # the major number; minor ones only add fields
 _OLDEST_SCHEMA = 5

@@ -33,7 +33,7 @@ class TorchReader:
 
 
 def _match_zip(head: bytes) -> float:
-    from inferometer.readers.torch.archive import local_names  # noqa: PLC0415 - zip files only
+    from inferometer.trust.archive import local_names  # noqa: PLC0415 - zip files only
 
     whole = local_names(head)
     inner = [name.partition("/")[2] for name in whole]  # torch puts all members into one folder
@@ -54,11 +54,11 @@ def read_pt2(path: Path, *, model: str | None = None) -> Graph:
     Neither torch nor pickle is used: the program is JSON, and weights are known by their shapes. Files that are pickles
     hold no program that can be read: they become one op for each weight.
     """
-    from inferometer.readers.torch.archive import open_archive  # noqa: PLC0415 - what reading needs is loaded to read
     from inferometer.readers.torch.convert import program_graph  # noqa: PLC0415
     from inferometer.readers.torch.counted import archive_graph, legacy_graph  # noqa: PLC0415
     from inferometer.readers.torch.package import FORMAT, described, is_package, program_inside, said_of  # noqa: PLC0415
     from inferometer.readers.torch.parse import parse_program, program_members  # noqa: PLC0415
+    from inferometer.trust.archive import open_archive  # noqa: PLC0415 - what reading needs is loaded to read
 
     path = Path(path)
     if _is_pickle(path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
@@ -54,7 +55,7 @@ def _interpreter(target: Target, threads: int) -> Any:
     return Interpreter(
         model_path=str(target.path),
         num_threads=threads,
-        experimental_delegates=[load_delegate(name) for name in libraries] or None,
+        experimental_delegates=[load_delegate(str(Path(name).resolve())) for name in libraries] or None,
         experimental_op_resolver_type=kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES if plain else kinds.AUTO,
     )
 

@@ -122,7 +122,9 @@ def _from_transformers(target: Target, place: Place, torch: Any, config: Any, ki
     notes: tuple[str, ...] = ()
     with translated(torch, f"building {kind.__name__} from {str(target.path)!r}"), quiet(), seeded(torch, target.seed):
         if target.format == "safetensors":
-            model = kind.from_pretrained(str(folder), config=config, dtype=dtype, local_files_only=True)
+            model = kind.from_pretrained(
+                str(folder), config=config, dtype=dtype, local_files_only=True, use_safetensors=True
+            )
             model = model.to(place.device)
         else:
             model = _materialised(torch, kind, config, dtype, place.device)
@@ -167,6 +169,8 @@ def _class_of(transformers: Any, config: Any, raw: Mapping[str, Any], *, text: b
     autos = import_module("transformers.models.auto.modeling_auto")
     wanted = str(next(iter(raw.get("architectures") or ()), ""))
     named = getattr(transformers, wanted, None) if wanted else None
+    if not (isinstance(named, type) and issubclass(named, transformers.PreTrainedModel)):
+        named = None  # the module has functions too, and a config may name anything
     if not text:
         chosen = named or getattr(transformers, _first(autos.MODEL_MAPPING_NAMES.get(config.model_type)), None)
     else:
@@ -260,7 +264,7 @@ def _exported(target: Target, place: Place, torch: Any) -> Module:
             f"{str(target.path)!r} is an exported program, which takes and gives arrays; it does not generate.",
             remedy="Open it without asking for text, or give the folder with its config and weights.",
         )
-    program = load_program(torch, target.path)
+    program = load_program(torch, target.path, trusted=target.trusted)
     if place.cuda:
         with translated(torch, f"moving {target.path.name} to {place.device}"):
             program = import_module("torch.export.passes").move_to_device_pass(program, place.device)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import zipfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import FormatError
+from inferometer.trust.door import require_data
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 # How operators of a library begin in a program, the module whose import makes them known, and how to get it.
@@ -19,17 +22,36 @@ _LIBRARIES = (
 )
 
 
-def load_program(torch: Any, path: Path) -> Any:
-    """torch.export's ExportedProgram."""
+def load_program(torch: Any, path: Path, *, trusted: bool = False) -> Any:
+    """torch.export's ExportedProgram. Unless its owner trusts it, it is looked through, and holds tensors alone."""
+    require_data(path, "pt2", trusted=trusted)
     _make_known(path)
     try:
-        return torch.export.load(str(path))
+        if trusted:
+            return torch.export.load(str(path))
+        with _only_tensors(torch):
+            return torch.export.load(str(path))
     except Exception as error:  # a zip that is none, a newer schema, an op that is not there
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise FormatError(
             f"torch.export cannot load {str(path)!r}: {lines[0]}",
             remedy="Give a .pt2 file written by torch.export, with the PyTorch that is installed here or an older one.",
         ) from error
+
+
+@contextmanager
+def _only_tensors(torch: Any) -> Iterator[None]:
+    """While a program is loaded, nothing but tensors is unpickled: PyTorch itself would fall back to everything."""
+    load = torch.load
+    torch.load = partial(_load_tensors, load)
+    try:
+        yield
+    finally:
+        torch.load = load
+
+
+def _load_tensors(load: Any, *given: Any, **named: Any) -> Any:
+    return load(*given, **{**named, "weights_only": True})
 
 
 def _make_known(path: Path) -> None:

@@ -229,5 +229,7 @@ class Text:
                     f"The model at {str(self._target.path)!r} came without a tokeniser.",
                     remedy="Give token ids, or put its tokenizer.json beside the config.",
                 )
-            self._tokeniser = import_transformers().AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+            self._tokeniser = import_transformers().AutoTokenizer.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False
+            )
         return self._tokeniser

@@ -10,7 +10,8 @@ import pytest
 
 from inferometer.errors import FormatError
 from inferometer.readers.base import look
-from inferometer.readers.torch import archive, read_pt2, reader
+from inferometer.readers.torch import read_pt2, reader
+from inferometer.trust import archive
 from unit.readers.torch.archives import DATA, document_of, members_of, packed, with_document
 
 

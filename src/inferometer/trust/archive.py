@@ -1,4 +1,4 @@
-"""The zip file of an exported program: which members it has, and the few that are read.
+"""The zip file of a PyTorch model: which members it has, and the few that are read.
 
 Nothing is extracted to disk and nothing is unpickled. The directory is bounded before it is read, and so is every
 member: a zip bomb is refused for what it claims, and stopped where it lies.
@@ -79,8 +79,20 @@ def open_archive(path: Path) -> Archive:
             f"{str(path)!r} is not a sound zip file: {error}.", remedy="The file is damaged; copy or save it again."
         ) from None
     names = [entry.filename for entry in entries]
+    _require_clear(path, names)
     folder = _common_folder(names)
     return Archive(path=path, members={entry.filename.removeprefix(folder): entry for entry in entries})
+
+
+def _require_clear(path: Path, names: list[str]) -> None:
+    """Names that mean one member each, to PyTorch too, which does not tell small letters from large ones."""
+    seen: set[str] = set()
+    for name in names:
+        if ".." in name.split("/") or name.startswith("/") or any(mark in name for mark in "\\:\0"):
+            raise FormatError(f"{str(path)!r} has a member {name[:80]!r}, which leads out of the archive.")
+        if name.casefold() in seen:
+            raise FormatError(f"{str(path)!r} has two members that are called {name[:80]!r}.")
+        seen.add(name.casefold())
 
 
 def local_names(head: bytes) -> list[str]:
