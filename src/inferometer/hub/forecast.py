@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from inferometer.asking.question import Question
 from inferometer.bench.plan import Plan
 from inferometer.catalog.engines import default_runtime

@@ -72,7 +72,7 @@ def reinterpreted(nodes: Nodes, value: Value, shape: Sequence[Dim], *, last: boo
     have, want = probe((*value.shape, *shape))[: len(value.shape)], probe((*value.shape, *shape))[len(value.shape) :]
     if have == want:
         return Value(value.name, shape)
-    if sorted(have) == sorted(want) and len(have) == len(want):
+    if sorted(have) == sorted(want):
         return transposed(nodes, value, *_order(have, want))
     if len(have) == 4 and want == (have[0], have[2] * have[3], have[1]):  # a plane as a sequence of tokens
         rows = reshaped(nodes, value, (value.shape[0], value.shape[1], shape[1]))
