@@ -546,7 +546,8 @@ def of_runs():
 
 TOLD_OF = {
     "runs": of_runs, "prediction": of_prediction, "frames": frames, "profiles": of_profiles, "compared": compared,
-    "load": load, "spans": of_spans, "planned": planned, "prepared": was_prepared, "explained": explained, "roofline": roofed,
+    "load": load, "spans": of_spans, "planned": planned, "prepared": was_prepared, "explained": explained,
+    "roofline": roofed,
 }  # fmt: skip
 
 
