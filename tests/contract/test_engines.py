@@ -25,7 +25,7 @@ NAMING = (
     "providers/adb/", "accuracy/targets.py", "accuracy/served_rows.py", "asking/engine_tables/reading.py",
     "catalog/health/packages.py", "catalog/networks.py", "readers/zoo/", "serving/load/server.py", "cli/demo.py",
     "readers/mnn/", "readers/ncnn/", "readers/ctranslate2/", "readers/onnxruntime_genai/", "readers/executorch/",
-    "prepare/steps.py", "prepare/tools/",
+    "prepare/steps.py", "prepare/tools/", "trust/door.py", "trust/formats.py",  # formats have their names
 )  # fmt: skip
 
 

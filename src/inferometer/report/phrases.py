@@ -140,7 +140,7 @@ def duration_text(seconds: float) -> str:
     """A long time as people say it: 2.82 h, 3.5 days."""
     for unit, length in (("days", 86_400.0), ("h", 3600.0)):
         if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}" if seconds < 1000 * length else f"{seconds / length:,.0f} {unit}"
+            return f"{seconds / length:.3g} {unit}" if seconds < 999.5 * length else f"{seconds / length:,.0f} {unit}"
     return format_quantity(seconds, "s")
 
 

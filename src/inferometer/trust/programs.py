@@ -50,7 +50,12 @@ _FUNCTIONS = frozenset(
     max min abs isnan int float bool
     """.split()  # noqa: SIM905 - a list of names reads better as text
 )
-_METHODS = frozenset({"size", "stride", "storage_offset", "dim", "numel", "isnan", "inf"})
+# Of tensors, and of the modules `math` and `torch`, as conditions on sizes have them.
+_METHODS = frozenset({
+    "size", "stride", "storage_offset", "dim", "numel", "isnan", "inf", "trunc", "floor", "ceil", "sqrt", "log2", "pow",
+    "sym_float", "sym_int", "sym_max", "sym_min", "sym_not", "sym_ite", "sym_sum", "_sym_sqrt", "_sym_log2",
+})  # fmt: skip
+_WORD = re.compile(r"[A-Za-z_]\w*|-?\d[\d.e+-]*|", re.ASCII)
 _ARITHMETIC = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
     ast.expr_context, ast.Subscript, ast.Tuple, ast.keyword,
@@ -169,7 +174,7 @@ def is_arithmetic(text: str) -> bool:
 def _is_arithmetic_node(node: ast.AST) -> bool:
     match node:
         case ast.Constant(value=str() as text):
-            return _NAME.fullmatch(text) is not None  # of a symbol, or of an input: never evaluated as such
+            return _WORD.fullmatch(text) is not None  # a symbol, an input or a number: nothing that calls
         case ast.Constant(value=value):
             return value is None or isinstance(value, int | float)
         case ast.Call(func=ast.Name(id=name)):

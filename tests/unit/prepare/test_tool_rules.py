@@ -1,7 +1,9 @@
 """What converters are told, what is kept of what they leave, and what is said of it; others stand in for them."""
 
 import json
+import os
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,7 +20,18 @@ from inferometer.prepare import run
 from inferometer.prepare.order import ToolOrder
 from inferometer.prepare.proof import MeasuredGain
 from inferometer.prepare.run import PrepareRequest, _as_it_is, _doubts, _proving, _require_context
-from inferometer.prepare.tools import executorch, litert, mnn, ncnn, onnx2torch, openvino, openvino_genai
+from inferometer.prepare.steps import step_named
+from inferometer.prepare.tools import (
+    aotinductor,
+    checkpoint,
+    executorch,
+    litert,
+    mnn,
+    ncnn,
+    onnx2torch,
+    openvino,
+    openvino_genai,
+)
 from inferometer.prepare.tools.onnx import _clean, _Readings, _renewed, save
 from inferometer.prepare.tools.torch import first_line
 from inferometer.prepare.tools.torchao import _name
@@ -375,3 +388,48 @@ def test_only_what_is_undecided_for_a_reason_is_doubted():
     made = MeasuredGain(gain=1.0, low=None, high=None, verdict="undecided", reason="few", profile=None)
     assert _doubts(made) == ("Undecided: few.",)
     assert _doubts(replace(made, reason="")) == _doubts(replace(made, verdict="faster")) == ()
+
+
+def test_a_package_is_refused_for_its_compiler_or_for_the_model():
+    class CxxMissing(Exception):  # noqa: N818 - PyTorch's is called InvalidCxxCompiler
+        pass
+
+    for error in (CxxMissing("none found"), RuntimeError("no working Compiler")):
+        assert aotinductor._refused(error).message.startswith("PyTorch found no C++ compiler: ")
+    assert aotinductor._refused(RuntimeError("odd op.\nmore")).message == "PyTorch cannot compile it: odd op."
+
+
+def test_kernels_of_a_package_stand_for_modules_or_nodes_in_the_order_of_their_numbers(tmp_path):
+    def made(name, *stack, op="call_function"):
+        return SimpleNamespace(name=name, op=op, meta={"nn_module_stack": dict(enumerate(stack))} if stack else {})
+
+    nodes = [
+        made("a", ("", "Top"), ("body.0", "Linear")),
+        made("b"),
+        made("c", ("", "Top")),
+        made("d", op="placeholder"),
+    ]
+    assert [aotinductor._layer(node) for node in nodes[:3]] == ["body.0", "b", "c"]
+    told = {"extern_kernels.mm:10": {"pre_grad_nodes": ["b", "d"]},
+            "cpp_fused_add_relu_0:2": {"pre_grad_nodes": ["a", "a", "c"]},
+            "cpp_fused_1:3": {}}  # fmt: skip
+    program = SimpleNamespace(graph=SimpleNamespace(nodes=nodes))
+    with zipfile.ZipFile(tmp_path / "p.pt2", "w") as archive:
+        assert aotinductor._calls(archive, "r/", program) == []
+        archive.writestr("r/data/aotinductor/model/kernel_information.json", json.dumps(told))
+        calls = aotinductor._calls(archive, "r/", program)
+    assert [layers for _, layers in calls] == [["body.0", "c"], [], ["b"]]
+    assert calls[2][0] == "aten::mm"
+
+
+def test_libraries_are_told_to_stay_off_the_network(monkeypatch):
+    for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.setenv(switch, "0")
+    checkpoint.offline()
+    assert [os.environ[switch] for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")] == ["1", "1"]  # noqa: TID251
+
+
+def test_a_step_that_failed_has_a_row_with_its_reason():
+    row = run._failed(step_named("simplify"), "broke")
+    assert (row.name, row.format, row.bytes, row.seconds, row.cached) == ("simplify", "onnx", None, 0.0, False)
+    assert (row.verdict, row.kept, row.notes) == ("failed", False, ("broke",))

@@ -8,6 +8,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,20 +44,27 @@ from inferometer.core.workload import Precision, Workload
 from inferometer.prepare.run import Prepared, StepResult
 from inferometer.prepare.search import Found
 from inferometer.profiler import from_trace
+from inferometer.profiler.power import Power, Series
 from inferometer.report import exports, load_tests, measured, plans, predictions, prepared, profiles, serving, spans
 from inferometer.report.charts.layers import kind_chart, layer_chart, unit_chart
 from inferometer.report.charts.load_tests import chart_names, load_chart
 from inferometer.report.charts.memory import memory_chart
 from inferometer.report.charts.roofline import roofline
-from inferometer.report.charts.runs import difference_chart
+from inferometer.report.charts.runs import difference_chart, run_trend
 from inferometer.report.charts.samples import histogram, overlaid, token_trend
 from inferometer.report.dataflow import dataflow
 from inferometer.report.explanations import explanation_page, findings_table, page_text, trial_table
+from inferometer.report.fleet import each_table
 from inferometer.report.frames import comparison_columns, profile_columns
 from inferometer.report.notebook import comparison_html, profile_html
+from inferometer.report.phrases import duration_text
+from inferometer.report.published import apart_text
 from inferometer.report.render import render
+from inferometer.report.runs import machine_names, run_table
+from inferometer.report.spans_page import page, statistics_document
 from inferometer.report.terminal import draw_card, without_styles
 from inferometer.report.traces import chrome, folded, speedscope
+from inferometer.store.values import RunRow
 from unit.hub.samples import decoder, network
 
 TOLD = Path(__file__).parent / "reports_told.json"
@@ -491,9 +499,55 @@ def roofed():
             "many": roofline(profile, device, title="t")}  # fmt: skip
 
 
+# Runs, fleets, sensors and what others published.
+
+
+def run_row(number, **given):
+    values = {"id": f"run{number}", "project": "p", "status": "finished", "kind": "profile", "created": 1.7e9 + number,
+              "model": "net", "device": "local", "runtime": "ort", "machine": "box", "machine_id": "abcd1234",
+              "workload": "batch=1", "latency_s": 1e-3 * (1 + number)}  # fmt: skip
+    return RunRow(**{**values, **given})
+
+
+def of_runs():
+    rows = [run_row(0), run_row(1, workload="batch=2 image=64"), run_row(2, machine_id="ffff1234", threads=4),
+            run_row(3, machine=None, machine_id=None, device="nvidia-t4", latency_s=None, tpot_s=0.5),
+            run_row(4, threads=2, precision="f16", name="night", ended=1.7e9 + 9, started=1.7e9 + 4)]  # fmt: skip
+    done = replace(network(2), environment=None)
+    results = [
+        SimpleNamespace(profiles=(done,), complete=True, error="ignored", job=SimpleNamespace(runtime="x")),
+        SimpleNamespace(profiles=(), complete=False, error="no memory", job=SimpleNamespace(runtime="y")),
+        SimpleNamespace(profiles=(replace(done, summary=Headline(tpot_s=1e-6)),), complete=True, error=None, job=None),
+    ]  # fmt: skip
+    powered = recording()
+    power = Power(
+        series=(Series(name="rapl", quantity="energy", times_ns=(0, 10**9, 2 * 10**9), values=(1.0, 3.0, 9.0),
+                       counted=True),
+                Series(name="gpu", quantity="temperature", times_ns=(0,), values=(40.0,)),
+                Series(name="board", quantity="power", times_ns=(0, 10**9), values=(5.0, 7.0))),
+        missing={"npu": "no sensor"},
+    )  # fmt: skip
+    powered = replace(powered, run=replace(powered.run, power=power, notes=("a note",), dropped=3, span_cost_s=2e-7))
+    whole = json.loads(joined(statistics_document(powered)))
+    page_ = joined(page(powered)).rpartition("</svg>")[2]
+    longer = compare(network(5), network(6, slower=1.2))
+    return {
+        "runs": render(run_table(rows, "csv"), "csv"), "names": machine_names(rows),
+        "trend": run_trend(rows, "latency_s"),
+        "fleet": text(each_table(("a", "b", "c"), results)), "power": text(spans.power_table(powered)),
+        "headline": spans.headline(powered), "statistics": whole, "page": page_.replace("><", ">\n<"),
+        "powered csv": joined(spans.csv_rows(powered)), "other layers": difference_chart(longer),
+        "durations": [duration_text(seconds) for seconds in (1.0, 7199.0, 7200.0, 172_799.0, 172_800.0, 86_399_999.0,
+                                                             8.64e7, 9e8)],
+        "apart": [apart_text(predicted_s, 1.0) for predicted_s in (1.0049, 1.005, 0.9, 2.0, 2.01, 0.5, 0.49, 1.3)],
+        "html without ops": profile_html(replace(done, phases=done.phases[:1])),
+    }  # fmt: skip
+
+
 TOLD_OF = {
-    "prediction": of_prediction, "frames": frames, "profiles": of_profiles, "compared": compared, "load": load,
-    "spans": of_spans, "planned": planned, "prepared": was_prepared, "explained": explained, "roofline": roofed,
+    "runs": of_runs, "prediction": of_prediction, "frames": frames, "profiles": of_profiles, "compared": compared,
+    "load": load, "spans": of_spans, "planned": planned, "prepared": was_prepared, "explained": explained,
+    "roofline": roofed,
 }  # fmt: skip
 
 

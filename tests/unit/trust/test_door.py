@@ -72,6 +72,8 @@ def test_programs_that_compute_pass(name):
         "L['x'].size()[0] <= 9",
         "L['args'][0].stride()[1] == 4 and s0 != 3",
         "math.isnan(L['y'])",
+        "TruncToInt(Mul(Float('0.5', precision=53), ToFloat(Symbol('s53', positive=True, integer=True))))",
+        "math.trunc(0.5*torch.sym_float(L['x'].size()[2])) >= 2",
     ],
 )
 def test_sizes_and_conditions_as_pytorch_writes_them_are_arithmetic(text):
