@@ -501,7 +501,7 @@ def test_a_trend_joins_only_equal_workloads_and_names_what_differs():
     assert alone[0]["of"] == "m · r"
 
 
-def test_an_empty_project_says_what_to_do(here):
+def test_an_empty_project_says_what_to_do(here, run):
     here[0].create_project("nothing here")
     page = here[1].get("/projects/nothing here").text
     assert "No runs in nothing here yet" in page
