@@ -355,6 +355,13 @@ def test_lengths_are_read_from_the_column_that_is_asked_for(tmp_path):
             parse_lengths(wrong, column="input_tokens")
 
 
+@pytest.mark.parametrize(
+    ("text", "mean"), [("512", 512), ("normal:512,128", 512), ("lognormal:512,400", 512), ("uniform:128-1024", 576)]
+)
+def test_lengths_know_the_mean_that_was_asked_for(text, mean):
+    assert parse_lengths(text, column="input_tokens").mean == mean
+
+
 def test_a_trace_is_played_as_it_was():
     trace = RequestTrace(
         name="t", form="f",
