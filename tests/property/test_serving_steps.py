@@ -294,3 +294,59 @@ def test_every_request_has_the_times_of_an_engine_that_takes_each_step_by_itself
     assert {name: getattr(replica, name) for name in hand.counts} == hand.counts
     assert (replica.busy_s, replica.sequence_s) == (pytest.approx(hand.busy_s), pytest.approx(hand.sequence_s))
     assert times.seen == hand.times.seen
+
+
+class Times:
+    """Steps of powers of two, so that requests come at the very moment when one ends."""
+
+    def decode(self, sequences, _context):
+        return 2.0**-7 + 2.0**-10 * (sequences // 3)
+
+    def mixed(self, chunks, sequences, context):
+        return self.decode(sequences, context) + 2.0**-9 * len(chunks)
+
+
+class ByTheClock(Coming):
+    """The same requests for the loop that takes all of them at once."""
+
+    def plain(self):
+        return iter(self._rows)
+
+
+SCHEDULERS = {
+    "none ahead": DECODE,
+    "ahead": replace(DECODE, ahead=True),
+    "ahead, whole prompts": replace(DECODE, ahead=True, admission="prompt"),
+    "whole answers": replace(DECODE, admission="whole", victim="none"),
+}
+
+
+@pytest.mark.parametrize("seen", [0.0, 0.5])
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_the_loop_is_the_replica_also_where_requests_come_when_a_step_ends(name, seed, seen):
+    rng = np.random.default_rng(seed)
+    count = 40
+    due = np.cumsum(rng.integers(0, 8 if seed % 2 else 40, count)) * 2.0**-9
+    rows = [
+        (number, float(due[number]), int(rng.integers(1, 40)), int(rng.integers(1, 24)), 0) for number in range(count)
+    ]
+    limits = EngineLimits(
+        tokens=int(rng.integers(8, 60)), sequences=int(rng.integers(1, 8)), blocks=int(rng.integers(16, 80)),
+        block_tokens=BLOCK, prefix_cache=False, seen=seen,
+    )  # fmt: skip
+    found = []
+    for source in (ByTheClock(rows), Coming(rows)):
+        ended = []
+        cluster = Cluster(Pool(times=Times(), rules=SCHEDULERS[name], limits=limits), ended.append, print)
+        cluster.run(source)
+        (replica,) = cluster.replicas
+        found.append((
+            sorted((one.number, one.first, one.last) for one in ended),
+            {count: getattr(replica, count) for count in (
+                "steps", "preempted", "read_tokens", "most_running", "most_waiting", "most_blocks", "busy_s",
+                "sequence_s", "block_s", "now",
+            )},
+            sorted(replica.gap_s) if not replica.preempted else None,
+        ))  # fmt: skip
+    assert found[0] == found[1]

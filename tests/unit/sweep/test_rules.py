@@ -2,17 +2,18 @@
 
 from concurrent.futures import Future
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from inferometer import predict
 from inferometer.cost.options import HostCosts, Options, Place
-from inferometer.errors import DomainError
+from inferometer.errors import DomainError, InferometerError
 from inferometer.sweep import Rows, run_study, serving, study_of
 from inferometer.sweep.choose import parse_condition
-from inferometer.sweep.engines import _in_order, _process_count
+from inferometer.sweep.engines import _in_order, _process_count, spread_over
 from inferometer.sweep.grid import _tiles
 from inferometer.sweep.resume import Journal, Standing, fingerprint
 from inferometer.sweep.sinks import discard, partial_of
@@ -102,7 +103,8 @@ def test_rows_of_several_parts_are_taken_in_the_order_asked_for():
     for wrong in ([-1, 0], [0, 6], [-1]):
         with pytest.raises(DomainError, match="outside"):
             rows.take(wrong)
-    assert rows.take([])["batch"].dtype == rows["batch"].dtype
+    assert (rows.take([])["batch"].dtype, len(rows.take([])["batch"])) == (rows["batch"].dtype, 0)
+    assert Rows([]).take([])["model"].shape == (0,)
 
 
 def test_a_whole_number_stays_one_where_all_are_known():
@@ -256,3 +258,118 @@ def test_without_devices_those_of_data_centres_with_a_price_are_searched():
     found = serving._priced()
     assert {"nvidia-h200", "nvidia-l4"} <= {*found}
     assert not {"raspberry-pi-5", "nvidia-rtx-4090", "intel-emerald-rapids-1-vcpu"} & {*found}
+
+
+# What no row could hold
+
+
+def study(models=("llama-3.2-1b",), **more):
+    options = more.pop("options", None)
+    return study_of({"models": [graph(name) for name in models], "devices": [device()], **more}, options=options)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"models": ("resnet50",), "prompt": [5]}, "prompt means nothing to resnet50"),
+        ({"models": ("resnet50",), "generate": [5]}, "generate means nothing to resnet50"),
+        ({"models": ("resnet50",), "context": [5]}, "context means nothing to resnet50"),
+        ({"image": [224]}, "image means nothing to llama-3.2-1b"),
+        ({"options": Options(steps=4)}, "Leave it out: no row would use it"),
+        ({"options": Options(frame_rate=30.0)}, "Leave it out: no row would use it"),
+    ],
+)
+def test_what_no_row_would_use_is_refused(given, says):
+    with pytest.raises(DomainError) as caught:
+        study(**given)
+    assert says in str(caught.value)
+
+
+def test_a_chunk_has_a_row():
+    assert len([*small(chunk_rows=1).chunks()]) == 48
+    with pytest.raises(DomainError, match="one row or more"):
+        small(chunk_rows=0)
+
+
+def test_what_some_rows_use_is_not_refused():
+    both = ("resnet50", "llama-3.2-1b")
+    assert len(study(both, prompt=[5, 6], image=[None])) == 4
+    assert len(study(both, options=Options(frame_rate=30.0))) == 2
+    assert len(study(pp=[1, 2], batch=[2], options=Options(micro_batches=2))) == 2
+
+
+def test_beyond_a_window_every_model_that_makes_tokens_says_so_once():
+    beyond = {"runtimes": ["vllm"], "prompt": [16, 200_000, None], "generate": [8, 9]}
+    (note,) = study(("llama-3.2-1b", "bert-base"), **beyond).window_notes()  # an encoder has a window and makes none
+    assert note.startswith("llama-3.2-1b has a window of 131072 tokens, and 200009 were asked for")
+    assert study(runtimes=["vllm"], prompt=[16], generate=[8]).window_notes() == ()
+    assert "150000 were" in study(runtimes=["vllm"], prompt=[16], context=[7, 150_000]).window_notes()[0]
+    assert study(runtimes=["ideal"], prompt=[200_000]).window_notes() == ()  # it refuses those rows
+
+
+def test_rows_one_by_one_have_each_size_of_their_lists():
+    """Prompts read in chunks are predicted singly."""
+    sizes = {"batch": [1, 2], "prompt": [40, 70], "generate": [3, 9], "context": [None, 50]}
+    rows = run_study(study(**sizes, tp=[2], options=Options(chunk=30)))
+    expected = list(product(*sizes.values()))
+    assert [tuple(row[name] for name in sizes) for row in rows] == expected
+    for row, (batch, prompt, generate, context) in zip(rows, expected, strict=True):
+        summary = predict(graph(), on=device(), batch=batch, prompt=prompt, generate=generate, context=context, tp=2,
+                          options=Options(chunk=30)).summary  # fmt: skip
+        assert (row["ttft_s"], row["tpot_s"], row["e2e_s"], row["tp"]) == (
+            summary.ttft_s, summary.tpot_s, summary.e2e_s, 2,
+        )  # fmt: skip
+    bad = run_study(study(prompt=[40], tp=[3], options=Options(chunk=30)))
+    assert ("does not divide" in bad["reason"][0], bad["prompt"].tolist()) == (True, [40])
+
+
+# A Dask cluster, played by hand
+
+
+class Cluster:
+    """Stands for `distributed`: what is submitted is computed at once."""
+
+    threads, made = 3, []
+
+    class Client:
+        def __init__(self, address, **_options):
+            if "away" in address:
+                raise OSError("nobody there")
+            Cluster.made.append(address)
+
+        def nthreads(self):
+            return {"worker": Cluster.threads} if Cluster.threads else {}
+
+        def scatter(self, value, **_options):
+            return value
+
+        def submit(self, function, *given, **_options):
+            future = Future()
+            future.set_result(function(*given))
+            return future
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+
+def test_a_cluster_computes_the_same_rows(monkeypatch):
+    monkeypatch.setattr("inferometer.sweep.engines.import_module", lambda _name: Cluster)
+    monkeypatch.setattr(Cluster, "made", [])
+    here, there = (run_study(small(chunk_rows=5), engine=engine) for engine in ("local", "dask://host:8786"))
+    assert here["tpot_s"].tolist()[::2] == there["tpot_s"].tolist()[::2]
+    with spread_over("dask://host:8787") as spread:
+        assert list(spread(str, range(20))) == [str(each) for each in range(20)]
+    assert Cluster.made == ["tcp://host:8786", "tcp://host:8787"]
+    with pytest.raises(InferometerError, match="No Dask scheduler answers at away:1"), spread_over("dask://away:1"):
+        pass
+    monkeypatch.setattr(Cluster, "threads", 0)
+    with pytest.raises(InferometerError, match="has no workers"), spread_over("dask://host:1"):
+        pass
+
+
+def test_a_map_of_this_process_is_a_map():
+    with spread_over("local") as spread:
+        assert spread is map

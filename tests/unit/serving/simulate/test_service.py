@@ -1,5 +1,6 @@
 """A service of several replicas, by hand: who gets a request, how many there are, what they cost, what comes of it."""
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -7,18 +8,23 @@ import numpy as np
 import pytest
 
 from inferometer.asking.ask import ask
+from inferometer.asking.served import served
+from inferometer.catalog import link as link_named
 from inferometer.core.served import Objective
+from inferometer.cost.options import Options, Speculative
 from inferometer.errors import DomainError
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate import run as running
-from inferometer.serving.simulate.building import ENDLESS
+from inferometer.serving.simulate.building import ENDLESS, alone, service_of
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.request import Request
 from inferometer.serving.simulate.service import Cluster, Pool, Scaling, Service
 from inferometer.serving.simulate.sinks import Columns, Streamed
+from inferometer.serving.simulate.source import class_of
 from inferometer.traffic.arrivals import Arrivals
 from inferometer.traffic.demand import Demand
+from inferometer.traffic.lengths import Lengths
 from unit.serving.simulate.test_queues import PLAIN, STEP_S, EvenSteps, demand
 
 LIMITS = EngineLimits(tokens=4096, sequences=4, blocks=1000, block_tokens=16)
@@ -132,10 +138,7 @@ def test_two_pools_read_here_and_decode_there():
 def test_a_closed_loop_keeps_its_places_full_and_no_more():
     sink = Columns()
     service = Service(pool=Pool(times=EvenSteps(), rules=PLAIN, limits=LIMITS))
-    given = Demand(
-        input_tokens=np.full(6, 10), output_tokens=np.full(6, 4), session=np.arange(6), turn=np.zeros(6, int),
-        group=np.zeros(6, int),
-    )  # fmt: skip
+    given = closed(6, np.full(6, 4))
     (one,) = running._run(SimpleNamespace(priorities=()), service, [given], sink.ended, sink.refused, 2)
     assert sink.columns().due_s == pytest.approx(np.repeat([0, 4, 8], 2) * STEP_S)
     assert one.replicas[0].most_running == 2
@@ -234,3 +237,201 @@ def test_what_cannot_be_simulated_is_refused():
         with pytest.raises(DomainError):
             SimulationPlan(question=None, traffic=None, **wrong)
     SimulationPlan(question=None, traffic=None, replicas=1, tokens=1, priorities=(0.5, 0.5), speculation=(1, 0.0))
+
+
+def closed(count, outputs, inputs=10):
+    return Demand(
+        input_tokens=np.full(count, inputs), output_tokens=np.asarray(outputs), session=np.arange(count),
+        turn=np.zeros(count, int), group=np.zeros(count, int),
+    )  # fmt: skip
+
+
+def test_places_of_several_replicas_are_filled_in_the_order_in_which_they_become_free():
+    """Two replicas of one sequence each, three places: answers of 8, 2 and 2, 2, 3 and 1 steps."""
+    sink = Columns()
+    limits = EngineLimits(tokens=4096, sequences=1, blocks=1000, block_tokens=16)
+    pool = Pool(times=EvenSteps(), rules=PLAIN, limits=limits, replicas=2)
+    service = Service(pool=pool, routing="least-loaded")
+    given = closed(6, [8, 2, 2, 2, 3, 1])
+    clusters = running._run(SimpleNamespace(priorities=()), service, [given], sink.ended, sink.refused, 3)
+    columns = sink.columns()
+    found = {number: (round(due / STEP_S), round(last / STEP_S))
+             for number, due, last in zip(columns.session, columns.due_s, columns.last_s, strict=True)}  # fmt: skip
+    # The third waits behind the first, of two that are equally loaded. Places that are free at 2, 5 and 8 send again;
+    # which request is whose does not matter.
+    assert found == {0: (0, 8), 1: (0, 2), 2: (0, 10), 3: (8, 10), 4: (2, 5), 5: (5, 6)}
+    assert sum(replica.busy_s for replica in clusters[0].replicas) == pytest.approx(18 * STEP_S)
+
+
+def test_both_pools_are_routed_alike():
+    pool = Pool(times=EvenSteps(), rules=PLAIN, limits=LIMITS, replicas=2)
+    service = Service(pool=pool, reading=pool, handover_s=0.0, routing="least-loaded")
+    sink = Columns()
+    given = demand([0.0, 1.0, 2.0], [3, 3, 3], [10, 10, 10])
+    clusters = running._run(SimpleNamespace(priorities=()), service, [given], sink.ended, sink.refused, None)
+    for cluster in clusters:  # the first is idle whenever one comes, so that it gets all of them
+        assert [replica.steps > 0 for replica in cluster.replicas] == [True, False]
+
+
+# What a service is made of
+
+
+def built(question, **more):
+    traffic = LoadPlan(url="", steps=(LoadStep(arrivals=Arrivals(rate_per_s=1.0)),))
+    return service_of(SimulationPlan(question=question, traffic=traffic, **more))
+
+
+@pytest.fixture(scope="module")
+def served_by_vllm():
+    return ask("llama-3.2-1b", on="nvidia-l4", runtime="vllm")
+
+
+def test_limits_are_the_engines_own_unless_they_are_given(served_by_vllm):
+    what = served(served_by_vllm)
+    own = built(served_by_vllm)[0].pool.limits
+    assert (own.tokens, own.sequences, own.block_tokens) == (
+        what.limits.tokens, what.limits.sequences, what.memory.block_tokens,
+    )  # fmt: skip
+    assert own.blocks == what.memory.kv_tokens // what.memory.block_tokens
+    assert (own.kept, own.per_sequence, own.swap_s_per_block, own.by_priority, own.seen) == (1.0, 1, None, False, 0.0)
+    assert own.prefix_cache
+    given = built(
+        served_by_vllm, tokens=99, sequences=7, blocks=55, block_tokens=8, prefix_cache=False, priorities=(0.5, 0.5),
+        speculation=(3, 0.5), replicas=2, ranks=3, routing="round-robin",
+    )[0]  # fmt: skip
+    limits = given.pool.limits
+    assert (limits.tokens, limits.sequences, limits.blocks, limits.block_tokens) == (99, 7, 55, 8)
+    assert (limits.kept, limits.per_sequence, limits.by_priority, limits.prefix_cache) == (1.875, 4, True, False)
+    assert (given.pool.replicas, given.routing) == (6, "round-robin")  # ranks of a dense model are replicas
+    half = built(served_by_vllm, block_tokens=2 * own.block_tokens)[0].pool.limits
+    assert half.blocks == what.memory.kv_tokens // (2 * own.block_tokens)
+
+
+def test_slots_are_the_engines_own_unless_they_are_given():
+    question = ask("smollm2-135m", on="raspberry-pi-5", runtime="llamacpp", weights="q4_0")
+    own, notes = built(question, replicas=2)
+    assert own.pool.limits == EngineLimits(
+        tokens=2048, sequences=4, blocks=ENDLESS, block_tokens=1, prefix_cache=False, by_priority=False
+    )
+    assert (own.pool.replicas, "4 slots" in notes[-1]) == (2, True)
+    given = built(question, tokens=9, sequences=8, blocks=7, block_tokens=6, priorities=(1.0,))[0].pool.limits
+    assert given == EngineLimits(tokens=9, sequences=8, blocks=7, block_tokens=6, prefix_cache=False, by_priority=True)
+
+
+def test_a_gang_has_the_memory_of_ranks_that_share_the_experts():
+    question = ask("qwen3-30b-a3b", on="nvidia-h200", runtime="vllm")
+    gang = built(question, ranks=2)[0].pool
+    shared = served(ask("qwen3-30b-a3b", on="nvidia-h200", runtime="vllm", dp=2, ep=2, batch=2)).memory
+    assert gang.limits.blocks == 2 * (shared.kv_tokens // shared.block_tokens)
+    alone = built(question)[0].pool
+    assert gang.limits.blocks > 2 * alone.limits.blocks  # each has half of the experts
+    assert (gang.replicas, alone.limits.chunk) == (1, None)
+
+
+def test_a_pool_that_reads_is_built_from_its_own_question(served_by_vllm):
+    reading = ask("llama-3.2-1b", on="nvidia-h200", runtime="vllm", tp=2)
+    found, notes = built(
+        served_by_vllm, readers=reading, reader_replicas=3, replicas=2, link=link_named("infiniband-ndr")
+    )
+    assert (found.pool.replicas, found.reading.replicas) == (2, 3)
+    assert found.reading.limits == built(reading)[0].pool.limits
+    assert found.pool.limits == built(served_by_vllm)[0].pool.limits
+    sent = served(served_by_vllm).memory.kv_bytes_per_token
+    link = link_named("infiniband-ndr")
+    latency_s = 0.0 if link.latency_s is None else link.latency_s.value
+    assert found.handover_s == pytest.approx(sent / float(link.bandwidth_bytes_per_s) + latency_s / 1024)
+    assert len({*notes}) == len(notes)
+
+
+def test_a_draft_runs_before_each_step_with_the_costs_of_its_engine(served_by_vllm):
+    draft = ask("smollm2-135m", on="nvidia-l4", runtime="vllm").graph
+    options = Options(speculative=Speculative(draft=draft, length=3, acceptance=0.5))
+    question = ask("llama-3.2-1b", on="nvidia-l4", runtime="vllm", options=options)
+    drafted, free = (built(each, speculation=(3, 0.5))[0].pool.times for each in (question, served_by_vllm))
+    step = replace(served(ask("smollm2-135m", on="nvidia-l4", runtime="vllm")).step, costs=served(question).step.costs)
+    added = drafted.decode(4, 640.0) - free.decode(4, 640.0)
+    assert added == pytest.approx(3 * float(step.decode_seconds(4, 640.0)))
+
+
+def test_what_no_device_holds_or_no_link_reaches_is_refused(served_by_vllm):
+    with pytest.raises(DomainError, match="does not fit on nvidia-l4"):
+        built(ask("llama-3.1-70b", on="nvidia-l4", runtime="vllm"))
+    unlinked = replace(served_by_vllm, device=replace(served_by_vllm.device, host_link=None))
+    with pytest.raises(DomainError, match="cannot be swapped"):
+        built(unlinked, swap=True)
+
+
+def test_one_replica_of_a_question_has_experts_of_its_own_or_shares_them():
+    question = ask("qwen3-30b-a3b", on="nvidia-h200", runtime="vllm", dp=2, ep=2, tp=2, batch=8)
+    own, shared = (alone(question, apart=apart).workload for apart in (True, False))
+    assert (own.parallel.dp, own.parallel.ep, own.parallel.tp, own.batch) == (1, 1, 2, 1)
+    assert (shared.parallel.dp, shared.parallel.ep, shared.batch) == (1, 2, 1)
+    assert alone(own_question := ask("llama-3.2-1b", on="nvidia-l4", runtime="vllm", tp=2)) is own_question
+
+
+# From a plan to a profile
+
+
+FOUR_A_SECOND = (LoadStep(arrivals=Arrivals(rate_per_s=4.0, process="constant")),)
+
+
+def simulated(question, steps=FOUR_A_SECOND, **more):
+    plan = {name: more.pop(name) for name in ("priorities", "whole", "replicas") if name in more}
+    traffic = LoadPlan(url="", steps=steps, requests=40, prompt=fixed(64), generate=fixed(8), **more)
+    return running.simulate(SimulationPlan(question=question, traffic=traffic, **plan))
+
+
+def fixed(tokens):
+    return Lengths(kind="fixed", mean=tokens)
+
+
+def test_levels_stand_in_the_order_of_their_loads(served_by_vllm):
+    steps = tuple(LoadStep(arrivals=Arrivals(rate_per_s=rate, process="constant")) for rate in (8.0, 2.0))
+    told = []
+    traffic = LoadPlan(url="", steps=steps, requests=40, prompt=fixed(64), generate=fixed(8), command="typed", seed=3)
+    profile = running.simulate(SimulationPlan(question=served_by_vllm, traffic=traffic), progress=told.append)
+    assert told == ["8/s", "2/s"]
+    assert [level.rate_per_s for level in profile.served.levels] == [2.0, 8.0]
+    assert [level.seconds > 4.8 for level in profile.served.levels] == [True, True]
+    assert (profile.kind, profile.runtime, profile.device.name) == ("predicted", "vllm", "nvidia-l4")
+    assert (profile.provenance.command, profile.served.loop, profile.served.api) == ("typed", "open", "simulated")
+    assert (profile.workload.prompt, profile.workload.generate) == (64, 8)
+    level = profile.served.levels[profile.served.headline]
+    assert profile.phases[0].samples_s == pytest.approx(
+        [first - due for due, first in zip(level.requests.due_s, level.requests.first_s, strict=True)
+         if level.windows[0].start_s <= due <= level.windows[0].end_s]
+    )  # fmt: skip
+
+
+def test_every_request_counts_where_that_is_asked_for(served_by_vllm):
+    (level,) = simulated(served_by_vllm, whole=True).served.levels
+    assert (level.windows[0].start_s, level.windows[0].why) == (0.0, "every request counts")
+    assert level.windows[0].end_s == pytest.approx(max(level.requests.last_s))
+    (usual,) = simulated(served_by_vllm).served.levels
+    assert usual.windows[0] != level.windows[0]
+
+
+def test_every_class_tells_its_own_wait(served_by_vllm):
+    (level,) = simulated(served_by_vllm, priorities=(0.25, 0.75)).served.levels
+    assert [note.partition(":")[0] for note in level.notes] == [
+        "Priority 0 (25% of the requests)", "Priority 1 (75% of the requests)",
+    ]  # fmt: skip
+    ttft = np.array(level.requests.first_s) - np.array(level.requests.due_s)
+    urgent = ttft[[class_of((0.25, 0.75), number) == 0 for number in level.requests.session]]
+    assert f"p50 {np.quantile(urgent, 0.5):.3g} s, p95 {np.quantile(urgent, 0.95):.3g} s" in level.notes[0]
+
+
+def test_a_closed_loop_has_its_places_and_no_rate(served_by_vllm):
+    (level,) = simulated(served_by_vllm, steps=(LoadStep(concurrency=3),)).served.levels
+    assert (level.concurrency, level.rate_per_s, level.name) == (3, None, "3 at once")
+    assert level.server.gauges["running"][1] == 3.0
+
+
+def test_a_long_level_is_streamed_from_its_first_tenth_on(served_by_vllm, monkeypatch):
+    monkeypatch.setattr(running, "MOST_KEPT", 39)
+    (level,) = simulated(served_by_vllm).served.levels
+    assert level.requests is None
+    assert (level.stated.requests, level.stated.counted) == (40, 36)  # from 1 s on: a tenth of 40 at 4 a second
+    assert level.stated.window_s == pytest.approx(8.75)
+    assert level.stated.requests_per_s == pytest.approx(36 / 8.75)
+    assert level.notes[0].startswith("40 requests")
