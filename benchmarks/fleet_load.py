@@ -47,7 +47,8 @@ def job_document(number):
 
 
 def result_document(job):
-    return document(JobResult(job=decode(json.dumps(job), Job), ended="done"))
+    """A refusal: nothing was measured, and the hub takes no answer for done that has no profile."""
+    return document(JobResult(job=decode(json.dumps(job), Job), ended="refused"))
 
 
 class Connection:
@@ -261,7 +262,7 @@ def stored(place, jobs):
         with store.database.reading() as connection:
             results = connection.execute(select(func.count()).select_from(fleet_results)).scalar_one()
         counts = Fleet.of(store).counts()
-    print(f"in the store: {counts}, {results} results; lost {jobs - counts.get('done', 0)}")
+    print(f"in the store: {counts}, {results} results; lost {jobs - counts.get('failed', 0)}")
 
 
 if __name__ == "__main__":

@@ -244,7 +244,7 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
         result = decode(msgspec.json.encode(brought.result), JobResult)
         given = brought.reference
         check = None if given is None else Check(**given.model_dump())
-        doubt = desk.doubt(job, brought.device, result)
+        doubt = desk.doubt(job, brought.lease, brought.device, result)
         fresh = desk.fleet.finish(job, brought.lease, result, check, device=brought.device, doubt=doubt)
         desk.dispatcher.ring()
         return answer(request, {"stored": doubt is None, "again": not fresh, "doubt": doubt})

@@ -97,8 +97,14 @@ class FleetDesk:
         waited_s: float = time.monotonic() - request.scope[ARRIVED]
         return theirs - (self.fleet.now() - waited_s)
 
-    def doubt(self, job: str, name: str, result: JobResult) -> str | None:
-        """Why a result of a device cannot be an answer to the job; None if it may be."""
+    def doubt(self, job: str, lease: str, name: str, result: JobResult) -> str | None:
+        """Why a result of a device cannot be an answer to the job; None if it may be.
+
+        Of whoever has not got the job nothing is looked at: that answer is refused anyway.
+        """
+        row = self.fleet.job(job)
+        if (row.lease, row.device) != (lease, name) or row.final:
+            return None
         asked, device = self.fleet.document(job), self.fleet.device(name)
         machine = device.facts.get("machine")
         known_machine = machine.get("id") if isinstance(machine, dict) else None
