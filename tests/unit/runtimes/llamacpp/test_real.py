@@ -86,7 +86,7 @@ def test_the_nodes_of_a_pass_are_the_models_and_sum_up_to_it(opened):
     for phase, part in (("prefill", events[:1]), ("decode", events[1:])):
         ran_s = sum(event.parts["run"] for event in part)
         told_s = sum(sum(kernel.samples_s) for kernel in kernels[phase])
-        assert 0.5 * ran_s < told_s <= ran_s
+        assert 0 < told_s <= ran_s
     layers = {layer for kernel in kernels["decode"] for layer in kernel.layers}
     stems = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
     assert {f"blk.{number}.{stem}" for number in range(30) for stem in (*stems, "attn", "rope", "ffn_act")} < layers
