@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.hub_people import device_group, member_group, project_command
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import ListingGroup
@@ -63,6 +64,7 @@ def command(
     inferometer hub --port 9000 --open
     inferometer hub --show last
     inferometer hub token create me --scope write
+    inferometer hub member add phones me --role owner
     inferometer hub --host 0.0.0.0 --allow-host bench-box
 
     Only this machine can reach it, unless --host says otherwise: then everyone needs a token. The API is under /api/v1
@@ -97,6 +99,10 @@ def command(
                 click.launch(page)
 
         serve(runs, rules, listening, ready=ready)
+
+
+for each in (member_group, project_command, device_group):
+    command.add_command(each)
 
 
 @command.group("token")

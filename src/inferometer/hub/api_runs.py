@@ -21,7 +21,7 @@ from inferometer.errors import DomainError, FormatError, SchemaError
 from inferometer.hub.answers import ERRORS, ImportedRun, answer, json_response
 from inferometer.hub.compare_page import profiles_of
 from inferometer.hub.failures import HubError
-from inferometer.hub.people import author_of, require_owner
+from inferometer.hub.people import author_of, require_change, require_place, seen, visitor_of
 from inferometer.hub.rules import Rules
 from inferometer.report.runs import run_document
 from inferometer.store.archive import Limits
@@ -103,37 +103,37 @@ def _add_reads(api: APIRouter, store: Store, rules: Rules) -> None:
             runtime=runtime, machine=machine, author=author, precision=precision, kind=kind, since=since,
             until=until, words=words,
         )  # fmt: skip
-        return answer(request, store.list(wanted, sort=sort, limit=limit, after=after))
+        return answer(request, seen(request, store).list(wanted, sort=sort, limit=limit, after=after))
 
     @api.get("/runs/{run}", tags=["runs"], responses={200: json_response()})
     def show_run(request: Request, run: str) -> Response:
         """One run with its profile, parameters, metrics and files. `run` is an id, a part of one, a name or `last`."""
-        stored = store.get(run)
+        stored = seen(request, store).get(run)
         row, metrics = store.row(stored.id), store.metrics(stored.id)
         return answer(request, run_document(stored, row, metrics, _link(request, stored.id, rules)))
 
     @api.get("/runs/{run}/profile", tags=["runs"], responses={200: json_response()})
     def show_profile(request: Request, run: str) -> Response:
         """The profile alone, as `--format json` prints it."""
-        stored = store.get(run)
+        stored = seen(request, store).get(run)
         if stored.profile is None:
             raise HubError(404, f"Run {stored.id} has no profile: it is {stored.status}.")
         return answer(request, document(stored.profile))
 
     @api.get("/runs/{run}/metrics", tags=["runs"], responses={200: json_response([Metric])})
     def list_metrics(request: Request, run: str, name: str | None = None) -> Response:
-        return answer(request, store.metrics(run, name))
+        return answer(request, seen(request, store).metrics(run, name))
 
     @api.get("/projects", tags=["projects"], responses={200: json_response([Project])})
     def list_projects(request: Request) -> Response:
-        return answer(request, store.projects())
+        return answer(request, seen(request, store).projects())
 
     @api.get("/compare", tags=["runs"], responses={200: json_response()})
     def compare_runs(
         request: Request, run: Annotated[list[str], Query(min_length=2, max_length=8)]
     ) -> Response:  # fmt: skip
         """Each run against the first: the verdict, with its ratio, interval and reason, per metric and per op."""
-        (first, baseline), *others = profiles_of([store.get(name) for name in run])
+        (first, baseline), *others = profiles_of([seen(request, store).get(name) for name in run])
         comparisons = [comparison_document(compare(baseline, profile, names=(first, name))) for name, profile in others]
         return answer(request, {"comparisons": comparisons})
 
@@ -158,6 +158,7 @@ def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
 
         def work() -> str:
             profile = _profile(body)
+            require_place(request, store, project)
             return store.add(
                 profile, project, name=name, tags=tuple(tag or ()), kind="import", author=author_of(request)
             )
@@ -182,6 +183,7 @@ def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
 
         def work() -> tuple[str, ...]:
             profiles = [_profile_in_line(number, line) for number, line in enumerate(lines, start=1)]
+            require_place(request, store, project)
             return store.add_all(profiles, project, tags=tuple(tag or ()), kind="import", author=author_of(request))
 
         runs = await to_thread.run_sync(work)
@@ -202,7 +204,10 @@ def _add_archives(api: APIRouter, store: Store, rules: Rules) -> None:
         A run that is here already is not doubled (200); another one under its id is refused (409).
         """
         _require_type(request, _ZIP)
-        taken_in = partial(store.take_in, project=project, limits=_limits(rules), author=author_of(request))
+        taken_in = partial(
+            seen(request, store).take_in, project=project, limits=_limits(rules), author=author_of(request),
+            admit=partial(require_place, request, store),
+        )  # fmt: skip
         run, fresh = await to_thread.run_sync(_from_archive, await request.body(), taken_in)
         return _created(request, run, rules, fresh=fresh)
 
@@ -261,13 +266,23 @@ def _created(request: Request, run: str, rules: Rules, *, fresh: bool = True) ->
 def _add_changes(api: APIRouter, store: Store) -> None:
     @api.post("/projects", tags=["projects"], status_code=201, responses={201: json_response()})
     def create_project(request: Request, wanted: NewProject) -> Response:
-        store.create_project(wanted.name, description=wanted.description)
+        visitor = visitor_of(request)
+        if visitor is not None and visitor.project is not None:
+            raise HubError(403, f"This token is for the project {visitor.project} only.")
+        store.create_project(wanted.name, description=wanted.description, owner=author_of(request))
         return answer(request, {"name": wanted.name.strip()}, status=201)
 
     @api.patch("/runs/{run}", tags=["runs"], responses={200: json_response()})
     def change_run(request: Request, run: str, change: RunChange) -> Response:
-        """Rename a run, tag it, note something about it (empty: nothing), or move it to another project."""
-        run_id = store.resolve(run)
+        """Rename a run, tag it, note something about it (empty: nothing), or move it to another project.
+
+        Its author may, and an owner of its project; to move it, they must be a writer there too.
+        """
+        row = seen(request, store).row(run)
+        require_change(request, row)
+        if change.project is not None and change.project.strip() != row.project:
+            require_place(request, store, change.project)
+        run_id = row.id
         if change.add_tags or change.remove_tags:
             store.retag(run_id, add=change.add_tags, remove=change.remove_tags)
         if change.name is not None:
@@ -282,11 +297,11 @@ def _add_changes(api: APIRouter, store: Store) -> None:
     def delete_run(request: Request, run: str) -> Response:
         """Delete a run permanently, with its files. It must be the complete id, so that nothing else is deleted.
 
-        With tokens, only whose run it is may, and an administrator.
+        With tokens, only whose run it is may, and an owner of its project.
         """
-        row = store.row(run)
+        row = seen(request, store).row(run)
         if row.id != run:
             raise DomainError(f"{run!r} is not the complete id of a run.", remedy="Give all twelve letters.")
-        require_owner(request, f"Run {run}", row.author)
+        require_change(request, row, deleting=True)
         store.delete(run)
         return Response(status_code=204)

@@ -54,7 +54,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
         lifespan=open_desk,
         routes=[
             *routes(store),
-            *sign_in_routes(store, wrong_tokens),
+            *sign_in_routes(store, chosen, wrong_tokens),
             *fleet_routes(desk),
             *LiveStreams(store, chosen).routes(),
             Route("/favicon.ico", _icon, methods=["GET"]),

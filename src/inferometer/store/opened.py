@@ -1,14 +1,16 @@
 """What every part of the store has: a database, a clock, and the identity of this process."""
 
+import copy
 import time
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection
 
 from inferometer.store.engine import Database
 from inferometer.store.location import Location
 from inferometer.store.owner import Owner, this_process
+from inferometer.store.values import Sight
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -20,6 +22,13 @@ class Opened:
     ) -> None:
         self.database = database
         self._clock, self._owner = clock, owner
+        self.sight: Sight | None = None  # everything
+
+    def seen_with(self, sight: Sight | None) -> Self:
+        """The same store for somebody who sees this much of it: what is out of their sight is not there."""
+        twin = copy.copy(self)
+        twin.sight = sight
+        return twin
 
     @property
     def location(self) -> Location:

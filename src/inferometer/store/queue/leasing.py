@@ -21,10 +21,19 @@ from inferometer.store.queue.rows import (
     no_job,
     packed_job,
     unpacked_job,
+    working_for,
 )
 from inferometer.store.queue.values import HELD, JobRow, Lease, Moment, NewJob, Timing, Wanted
 from inferometer.store.queue.wanted import fits, read, refuse_unfitting, written
-from inferometer.store.tables import HELD_ONLY, QUEUED_ONLY, fleet_devices, fleet_files, fleet_jobs, fleet_wants
+from inferometer.store.tables import (
+    HELD_ONLY,
+    QUEUED_ONLY,
+    fleet_device_projects,
+    fleet_devices,
+    fleet_files,
+    fleet_jobs,
+    fleet_wants,
+)
 from inferometer.store.upserts import put_new
 from inferometer.store.writing import ensure_project
 
@@ -41,9 +50,9 @@ def submit(connection: Connection, new: NewJob, *, now_us: int) -> tuple[str, bo
     job, wanted = new.job, with_runtime(new.wanted, new.job)
     if not -_PRIORITIES <= new.priority <= _PRIORITIES:
         raise DomainError(f"A priority is from {-_PRIORITIES} to {_PRIORITIES}, and not {new.priority}.")
-    if not _some_device_fits(connection, wanted):
-        refuse_unfitting(wanted, devices_of(connection, facts=False))
     project = ensure_project(connection, names.valid_name("project", new.project), now_us)
+    if not _some_device_fits(connection, wanted, project):
+        refuse_unfitting(wanted, devices_of(connection, facts=False, project=project))
     wants = _wants_id(connection, wanted)
     same = None if new.anew else _same(connection, job.id, (project, wants, new.user), now_us)
     if same is not None:
@@ -67,9 +76,9 @@ def submit(connection: Connection, new: NewJob, *, now_us: int) -> tuple[str, bo
     return job_id, True
 
 
-def _some_device_fits(connection: Connection, wanted: Wanted) -> bool:
+def _some_device_fits(connection: Connection, wanted: Wanted, project: int) -> bool:
     """A thousand devices have few sets of labels between them: those are compared, and not the devices."""
-    query = select(fleet_devices.c.labels).distinct()
+    query = select(fleet_devices.c.labels).where(working_for(project)).distinct()
     if wanted.device is not None:
         query = query.where(fleet_devices.c.name == wanted.device)
     asked = replace(wanted, device=None)
@@ -123,18 +132,33 @@ def lease(connection: Connection, asking: Mapping[str, int | None], moment: Mome
     timing, now_us = moment.timing, moment.now_us
     beat = update(fleet_devices).where(fleet_devices.c.name.in_(asking)).values(heartbeat_us=now_us)
     # What is not asked for here are the facts, which may be long. The rows are locked until the end.
-    columns = (fleet_devices.c.name, fleet_devices.c.state, fleet_devices.c.labels, fleet_devices.c.failures)
+    of = fleet_devices.c
+    columns = (of.name, of.state, of.labels, of.failures, of.everyone)
     known = {row.name: row for row in connection.execute(beat.returning(*columns))}
     leases = _held(connection, known, now_us + round(timing.lease_s * 1e6), timing)
     free = [name for name in asking if name in known and name not in leases and known[name].state == "ready"]
-    alike: dict[tuple[tuple[int, ...], int | None, tuple[str, ...]], list[str]] = {}
+    limited = _limits(connection, [name for name in free if not known[name].everyone])
+    alike: dict[tuple[tuple[int, ...], frozenset[int] | None, tuple[str, ...]], list[str]] = {}
     for name, wants in _fitting(connection, {name: labels_of(known[name].labels) for name in free}).items():
         lost = _left_to_others(connection, name, moment) if known[name].failures else ()
-        alike.setdefault((wants, asking[name], lost), []).append(name)
-    for (wants, project, lost), names_ in alike.items():
+        only, token = limited.get(name), asking[name]
+        if token is not None:
+            only = frozenset({token}) if only is None else only & {token}
+        alike.setdefault((wants, only, lost), []).append(name)
+    for (wants, only, lost), names_ in alike.items():
         others = [fleet_jobs.c.id.not_in(lost)] if lost else []
-        leases |= _give(connection, names_, [*ready(wants, now_us), *others], project, moment)
+        leases |= _give(connection, names_, [*ready(wants, now_us), *others], only, moment)
     return leases
+
+
+def _limits(connection: Connection, devices_: Sequence[str]) -> dict[str, frozenset[int]]:
+    """The projects that each of these devices works for."""
+    of = fleet_device_projects.c
+    found: dict[str, set[int]] = {name: set() for name in devices_}
+    if devices_:
+        for row in connection.execute(select(of.device, of.project_id).where(of.device.in_(devices_))):
+            found[row.device].add(row.project_id)
+    return {name: frozenset(numbers) for name, numbers in found.items()}
 
 
 def _left_to_others(connection: Connection, name: str, moment: Moment) -> tuple[str, ...]:
@@ -145,19 +169,26 @@ def _left_to_others(connection: Connection, name: str, moment: Moment) -> tuple[
     now_us = moment.now_us
     since = now_us - round(moment.timing.lease_s * 1e6)
     query = (
-        select(fleet_jobs.c.id, fleet_wants.c.document)
+        select(fleet_jobs.c.id, fleet_jobs.c.project_id, fleet_wants.c.document)
         .join(fleet_wants, fleet_wants.c.id == fleet_jobs.c.wants_id)
         .where(*ready(None, now_us), fleet_jobs.c.device == name, fleet_jobs.c.not_before_us > since)
     )
     lost = connection.execute(query.order_by(fleet_jobs.c.id)).all()
     if not lost:
         return ()
-    others = [
-        device
-        for device in devices_of(connection, facts=False)
-        if device.name != name and device.state == "ready" and not device.away(now_us / 1e6)
-    ]
-    return tuple(row.id for row in lost if any(fits(read(row.document), other.name, other.labels) for other in others))
+    others = {
+        project: [
+            device
+            for device in devices_of(connection, facts=False, project=project)
+            if device.name != name and device.state == "ready" and not device.away(now_us / 1e6)
+        ]
+        for project in {row.project_id for row in lost}
+    }
+    return tuple(
+        row.id
+        for row in lost
+        if any(fits(read(row.document), other.name, other.labels) for other in others[row.project_id])
+    )
 
 
 def _held(connection: Connection, devices_: Collection[str], until: int, timing: Timing) -> dict[str, Lease]:
@@ -201,14 +232,14 @@ def _give(
     connection: Connection,
     devices_: Sequence[str],
     conditions: Sequence[ColumnElement[bool]],
-    project: int | None,
+    only: frozenset[int] | None,
     moment: Moment,
 ) -> dict[str, Lease]:
-    """Give jobs under these conditions to devices that are alike."""
+    """Give jobs under these conditions to devices that are alike: of these projects, or of any (None)."""
     given: dict[str, Lease] = {}
     while len(given) < len(devices_):
         waiting = devices_[len(given) :]
-        chosen = _chosen(connection, conditions, len(waiting), project, moment.now_us)
+        chosen = _chosen(connection, conditions, len(waiting), only, moment.now_us)
         if not chosen:
             break
         rows = connection.execute(leased_query().where(fleet_jobs.c.id.in_(chosen))).mappings()
@@ -219,7 +250,11 @@ def _give(
 
 
 def _chosen(
-    connection: Connection, conditions: Sequence[ColumnElement[bool]], most: int, project: int | None, now_us: int
+    connection: Connection,
+    conditions: Sequence[ColumnElement[bool]],
+    most: int,
+    only: frozenset[int] | None,
+    now_us: int,
 ) -> list[str]:
     """Jobs in their order, locked: the highest priority first; in it the project that uses least, and its oldest job.
 
@@ -227,7 +262,7 @@ def _chosen(
     highest priority: its next may come before what the others have.
     """
     chosen: list[str] = []
-    turns = shares.turns(connection, conditions, now_us, project)
+    turns = shares.turns(connection, conditions, now_us, only)
     queues: dict[int, list[str]] = {}
     while turns and len(chosen) < most:
         turn = min(turns, key=shares.rank)

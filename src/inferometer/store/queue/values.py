@@ -70,6 +70,7 @@ class FleetDevice:
     failures: int = 0
     skew_s: float = 0.0
     job: str | None = None
+    everyone: bool = False  # it takes the jobs of every project
 
     def away(self, now: float) -> bool:
         return now - self.heartbeat > SILENT_S
