@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.hub_people import device_group, member_group, project_command
+from inferometer.cli.hub_people import audit_command, device_group, doing, member_group, project_command
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import ListingGroup
@@ -101,7 +101,7 @@ def command(
         serve(runs, rules, listening, ready=ready)
 
 
-for each in (member_group, project_command, device_group):
+for each in (member_group, project_command, device_group, audit_command):
     command.add_command(each)
 
 
@@ -131,7 +131,10 @@ def create(
             opened.create_project(project)
         lasts_s = None if days is None else days * 86400
         held: Any = scopes or ("read",)  # click checked them
-        secret = opened.create_token(user, name=name, scopes=held, lasts_s=lasts_s, project=project)
+        making = doing(
+            opened, "token.create", project, subject=lambda made: made.token.id, detail=f"{user}: {', '.join(held)}"
+        )
+        secret = making.create_token(user, name=name, scopes=held, lasts_s=lasts_s, project=project)
     limits = "" if project is None else f" in project {project}"
     say(f"Token {secret.token.id} of {user}, for {', '.join(secret.token.scopes)}{limits}. It will not be shown again:")
     click.echo(secret.text)
@@ -176,5 +179,5 @@ def _token_state(token: "Token") -> str:
 def revoke(token: str, store: str | None) -> None:
     """Revoke a token by its id, at once."""
     with open_chosen(store) as opened:
-        opened.revoke_token(token)
+        doing(opened, "token.revoke", subject=token).revoke_token(token)
     say(f"Token {token} is revoked.")

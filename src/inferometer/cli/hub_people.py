@@ -1,16 +1,27 @@
 """`inferometer hub member`, `project`, `device` and `audit`: who may do what on a hub, and who did."""
 
-from typing import TYPE_CHECKING, Any
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from inferometer.cli.options import format_option, print_table, say
+from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 
 if TYPE_CHECKING:
+    from inferometer.store.opened import Opened
     from inferometer.store.store import Store
 
 _ROLES = ("reader", "writer", "owner")
+Acting = TypeVar("Acting", bound="Opened")
+
+
+def doing(store: Acting, action: str, project: str | None = None, **about: Any) -> Acting:
+    """The store, with what is written through it in the audit log: done by this machine's user, by a command."""
+    from inferometer.store.audit import Deed
+
+    return store.doing(Deed(user="local", action=action, project=project, **about))
 
 
 @click.group("member")
@@ -34,7 +45,7 @@ def add_member(project: str, person: str, role: Any, store: str | None) -> None:
     """
     with open_chosen(store, create=True) as opened:
         _make_new(opened, project, person)
-        opened.set_member(project, person, role)
+        doing(opened, "member.set", project, subject=person, detail=role).set_member(project, person, role)
     say(f"{person} is {'an' if role == 'owner' else 'a'} {role} of {project}.")
 
 
@@ -73,7 +84,7 @@ def list_members(project: str | None, store: str | None, form: str) -> None:
 def remove_member(project: str, person: str, store: str | None) -> None:
     """Remove somebody from a project: they do not see it any more, from their next request on."""
     with open_chosen(store) as opened:
-        opened.remove_member(project, person)
+        doing(opened, "member.remove", project, subject=person).remove_member(project, person)
     say(f"{person} is no member of {project} any more.")
 
 
@@ -97,7 +108,8 @@ def project_command(
     values: Any = {key: value for key, value in given.items() if value is not None}
     with open_chosen(store) as opened:
         if values:
-            opened.change_project(name, **values)
+            detail = ", ".join(f"{key} {value}" for key, value in values.items())
+            doing(opened, "project.change", name, detail=detail).change_project(name, **values)
         project = opened.project(name)
     row = {
         "project": project.name, "read by": "everybody signed in" if project.open else "members",
@@ -139,7 +151,8 @@ def _share(name: str, project: str | None, store: str | None, *, everyone: bool,
     if everyone == (project is not None):
         raise click.UsageError("Name a project, or give --everyone.")
     with open_chosen(store) as opened:
-        Fleet.of(opened).share(name, project, shared=shared)
+        action = "device.share" if shared else "device.unshare"
+        doing(Fleet.of(opened), action, project, subject=name).share(name, project, shared=shared)
 
 
 @device_group.command("list")
@@ -163,3 +176,43 @@ def list_devices(store: str | None, form: str) -> None:
         say("No device is registered yet. `inferometer agent --hub URL` on one registers it.")
     if rows or form != "table":
         print_table(ReportTable(columns=columns("device", "of", "state", "works for"), rows=rows), form)
+
+
+@click.command("audit")
+@click.option("--project", metavar="NAME", help="Only what was done in this project.")
+@click.option("--user", metavar="NAME", help="Only what this user did.")
+@click.option("--since", metavar="WHEN", help="Only since then: 2h, 3d, 2025-11-01, 2025-11-01T08:30.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Entries at most.")
+@store_option
+@format_option
+def audit_command(
+    project: str | None, user: str | None, since: str | None, limit: int, store: str | None, form: str
+) -> None:
+    """List who did what, when and from where: signing in, tokens, members, runs, jobs, devices, links and exports.
+
+    The newest first. Nothing changes an entry; entries go after 400 days.
+    """
+    from inferometer.cli.runs import timestamp
+    from inferometer.report.table import ReportTable, columns
+    from inferometer.store.audit import AuditFilter
+
+    with open_chosen(store) as opened:
+        only = None if project is None else frozenset({opened.project(project).name})
+        wanted = AuditFilter(projects=only, user=user, since=None if since is None else timestamp(since))
+        entries = opened.audit(wanted, limit=limit)
+    if form == "json":
+        print_document([asdict(entry) for entry in entries])
+        return
+    rows = tuple(
+        {
+            "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at)), "user": entry.user,
+            "action": entry.action, "project": entry.project, "subject": entry.subject, "detail": entry.detail,
+            "address": entry.address, "token": entry.token, "session": entry.session,
+        }
+        for entry in entries
+    )  # fmt: skip
+    if not rows:
+        say("Nothing is noted yet.")
+    if rows or form != "table":
+        shown = ("at", "user", "action", "project", "subject", "detail", "address", "token", "session")
+        print_table(ReportTable(columns=columns(*shown), rows=rows), form)

@@ -143,7 +143,7 @@ def _add_presence(api: APIRouter, desk: FleetDesk) -> None:
             user=user_of(request), project=None if visitor is None else visitor.project,
             everyone=not desk.rules.tokens, takes_over=visitor is not None and "admin" in visitor.scopes,
         )  # fmt: skip
-        made = desk.fleet.register(device, by)
+        made = desk.acting(request, "device.register", project=by.project, subject=said.name).register(device, by)
         desk.dispatcher.ring()
         serves = None if made.everyone else desk.fleet.projects_of(made.name)
         return answer(

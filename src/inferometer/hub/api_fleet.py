@@ -105,7 +105,8 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
         Its owner may, and an owner of a project that it was given to.
         """
         require_control(request, desk.seen(request).device(name, facts=False), desk.fleet.projects_of(name))
-        device = desk.fleet.set_state(name, change.state, _signed(change, user_of(request)))
+        changing = desk.acting(request, "device.state", subject=name, detail=f"{change.state} {change.reason or ''}")
+        device = changing.set_state(name, change.state, _signed(change, user_of(request)))
         desk.dispatcher.ring()
         return answer(request, device_document(desk, device))
 
@@ -114,7 +115,7 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
         """Forget a device. Jobs that only it could take fail. Its owner and administrators may."""
         desk.seen(request).device(name, facts=False)
         desk.owned(request, name)
-        desk.fleet.remove(name)
+        desk.acting(request, "device.remove", subject=name).remove(name)
         return Response(status_code=204)
 
     @api.put("/devices/{name}/projects/{project}", status_code=204)
@@ -124,7 +125,7 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
         desk.owned(request, name)
         seen(request, desk.store).project(project)
         require_role(request, "writer", project)
-        desk.fleet.share(name, project)
+        desk.acting(request, "device.share", project=project, subject=name).share(name, project)
         desk.dispatcher.ring()
         return Response(status_code=204)
 
@@ -134,7 +135,7 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
         device = desk.seen(request).device(name, facts=False)
         seen(request, desk.store).project(project)
         require_control(request, device, (project,))
-        desk.fleet.share(name, project, shared=False)
+        desk.acting(request, "device.unshare", project=project, subject=name).share(name, project, shared=False)
         return Response(status_code=204)
 
 
@@ -202,7 +203,7 @@ def _add_submissions(api: APIRouter, desk: FleetDesk) -> None:
         chosen = Wanted(device=again.device, labels=again.labels)
         wanted = chosen if again.device or again.labels else row.wanted
         new = NewJob(job=first, wanted=wanted, project=row.project, user=user_of(request), name=row.name, anew=True)
-        made, _ = desk.fleet.submit(new)
+        made, _ = desk.acting(request, "job.submit", project=row.project, subject=_made).submit(new)
         desk.dispatcher.ring()
         desk.forecaster.ask(made, first)
         return answer(request, job_document(made), status=201)
@@ -213,9 +214,14 @@ def _add_submissions(api: APIRouter, desk: FleetDesk) -> None:
 
         Its submitter may, and an owner of its project.
         """
-        require_cancelling(request, desk.seen(request).job(job))
-        row = desk.fleet.cancel(job, by=user_of(request))
+        asked = desk.seen(request).job(job)
+        require_cancelling(request, asked)
+        row = desk.acting(request, "job.cancel", project=asked.project, subject=job).cancel(job, by=user_of(request))
         return answer(request, job_document(row))
+
+
+def _made(submitted: tuple[JobRow, bool]) -> str:
+    return submitted[0].id
 
 
 def _submitted(desk: FleetDesk, submission: Submission, request: Request) -> tuple[JobRow, bool]:
@@ -227,7 +233,7 @@ def _submitted(desk: FleetDesk, submission: Submission, request: Request) -> tup
     require_place(request, desk.store, project)
     require_priority(request, desk.store, project, submission.priority)
     desk.touch(tuple(file.sha256 for file in job.files))
-    row, fresh = desk.fleet.submit(
+    row, fresh = desk.acting(request, "job.submit", project=project, subject=_made).submit(
         NewJob(
             job=job, wanted=Wanted(device=submission.device, labels=submission.labels), project=project,
             user=user_of(request), priority=submission.priority, name=submission.name, tags=tuple(submission.tags),

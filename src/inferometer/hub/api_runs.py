@@ -21,7 +21,7 @@ from inferometer.errors import DomainError, FormatError, SchemaError
 from inferometer.hub.answers import ERRORS, ImportedRun, answer, json_response
 from inferometer.hub.compare_page import profiles_of
 from inferometer.hub.failures import HubError
-from inferometer.hub.people import author_of, require_change, require_place, seen, visitor_of
+from inferometer.hub.people import acting, author_of, require_change, require_place, seen, visitor_of
 from inferometer.hub.rules import Rules
 from inferometer.report.runs import run_document
 from inferometer.store.archive import Limits
@@ -159,7 +159,7 @@ def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
         def work() -> str:
             profile = _profile(body)
             require_place(request, store, project)
-            return store.add(
+            return _adding(request, store, project).add(
                 profile, project, name=name, tags=tuple(tag or ()), kind="import", author=author_of(request)
             )
 
@@ -184,7 +184,8 @@ def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
         def work() -> tuple[str, ...]:
             profiles = [_profile_in_line(number, line) for number, line in enumerate(lines, start=1)]
             require_place(request, store, project)
-            return store.add_all(profiles, project, tags=tuple(tag or ()), kind="import", author=author_of(request))
+            adding = _adding(request, store, project)
+            return adding.add_all(profiles, project, tags=tuple(tag or ()), kind="import", author=author_of(request))
 
         runs = await to_thread.run_sync(work)
         return answer(request, [ImportedRun(id=run, link=_link(request, run, rules)) for run in runs], status=201)
@@ -205,11 +206,20 @@ def _add_archives(api: APIRouter, store: Store, rules: Rules) -> None:
         """
         _require_type(request, _ZIP)
         taken_in = partial(
-            seen(request, store).take_in, project=project, limits=_limits(rules), author=author_of(request),
+            _adding(request, store, project).take_in, project=project, limits=_limits(rules), author=author_of(request),
             admit=partial(require_place, request, store),
         )  # fmt: skip
         run, fresh = await to_thread.run_sync(_from_archive, await request.body(), taken_in)
         return _created(request, run, rules, fresh=fresh)
+
+
+def _adding(request: Request, store: Store, project: str | None) -> Store:
+    """The store that new runs go into, each of which stands in the audit log."""
+    return acting(request, store, "run.add", project=project, subject=_named)
+
+
+def _named(made: str | tuple[str, ...]) -> str:
+    return made if isinstance(made, str) else " ".join(made)
 
 
 def _from_archive(body: bytes, taken_in: Callable[[Path], tuple[str, bool]]) -> tuple[str, bool]:
@@ -269,7 +279,8 @@ def _add_changes(api: APIRouter, store: Store) -> None:
         visitor = visitor_of(request)
         if visitor is not None and visitor.project is not None:
             raise HubError(403, f"This token is for the project {visitor.project} only.")
-        store.create_project(wanted.name, description=wanted.description, owner=author_of(request))
+        making = acting(request, store, "project.create", project=wanted.name.strip())
+        making.create_project(wanted.name, description=wanted.description, owner=author_of(request))
         return answer(request, {"name": wanted.name.strip()}, status=201)
 
     @api.patch("/runs/{run}", tags=["runs"], responses={200: json_response()})
@@ -283,14 +294,16 @@ def _add_changes(api: APIRouter, store: Store) -> None:
         if change.project is not None and change.project.strip() != row.project:
             require_place(request, store, change.project)
         run_id = row.id
+        changing = partial(acting, request, store, "run.change", project=row.project, subject=run_id)
         if change.add_tags or change.remove_tags:
-            store.retag(run_id, add=change.add_tags, remove=change.remove_tags)
+            detail = " ".join([*(f"+{tag}" for tag in change.add_tags), *(f"-{tag}" for tag in change.remove_tags)])
+            changing(detail=detail).retag(run_id, add=change.add_tags, remove=change.remove_tags)
         if change.name is not None:
-            store.rename(run_id, change.name)
+            changing(detail=f"name {change.name}").rename(run_id, change.name)
         if change.note is not None:
-            store.note(run_id, change.note)
-        if change.project is not None:
-            store.move(run_id, change.project)
+            changing(detail="note").note(run_id, change.note)
+        if change.project is not None and change.project.strip() != row.project:
+            changing(detail=f"to {change.project}").move(run_id, change.project)
         return answer(request, store.row(run_id))
 
     @api.delete("/runs/{run}", tags=["runs"], status_code=204)
@@ -303,5 +316,5 @@ def _add_changes(api: APIRouter, store: Store) -> None:
         if row.id != run:
             raise DomainError(f"{run!r} is not the complete id of a run.", remedy="Give all twelve letters.")
         require_change(request, row, deleting=True)
-        store.delete(run)
+        acting(request, store, "run.delete", project=row.project, subject=run, detail=row.name).delete(run)
         return Response(status_code=204)

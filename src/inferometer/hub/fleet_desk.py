@@ -9,12 +9,12 @@ import time
 from collections import OrderedDict
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.hub.dispatching import Dispatcher
 from inferometer.hub.failures import HubError
 from inferometer.hub.forecasting import Forecaster
-from inferometer.hub.people import seen, visitor_of
+from inferometer.hub.people import acting, seen, visitor_of
 from inferometer.hub.security import ARRIVED
 from inferometer.providers.artifacts import ArtifactFolder
 from inferometer.providers.device_side import collect_garbage
@@ -69,6 +69,10 @@ class FleetDesk:
     def seen(self, request: Request) -> Fleet:
         """The queue as whoever asks may see it."""
         return seen(request, self.fleet)
+
+    def acting(self, request: Request, action: str, **about: Any) -> Fleet:
+        """The same, with what is written through it in the audit log."""
+        return acting(request, self.fleet, action, **about)
 
     def owned(self, request: Request, name: str) -> FleetDevice:
         """The device that an agent speaks for: one of its own user, and with no job of a project it may not see."""

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from inferometer.errors import DomainError, InferometerError
 from inferometer.hub.failures import status_of
-from inferometer.hub.people import may_change, seen
+from inferometer.hub.people import may, may_change, noted, seen
 from inferometer.hub.rendering import render_template
 from inferometer.hub.run_cache import RunCache
 from inferometer.hub.run_listing import COLUMNS, listing_from
@@ -132,7 +132,7 @@ class Pages:
             return RedirectResponse(f"/runs/{run.id}", status_code=303)
         metrics = store.metrics(run.id)
         editable = {"id": row.id, **_editable(row)} if may_change(request, row) else None
-        changing = {"projects": store.projects(), "editable": editable}
+        changing = {"projects": store.projects(), "editable": editable, "shares": may(request, "writer", row.project)}
         if run.profile is None:
             return html_page("open_run.html", "runs", run=run, row=row, metrics=metrics, log=self._log(run), **changing)
         values = run_values(run, run.profile)
@@ -160,7 +160,9 @@ class Pages:
     def artifact(self, request: Request) -> Response:
         """A file of a run, always as a download: what somebody attached is never shown as a page of ours."""
         run, name = request.path_params["run"], request.path_params["name"]
-        path = seen(request, self._store).artifact(run, name)
+        store = seen(request, self._store)
+        path = store.artifact(run, name)
+        noted(request, self._store, "run.export", store.row(run), f"file {name}")
         return FileResponse(path, media_type="application/octet-stream", filename=name.rpartition("/")[2])
 
     def dataflow(self, request: Request) -> Response:
@@ -177,6 +179,7 @@ class Pages:
 
         form = request.path_params["form"]
         run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
+        noted(request, self._store, "run.export", run, form)
         name = f"inferometer-{run.id}.{form}"
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         data = exported_run(run, form, self._store.metrics(run.id))
@@ -210,7 +213,8 @@ class Pages:
         # What was there first is what a change is judged by, unless the reader says otherwise.
         chosen = request.query_params.get("baseline")
         runs.sort(key=lambda run: chosen not in {run.id, run.name})
-        return html_page("compare.html", "compare", **compare_values(runs))
+        shares = all(may(request, "writer", run.project) for run in runs)
+        return html_page("compare.html", "compare", shared=False, shares=shares, **compare_values(runs))
 
     def predict(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import predict_values  # noqa: PLC0415 - as above

@@ -7,23 +7,28 @@ a project that is not theirs is answered like one that does not exist. What they
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from inferometer.errors import DomainError
 from inferometer.hub.failures import HubError
-from inferometer.hub.security import VISITOR
+from inferometer.hub.security import VISITOR, client_of
 from inferometer.store import names
+from inferometer.store.audit import Deed
+from inferometer.store.errors import StoreError
 from inferometer.store.opened import Opened
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
 
+    from inferometer.core.run import Run
     from inferometer.store.queue.values import FleetDevice, JobRow
     from inferometer.store.store import Store
     from inferometer.store.values import Role, RunRow, Visitor
 
 LOCAL_USER = "local"  # whoever uses a hub that needs no token: this machine's user
-MOST_PRIORITY = 100
 Seen = TypeVar("Seen", bound=Opened)
 
 
@@ -49,6 +54,32 @@ def seen(request: Request, store: Seen) -> Seen:
     return store.seen_with(None if visitor is None else visitor.sight)
 
 
+def acting(
+    request: Request, store: Seen, action: str, *, project: str | None = None, **about: Unpack[About]
+) -> Seen:  # fmt: skip
+    """The store, or the queue, as whoever asks sees it; what they write through it goes into the audit log."""
+    visitor = visitor_of(request)
+    deed = Deed(
+        user=user_of(request), action=action, project=project, address=client_of(request), **about,
+        token=None if visitor is None else visitor.token, session=None if visitor is None else visitor.session,
+    )  # fmt: skip
+    return seen(request, store).doing(deed)
+
+
+def noted(request: Request, store: Store, action: str, row: RunRow | Run, detail: str | None = None) -> None:
+    """Write down that somebody took something away, unless there are no others: or the store takes no writes."""
+    if visitor_of(request) is not None:
+        with suppress(StoreError):
+            acting(request, store, action, project=row.project, subject=row.id, detail=detail).note_deed()
+
+
+class About(TypedDict, total=False):
+    """What a deed is done to; the subject may be made of what comes of it."""
+
+    subject: str | Callable[[Any], str] | None
+    detail: str | None
+
+
 def may(request: Request, role: Role, project: str) -> bool:
     visitor = visitor_of(request)
     return visitor is None or visitor.may(role, project)
@@ -66,10 +97,11 @@ def require_role(request: Request, role: Role, project: str) -> None:
 _AS = {"reader": "a member", "writer": "a writer", "owner": "an owner"}
 
 
-def require_all(request: Request) -> None:
+def owned_projects(request: Request) -> frozenset[str]:
+    """The projects that whoever asks is an owner of; none for who owns everything, who is asked before."""
     visitor = visitor_of(request)
-    if visitor is not None and not visitor.sees_all:
-        raise HubError(403, "Only a token with the scope admin may do this.")
+    roles = {} if visitor is None or visitor.roles is None else visitor.roles
+    return frozenset(name for name, role in roles.items() if role == "owner")
 
 
 def require_place(request: Request, store: Store, project: str) -> None:
@@ -84,7 +116,7 @@ def require_place(request: Request, store: Store, project: str) -> None:
     if visitor.project not in {None, name}:
         raise HubError(403, f"This token is for the project {visitor.project}, and not for {name}.")
     try:
-        store.create_project(name, owner=visitor.user)
+        acting(request, store, "project.create", project=name).create_project(name, owner=visitor.user)
     except DomainError:
         again = store.visitor_again(visitor)  # made by the same user a moment ago
         if again is None or not again.may("writer", name):

@@ -49,6 +49,8 @@ _BUFFERED = 16_384
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 # Questions whose parameters do not fit into an address: they change nothing, so a token to read is enough.
 _QUESTIONS = re.compile(r"/api/v1/(predict|sweeps|formulas/[^/]+/calculate)")
+# What is somebody's own: whoever may read may end their sessions and tokens, and make a token that reads.
+_OWN = re.compile(r"/api/v1/(sessions/[^/]+|tokens|tokens/[^/]+)")
 _NOTED_S = 60.0
 _MOST_HELD = 4096  # tokens and cookies that are remembered to have held
 # What a token and a cookie look like: anything else need not be looked up.
@@ -56,7 +58,9 @@ _FORMS = {"token": re.compile(r"ifm_[\w-]{43}"), "session": re.compile(r"ifs_[\w
 AGENTS = "/api/v1/fleet/agent/"  # what only agents do; their tokens open nothing else
 VISITOR = "inferometer.visitor"  # where it is kept, for those who answer a request, who asks
 ARRIVED = "inferometer.arrived"  # when a request came, by the monotonic clock: it may wait before it is answered
-_OPEN = ("/static/", "/sign-in", "/sign-out", "/api/v1/health")  # needed to sign in, and reveals nothing about runs
+# Needed to sign in, and reveals nothing about runs; what a share link opens is decided by the link.
+_OPEN = ("/static/", "/sign-in", "/sign-out", "/api/v1/health", "/shared/")
+_NOBODY = Visitor(user="nobody", scopes=())  # sees and owns nothing: not the same as a hub without tokens
 
 
 class _TooLargeError(HTTPException):
@@ -97,7 +101,7 @@ class RequestGuard:
             await refused(scope, receive, with_headers)
             return
         visitor: Visitor | None = request.scope.get(VISITOR)
-        signed_in.set(visitor)
+        signed_in.set(None if visitor is _NOBODY else visitor)
         await self._app(scope, _counted(receive, self._most(request), self._rules.idle_s), with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
@@ -150,7 +154,7 @@ class RequestGuard:
         What was sent is looked up before anything is counted: a token that holds passes, whatever others send from the
         same address. Guessing 256 bits is as hopeless at full speed as it is slowed down.
         """
-        request.scope[VISITOR] = None
+        request.scope[VISITOR] = _NOBODY if self._rules.tokens else None
         kind, text = _credential(request, self._rules)
         if request.scope["path"].startswith(_OPEN) or not (self._rules.tokens or kind == "token"):
             return self._paced(request, client_of(request))
@@ -217,7 +221,8 @@ def sign_in_limit(rules: Rules) -> RateLimit:
 def _scope(request: Request) -> Literal["read", "write", "agent"]:
     if request.scope["path"].startswith(AGENTS):
         return "agent"
-    reads = request.method in _SAFE or _QUESTIONS.fullmatch(request.scope["path"]) is not None
+    path = request.scope["path"]
+    reads = request.method in _SAFE or _QUESTIONS.fullmatch(path) is not None or _OWN.fullmatch(path) is not None
     return "read" if reads else "write"
 
 

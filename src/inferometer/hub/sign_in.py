@@ -12,8 +12,10 @@ from anyio import to_thread
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from inferometer.hub.people import acting
 from inferometer.hub.rendering import render_template
-from inferometer.hub.security import client_of, cookie_name, session_text, speaks_https
+from inferometer.hub.security import VISITOR, client_of, cookie_name, session_text, speaks_https
+from inferometer.store.audit import Deed
 from inferometer.store.visitors import LONGEST_S
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ def sign_in_routes(store: Store, rules: Rules, wrong_tokens: RateLimit) -> list[
         text, secure = session_text(request, rules), speaks_https(request, rules)
         visitor = store.visitor(session=text) if text else None
         if visitor is not None and visitor.session is not None:
-            store.end_session(visitor.session)
+            request.scope[VISITOR] = visitor
+            acting(request, store, "sign-out").end_session(visitor.session)
         answer = RedirectResponse("/sign-in", status_code=303)
         answer.delete_cookie(cookie_name(secure=secure), secure=secure, httponly=True, samesite="lax")
         return answer
@@ -65,7 +68,8 @@ def own_path(to: str) -> str:
 def signed_in_answer(request: Request, store: Store, rules: Rules, user: str, token: str | None) -> Response:
     """Begin a session, and lead to where its owner was going."""
     browser = request.headers.get("user-agent")
-    text = store.begin_session(user, token=token, address=client_of(request), browser=browser)
+    deed = Deed(user=user, action="sign-in", token=token, address=client_of(request), detail=browser)
+    text = store.doing(deed).begin_session(user, token=token, address=client_of(request), browser=browser)
     answer = RedirectResponse(own_path(request.query_params.get("to", "/")), status_code=303)
     secure = speaks_https(request, rules)
     # Lax: a link in a chat opens the page it leads to. Writes are refused from any page but ours, cookie or not.

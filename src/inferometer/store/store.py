@@ -1,7 +1,7 @@
 """The open store: what commands and the hub talk to."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +10,8 @@ from typing import Self, TypedDict, Unpack
 from sqlalchemy import select
 
 from inferometer.errors import InferometerError, UnknownNameError
-from inferometer.store import members, outbox, people, projects, visitors
+from inferometer.store import audit, links, members, outbox, people, projects, visitors
+from inferometer.store.audit import AuditFilter
 from inferometer.store.engine import Database, open_database
 from inferometer.store.errors import StoreError
 from inferometer.store.exchange import Exchange
@@ -18,7 +19,20 @@ from inferometer.store.location import Location, locate
 from inferometer.store.owner import Owner, this_process
 from inferometer.store.schema import prepare
 from inferometer.store.tables import runs
-from inferometer.store.values import Member, Project, Push, Role, Scope, Secret, SessionRow, Token, User, Visitor
+from inferometer.store.values import (
+    AuditEntry,
+    Member,
+    Project,
+    Push,
+    Role,
+    Scope,
+    Secret,
+    SessionRow,
+    ShareLink,
+    Token,
+    User,
+    Visitor,
+)
 
 
 class ProjectChange(TypedDict, total=False):
@@ -80,6 +94,9 @@ class Store(Exchange):
 
     def takes_writes(self) -> bool:
         return self.database.takes_writes()
+
+    def now(self) -> float:
+        return self._clock()
 
     def __enter__(self) -> Self:
         return self
@@ -181,6 +198,36 @@ class Store(Exchange):
             with suppress(StoreError):  # a full disk is no reason to keep people out
                 self._write(people.used, token.id, now_us=now)
         return token
+
+    # The audit log
+
+    def note_deed(self) -> None:
+        """Write down what is being done (`doing`), where nothing else is written: somebody takes runs away to read."""
+        self._write(lambda _connection: None)
+
+    def audit(self, wanted: AuditFilter | None = None, *, limit: int = 100) -> tuple[AuditEntry, ...]:
+        return self._read(audit.listed, wanted or AuditFilter(), limit=limit)
+
+    def forget_audit(self, *, older_s: float) -> int:
+        return self._write(audit.forget, before_us=self._now() - round(older_s * 1e6))
+
+    # Share links
+
+    def create_link(self, runs: Sequence[str], *, user: str | None, lasts_s: float) -> str:
+        """The text of a link to a run, or to a comparison of several, the baseline first."""
+        now = self._now()
+        expires = now + round(lasts_s * 1e6)
+        return self._write(links.create, tuple(runs), user=user, expires_us=expires, now_us=now)
+
+    def opened_link(self, text: str) -> ShareLink | None:
+        return self._read(links.opened, text, now_us=self._now())
+
+    def links(self, *, user: str | None = None, projects: frozenset[str] | None = None) -> tuple[ShareLink, ...]:
+        """Those that hold: all, or a user's own and those to runs of these projects."""
+        return self._read(links.listed, user=user, projects_=projects, now_us=self._now())
+
+    def revoke_link(self, link: str) -> None:
+        self._write(links.revoke, link, now_us=self._now())
 
     # Visitors and sessions
 

@@ -258,6 +258,33 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShareLink:
+    """A link that shows one run, or a comparison of several, to whoever has it; never its text."""
+
+    id: str
+    runs: tuple[str, ...]
+    created: float
+    expires: float
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """Who did what, when and from where: the ids are those of the token and the session it was done with."""
+
+    number: int
+    at: float
+    user: str
+    action: str
+    project: str | None = None
+    subject: str | None = None
+    detail: str | None = None
+    token: str | None = None
+    session: str | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
     """A new token with its text, which is shown once and kept nowhere."""
 

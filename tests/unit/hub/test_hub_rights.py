@@ -113,6 +113,39 @@ MATRIX = {
     f"DELETE {API}/runs/{{run}}": row(
         (401, 404, 403, 403, 204, 204, 403), lambda world: f"{API}/runs/{world.run('somebody')}"
     ),
+    # People.
+    "GET /settings": row(KNOWN),
+    "GET /projects/{project}/settings": row(SEEN, "/projects/phones/settings"),
+    "GET /audit": row((401, 404, 403, 403, 200, 200, 403), "/audit?project=phones"),
+    f"GET {API}/audit": row((401, 404, 403, 403, 200, 200, 403), f"{API}/audit?project=phones"),
+    f"GET {API}/tokens": row(KNOWN),
+    f"GET {API}/sessions": row(KNOWN),
+    f"GET {API}/links": row(KNOWN),
+    f"POST {API}/tokens": row((401, 201, 201, 201, 201, 201, 403), json={"scopes": ["write"]}),
+    f"DELETE {API}/tokens/{{token}}": row(
+        (401, 404, 404, 404, 404, 204, 403), lambda world: f"{API}/tokens/{world.somebodys_token()}"
+    ),
+    f"DELETE {API}/sessions/{{session}}": row(
+        (401, 404, 404, 404, 404, 404, 403), lambda world: f"{API}/sessions/{world.somebodys_session()}"
+    ),
+    f"GET {API}/projects/{{project}}/members": row(SEEN, f"{API}/projects/phones/members"),
+    f"PUT {API}/projects/{{project}}/members/{{user}}": row(
+        (401, 404, 403, 403, 204, 204, 403), f"{API}/projects/phones/members/reader", json={"role": "reader"}
+    ),
+    f"DELETE {API}/projects/{{project}}/members/{{user}}": row(
+        (401, 404, 403, 403, 204, 204, 403), lambda world: f"{API}/projects/phones/members/{world.new_member()}"
+    ),
+    f"PATCH {API}/projects/{{project}}": row(
+        (401, 404, 403, 403, 200, 200, 403), f"{API}/projects/phones", json={"description": "x"}
+    ),
+    f"POST {API}/links": row((401, 404, 403, 201, 201, 201, 403), json=lambda world: {"runs": [world.run()]}),
+    f"DELETE {API}/links/{{link}}": row(
+        (401, 404, 404, 404, 204, 204, 403), lambda world: f"{API}/links/{world.somebodys_link()}"
+    ),
+    # Whoever has a link needs no token, and whoever has none has a wrong one.
+    **{f"GET /shared/{{link}}{part}": row(
+        ALL, lambda world, part=part: f"/shared/{world.link()}{part.replace('{name}', 'layers')}"
+    ) for part in ("", "/explanation", "/dataflow.svg", "/charts/{name}.json")},
     # The fleet.
     "GET /fleet/devices/{name}": row(SEEN, "/fleet/devices/pi"),
     "GET /fleet/jobs/{job}": row(SEEN, lambda world: f"/fleet/jobs/{world.job()}"),

@@ -62,6 +62,33 @@ class World:
     def run_with_file(self):
         return self.store.add(network(3), "phones", attachments=[Attachment(name="x.txt", source=b"text")])
 
+    def link(self):
+        return self.store.create_link([self.run()], user="writer", lasts_s=1000)
+
+    def somebodys_link(self):
+        self.somebody()
+        self.store.set_member("phones", "somebody", "writer")
+        self.store.create_link([self.run()], user="somebody", lasts_s=1000)
+        return next(link.id for link in self.store.links() if link.user == "somebody")
+
+    def somebody(self):
+        if "somebody" not in {user.name for user in self.store.users()}:
+            self.store.create_user("somebody")
+        return "somebody"
+
+    def somebodys_token(self):
+        return self.store.create_token(self.somebody()).token.id
+
+    def somebodys_session(self):
+        self.store.begin_session(self.somebody())
+        return self.store.sessions("somebody")[0].id
+
+    def new_member(self):
+        name = f"member {next(self.numbers)}"
+        self.store.create_user(name)
+        self.store.set_member("phones", name, "writer")
+        return name
+
     def job(self, user="writer", project="phones"):
         new = NewJob(job=a_job(next(self.numbers), model=MODEL), wanted=Wanted(device="pi"), project=project, user=user)
         return self.fleet.submit(new)[0].id

@@ -110,6 +110,20 @@ def _create_audit() -> None:
     )
     op.create_index("ix_audit_project", "audit", ["project_id", "id"])
     op.create_index("ix_audit_at", "audit", ["at_us"])
+    _forbid_changes()
+
+
+def _forbid_changes() -> None:
+    """Rows of the audit log are added and removed. The one change is that a deleted project's number is taken away."""
+    kept = ("at_us", "user", "token_id", "session_id", "address", "action", "project", "subject", "detail")
+    columns = ", ".join(f'"{name}"' for name in kept)
+    before, refuse = f"CREATE TRIGGER audit_stays BEFORE UPDATE OF {columns} ON audit", "the audit log is not changed"
+    if op.get_bind().dialect.name == "sqlite":
+        op.execute(f"{before} BEGIN SELECT RAISE(ABORT, '{refuse}'); END")
+        return
+    body = f"BEGIN RAISE EXCEPTION '{refuse}'; END"
+    op.execute(f"CREATE OR REPLACE FUNCTION audit_stays() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
+    op.execute(f"{before} FOR EACH ROW EXECUTE FUNCTION audit_stays()")
 
 
 def _fill_members() -> None:
@@ -137,6 +151,8 @@ def _fill_members() -> None:
 def downgrade() -> None:
     for table in _TABLES:
         op.drop_table(table)
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute("DROP FUNCTION audit_stays()")
     op.drop_column("fleet_devices", "everyone")
     op.drop_index("ix_users_identity", "users")
     for name in reversed(_USER_COLUMNS):
