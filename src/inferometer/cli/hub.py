@@ -10,8 +10,10 @@ from inferometer.cli.hub_people import audit_command, device_group, doing, membe
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import ListingGroup
+from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
+    from inferometer.hub.rules import OidcRules
     from inferometer.store.values import Token
 
 _SCOPES = ("read", "write", "admin", "agent")
@@ -38,6 +40,25 @@ _SCOPES = ("read", "write", "admin", "agent")
     "--cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate, to speak https; with --key."
 )
 @click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key.")
+@click.option(
+    "--oidc-issuer",
+    metavar="URL",
+    help="Provider of identities (OpenID Connect) to sign in through.  [default: INFEROMETER_OIDC_ISSUER]",
+)
+@click.option(
+    "--oidc-client-id", metavar="ID", help="What it knows this hub by.  [default: INFEROMETER_OIDC_CLIENT_ID]"
+)
+@click.option(
+    "--oidc-client-secret-file",
+    metavar="FILE",
+    help="File with the hub's secret there.  [default: INFEROMETER_OIDC_CLIENT_SECRET_FILE]",
+)
+@click.option(
+    "--oidc-allow",
+    multiple=True,
+    metavar="DOMAIN|ADDRESS",
+    help="Whose people may sign in, beside those invited.  [default: INFEROMETER_OIDC_ALLOW]",
+)
 @click.option("--open", "opened", is_flag=True, help="Open the hub in a browser.")
 @click.option("--show", "run", metavar="RUN", help="Open the page of this run: an id, a name, or last.")
 @store_option
@@ -56,6 +77,7 @@ def command(
     opened: bool,
     run: str | None,
     store: str | None,
+    **oidc: Any,
 ) -> None:
     """Show runs, predictions, devices and formulas as web pages, and serve them as an API.
 
@@ -83,7 +105,7 @@ def command(
         tokens = require_token or not is_loopback(host)
         rules = Rules(
             host=host, port=actual_port, names=names, tokens=tokens, proxies=proxies, certificate=cert, key=key,
-            url=url or value_of("INFEROMETER_URL"),
+            url=url or value_of("INFEROMETER_URL"), oidc=_oidc_rules(**oidc),
         )  # fmt: skip
         require_certificate(rules)
         require_tokens(runs, rules)
@@ -99,6 +121,38 @@ def command(
                 click.launch(page)
 
         serve(runs, rules, listening, ready=ready)
+
+
+def _oidc_rules(
+    oidc_issuer: str | None,
+    oidc_client_id: str | None,
+    oidc_client_secret_file: str | None,
+    oidc_allow: tuple[str, ...],
+) -> "OidcRules | None":
+    """The provider of identities, as the options or the settings name it."""
+    from inferometer.hub.rules import OidcRules
+    from inferometer.settings import value_of
+
+    issuer = oidc_issuer or value_of("INFEROMETER_OIDC_ISSUER")
+    if issuer is None:
+        return None
+    from inferometer.hub.oidc import require_oidc
+
+    require_oidc()
+    client = oidc_client_id or value_of("INFEROMETER_OIDC_CLIENT_ID")
+    if client is None:
+        raise DomainError(
+            f"People are to sign in through {issuer}, and it is not said what that knows this hub by.",
+            remedy="Register the hub there, and give its --oidc-client-id.",
+        )
+    file = oidc_client_secret_file or value_of("INFEROMETER_OIDC_CLIENT_SECRET_FILE")
+    listed = (value_of("INFEROMETER_OIDC_ALLOW") or "").split(",")
+    allow = oidc_allow or tuple(entry.strip() for entry in listed if entry.strip())
+    try:
+        secret = None if file is None else Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise DomainError(f"The secret in {file} cannot be read: {error.strerror or error}.") from None
+    return OidcRules(issuer=issuer, client_id=client, client_secret=secret, allow=allow)
 
 
 for each in (member_group, project_command, device_group, audit_command):

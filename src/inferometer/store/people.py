@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from inferometer.errors import DomainError, UnknownNameError
@@ -34,6 +34,30 @@ def create_user(connection: Connection, name: str, *, now_us: int) -> User:
 def listed_users(connection: Connection) -> tuple[User, ...]:
     rows = connection.execute(select(users).order_by(users.c.name))
     return tuple(User(name=row.name, created=row.created_us / 1e6, email=row.email) for row in rows)
+
+
+def identified(  # noqa: PLR0913 - who they are there, and what becomes of a stranger
+    connection: Connection, issuer: str, subject: str, email: str | None, *, joins: bool, now_us: int
+) -> str | None:
+    """The user that a provider's identity belongs to; None for a stranger.
+
+    Somebody known is found by who they are at the provider. Else whoever was invited by this e-mail address, and has
+    not come yet; else, if anybody of that address `joins`, a new user of that name.
+    """
+    known = select(users.c.name).where(users.c.issuer == issuer, users.c.subject == subject)
+    name = connection.execute(known).scalar()
+    if name is not None or email is None:
+        return name
+    who = {"issuer": issuer, "subject": subject, "email": email}
+    invited = update(users).where(func.lower(users.c.name) == email, users.c.subject.is_(None)).values(**who)
+    if connection.execute(invited).rowcount:
+        return str(connection.execute(known).scalar_one())
+    taken = connection.execute(select(users.c.id).where(func.lower(users.c.name) == email)).first()
+    if not joins or taken is not None:  # another identity has the address: it may have a new owner
+        return None
+    row = {"name": names.valid_name("user", email), "created_us": now_us, **who}
+    connection.execute(insert(users), [row])
+    return email
 
 
 def delete_user(connection: Connection, name: str) -> None:

@@ -162,6 +162,10 @@ class Store(Exchange):
     def users(self) -> tuple[User, ...]:
         return self._read(people.listed_users)
 
+    def identified(self, issuer: str, subject: str, email: str | None, *, joins: bool) -> str | None:
+        """The user that a provider's identity belongs to; None for a stranger, unless such a one `joins`."""
+        return self._write(people.identified, issuer, subject, email, joins=joins, now_us=self._now())
+
     def delete_user(self, name: str) -> None:
         self._write(people.delete_user, name)
 

@@ -7,7 +7,7 @@ import pytest
 from fakes.fleet import a_job
 from inferometer.core.codec import document
 from inferometer.hub.app import create_app
-from inferometer.hub.rules import Rules
+from inferometer.hub.rules import OidcRules, Rules
 from inferometer.store import open_store
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
@@ -18,6 +18,7 @@ from unit.hub.world import DATA, MODEL, PEOPLE, SHA, World, profile_body, regist
 API = "/api/v1"
 FLEET = f"{API}/fleet"
 JSON = {"content-type": "application/json"}
+PROVIDER = OidcRules(issuer="http://localhost:1", client_id="hub")
 # The answer to nobody, an outsider, a reader, a writer, an owner, an administrator and an agent.
 ALL = (200,) * 7
 KNOWN = (401, 200, 200, 200, 200, 200, 403)
@@ -78,6 +79,8 @@ MATRIX = {
     "GET /sign-in": row(ALL),
     "POST /sign-in": row((403,) * 7, data={"token": "wrong"}),
     "POST /sign-out": row((303,) * 7),
+    "GET /sign-in/provider": row((502,) * 7),  # nobody answers there
+    "GET /sign-in/provider/callback": row((403,) * 7),
     "GET /static/vega.js": row(ALL),
     "GET /static": row(ALL, "/static/hub.css"),
     f"GET {API}/health": row(ALL),
@@ -191,7 +194,7 @@ MATRIX = {
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     limits = {"sign_ins": 10**6, "burst": 10**6}
-    with hub(tmp_path_factory.mktemp("hub"), tokens=True, **limits) as (store, client):
+    with hub(tmp_path_factory.mktemp("hub"), tokens=True, oidc=PROVIDER, **limits) as (store, client):
         made = World(store, client)
         assert made.ask("writer", "PUT", f"{FLEET}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA).is_success
         yield made
@@ -219,7 +222,7 @@ def _flat(routes):
 
 def test_every_route_says_who_may(tmp_path):
     with open_store(tmp_path / "runs.db") as store:
-        found = routes_of(create_app(store, Rules(tokens=True)))
+        found = routes_of(create_app(store, Rules(tokens=True, oidc=PROVIDER)))
     assert found == set(MATRIX), "a new route needs a row in MATRIX"
 
 
