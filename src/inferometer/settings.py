@@ -86,6 +86,30 @@ SETTINGS = (
         key="machine",
     ),
     Setting(
+        name="INFEROMETER_OIDC_ALLOW",
+        default=None,
+        meaning="Domains and e-mail addresses, with commas between, whose people may sign in through the provider.",
+        key="oidc_allow",
+    ),
+    Setting(
+        name="INFEROMETER_OIDC_CLIENT_ID",
+        default=None,
+        meaning="What the provider of identities knows this hub by.",
+        key="oidc_client_id",
+    ),
+    Setting(
+        name="INFEROMETER_OIDC_CLIENT_SECRET_FILE",
+        default=None,
+        meaning="File with the secret that the hub shows to the provider.",
+        key="oidc_client_secret_file",
+    ),
+    Setting(
+        name="INFEROMETER_OIDC_ISSUER",
+        default=None,
+        meaning="Address of a provider of identities (OpenID Connect) that people sign in to the hub through.",
+        key="oidc_issuer",
+    ),
+    Setting(
         name="INFEROMETER_PORT",
         default="8077",
         meaning="The hub's port, and the one in the links that commands print.",

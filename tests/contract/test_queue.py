@@ -13,6 +13,7 @@ from inferometer.core.job import JobEvent
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import open_store
 from inferometer.store.errors import LeaseLostError
+from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import Check, NewDevice, NewJob, Timing, Wanted
 from inferometer.store.tables import fleet_jobs, fleet_results, metadata, runs
@@ -330,8 +331,8 @@ def test_a_job_whose_last_device_goes_fails_and_says_so(fleet):
 
 def test_a_name_belongs_to_whoever_registered_it(fleet):
     with pytest.raises(DomainError, match="the one of local"):
-        fleet.register(NewDevice(name="pi"), user="mallory")
-    assert fleet.register(NewDevice(name="pi"), user="admin", takes_over=True).user == "admin"
+        fleet.register(NewDevice(name="pi"), Registrar(user="mallory"))
+    assert fleet.register(NewDevice(name="pi"), Registrar(user="admin", takes_over=True)).user == "admin"
     for name in ("any", "a b", "", "x" * 101):
         with pytest.raises(DomainError):
             fleet.register(NewDevice(name=name))

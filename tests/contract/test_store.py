@@ -24,6 +24,9 @@ from inferometer.store import Attachment, Filter, StoreError, open_store
 from inferometer.store.engine import open_database
 from inferometer.store.location import locate
 from inferometer.store.owner import this_process
+from inferometer.store.queue.devices import Registrar
+from inferometer.store.queue.fleet import Fleet
+from inferometer.store.queue.values import NewDevice
 from inferometer.store.recording import recording
 from inferometer.store.revisions import REVISIONS, VERSION_TABLE
 from inferometer.store.schema import downgrade, prepare, revision_of
@@ -775,6 +778,27 @@ def test_down_and_up_again_keeps_the_runs(store, place, tmp_path, back):
         assert len(again.metrics(run)) == 1
         assert [device.name for device in again.devices()] == ["phone"]  # filled from the runs
         assert bool(again.users()) == (back >= "0002")
+
+
+def test_who_held_a_token_before_there_were_members_sees_as_much_as_before(store, place):
+    for project in ("phones", "cars"):
+        store.create_project(project)
+    held = {"ada": ("write",), "bob": ("read",), "cyd": ("admin", "agent"), "dan": ("agent",), "eve": ("write",)}
+    for name, scopes in held.items():
+        store.create_user(name)
+        token = store.create_token(name, scopes=scopes, project="cars" if name == "eve" else None).token
+    store.create_user("gone")
+    store.revoke_token(store.create_token("gone", scopes=("write",)).token.id)
+    Fleet.of(store).register(NewDevice(name="pi"), Registrar(user="dan", everyone=False))
+    downgrade(store.database, "0006")
+    with open_store(place) as again:
+        roles = {project: {m.user: m.role for m in again.members(project)} for project in ("phones", "cars")}
+        everyone = {"ada": "writer", "bob": "reader", "cyd": "owner"}
+        assert roles == {"phones": everyone, "cars": {**everyone, "eve": "writer"}}
+        assert Fleet.of(again).device("pi").everyone
+        again.create_project("new")
+        assert again.members("new") == ()
+        assert again.tokens("eve")[0].id == token.id
 
 
 def test_all_the_way_down_leaves_nothing_of_ours(store, place):

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.hub_people import audit_command, device_group, doing, member_group, project_command
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import ListingGroup
+from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
+    from inferometer.hub.rules import OidcRules
     from inferometer.store.values import Token
 
 _SCOPES = ("read", "write", "admin", "agent")
@@ -37,6 +40,25 @@ _SCOPES = ("read", "write", "admin", "agent")
     "--cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate, to speak https; with --key."
 )
 @click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key.")
+@click.option(
+    "--oidc-issuer",
+    metavar="URL",
+    help="Provider of identities (OpenID Connect) to sign in through.  [default: INFEROMETER_OIDC_ISSUER]",
+)
+@click.option(
+    "--oidc-client-id", metavar="ID", help="What it knows this hub by.  [default: INFEROMETER_OIDC_CLIENT_ID]"
+)
+@click.option(
+    "--oidc-client-secret-file",
+    metavar="FILE",
+    help="File with the hub's secret there.  [default: INFEROMETER_OIDC_CLIENT_SECRET_FILE]",
+)
+@click.option(
+    "--oidc-allow",
+    multiple=True,
+    metavar="DOMAIN|ADDRESS",
+    help="Whose people may sign in, beside those invited.  [default: INFEROMETER_OIDC_ALLOW]",
+)
 @click.option("--open", "opened", is_flag=True, help="Open the hub in a browser.")
 @click.option("--show", "run", metavar="RUN", help="Open the page of this run: an id, a name, or last.")
 @store_option
@@ -55,6 +77,7 @@ def command(
     opened: bool,
     run: str | None,
     store: str | None,
+    **oidc: Any,
 ) -> None:
     """Show runs, predictions, devices and formulas as web pages, and serve them as an API.
 
@@ -63,6 +86,7 @@ def command(
     inferometer hub --port 9000 --open
     inferometer hub --show last
     inferometer hub token create me --scope write
+    inferometer hub member add phones me --role owner
     inferometer hub --host 0.0.0.0 --allow-host bench-box
 
     Only this machine can reach it, unless --host says otherwise: then everyone needs a token. The API is under /api/v1
@@ -81,7 +105,7 @@ def command(
         tokens = require_token or not is_loopback(host)
         rules = Rules(
             host=host, port=actual_port, names=names, tokens=tokens, proxies=proxies, certificate=cert, key=key,
-            url=url or value_of("INFEROMETER_URL"),
+            url=url or value_of("INFEROMETER_URL"), oidc=_oidc_rules(**oidc),
         )  # fmt: skip
         require_certificate(rules)
         require_tokens(runs, rules)
@@ -97,6 +121,42 @@ def command(
                 click.launch(page)
 
         serve(runs, rules, listening, ready=ready)
+
+
+def _oidc_rules(
+    oidc_issuer: str | None,
+    oidc_client_id: str | None,
+    oidc_client_secret_file: str | None,
+    oidc_allow: tuple[str, ...],
+) -> "OidcRules | None":
+    """The provider of identities, as the options or the settings name it."""
+    from inferometer.hub.rules import OidcRules
+    from inferometer.settings import value_of
+
+    issuer = oidc_issuer or value_of("INFEROMETER_OIDC_ISSUER")
+    if issuer is None:
+        return None
+    from inferometer.hub.oidc import require_oidc
+
+    require_oidc()
+    client = oidc_client_id or value_of("INFEROMETER_OIDC_CLIENT_ID")
+    if client is None:
+        raise DomainError(
+            f"People are to sign in through {issuer}, and it is not said what that knows this hub by.",
+            remedy="Register the hub there, and give its --oidc-client-id.",
+        )
+    file = oidc_client_secret_file or value_of("INFEROMETER_OIDC_CLIENT_SECRET_FILE")
+    listed = (value_of("INFEROMETER_OIDC_ALLOW") or "").split(",")
+    allow = oidc_allow or tuple(entry.strip() for entry in listed if entry.strip())
+    try:
+        secret = None if file is None else Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise DomainError(f"The secret in {file} cannot be read: {error.strerror or error}.") from None
+    return OidcRules(issuer=issuer, client_id=client, client_secret=secret, allow=allow)
+
+
+for each in (member_group, project_command, device_group, audit_command):
+    command.add_command(each)
 
 
 @command.group("token")
@@ -125,7 +185,10 @@ def create(
             opened.create_project(project)
         lasts_s = None if days is None else days * 86400
         held: Any = scopes or ("read",)  # click checked them
-        secret = opened.create_token(user, name=name, scopes=held, lasts_s=lasts_s, project=project)
+        making = doing(
+            opened, "token.create", project, subject=lambda made: made.token.id, detail=f"{user}: {', '.join(held)}"
+        )
+        secret = making.create_token(user, name=name, scopes=held, lasts_s=lasts_s, project=project)
     limits = "" if project is None else f" in project {project}"
     say(f"Token {secret.token.id} of {user}, for {', '.join(secret.token.scopes)}{limits}. It will not be shown again:")
     click.echo(secret.text)
@@ -170,5 +233,5 @@ def _token_state(token: "Token") -> str:
 def revoke(token: str, store: str | None) -> None:
     """Revoke a token by its id, at once."""
     with open_chosen(store) as opened:
-        opened.revoke_token(token)
+        doing(opened, "token.revoke", subject=token).revoke_token(token)
     say(f"Token {token} is revoked.")

@@ -127,13 +127,13 @@ def _filter_from(options: ListOptions) -> "Filter":
         runtime=options["runtime"],
         machine=options["machine"],
         status=options["status"],
-        since=None if since is None else _timestamp(since),
-        until=None if until is None else _timestamp(until),
+        since=None if since is None else timestamp(since),
+        until=None if until is None else timestamp(until),
         words=options["words"],
     )
 
 
-def _timestamp(text: str, *, now: datetime | None = None) -> float:
+def timestamp(text: str, *, now: datetime | None = None) -> float:
     """A point in time, given as such or as how long ago. Without a time zone it is local time."""
     now = now or datetime.now().astimezone()
     ago = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|days?|w|weeks?)(?: ago)?", text.strip())

@@ -14,7 +14,7 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import JSONResponse, Response
 
 from inferometer.errors import InferometerError
-from inferometer.hub import api_agents, api_atlas, api_catalog, api_fleet, api_runs
+from inferometer.hub import api_agents, api_atlas, api_catalog, api_fleet, api_people, api_runs
 from inferometer.hub.answers import ERRORS, SCHEMAS, answer, json_response
 from inferometer.hub.failures import failure, problem
 from inferometer.hub.fleet_desk import FleetDesk
@@ -37,6 +37,7 @@ def create_api(store: Store, rules: Rules, desk: FleetDesk | None = None) -> Fas
         servers=[{"url": "/api/v1"}],
     )
     app.include_router(api_runs.router(store, rules))
+    app.include_router(api_people.router(store, rules))
     app.include_router(api_catalog.router(rules))
     app.include_router(api_atlas.router())
     desk = desk or FleetDesk(store, rules)

@@ -18,8 +18,9 @@ from inferometer.core.job import JobEvent, JobResult
 from inferometer.hub.answers import ERRORS, answer, json_response
 from inferometer.hub.api_fleet import JobId, Sha256, Short
 from inferometer.hub.failures import HubError
-from inferometer.hub.fleet_desk import FleetDesk, user_of
-from inferometer.hub.people import token_of
+from inferometer.hub.fleet_desk import FleetDesk
+from inferometer.hub.people import user_of, visitor_of
+from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.values import Check, Lease, NewDevice
 
 PROTOCOL = 1  # what agents and hubs of different versions agree by
@@ -148,26 +149,33 @@ def router(desk: FleetDesk) -> APIRouter:
 def _add_presence(api: APIRouter, desk: FleetDesk) -> None:
     @api.post("/register", responses={200: json_response()})
     def register(request: Request, said: Registration) -> Response:
-        """Register a device, or bring what is known of it up to date."""
+        """Register a device, or bring what is known of it up to date. `projects` are those it works for; null: all."""
         if said.protocol > PROTOCOL:
             raise HubError(400, "This agent is newer than the hub.", remedy="Upgrade Inferometer where the hub runs.")
-        token = token_of(request)
+        visitor = visitor_of(request)
         device = NewDevice(
             name=said.name,
             labels={key: tuple(values) for key, values in said.labels.items()},
             facts=said.facts.model_dump(),
             version=said.version,
             skew_s=desk.skew_s(request, said.now),
-            token=None if token is None else token.id,
+            token=None if visitor is None else visitor.token,
             probes=said.probes,
         )
-        takes_over = token is not None and "admin" in token.scopes
-        made = desk.fleet.register(device, user=user_of(request), takes_over=takes_over)
+        by = Registrar(
+            user=user_of(request), project=None if visitor is None else visitor.project,
+            everyone=not desk.rules.tokens, takes_over=visitor is not None and "admin" in visitor.scopes,
+        )  # fmt: skip
+        made = desk.acting(request, "device.register", project=by.project, subject=said.name).register(device, by)
         desk.dispatcher.ring()
-        timing = desk.fleet.timing
+        serves = None if made.everyone else desk.fleet.projects_of(made.name)
         return answer(
-            request, {"name": made.name, "state": made.state, "protocol": PROTOCOL, "lease_s": timing.lease_s}
-        )
+            request,
+            {
+                "name": made.name, "state": made.state, "protocol": PROTOCOL, "lease_s": desk.fleet.timing.lease_s,
+                "projects": serves,
+            },
+        )  # fmt: skip
 
     @api.post("/poll", responses={200: json_response()})
     async def poll(request: Request, asked: Poll) -> Response:
@@ -175,12 +183,12 @@ def _add_presence(api: APIRouter, desk: FleetDesk) -> None:
 
         `probe`: it has failed often, and gets none before it has run its reference (`/probe`).
         """
-        token = token_of(request)
+        visitor = visitor_of(request)
         device = await to_thread.run_sync(desk.waiting, request, asked.device)
         if device.probing and device.job is None and device.state == "ready":
             return answer(request, {"job": None, "probe": True})
         wait_s = min(asked.wait_s, desk.rules.poll_most_s)
-        lease = await desk.dispatcher.wait(device, None if token is None else token.project, wait_s)
+        lease = await desk.dispatcher.wait(device, None if visitor is None else visitor.project, wait_s)
         return answer(request, {"job": None} if lease is None else _lease_document(lease))
 
     @api.post("/beat", responses={200: json_response()})

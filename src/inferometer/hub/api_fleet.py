@@ -16,8 +16,17 @@ from inferometer.core.job import Job, JobEvent
 from inferometer.errors import DomainError
 from inferometer.hub.answers import ERRORS, answer, json_response
 from inferometer.hub.failures import HubError
-from inferometer.hub.fleet_desk import FleetDesk, user_of
-from inferometer.hub.people import token_of
+from inferometer.hub.fleet_desk import FleetDesk
+from inferometer.hub.people import (
+    may,
+    require_cancelling,
+    require_control,
+    require_place,
+    require_priority,
+    require_role,
+    seen,
+    user_of,
+)
 from inferometer.providers.requests import require_known
 from inferometer.store.queue.trust import Trust
 from inferometer.store.queue.values import FleetDevice, JobRow, NewJob, Wanted, fails_often
@@ -86,18 +95,23 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
         grades, faults = desk.fleet.grades(), desk.fleet.recent_faults()
         rows = [
             device_document(desk, device, grades.get(device.name), faults.get(device.name, 0))
-            for device in desk.fleet.devices()
+            for device in desk.seen(request).devices()
         ]
         return answer(request, rows)
 
     @api.get("/devices/{name}", responses={200: json_response()})
     def show_fleet_device(request: Request, name: DeviceName) -> Response:
-        return answer(request, device_document(desk, desk.fleet.device(name)))
+        return answer(request, device_document(desk, desk.seen(request).device(name)))
 
     @api.patch("/devices/{name}", responses={200: json_response()})
     def change_fleet_device(request: Request, name: DeviceName, change: DeviceChange) -> Response:
-        """Take a device out (`maintenance`, `quarantined`) or put it back (`ready`)."""
-        device = desk.fleet.set_state(name, change.state, _signed(change, user_of(request)))
+        """Take a device out (`maintenance`, `quarantined`) or put it back (`ready`).
+
+        Its owner may, and an owner of a project that it was given to.
+        """
+        require_control(request, desk.seen(request).device(name, facts=False), desk.fleet.projects_of(name))
+        changing = desk.acting(request, "device.state", subject=name, detail=f"{change.state} {change.reason or ''}")
+        device = changing.set_state(name, change.state, _signed(change, user_of(request)))
         desk.dispatcher.forget(name)
         desk.dispatcher.ring()
         return answer(request, device_document(desk, device))
@@ -105,8 +119,29 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
     @api.delete("/devices/{name}", status_code=204)
     def forget_fleet_device(request: Request, name: DeviceName) -> Response:
         """Forget a device. Jobs that only it could take fail. Its owner and administrators may."""
+        desk.seen(request).device(name, facts=False)
         desk.owned(request, name)
-        desk.fleet.remove(name)
+        desk.acting(request, "device.remove", subject=name).remove(name)
+        return Response(status_code=204)
+
+    @api.put("/devices/{name}/projects/{project}", status_code=204)
+    def give_device(request: Request, name: DeviceName, project: DeviceName) -> Response:
+        """Let a device take the jobs of a project. Its owner may, who must be a writer of that project."""
+        desk.seen(request).device(name, facts=False)
+        desk.owned(request, name)
+        seen(request, desk.store).project(project)
+        require_role(request, "writer", project)
+        desk.acting(request, "device.share", project=project, subject=name).share(name, project)
+        desk.dispatcher.ring()
+        return Response(status_code=204)
+
+    @api.delete("/devices/{name}/projects/{project}", status_code=204)
+    def take_device_back(request: Request, name: DeviceName, project: DeviceName) -> Response:
+        """Let it take no more of them. Its owner may, and an owner of the project."""
+        device = desk.seen(request).device(name, facts=False)
+        seen(request, desk.store).project(project)
+        require_control(request, device, (project,))
+        desk.acting(request, "device.unshare", project=project, subject=name).share(name, project, shared=False)
         return Response(status_code=204)
 
 
@@ -155,17 +190,17 @@ def _add_jobs(api: APIRouter, desk: FleetDesk) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Response:
         """Jobs, the newest first."""
-        rows = desk.fleet.jobs(states=tuple(state or ()), project=project, device=device, limit=limit)
+        rows = desk.seen(request).jobs(states=tuple(state or ()), project=project, device=device, limit=limit)
         return answer(request, [job_document(row) for row in rows])
 
     @api.get("/jobs/{job}", responses={200: json_response()})
     def show_job(request: Request, job: JobId) -> Response:
-        return answer(request, job_document(desk.fleet.job(job)))
+        return answer(request, job_document(desk.seen(request).job(job)))
 
     @api.get("/jobs/{job}/document", responses={200: json_response()})
     def show_job_document(request: Request, job: JobId) -> Response:
         """What was submitted: an inferometer.job document."""
-        return answer(request, document(desk.fleet.document(job)))
+        return answer(request, document(desk.seen(request).document(job)))
 
 
 def _add_submissions(api: APIRouter, desk: FleetDesk) -> None:
@@ -179,36 +214,46 @@ def _add_submissions(api: APIRouter, desk: FleetDesk) -> None:
     @api.post("/jobs/{job}/again", status_code=201, responses={201: json_response()})
     def run_again(request: Request, job: JobId, again: Again) -> Response:
         """Submit a job once more, on the same or another device."""
-        row, first = desk.fleet.job(job), desk.fleet.document(job)
+        row, first = desk.seen(request).job(job), desk.fleet.document(job)
+        require_role(request, "writer", row.project)
         missing = desk.artifacts.missing([file.sha256 for file in first.files])
         if missing:
             raise DomainError("The files of this job are not here any more.", remedy="Submit it from where they are.")
         chosen = Wanted(device=again.device, labels=again.labels)
         wanted = chosen if again.device or again.labels else row.wanted
         new = NewJob(job=first, wanted=wanted, project=row.project, user=user_of(request), name=row.name, anew=True)
-        made, _ = desk.fleet.submit(new)
+        made, _ = desk.acting(request, "job.submit", project=row.project, subject=_made).submit(new)
         desk.dispatcher.ring()
         desk.forecaster.ask(made, first)
         return answer(request, job_document(made), status=201)
 
     @api.post("/jobs/{job}/cancel", responses={200: json_response()})
     def cancel_job(request: Request, job: JobId) -> Response:
-        """Take a job out of the queue, or have its device stop it. What it has measured is kept. May be repeated."""
-        row = desk.fleet.cancel(job, by=user_of(request))
+        """Take a job out of the queue, or have its device stop it. What it has measured is kept. May be repeated.
+
+        Its submitter may, and an owner of its project.
+        """
+        asked = desk.seen(request).job(job)
+        require_cancelling(request, asked)
+        row = desk.acting(request, "job.cancel", project=asked.project, subject=job).cancel(job, by=user_of(request))
         return answer(request, job_document(row))
+
+
+def _made(submitted: tuple[JobRow, bool]) -> str:
+    return submitted[0].id
 
 
 def _submitted(desk: FleetDesk, submission: Submission, request: Request) -> tuple[JobRow, bool]:
     """The job in the queue, and whether it is new."""
-    job, project, token = decode(msgspec.json.encode(submission.job), Job), submission.project, token_of(request)
+    job, project = decode(msgspec.json.encode(submission.job), Job), submission.project
     require_known(job)
     missing = desk.artifacts.missing([file.sha256 for file in job.files])
     if missing:
         raise DomainError(f"The file {missing[0][:12]}… of the job is not here.", remedy="Send it first.")
-    if token is not None and token.project is not None and token.project != project:
-        raise HubError(403, f"This token is for the project {token.project}, and the job for {project}.")
+    require_place(request, desk.store, project)
+    require_priority(request, desk.store, project, submission.priority)
     desk.touch(tuple(file.sha256 for file in job.files))
-    row, fresh = desk.fleet.submit(
+    row, fresh = desk.acting(request, "job.submit", project=project, subject=_made).submit(
         NewJob(
             job=job, wanted=Wanted(device=submission.device, labels=submission.labels), project=project,
             user=user_of(request), priority=submission.priority, name=submission.name, tags=tuple(submission.tags),
@@ -239,20 +284,23 @@ def _add_progress(api: APIRouter, desk: FleetDesk) -> None:
 
         Whoever knows the state `inconclusive` says so; all others read `failed` in its place.
         """
-        await to_thread.run_sync(desk.fleet.job, job)
+        fleet = desk.seen(request)
+        await to_thread.run_sync(fleet.job, job)
         ends, look_s = anyio.current_time() + min(wait_s, desk.rules.poll_most_s), _LOOK_S
         while True:
-            events = await to_thread.run_sync(desk.fleet.events, job, after)
+            events = await to_thread.run_sync(fleet.events, job, after)
             if events or anyio.current_time() >= ends or await request.is_disconnected():
                 return answer(request, [_event_document(event, inconclusive=inconclusive) for event in events])
             await anyio.sleep(look_s)
             look_s = min(1.5 * look_s, _LOOK_MOST_S)
 
     @api.get("/jobs/{job}/result", responses={200: json_response()})
-    def show_result(job: JobId, *, fetched: bool = False) -> Response:
-        """What came of a job: an inferometer.job-result document. `fetched` says that whoever asked has it then."""
-        row = desk.fleet.job(job)
-        result = desk.fleet.result(job, fetched=fetched)
+    def show_result(request: Request, job: JobId, *, fetched: bool = False) -> Response:
+        """What came of a job: an inferometer.job-result document. `fetched` says that its submitter has it then."""
+        row = desk.seen(request).job(job)
+        result = desk.fleet.result(
+            job, fetched=fetched and (row.user == user_of(request) or may(request, "owner", row.project))
+        )
         if result is None:
             raise HubError(409, f"Job {job} has no result yet: it is {row.state}.")
         return Response(encode(result), media_type="application/json")

@@ -21,7 +21,7 @@ from inferometer.errors import DomainError, FormatError, SchemaError
 from inferometer.hub.answers import ERRORS, ImportedRun, answer, json_response
 from inferometer.hub.compare_page import profiles_of
 from inferometer.hub.failures import HubError
-from inferometer.hub.people import author_of, require_owner
+from inferometer.hub.people import acting, author_of, require_change, require_place, seen, visitor_of
 from inferometer.hub.rules import Rules
 from inferometer.report.runs import run_document
 from inferometer.store.archive import Limits
@@ -103,37 +103,37 @@ def _add_reads(api: APIRouter, store: Store, rules: Rules) -> None:
             runtime=runtime, machine=machine, author=author, precision=precision, kind=kind, since=since,
             until=until, words=words,
         )  # fmt: skip
-        return answer(request, store.list(wanted, sort=sort, limit=limit, after=after))
+        return answer(request, seen(request, store).list(wanted, sort=sort, limit=limit, after=after))
 
     @api.get("/runs/{run}", tags=["runs"], responses={200: json_response()})
     def show_run(request: Request, run: str) -> Response:
         """One run with its profile, parameters, metrics and files. `run` is an id, a part of one, a name or `last`."""
-        stored = store.get(run)
+        stored = seen(request, store).get(run)
         row, metrics = store.row(stored.id), store.metrics(stored.id)
         return answer(request, run_document(stored, row, metrics, _link(request, stored.id, rules)))
 
     @api.get("/runs/{run}/profile", tags=["runs"], responses={200: json_response()})
     def show_profile(request: Request, run: str) -> Response:
         """The profile alone, as `--format json` prints it."""
-        stored = store.get(run)
+        stored = seen(request, store).get(run)
         if stored.profile is None:
             raise HubError(404, f"Run {stored.id} has no profile: it is {stored.status}.")
         return answer(request, document(stored.profile))
 
     @api.get("/runs/{run}/metrics", tags=["runs"], responses={200: json_response([Metric])})
     def list_metrics(request: Request, run: str, name: str | None = None) -> Response:
-        return answer(request, store.metrics(run, name))
+        return answer(request, seen(request, store).metrics(run, name))
 
     @api.get("/projects", tags=["projects"], responses={200: json_response([Project])})
     def list_projects(request: Request) -> Response:
-        return answer(request, store.projects())
+        return answer(request, seen(request, store).projects())
 
     @api.get("/compare", tags=["runs"], responses={200: json_response()})
     def compare_runs(
         request: Request, run: Annotated[list[str], Query(min_length=2, max_length=8)]
     ) -> Response:  # fmt: skip
         """Each run against the first: the verdict, with its ratio, interval and reason, per metric and per op."""
-        (first, baseline), *others = profiles_of([store.get(name) for name in run])
+        (first, baseline), *others = profiles_of([seen(request, store).get(name) for name in run])
         comparisons = [comparison_document(compare(baseline, profile, names=(first, name))) for name, profile in others]
         return answer(request, {"comparisons": comparisons})
 
@@ -158,7 +158,8 @@ def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
 
         def work() -> str:
             profile = _profile(body)
-            return store.add(
+            require_place(request, store, project)
+            return _adding(request, store, project).add(
                 profile, project, name=name, tags=tuple(tag or ()), kind="import", author=author_of(request)
             )
 
@@ -182,7 +183,9 @@ def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
 
         def work() -> tuple[str, ...]:
             profiles = [_profile_in_line(number, line) for number, line in enumerate(lines, start=1)]
-            return store.add_all(profiles, project, tags=tuple(tag or ()), kind="import", author=author_of(request))
+            require_place(request, store, project)
+            adding = _adding(request, store, project)
+            return adding.add_all(profiles, project, tags=tuple(tag or ()), kind="import", author=author_of(request))
 
         runs = await to_thread.run_sync(work)
         return answer(request, [ImportedRun(id=run, link=_link(request, run, rules)) for run in runs], status=201)
@@ -202,9 +205,21 @@ def _add_archives(api: APIRouter, store: Store, rules: Rules) -> None:
         A run that is here already is not doubled (200); another one under its id is refused (409).
         """
         _require_type(request, _ZIP)
-        taken_in = partial(store.take_in, project=project, limits=_limits(rules), author=author_of(request))
+        taken_in = partial(
+            _adding(request, store, project).take_in, project=project, limits=_limits(rules), author=author_of(request),
+            admit=partial(require_place, request, store),
+        )  # fmt: skip
         run, fresh = await to_thread.run_sync(_from_archive, await request.body(), taken_in)
         return _created(request, run, rules, fresh=fresh)
+
+
+def _adding(request: Request, store: Store, project: str | None) -> Store:
+    """The store that new runs go into, each of which stands in the audit log."""
+    return acting(request, store, "run.add", project=project, subject=_named)
+
+
+def _named(made: str | tuple[str, ...]) -> str:
+    return made if isinstance(made, str) else " ".join(made)
 
 
 def _from_archive(body: bytes, taken_in: Callable[[Path], tuple[str, bool]]) -> tuple[str, bool]:
@@ -261,32 +276,45 @@ def _created(request: Request, run: str, rules: Rules, *, fresh: bool = True) ->
 def _add_changes(api: APIRouter, store: Store) -> None:
     @api.post("/projects", tags=["projects"], status_code=201, responses={201: json_response()})
     def create_project(request: Request, wanted: NewProject) -> Response:
-        store.create_project(wanted.name, description=wanted.description)
+        visitor = visitor_of(request)
+        if visitor is not None and visitor.project is not None:
+            raise HubError(403, f"This token is for the project {visitor.project} only.")
+        making = acting(request, store, "project.create", project=wanted.name.strip())
+        making.create_project(wanted.name, description=wanted.description, owner=author_of(request))
         return answer(request, {"name": wanted.name.strip()}, status=201)
 
     @api.patch("/runs/{run}", tags=["runs"], responses={200: json_response()})
     def change_run(request: Request, run: str, change: RunChange) -> Response:
-        """Rename a run, tag it, note something about it (empty: nothing), or move it to another project."""
-        run_id = store.resolve(run)
+        """Rename a run, tag it, note something about it (empty: nothing), or move it to another project.
+
+        Its author may, and an owner of its project; to move it, they must be a writer there too.
+        """
+        row = seen(request, store).row(run)
+        require_change(request, row)
+        if change.project is not None and change.project.strip() != row.project:
+            require_place(request, store, change.project)
+        run_id = row.id
+        changing = partial(acting, request, store, "run.change", project=row.project, subject=run_id)
         if change.add_tags or change.remove_tags:
-            store.retag(run_id, add=change.add_tags, remove=change.remove_tags)
+            detail = " ".join([*(f"+{tag}" for tag in change.add_tags), *(f"-{tag}" for tag in change.remove_tags)])
+            changing(detail=detail).retag(run_id, add=change.add_tags, remove=change.remove_tags)
         if change.name is not None:
-            store.rename(run_id, change.name)
+            changing(detail=f"name {change.name}").rename(run_id, change.name)
         if change.note is not None:
-            store.note(run_id, change.note)
-        if change.project is not None:
-            store.move(run_id, change.project)
+            changing(detail="note").note(run_id, change.note)
+        if change.project is not None and change.project.strip() != row.project:
+            changing(detail=f"to {change.project}").move(run_id, change.project)
         return answer(request, store.row(run_id))
 
     @api.delete("/runs/{run}", tags=["runs"], status_code=204)
     def delete_run(request: Request, run: str) -> Response:
         """Delete a run permanently, with its files. It must be the complete id, so that nothing else is deleted.
 
-        With tokens, only whose run it is may, and an administrator.
+        With tokens, only whose run it is may, and an owner of its project.
         """
-        row = store.row(run)
+        row = seen(request, store).row(run)
         if row.id != run:
             raise DomainError(f"{run!r} is not the complete id of a run.", remedy="Give all twelve letters.")
-        require_owner(request, f"Run {run}", row.author)
-        store.delete(run)
+        require_change(request, row, deleting=True)
+        acting(request, store, "run.delete", project=row.project, subject=run, detail=row.name).delete(run)
         return Response(status_code=204)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -14,6 +15,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainT
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from inferometer.errors import InferometerError
 from inferometer.hub.assets import vega_bundle
 from inferometer.hub.failures import problem
 from inferometer.hub.fleet_desk import FleetDesk
@@ -21,9 +23,11 @@ from inferometer.hub.fleet_pages import fleet_routes
 from inferometer.hub.live import LiveStreams
 from inferometer.hub.page_cache import ListCache
 from inferometer.hub.pages import routes
+from inferometer.hub.people_pages import people_routes
 from inferometer.hub.rendering import STATIC, render_template
 from inferometer.hub.rules import Rules
 from inferometer.hub.security import RequestGuard, sign_in_limit
+from inferometer.hub.shared_pages import shared_routes
 from inferometer.hub.sign_in import sign_in_routes
 from inferometer.hub.store_mark import StoreMark
 
@@ -47,14 +51,18 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
     async def open_desk(_app: Starlette) -> AsyncIterator[None]:
         """Leases run out whether or not an agent asks for work: the hub looks after them from its start on."""
         desk.dispatcher.start()
+        tidying = asyncio.create_task(_forget_old_deeds(store, chosen))
         yield
+        tidying.cancel()
         desk.dispatcher.stop()
 
     inner = Starlette(
         lifespan=open_desk,
         routes=[
             *routes(store),
-            *sign_in_routes(store, wrong_tokens),
+            *sign_in_routes(store, chosen, wrong_tokens),
+            *people_routes(store),
+            *shared_routes(store, wrong_tokens),
             *fleet_routes(desk),
             *LiveStreams(store, chosen).routes(),
             Route("/favicon.ico", _icon, methods=["GET"]),
@@ -66,6 +74,14 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
     )
     mark = StoreMark(store)
     return RequestGuard(ListCache(_Compressed(inner), mark), store, chosen, wrong_tokens, mark=mark)
+
+
+async def _forget_old_deeds(store: Store, rules: Rules) -> None:
+    """Entries of the audit log go when they are old: looked at when the hub starts, and once a day."""
+    while True:
+        with suppress(InferometerError):  # a store that cannot be written to now is tried tomorrow
+            await to_thread.run_sync(partial(store.forget_audit, older_s=rules.audit_s))
+        await asyncio.sleep(86_400)
 
 
 class _Compressed:

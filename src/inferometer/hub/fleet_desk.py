@@ -9,13 +9,13 @@ import time
 from collections import OrderedDict
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.hub.checking import cases_of, mismatch, too_fast
 from inferometer.hub.dispatching import Dispatcher
 from inferometer.hub.failures import HubError
 from inferometer.hub.forecasting import Forecaster
-from inferometer.hub.people import token_of
+from inferometer.hub.people import acting, seen, visitor_of
 from inferometer.hub.security import ARRIVED
 from inferometer.providers.artifacts import ArtifactFolder
 from inferometer.providers.device_side import collect_garbage, hash_file
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from inferometer.store.queue.values import FleetDevice
     from inferometer.store.store import Store
 
-LOCAL_USER = "local"  # whoever uses a hub that needs no token: this machine's user
 _AGE_S = 30 * 86_400.0
 _ROOM = 1_000_000_000  # bytes of the disk that models leave free
 _LOCKS = 256
@@ -69,6 +68,14 @@ class FleetDesk:
 
     # Who
 
+    def seen(self, request: Request) -> Fleet:
+        """The queue as whoever asks may see it."""
+        return seen(request, self.fleet)
+
+    def acting(self, request: Request, action: str, **about: Any) -> Fleet:
+        """The same, with what is written through it in the audit log."""
+        return acting(request, self.fleet, action, **about)
+
     def owned(self, request: Request, name: str) -> FleetDevice:
         """The device that an agent speaks for: one of its own user, and with no job of a project it may not see."""
         return self._allowed(request, self.fleet.device(name, facts=False))
@@ -79,16 +86,16 @@ class FleetDesk:
         return self.owned(request, name) if device is None else self._allowed(request, device)
 
     def _allowed(self, request: Request, device: FleetDevice) -> FleetDevice:
-        name, token = device.name, token_of(request)
-        if token is None or "admin" in token.scopes:
+        name, visitor = device.name, visitor_of(request)
+        if visitor is None or visitor.sees_all:
             return device
-        if token.user != device.user:
-            raise HubError(403, f"{name} is a device of {device.user}, and this token is one of {token.user}.")
-        if token.project is not None and device.job is not None:
+        if visitor.user != device.user:
+            raise HubError(403, f"{name} is a device of {device.user}, and this token is one of {visitor.user}.")
+        if visitor.project is not None and device.job is not None:
             project = self.fleet.job(device.job).project
-            if project != token.project:
+            if project != visitor.project:
                 raise HubError(
-                    403, f"{name} has a job of another project than {token.project}, which this token is for."
+                    403, f"{name} has a job of another project than {visitor.project}, which this token is for."
                 )
         return device
 
@@ -171,8 +178,3 @@ class FleetDesk:
         for sha256 in hashes:
             with suppress(OSError):
                 os.utime(self.artifacts.path(sha256), (now, now))
-
-
-def user_of(request: Request) -> str:
-    token = token_of(request)
-    return LOCAL_USER if token is None else token.user

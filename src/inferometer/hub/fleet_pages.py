@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from inferometer.hub.pages import html_page, with_error_page
+from inferometer.hub.people import may, may_cancel, may_control
 from inferometer.hub.starting import starts_in
 from inferometer.store.queue.trust import grade
 from inferometer.store.queue.values import fails_often
@@ -44,8 +45,8 @@ class FleetPages:
     def __init__(self, desk: FleetDesk) -> None:
         self._desk = desk
 
-    def devices(self, _request: Request) -> Response:
-        fleet = self._desk.fleet
+    def devices(self, request: Request) -> Response:
+        fleet = self._desk.seen(request)
         now, grades, busy, faults = fleet.now(), fleet.grades(), fleet.busy(_DAY_S), fleet.recent_faults()
         rows = [
             {
@@ -60,13 +61,16 @@ class FleetPages:
         return html_page("fleet.html", "fleet", tab="devices", rows=rows, counts=fleet.counts())
 
     def device(self, request: Request) -> Response:
-        fleet = self._desk.fleet
+        fleet = self._desk.seen(request)
         device = fleet.device(request.path_params["name"])
         checks, recent = fleet.checks(device.name), fleet.recent_faults().get(device.name, 0)
+        served = fleet.projects_of(device.name)
         return html_page(
             "fleet_device.html",
             "fleet",
             device=device,
+            served=[name for name in served if may(request, "reader", name)],
+            controls=may_control(request, device, served),
             standing=standing(device, fleet.now()),
             facts=_facts(device),
             calibrations=device.facts.get("calibrations") or (),
@@ -85,7 +89,7 @@ class FleetPages:
         )
 
     def queue(self, request: Request) -> Response:
-        fleet = self._desk.fleet
+        fleet = self._desk.seen(request)
         project = request.query_params.get("project") or None
         waiting = fleet.jobs(states=("queued",), project=project)
         return html_page(
@@ -97,15 +101,15 @@ class FleetPages:
             running=fleet.jobs(states=("preparing", "running"), project=project),
             now=fleet.now(),
             waiting=waiting,
-            starts=starts_in(fleet) if waiting else {},
+            starts=starts_in(self._desk.fleet) if waiting else {},
             ended=fleet.jobs(states=_ENDED, project=project, limit=30),
         )
 
     def job(self, request: Request) -> Response:
-        fleet = self._desk.fleet
+        fleet = self._desk.seen(request)
         row = fleet.job(request.path_params["job"])
         document = fleet.document(row.id)
-        starts = starts_in(fleet).get(row.id) if row.state == "queued" else None
+        starts = starts_in(self._desk.fleet).get(row.id) if row.state == "queued" else None
         return html_page(
             "fleet_job.html",
             "fleet",
@@ -114,7 +118,11 @@ class FleetPages:
             starts=starts,
             still_s=row.still_s(fleet.now()),
             asks=_asks(row),
-            devices=[device.name for device in fleet.devices(facts=False) if device.state == "ready"],
+            cancels=may_cancel(request, row),
+            repeats=may(request, "writer", row.project),
+            devices=[
+                device.name for device in fleet.devices(facts=False, project=row.project) if device.state == "ready"
+            ],
         )
 
 

@@ -64,7 +64,7 @@ class Forecaster:
         self._known: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._chosen: dict[str, _Likely | None] = {}
+        self._chosen: dict[tuple[str, str], _Likely | None] = {}
         self._looked_at = float("-inf")
 
     def ask(self, row: JobRow, job: Job) -> None:
@@ -88,30 +88,31 @@ class Forecaster:
         return expected
 
     def _expected(self, row: JobRow, job: Job) -> Expected:
-        likely = self._likely(row.wanted)
+        likely = self._likely(row.wanted, row.project)
         if likely is None:
             return Expected(seconds=None, source="no device that fits has said what it can do")
         name = likely.device.name
-        earlier = [_took(done) for done in likely.done if done.key == row.key]
+        earlier = [_took(done) for done in likely.done if (done.key, done.project) == (row.key, row.project)]
         if earlier:  # what the very same job took there before is the best that is known
             runs = "as it took before" if len(earlier) == 1 else f"the median of {len(earlier)} earlier runs"
             return Expected(seconds=median(earlier), source=f"{runs} on {name}")
         return self._predicted(job, likely.device, sorted(map(_took, likely.done)))
 
-    def _likely(self, wanted: Wanted) -> _Likely | None:
+    def _likely(self, wanted: Wanted, project: str) -> _Likely | None:
         """The device that would take a job, looked up anew every few seconds: many jobs come at once."""
-        now, wish = time.monotonic(), written(wanted)
+        now, wish = time.monotonic(), (project, written(wanted))
         if now - self._looked_at > _LOOKED_S:
             self._looked_at = now
             self._chosen.clear()
         if wish not in self._chosen:
-            self._chosen[wish] = self._choose(wanted)
+            self._chosen[wish] = self._choose(wanted, project)
         return self._chosen[wish]
 
-    def _choose(self, wanted: Wanted) -> _Likely | None:
+    def _choose(self, wanted: Wanted, project: str) -> _Likely | None:
         """One that is there and has nothing to do, if there is one."""
         fleet = self._desk.fleet
-        fitting = [device for device in fleet.devices(facts=False) if fits(wanted, device.name, device.labels)]
+        there = fleet.devices(facts=False, project=project)
+        fitting = [device for device in there if fits(wanted, device.name, device.labels)]
         fitting.sort(key=lambda device: (device.state != "ready", device.away(fleet.now()), device.job is not None))
         for device in fitting[:_ASKED]:
             known = fleet.device(device.name)

@@ -16,13 +16,14 @@ from starlette.routing import Route
 from inferometer.errors import InferometerError, UnknownNameError
 from inferometer.hub.answers import answer
 from inferometer.hub.failures import problem, status_of
-from inferometer.hub.people import token_of
+from inferometer.hub.people import seen as seen_store
+from inferometer.hub.people import visitor_of
 from inferometer.hub.security import client_of
 from inferometer.store import ids
 from inferometer.store.values import Filter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from starlette.requests import Request
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from inferometer.store.store import Store
     from inferometer.store.values import Metric
 
-    Look = Callable[[], tuple[str, Any, bool]]  # the event's name, its value, and whether it is the last
+    Look = Callable[[Store], tuple[str, Any, bool]]  # the event's name, its value, and whether it is the last
 
 _OPEN: tuple[Status, ...] = ("pending", "running")
 _QUIET_S = 15.0  # so often a comment keeps the connection open
@@ -72,17 +73,17 @@ class LiveStreams:
     async def one(self, request: Request) -> Response:
         """Events named `run`: its status and its metrics so far. The stream ends when the run does."""
         try:
-            run = await to_thread.run_sync(self._store.resolve, request.path_params["run"])
+            run = await to_thread.run_sync(seen_store(request, self._store).resolve, request.path_params["run"])
             return await self._answered(request, self._one_run(run))
         except InferometerError as error:
             return JSONResponse(problem(error.message, error.remedy), status_code=status_of(error))
 
     async def _answered(self, request: Request, look: Look) -> Response:
         if request.query_params.get("once"):
-            _, value, _ = await to_thread.run_sync(look)
+            _, value, _ = await to_thread.run_sync(look, seen_store(request, self._store))
             return answer(request, value)
-        token = token_of(request)
-        whose = client_of(request) if token is None else token.id
+        visitor = visitor_of(request)
+        whose = client_of(request) if visitor is None else visitor.session or visitor.token or visitor.user
         if self._streams.total() >= self._rules.streams or self._streams[whose] >= self._rules.streams_each:
             return JSONResponse(
                 problem("Too many live streams are open.", "Close one, or ask with ?once=1 from time to time."),
@@ -103,12 +104,21 @@ class LiveStreams:
 
     async def _changes(self, request: Request, look: Look) -> AsyncIterator[bytes]:
         """Poll with `look` and yield what changed, until the last event, or until nobody watches or may watch."""
-        before, quiet, token = b"", 0.0, token_of(request)
+        before, quiet, visitor = b"", 0.0, visitor_of(request)
+        store = seen_store(request, self._store)
         while not await request.is_disconnected():
-            if token is not None and not await to_thread.run_sync(self._store.holds, token.id):
-                yield event("end", {"reason": "This token has expired or was revoked."})
+            if visitor is not None:
+                now = await to_thread.run_sync(self._store.visitor_again, visitor)
+                if now is None:
+                    yield event("end", {"reason": "This session has ended, or its token has expired or was revoked."})
+                    return
+                if not visitor.sees_all:
+                    store = self._store.seen_with(now.sight)  # they may have been removed from a project
+            try:
+                name, value, last = await to_thread.run_sync(look, store)
+            except UnknownNameError:
+                yield event("end", {"reason": "This run is not there any more."})
                 return
-            name, value, last = await to_thread.run_sync(look)
             encoded = event(name, value)
             if encoded != before:
                 before, quiet = encoded, 0.0
@@ -122,31 +132,31 @@ class LiveStreams:
             await self._pause(self._rules.poll_s)
 
     def _open_runs(self, seen: set[str]) -> Look:
-        def look() -> tuple[str, Any, bool]:
-            now = self._store.list(Filter(status=_OPEN)).rows
+        def look(store: Store) -> tuple[str, Any, bool]:
+            now = store.list(Filter(status=_OPEN)).rows
             seen.update(row.id for row in now)
             ended = []
             for run in sorted(seen - {row.id for row in now}):
-                with suppress(UnknownNameError):  # deleted since
-                    ended.append(self._store.row(run))
-            shown = [{**asdict(row), "metrics": self._last(row.id)} for row in now]
+                with suppress(UnknownNameError):  # deleted since, or out of sight
+                    ended.append(store.row(run))
+            shown = [{**asdict(row), "metrics": _last(store.metrics(row.id))} for row in now]
             return "runs", {"open": shown, "ended": [asdict(row) for row in ended]}, False
 
         return look
 
     def _one_run(self, run: str) -> Look:
-        def look() -> tuple[str, Any, bool]:
-            row = self._store.row(run)
-            newest = sorted(self._store.metrics(run), key=_when)[-_MOST_METRICS:]
+        def look(store: Store) -> tuple[str, Any, bool]:
+            row = store.row(run)
+            newest = sorted(store.metrics(run), key=_when)[-_MOST_METRICS:]
             value = {"run": asdict(row), "metrics": [asdict(metric) for metric in newest]}
             return "run", value, row.status not in _OPEN
 
         return look
 
-    def _last(self, run: str) -> dict[str, dict[str, float]]:
-        """The latest value of each metric, with its step."""
-        metrics = sorted(self._store.metrics(run), key=_when)
-        return {metric.name: {"value": metric.value, "step": metric.step} for metric in metrics}
+
+def _last(metrics: Iterable[Metric]) -> dict[str, dict[str, float]]:
+    """The latest value of each metric, with its step."""
+    return {metric.name: {"value": metric.value, "step": metric.step} for metric in sorted(metrics, key=_when)}
 
 
 def _when(metric: Metric) -> tuple[float, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from inferometer.hub.security import TOKEN
+from inferometer.hub.security import VISITOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from inferometer.hub.store_mark import StoreMark
-    from inferometer.store.values import Token
+    from inferometer.store.values import Visitor
 
     Key = tuple[object, ...]
     Kept = tuple[Message, ...]
@@ -89,10 +89,12 @@ def _is_list(path: str) -> bool:
     return path in {"/", "/api/v1/runs"} or path.startswith("/projects/")
 
 
-def _who(scope: Scope) -> str | None:
-    """A page names its reader, and offers what their token may do."""
-    token: Token | None = scope.get(TOKEN)
-    return None if token is None else token.id
+def _who(scope: Scope) -> tuple[object, ...] | None:
+    """A page names its reader, shows what they may see and offers what they may do: all of it is in the key."""
+    visitor: Visitor | None = scope.get(VISITOR)
+    if visitor is None:
+        return None
+    return visitor.user, visitor.scopes, None if visitor.roles is None else frozenset(visitor.roles.items())
 
 
 async def _made(app: ASGIApp, scope: Scope, receive: Receive) -> Kept:

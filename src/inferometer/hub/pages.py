@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from inferometer.errors import DomainError, InferometerError
 from inferometer.hub.failures import status_of
+from inferometer.hub.people import may, may_change, noted, seen
 from inferometer.hub.rendering import render_template
 from inferometer.hub.run_cache import RunCache
 from inferometer.hub.run_listing import COLUMNS, listing_from
@@ -89,8 +90,9 @@ class Pages:
         return self._list(request, listing_from(request.query_params, project=project), project=project)
 
     def _list(self, request: Request, listing: RunListing, project: str | None) -> Response:
-        page = self._store.list(listing.filter, sort=listing.sort, limit=listing.limit, after=listing.after)
-        projects = self._store.projects()
+        store = seen(request, self._store)
+        page = store.list(listing.filter, sort=listing.sort, limit=listing.limit, after=listing.after)
+        projects = store.projects()
         return html_page(
             "runs.html",
             "runs",
@@ -99,7 +101,7 @@ class Pages:
             listing=listing,
             columns=COLUMNS,
             shown=listing.shown(page.rows),
-            editable={row.id: _editable(row) for row in page.rows},
+            editable={row.id: _editable(row) for row in page.rows if may_change(request, row)},
             project=project,
             projects=projects,
             empty=not page.rows and not any(each_project.runs for each_project in projects),
@@ -112,7 +114,7 @@ class Pages:
         """One metric over the newest runs: the one the URL names, or the first that several of them have."""
         from inferometer.report.charts.runs import RUN_METRICS, run_trend  # noqa: PLC0415 - only when it is drawn
 
-        rows: tuple[RunRow, ...] = self._store.list(listing.filter, limit=_TREND_ROWS).rows
+        rows: tuple[RunRow, ...] = seen(request, self._store).list(listing.filter, limit=_TREND_ROWS).rows
         known = [name for name in RUN_METRICS if sum(getattr(row, name) is not None for row in rows) > 1]
         if not known:
             return None
@@ -124,12 +126,13 @@ class Pages:
     def run(self, request: Request) -> Response:
         from inferometer.hub.run_page import HELD, PROGRESS, held_of, run_values  # noqa: PLC0415 - the list needs no charts
 
-        name = request.path_params["run"]
-        run, row = self._cache.get(name)
+        name, store = request.path_params["run"], seen(request, self._store)
+        run, row = self._cache.get(name, store)
         if run.id != name:
             return RedirectResponse(f"/runs/{run.id}", status_code=303)
-        metrics = self._store.metrics(run.id)
-        changing = {"projects": self._store.projects(), "editable": {"id": row.id, **_editable(row)}}
+        metrics = store.metrics(run.id)
+        editable = {"id": row.id, **_editable(row)} if may_change(request, row) else None
+        changing = {"projects": store.projects(), "editable": editable, "shares": may(request, "writer", row.project)}
         if run.profile is None:
             return html_page("open_run.html", "runs", run=run, row=row, metrics=metrics, log=self._log(run), **changing)
         values = run_values(run, run.profile)
@@ -151,19 +154,21 @@ class Pages:
 
     def explanation(self, request: Request) -> Response:
         """A part of the run page, which loads it afterwards: pricing what-ifs takes a moment."""
-        run, explanation = self._cache.explanation(request.path_params["run"])
+        run, explanation = self._cache.explanation(request.path_params["run"], seen(request, self._store))
         return html_page("explanation.html", "", run=run, explanation=explanation)
 
     def artifact(self, request: Request) -> Response:
         """A file of a run, always as a download: what somebody attached is never shown as a page of ours."""
         run, name = request.path_params["run"], request.path_params["name"]
-        path = self._store.artifact(run, name)
+        store = seen(request, self._store)
+        path = store.artifact(run, name)
+        noted(request, self._store, "run.export", store.row(run), f"file {name}")
         return FileResponse(path, media_type="application/octet-stream", filename=name.rpartition("/")[2])
 
     def dataflow(self, request: Request) -> Response:
         from inferometer.hub.dataflow import dataflow_svg  # noqa: PLC0415 - as above
 
-        run, _ = self._cache.get(request.path_params["run"])
+        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
         drawing = None if run.profile is None else dataflow_svg(run.profile)
         if drawing is None:
             return PlainTextResponse("There is nothing to draw.\n", status_code=404)
@@ -173,7 +178,8 @@ class Pages:
         from inferometer.hub.downloads import MEDIA_TYPES, exported_run  # noqa: PLC0415 - as above
 
         form = request.path_params["form"]
-        run, _ = self._cache.get(request.path_params["run"])
+        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
+        noted(request, self._store, "run.export", run, form)
         name = f"inferometer-{run.id}.{form}"
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         data = exported_run(run, form, self._store.metrics(run.id))
@@ -183,7 +189,7 @@ class Pages:
         from inferometer.hub.downloads import MEDIA_TYPES, exported_chart  # noqa: PLC0415 - as above
 
         name, form = (request.path_params[key] for key in ("name", "form"))
-        run, _ = self._cache.get(request.path_params["run"])
+        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
         if form not in {"svg", "png", "json"}:
             raise DomainError(f"A chart cannot be saved as {form!r}.", remedy="Use svg, png or json.")
         headers = {"content-disposition": f'inline; filename="{run.id}-{name}.{form}"'}
@@ -197,16 +203,18 @@ class Pages:
         named = [run for text in request.query_params.getlist("run") for run in text.split(",") if run]
         wanted = list(dict.fromkeys(named))
         if len(wanted) < 2:
-            recent = self._store.list(Filter(status=("finished",)), limit=60).rows
+            recent = seen(request, self._store).list(Filter(status=("finished",)), limit=60).rows
             rows = [row for row in recent if row.profile_kind is not None][:20]  # what made a file has no figures
             return html_page("choose.html", "compare", rows=rows, chosen=set(wanted))
         if len(wanted) > _MOST_COMPARED:
             raise DomainError(f"{len(wanted)} runs are too many to compare; the limit is {_MOST_COMPARED}.")
-        runs = sorted((self._cache.get(run)[0] for run in wanted), key=lambda run: run.created)
+        store = seen(request, self._store)
+        runs = sorted((self._cache.get(run, store)[0] for run in wanted), key=lambda run: run.created)
         # What was there first is what a change is judged by, unless the reader says otherwise.
         chosen = request.query_params.get("baseline")
         runs.sort(key=lambda run: chosen not in {run.id, run.name})
-        return html_page("compare.html", "compare", **compare_values(runs))
+        shares = all(may(request, "writer", run.project) for run in runs)
+        return html_page("compare.html", "compare", shared=False, shares=shares, **compare_values(runs))
 
     def predict(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import predict_values  # noqa: PLC0415 - as above
@@ -216,15 +224,15 @@ class Pages:
     def devices(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import device_rows  # noqa: PLC0415 - as above
 
-        seen = {device.name for device in self._store.devices()}
-        return html_page("devices.html", "devices", devices=device_rows(), seen=seen, words=_words(request))
+        known = {device.name for device in seen(request, self._store).devices()}
+        return html_page("devices.html", "devices", devices=device_rows(), seen=known, words=_words(request))
 
     def device(self, request: Request) -> Response:
         from inferometer.hub.catalog_names import catalog_device  # noqa: PLC0415 - as above
         from inferometer.report.cards import device_card  # noqa: PLC0415 - as above
 
         device = catalog_device(request.path_params["name"])
-        rows = self._store.list(Filter(device=device.name), limit=10).rows
+        rows = seen(request, self._store).list(Filter(device=device.name), limit=10).rows
         return html_page("device.html", "devices", card=device_card(device), device=device, rows=rows)
 
     def catalog(self, _request: Request) -> Response:
@@ -264,8 +272,9 @@ class Pages:
 
         return html_page("atlas.html", "atlas", **atlas_values(request.query_params))
 
-    def live(self, _request: Request) -> Response:
-        return html_page("live.html", "live", rows=self._store.list(Filter(status=("running", "pending"))).rows)
+    def live(self, request: Request) -> Response:
+        rows = seen(request, self._store).list(Filter(status=("running", "pending"))).rows
+        return html_page("live.html", "live", rows=rows)
 
 
 def _editable(row: RunRow) -> dict[str, Any]:

@@ -12,12 +12,12 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from inferometer.store.values import Token
+from inferometer.store.values import Visitor
 from inferometer.units import format_capacity, format_duration, format_quantity
 from inferometer.version import __version__
 
-# The token of the request that is being answered. A page is rendered in a thread, which gets a copy of it.
-signed_in: ContextVar[Token | None] = ContextVar("signed_in", default=None)
+# Whose request is being answered. A page is rendered in a thread, which gets a copy of it.
+signed_in: ContextVar[Visitor | None] = ContextVar("signed_in", default=None)
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
 
@@ -47,7 +47,6 @@ def environment() -> Environment:
         "version": __version__,
         "data_element": data_element,
         "signed_in": signed_in.get,
-        "may_write": _may_write,
     }
     return env
 
@@ -94,12 +93,6 @@ def _evidence(numbers: Mapping[str, float]) -> str:
     from inferometer.report.explanations import evidence_text  # noqa: PLC0415 - only findings have it
 
     return evidence_text(numbers)
-
-
-def _may_write() -> bool:
-    """Whether the page should offer changes. At a hub that needs no token, everybody may."""
-    token = signed_in.get()
-    return token is None or token.allows("write")
 
 
 def _share(value: float | None) -> str:

@@ -1,11 +1,21 @@
 """What a hub allows: whom, from where, how much, how often."""
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OidcRules:
+    """A provider of identities. `allow` are addresses and domains whose people may sign in, beside those invited."""
+
+    issuer: str
+    client_id: str
+    client_secret: str | None = field(default=None, repr=False)
+    allow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +27,7 @@ class Rules:
     names: tuple[str, ...] = ()
     url: str | None = None  # by which others open it, as behind a proxy
     tokens: bool = False
+    oidc: OidcRules | None = None  # people may also sign in through it
     proxies: tuple[str, ...] = ()  # addresses whose word is taken for who asks (X-Forwarded-For)
     certificate: Path | None = None  # with `key`, it speaks https
     key: Path | None = None
@@ -39,6 +50,7 @@ class Rules:
     streams_each: int = 16  # … of one token, or of one address
     sweep_rows: int = 20_000
     poll_s: float = 0.5  # how often live pages look at the store
+    audit_s: float = 400 * 86_400.0  # that entries of the audit log are kept
 
     @property
     def everywhere(self) -> bool:

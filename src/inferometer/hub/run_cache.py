@@ -27,8 +27,9 @@ class RunCache:
         self._runs: OrderedDict[tuple[str, float | None], Run] = OrderedDict()
         self._explanations: OrderedDict[tuple[str, float | None], PageExplanation] = OrderedDict()
 
-    def get(self, name: str) -> tuple[Run, RunRow]:
-        row = self._store.row(name)
+    def get(self, name: str, seen: Store | None = None) -> tuple[Run, RunRow]:
+        """`seen` is the store as whoever asks may see it: what they may not see is not there, cached or not."""
+        row = (seen or self._store).row(name)
         key = (row.id, row.ended)
         with self._lock:
             run = self._runs.get(key)
@@ -52,8 +53,8 @@ class RunCache:
         with self._lock:
             return self._explanations.get((row.id, row.ended))
 
-    def explanation(self, name: str) -> tuple[Run, PageExplanation]:
-        run, row = self.get(name)
+    def explanation(self, name: str, seen: Store | None = None) -> tuple[Run, PageExplanation]:
+        run, row = self.get(name, seen)
         if run.profile is None:
             return run, PageExplanation()
         explanation = self.cached_explanation(row)

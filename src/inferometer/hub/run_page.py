@@ -43,6 +43,7 @@ def run_values(run: Run, profile: Profile) -> dict[str, Any]:
 def _profile_values(run: Run, profile: Profile) -> dict[str, Any]:
     return {
         "run": run,
+        "at": f"/runs/{run.id}",  # where the page finds its parts
         "profile": profile,
         "title": run.name or profile_title(profile),
         "subtitle": subtitle_of(profile),

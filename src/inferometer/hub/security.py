@@ -9,12 +9,13 @@ import math
 import re
 import time
 from collections import OrderedDict
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 from urllib.parse import quote, urlsplit
 
 import anyio
 from anyio import to_thread
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request, cookie_parser
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
@@ -26,9 +27,9 @@ from inferometer.hub.rendering import signed_in
 from inferometer.hub.rules import Rules
 from inferometer.hub.store_mark import StoreMark
 from inferometer.store.store import Store
-from inferometer.store.values import Token
+from inferometer.store.values import Visitor
 
-COOKIE = "inferometer_token"
+COOKIE = "inferometer_session"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
@@ -48,12 +49,18 @@ _BUFFERED = 16_384
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 # Questions whose parameters do not fit into an address: they change nothing, so a token to read is enough.
 _QUESTIONS = re.compile(r"/api/v1/(predict|sweeps|formulas/[^/]+/calculate)")
+# What is somebody's own: whoever may read may end their sessions and tokens, and make a token that reads.
+_OWN = re.compile(r"/api/v1/(sessions/[^/]+|tokens|tokens/[^/]+)")
 _NOTED_S = 60.0
-_MOST_HELD = 4096  # tokens that are remembered to have held
+_MOST_HELD = 4096  # tokens and cookies that are remembered to have held
+# What a token and a cookie look like: anything else need not be looked up.
+_FORMS = {"token": re.compile(r"ifm_[\w-]{43}"), "session": re.compile(r"ifs_[\w-]{43}")}
 AGENTS = "/api/v1/fleet/agent/"  # what only agents do; their tokens open nothing else
-TOKEN = "inferometer.token"  # noqa: S105 - where the token of a request is kept for those who answer it
+VISITOR = "inferometer.visitor"  # where it is kept, for those who answer a request, who asks
 ARRIVED = "inferometer.arrived"  # when a request came, by the monotonic clock: it may wait before it is answered
-_OPEN = ("/static/", "/sign-in", "/sign-out", "/api/v1/health")  # needed to sign in, and reveals nothing about runs
+# Needed to sign in, and reveals nothing about runs; what a share link opens is decided by the link.
+_OPEN = ("/static/", "/sign-in", "/sign-out", "/api/v1/health", "/shared/")
+_NOBODY = Visitor(user="nobody", scopes=())  # sees and owns nothing: not the same as a hub without tokens
 
 
 class _TooLargeError(HTTPException):
@@ -74,8 +81,8 @@ class RequestGuard:
     ) -> None:
         self._app, self._store, self._rules = app, store, rules
         self._store_mark = mark or StoreMark(store)
-        # Tokens that held, by their marks, the latest last; each with the store's mark at that time.
-        self._held: OrderedDict[str, tuple[Token, object]] = OrderedDict()
+        # Visitors that were admitted, by the marks of what they sent, the latest last; with the store's mark then.
+        self._held: OrderedDict[str, tuple[Visitor, object]] = OrderedDict()
         self._requests = RateLimit(rules.per_s, rules.burst)
         self._agents = RateLimit(rules.agents_per_s, rules.agents_burst)
         self._wrong_tokens = wrong_tokens or sign_in_limit(rules)
@@ -93,8 +100,8 @@ class RequestGuard:
         if refused is not None:
             await refused(scope, receive, with_headers)
             return
-        token: Token | None = request.scope.get(TOKEN)
-        signed_in.set(token)
+        visitor: Visitor | None = request.scope.get(VISITOR)
+        signed_in.set(None if visitor is _NOBODY else visitor)
         await self._app(scope, _counted(receive, self._most(request), self._rules.idle_s), with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
@@ -102,10 +109,7 @@ class RequestGuard:
         if _name(request.headers.get("host", "")) not in self._rules.hosts:
             message = "This hub does not have that name. Use its address, or start it with --allow-host NAME."
             return _refuse(request, 421, message)
-        wait = self._wait(request)
-        if wait > 0:
-            return _refuse(request, 429, "Too many requests.", {"retry-after": str(math.ceil(wait))})
-        if request.method not in _SAFE and not _ours(request.headers):
+        if request.method not in _SAFE and not _ours(request, self._rules):
             return _refuse(request, 403, "Pages of another origin may not change anything here.")
         return self._malformed(request)
 
@@ -119,15 +123,18 @@ class RequestGuard:
             return _refuse(request, 413, f"That is more than the {self._most(request):,} bytes allowed.")
         return None
 
-    def _wait(self, request: Request) -> float:
-        """How long this client has to wait. One address may be a whole office or a proxy: a token has its own pace.
+    def _paced(self, request: Request, client: str) -> Response | None:
+        """Whoever asks too often waits. One address may be a whole office or a proxy: a visitor has their own pace.
 
-        Only a token that has held: whoever sends another text with each request is counted by address.
+        The sign-in form counts for itself (`sign_in`): a flood from an address does not shut it for others there.
         """
+        if request.scope["path"] == "/sign-in" and request.method == "POST":
+            return None
         limit = self._agents if request.scope["path"].startswith(AGENTS) else self._requests
-        text = _token(request.headers)
-        mark = None if text is None else _mark(text)
-        return limit.wait(mark if mark is not None and mark in self._held else client_of(request))
+        wait = limit.wait(client)
+        if wait > 0:
+            return _refuse(request, 429, "Too many requests.", {"retry-after": str(math.ceil(wait))})
+        return None
 
     def _most(self, request: Request) -> int:
         if request.scope["path"] in {"/api/v1/profiles", "/api/v1/profiles/batch"}:
@@ -141,52 +148,60 @@ class RequestGuard:
         return self._rules.body_bytes
 
     async def _unauthorised(self, request: Request) -> Response | None:
-        """The response to a request without a valid token, if one is needed.
+        """The response to a request of somebody who is not known, if that is needed, or may not do what they ask.
 
         A program that sends a token where none is needed is known by it; one that does not hold is refused here too.
+        What was sent is looked up before anything is counted: a token that holds passes, whatever others send from the
+        same address. Guessing 256 bits is as hopeless at full speed as it is slowed down.
         """
-        request.scope[TOKEN] = None
-        sent = "authorization" in request.headers
-        if request.scope["path"].startswith(_OPEN) or not (self._rules.tokens or sent):
-            return None
-        text = _token(request.headers)
-        mark = _mark(text or "")
-        if text and mark not in self._held and self._wrong_tokens.spent(client_of(request)):
-            return _refuse(request, 429, "Too many wrong tokens.", {"retry-after": "60"})
-        token = await self._admitted(text, mark, request) if text else None
-        if token is None:
-            self._held.pop(mark, None)
+        request.scope[VISITOR] = _NOBODY if self._rules.tokens else None
+        kind, text = _credential(request, self._rules)
+        if request.scope["path"].startswith(_OPEN) or not (self._rules.tokens or kind == "token"):
+            return self._paced(request, client_of(request))
+        visitor = await self._admitted(kind, text, request)
+        if visitor is None:
             return self._unknown(request, text)
-        if not token.allows(_scope(request)):
-            held = ", ".join(token.scopes)
+        if not visitor.allows(_scope(request)):
+            held = ", ".join(visitor.scopes)
             return _refuse(request, 403, f"This needs a token with the scope {_scope(request)}; this one has {held}.")
-        request.scope[TOKEN] = token
-        return None
+        request.scope[VISITOR] = visitor if self._rules.tokens else replace(visitor, roles=None)
+        return self._paced(request, f"visitor {visitor.token or visitor.session}")
 
-    async def _admitted(self, text: str, mark: str, request: Request) -> Token | None:
-        """The token, if it holds. It is looked up again as soon as anybody has written to the store: it may be revoked.
+    async def _admitted(self, kind: str, text: str, request: Request) -> Visitor | None:
+        """Who this lets in. It is looked up again as soon as anybody has written to the store: it may be revoked.
 
         And once a minute, since that is noted down as when it was last used. Agents write with most of their requests:
         theirs is looked up each time.
         """
+        if not text or not _FORMS[kind].fullmatch(text):
+            return None
+        mark = _mark(text)
         agent = request.scope["path"].startswith(AGENTS)
         state, now = None if agent else await self._store_mark.now(), time.time()
         if mark in self._held:
-            token, then = self._held[mark]
-            if state is not None and state == then and token.holds(now) and now - (token.used or 0.0) < _NOTED_S:
-                return token
-        admitted = await to_thread.run_sync(self._store.admitted, text)
-        if admitted is not None:
-            self._held[mark] = (admitted, state)  # as it was before: what was written since is looked at next time
-            self._held.move_to_end(mark)
-            while len(self._held) > _MOST_HELD:
-                self._held.popitem(last=False)
+            visitor, then = self._held[mark]
+            held = visitor.until is None or visitor.until > now
+            if state is not None and state == then and held and now - visitor.noted < _NOTED_S:
+                return visitor
+        admitted = await to_thread.run_sync(partial(self._store.visitor, **{kind: text}))
+        if admitted is None:
+            self._held.pop(mark, None)
+            return None
+        if admitted.session is not None:
+            admitted = replace(admitted, noted=now)  # looked at again in a minute, whenever it was written down
+        self._held[mark] = (admitted, state)  # as it was before: what was written since is looked at next time
+        self._held.move_to_end(mark)
+        while len(self._held) > _MOST_HELD:
+            self._held.popitem(last=False)
         return admitted
 
-    def _unknown(self, request: Request, text: str | None) -> Response:
+    def _unknown(self, request: Request, text: str) -> Response:
         """No token, or one that does not hold. People are led to the sign-in and back to where they were."""
-        if text:
-            self._wrong_tokens.wait(client_of(request))
+        client = client_of(request)
+        if text and self._wrong_tokens.wait(client) > 0:
+            return _refuse(request, 429, "Too many wrong tokens.", {"retry-after": "60"})
+        if not text and (slowed := self._paced(request, client)) is not None:
+            return slowed
         if request.method in _SAFE and "text/html" in request.headers.get("accept", ""):
             query = request.scope["query_string"].decode("latin-1")
             to = quote(request.scope["path"]) + (f"?{query}" if query else "")
@@ -206,7 +221,8 @@ def sign_in_limit(rules: Rules) -> RateLimit:
 def _scope(request: Request) -> Literal["read", "write", "agent"]:
     if request.scope["path"].startswith(AGENTS):
         return "agent"
-    reads = request.method in _SAFE or _QUESTIONS.fullmatch(request.scope["path"]) is not None
+    path = request.scope["path"]
+    reads = request.method in _SAFE or _QUESTIONS.fullmatch(path) is not None or _OWN.fullmatch(path) is not None
     return "read" if reads else "write"
 
 
@@ -265,25 +281,57 @@ def client_of(request: Request) -> str:
     return request.client.host if request.client else "unknown"
 
 
-def _ours(headers: Headers) -> bool:
+def _ours(request: Request, rules: Rules) -> bool:
     """Whether a write comes from a page of this hub, or from a program that has no pages.
 
-    Browsers send `Origin` with every write; if it is missing, `Sec-Fetch-Site` decides, which pages cannot forge.
+    Browsers send `Origin` with every write: scheme, host and port must be those of the hub. If it is missing,
+    `Sec-Fetch-Site` decides, which pages cannot forge.
     """
-    origin = headers.get("origin")
-    if origin is not None:
-        try:
-            return urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
-        except ValueError:
-            return False
-    return headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
+    origin = request.headers.get("origin")
+    if origin is None:
+        return request.headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
+    return _place(origin) is not None and _place(origin) == _place(own_address(request, rules))
 
 
-def _token(headers: Headers) -> str | None:
-    authorization = headers.get("authorization", "")
-    if authorization[:7].lower() == "bearer ":
-        return authorization[7:].strip()
-    return cookie_parser(headers.get("cookie", "")).get(COOKIE)
+def own_address(request: Request, rules: Rules) -> str:
+    """The hub's address as the browser has it. A proxy may speak https where the hub does not: its address is `url`."""
+    host, own = request.headers.get("host", ""), None if rules.url is None else _place(rules.url)
+    if rules.url is not None and own is not None and _place(f"{own[0]}://{host}") == own:
+        return rules.url
+    return f"{request.scope.get('scheme', 'http')}://{host}"
+
+
+def _place(address: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of an address; None if it is none."""
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80)
+
+
+def cookie_name(*, secure: bool) -> str:
+    """Browsers take a cookie of this prefix from the host itself and over https alone: no neighbour can plant one."""
+    return f"__Host-{COOKIE}" if secure else COOKIE
+
+
+def speaks_https(request: Request, rules: Rules) -> bool:
+    return own_address(request, rules).startswith("https:")
+
+
+def session_text(request: Request, rules: Rules) -> str:
+    return cookie_parser(request.headers.get("cookie", "")).get(cookie_name(secure=speaks_https(request, rules)), "")
+
+
+def _credential(request: Request, rules: Rules) -> tuple[Literal["token", "session"], str]:
+    """What was sent to be known by. A program's word goes before a cookie."""
+    authorization = request.headers.get("authorization", "")
+    if authorization:
+        return "token", authorization[7:].strip() if authorization[:7].lower() == "bearer " else authorization
+    return "session", session_text(request, rules)
 
 
 def _refuse(request: Request, status: int, message: str, headers: dict[str, str] | None = None) -> Response:

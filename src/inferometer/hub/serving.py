@@ -55,7 +55,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def require_tokens(store: Store, rules: Rules) -> None:
     """A hub that needs tokens and has none is a mistake; the error says how to create one."""
-    if rules.tokens and not any(token.holds(time.time()) for token in store.tokens()):
+    if rules.tokens and rules.oidc is None and not any(token.holds(time.time()) for token in store.tokens()):
         reach = "this machine" if is_loopback(rules.host) else "other machines"
         raise DomainError(
             f"The hub would serve {reach} with tokens only, but there is no token.",

@@ -1,7 +1,7 @@
 """Export runs to archives, and import them."""
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from inferometer.errors import DomainError, FormatError
 from inferometer.store import archive, files, ids, names, writing
 from inferometer.store.archive import Limits, Packed, Story
 from inferometer.store.errors import ConflictError, StoreError
-from inferometer.store.finding import run_of
+from inferometer.store.finding import in_sight, run_of
 from inferometer.store.run_reading import RunReading
 from inferometer.store.run_writing import RunWriting
 from inferometer.store.tables import metrics, runs
@@ -60,7 +60,7 @@ class Exchange(RunReading, RunWriting):
         """
         return self.take_in(path, project=project, new_id=new_id, limits=limits, author=author)[0]
 
-    def take_in(
+    def take_in(  # noqa: PLR0913 - as `import_`, and where it may go
         self,
         path: Path,
         *,
@@ -68,15 +68,18 @@ class Exchange(RunReading, RunWriting):
         new_id: bool = False,
         limits: Limits | None = None,
         author: str | None = None,
+        admit: Callable[[str], None] = lambda _project: None,
     ) -> tuple[str, bool]:
-        """As `import_`; gives also whether the run is new here."""
+        """As `import_`; gives also whether the run is new here. `admit` raises if nothing may go into a project."""
         with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
             packed = archive.read_archive(path, Path(folder), limits)
             if packed.profile is not None:
+                admit(project or "default")
                 return self.add(packed.profile, project or "default", kind="import", author=author), True
             run = _whole(packed.run)
             if not new_id and self._has(run, packed.story, path):
                 return run.id, False
+            admit(project or run.project)
             story = packed.story if author is None else replace(packed.story, author=author)
             return self._take(run, replace(packed, story=story), None if new_id else run.id, project), True
 
@@ -84,7 +87,9 @@ class Exchange(RunReading, RunWriting):
         """Whether this very run is here. Its name, tags, project and note may have been changed since; no more."""
 
         def work(connection: Connection) -> Run | None:
-            there = connection.execute(select(runs.c.id).where(runs.c.id == run.id)).first()
+            there = connection.execute(select(runs.c.project_id).where(runs.c.id == run.id)).first()
+            if there is not None and self.sight is not None and there.project_id not in self.sight.projects:
+                raise ConflictError(f"{path}: run {run.id} cannot be stored here.", remedy="Give it a new id.")
             return None if there is None else run_of(connection, run.id)
 
         here = self._read(work)
@@ -124,10 +129,9 @@ class Exchange(RunReading, RunWriting):
 
         return self._write(work)
 
-    @staticmethod
-    def _parent(connection: Connection, parent: str | None) -> str | None:
+    def _parent(self, connection: Connection, parent: str | None) -> str | None:
         """A parent that did not come along is left out: a run may stand alone, but not point at nothing."""
-        return connection.execute(select(runs.c.id).where(runs.c.id == parent)).scalar()
+        return connection.execute(select(runs.c.id).where(runs.c.id == parent, *in_sight(self.sight))).scalar()
 
 
 def _points(metrics: Iterable[Metric]) -> dict[tuple[str, int], float]:

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, or_, select
 
 from inferometer.core.run import Artifact, Run
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import ids
 from inferometer.store.headline import unpacked
 from inferometer.store.tables import artifacts, parameters, profiles, projects, runs, tags
-from inferometer.store.values import RunRow
+from inferometer.store.values import RunRow, Sight
 from inferometer.units import counted
 
 _UNLISTED = {"heartbeat_us", "host", "boot", "space", "pid", "born", "words"}
@@ -29,39 +29,44 @@ def iso(micros: int) -> str:
     return datetime.fromtimestamp(micros / 1e6, tz=UTC).isoformat(timespec="microseconds")
 
 
-def resolve(connection: Connection, typed_name: str) -> str:
+def in_sight(sight: Sight | None) -> list[ColumnElement[bool]]:
+    """The condition on runs that somebody may see; none for who sees them all."""
+    return [] if sight is None else [runs.c.project_id.in_(sight.projects)]
+
+
+def resolve(connection: Connection, typed_name: str, sight: Sight | None = None) -> str:
     """The run's id: given whole, by its beginning or end, by its name, or as `last`, the last that finished.
 
-    `last~1` is the one before it.
+    `last~1` is the one before it. A run out of sight is not there: neither as an answer nor as a suggestion.
     """
-    typed = ids.normal(typed_name)
-    if typed is not None and connection.execute(select(runs.c.id).where(runs.c.id == typed)).first():
+    typed, seen = ids.normal(typed_name), in_sight(sight)
+    if typed is not None and connection.execute(select(runs.c.id).where(runs.c.id == typed, *seen)).first():
         return str(typed)
     if (last := _LAST.fullmatch(typed_name)) is not None:
-        matches = _finished(connection, before=int(last[1] or 0))
+        matches = _finished(connection, seen, before=int(last[1] or 0))
     else:
-        matches = _matching(connection, runs.c.name == typed_name)
+        matches = _matching(connection, runs.c.name == typed_name, *seen)
         if not matches and typed is not None:
             part = or_(runs.c.id.like(f"{typed}%"), runs.c.id.like(f"%{typed}"))
-            matches = _matching(connection, part)
+            matches = _matching(connection, part, *seen)
     if len(matches) == 1:
         return str(matches[0])
     if matches:
         shown = ", ".join(matches[:5]) + (" …" if len(matches) > 5 else "")
         raise DomainError(f"{typed_name!r} may be more than one run: {shown}.", remedy="Give more of the id.")
     if last is not None:
-        raise _no_last(connection, typed_name)
-    raise UnknownNameError("run", typed_name, _known(connection), listing="`inferometer runs` lists them.")
+        raise _no_last(connection, seen, typed_name)
+    raise UnknownNameError("run", typed_name, _known(connection, seen), listing="`inferometer runs` lists them.")
 
 
-def _no_last(connection: Connection, typed_name: str) -> DomainError:
+def _no_last(connection: Connection, seen: Iterable[ColumnElement[bool]], typed_name: str) -> DomainError:
     """`last` names a run that finished; say how many there are, or how to make one."""
-    finished = select(func.count()).select_from(runs).where(runs.c.status == "finished", runs.c.parent.is_(None))
-    count = int(connection.execute(finished).scalar_one())
+    done = select(func.count()).select_from(runs).where(runs.c.status == "finished", runs.c.parent.is_(None), *seen)
+    count = int(connection.execute(done).scalar_one())
     if count:
         have = f"{counted(count, 'run')} {'has' if count == 1 else 'have'}"
         return DomainError(f"There is no {typed_name}: {have} finished.", remedy="`inferometer runs` lists them.")
-    begun = connection.execute(select(runs.c.id).limit(1)).first()
+    begun = connection.execute(select(runs.c.id).where(*seen).limit(1)).first()
     return DomainError(
         f"There is no {typed_name}: no run has finished yet.",
         remedy="`inferometer runs` lists those that were begun."
@@ -70,27 +75,29 @@ def _no_last(connection: Connection, typed_name: str) -> DomainError:
     )
 
 
-def _finished(connection: Connection, *, before: int) -> list[str]:
+def _finished(connection: Connection, seen: Iterable[ColumnElement[bool]], *, before: int) -> list[str]:
     """The newest run that finished, or one of those before it. Lengths measured along with a run are not counted."""
-    query = select(runs.c.id).where(runs.c.status == "finished", runs.c.parent.is_(None))
+    query = select(runs.c.id).where(runs.c.status == "finished", runs.c.parent.is_(None), *seen)
     newest = query.order_by(runs.c.created_us.desc(), runs.c.id.desc()).offset(before).limit(1)
     return list(connection.execute(newest).scalars())
 
 
-def _matching(connection: Connection, condition: Any) -> list[str]:
-    query = select(runs.c.id).where(condition).order_by(runs.c.created_us.desc()).limit(6)
+def _matching(connection: Connection, *conditions: ColumnElement[bool]) -> list[str]:
+    query = select(runs.c.id).where(*conditions).order_by(runs.c.created_us.desc()).limit(6)
     return list(connection.execute(query).scalars())
 
 
-def _known(connection: Connection) -> list[str]:
-    query = select(runs.c.id, runs.c.name).order_by(runs.c.created_us.desc()).limit(_SUGGESTED)
+def _known(connection: Connection, seen: Iterable[ColumnElement[bool]]) -> list[str]:
+    query = select(runs.c.id, runs.c.name).where(*seen).order_by(runs.c.created_us.desc()).limit(_SUGGESTED)
     return ["last", *(text for row in connection.execute(query) for text in row if text)]
 
 
-def project_id(connection: Connection, name: str) -> int:
-    project = connection.execute(select(projects.c.id).where(projects.c.name == name)).scalar()
+def project_id(connection: Connection, name: str, sight: Sight | None = None) -> int:
+    """The project's number. One out of sight is not there."""
+    seen = [] if sight is None else [projects.c.id.in_(sight.projects)]
+    project = connection.execute(select(projects.c.id).where(projects.c.name == name, *seen)).scalar()
     if project is None:
-        known = connection.execute(select(projects.c.name)).scalars()
+        known = connection.execute(select(projects.c.name).where(*seen)).scalars()
         raise UnknownNameError("project", name, list(known), listing="`inferometer projects` lists them.")
     return int(project)
 

@@ -22,22 +22,30 @@ from sqlalchemy import (
 from inferometer.core.run import STATUSES
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import ids
-from inferometer.store.finding import LIST_COLUMNS, project_id, resolve, rows_of
+from inferometer.store.finding import LIST_COLUMNS, in_sight, project_id, resolve, rows_of
 from inferometer.store.names import clean
 from inferometer.store.tables import OPEN, OPEN_ONLY, runs, tags
-from inferometer.store.values import Filter, Page, sort_column, sort_value
+from inferometer.store.values import Filter, Page, Sight, sort_column, sort_value
 
 MOST_ROWS = 1000
 _FEW = 500
 _MOST_WHOLE = 2**63
 
 
-def page(connection: Connection, wanted: Filter, *, sort: str = "-created", limit: int = 50, after: str | None) -> Page:
+def page(  # noqa: PLR0913 - all of what a list is asked for
+    connection: Connection,
+    wanted: Filter,
+    sight: Sight | None = None,
+    *,
+    sort: str = "-created",
+    limit: int = 50,
+    after: str | None,
+) -> Page:
     """Runs that have no value for the sort key come last, newest first, whichever way it is sorted."""
     if not 1 <= limit <= MOST_ROWS:
         raise DomainError(f"A page has 1 to {MOST_ROWS} runs, and {limit} were asked for.")
     column, falling = sort_column(sort)
-    conditions = _conditions(connection, wanted)
+    conditions = _conditions(connection, wanted, sight)
     value, run = _cursor(after, sort) if after else (None, None)
     matches: list[RowMapping] = []
     if run is None or value is not None:
@@ -72,15 +80,17 @@ def _by_id(conditions: list[ColumnElement[bool]], *, start: str | None) -> Selec
     return query if start is None else query.where(runs.c.id < start)
 
 
-def count(connection: Connection, wanted: Filter) -> int:
-    query = select(func.count()).select_from(runs).where(*_conditions(connection, wanted))
+def count(connection: Connection, wanted: Filter, sight: Sight | None = None) -> int:
+    query = select(func.count()).select_from(runs).where(*_conditions(connection, wanted, sight))
     return int(connection.execute(query).scalar_one())
 
 
-def _conditions(connection: Connection, wanted: Filter) -> list[ColumnElement[bool]]:
+def _conditions(connection: Connection, wanted: Filter, sight: Sight | None) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if wanted.project is not None:
-        conditions.append(runs.c.project_id == project_id(connection, wanted.project))
+        conditions.append(runs.c.project_id == project_id(connection, wanted.project, sight))
+    else:
+        conditions += in_sight(sight)
     for name in ("model", "device", "runtime", "author", "precision", "kind"):
         value = getattr(wanted, name)
         if value is not None:
@@ -88,7 +98,7 @@ def _conditions(connection: Connection, wanted: Filter) -> list[ColumnElement[bo
     if wanted.machine is not None:
         conditions.append(_on_machine(connection, wanted.machine))
     if wanted.parent is not None:
-        conditions.append(runs.c.parent == resolve(connection, wanted.parent))
+        conditions.append(runs.c.parent == resolve(connection, wanted.parent, sight))
     if wanted.status:
         _require_statuses(wanted.status)
         conditions.append(runs.c.status.in_(wanted.status))

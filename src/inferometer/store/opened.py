@@ -1,14 +1,17 @@
 """What every part of the store has: a database, a clock, and the identity of this process."""
 
+import copy
 import time
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection
 
+from inferometer.store.audit import Deed, record
 from inferometer.store.engine import Database
 from inferometer.store.location import Location
 from inferometer.store.owner import Owner, this_process
+from inferometer.store.values import Sight
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -20,6 +23,20 @@ class Opened:
     ) -> None:
         self.database = database
         self._clock, self._owner = clock, owner
+        self.sight: Sight | None = None  # everything
+        self._deed: Deed | None = None
+
+    def seen_with(self, sight: Sight | None) -> Self:
+        """The same store for somebody who sees this much of it: what is out of their sight is not there."""
+        twin = copy.copy(self)
+        twin.sight = sight
+        return twin
+
+    def doing(self, deed: Deed) -> Self:
+        """The same store for one deed: whatever is written through it stands in the audit log, by one transaction."""
+        twin = copy.copy(self)
+        twin._deed = deed  # noqa: SLF001 - the same kind of object
+        return twin
 
     @property
     def location(self) -> Location:
@@ -35,4 +52,12 @@ class Opened:
 
     def _write(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **options: P.kwargs) -> T:
         """In one transaction; `work` may be called again where others were in the way."""
-        return self.database.write(lambda connection: work(connection, *args, **options))
+        deed, now_us = self._deed, self._now()
+
+        def noted(connection: Connection) -> T:
+            result = work(connection, *args, **options)
+            if deed is not None:
+                record(connection, deed, result, now_us=now_us)
+            return result
+
+        return self.database.write(noted)

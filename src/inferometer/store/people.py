@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from inferometer.errors import DomainError, UnknownNameError
@@ -33,15 +33,39 @@ def create_user(connection: Connection, name: str, *, now_us: int) -> User:
 
 def listed_users(connection: Connection) -> tuple[User, ...]:
     rows = connection.execute(select(users).order_by(users.c.name))
-    return tuple(User(name=row.name, created=row.created_us / 1e6) for row in rows)
+    return tuple(User(name=row.name, created=row.created_us / 1e6, email=row.email) for row in rows)
+
+
+def identified(  # noqa: PLR0913 - who they are there, and what becomes of a stranger
+    connection: Connection, issuer: str, subject: str, email: str | None, *, joins: bool, now_us: int
+) -> str | None:
+    """The user that a provider's identity belongs to; None for a stranger.
+
+    Somebody known is found by who they are at the provider. Else whoever was invited by this e-mail address, and has
+    not come yet; else, if anybody of that address `joins`, a new user of that name.
+    """
+    known = select(users.c.name).where(users.c.issuer == issuer, users.c.subject == subject)
+    name = connection.execute(known).scalar()
+    if name is not None or email is None:
+        return name
+    who = {"issuer": issuer, "subject": subject, "email": email}
+    invited = update(users).where(func.lower(users.c.name) == email, users.c.subject.is_(None)).values(**who)
+    if connection.execute(invited).rowcount:
+        return str(connection.execute(known).scalar_one())
+    taken = connection.execute(select(users.c.id).where(func.lower(users.c.name) == email)).first()
+    if not joins or taken is not None:  # another identity has the address: it may have a new owner
+        return None
+    row = {"name": names.valid_name("user", email), "created_us": now_us, **who}
+    connection.execute(insert(users), [row])
+    return email
 
 
 def delete_user(connection: Connection, name: str) -> None:
     """The user's tokens go too."""
-    connection.execute(delete(users).where(users.c.id == _user_id(connection, name)))
+    connection.execute(delete(users).where(users.c.id == user_id(connection, name)))
 
 
-def _user_id(connection: Connection, name: str) -> int:
+def user_id(connection: Connection, name: str) -> int:
     user = connection.execute(select(users.c.id).where(users.c.name == name)).scalar()
     if user is None:
         raise UnknownNameError("user", name, list(connection.execute(select(users.c.name)).scalars()))
@@ -69,9 +93,9 @@ def create_token(connection: Connection, new: NewToken) -> Secret:
         raise UnknownNameError("scope", wrong, SCOPES, listing=f"There is: {', '.join(SCOPES)}.")
     row = {
         "id": ids.new_id(now_us / 1e6),
-        "user_id": _user_id(connection, new.user),
+        "user_id": user_id(connection, new.user),
         "name": names.valid_name("token", new.name),
-        "sha256": _hashed(text),
+        "sha256": hashed(text),
         "scopes": " ".join(wanted),
         "created_us": now_us,
         "expires_us": new.expires_us,
@@ -79,14 +103,14 @@ def create_token(connection: Connection, new: NewToken) -> Secret:
     }
     connection.execute(insert(tokens), [row])
     shown = {**row, "used_us": None, "revoked_us": None, "user": new.user, "project": new.project}
-    return Secret(token=_token(shown), text=text)
+    return Secret(token=token_of_row(shown), text=text)
 
 
 def listed_tokens(connection: Connection, user: str | None = None) -> tuple[Token, ...]:
-    query = _tokens().order_by(tokens.c.created_us.desc(), tokens.c.id)
+    query = tokens_query().order_by(tokens.c.created_us.desc(), tokens.c.id)
     if user is not None:
-        query = query.where(tokens.c.user_id == _user_id(connection, user))
-    return tuple(_token(dict(row)) for row in connection.execute(query).mappings())
+        query = query.where(tokens.c.user_id == user_id(connection, user))
+    return tuple(token_of_row(dict(row)) for row in connection.execute(query).mappings())
 
 
 def revoke(connection: Connection, token: str, *, now_us: int) -> None:
@@ -99,15 +123,9 @@ def revoke(connection: Connection, token: str, *, now_us: int) -> None:
 
 def admitted(connection: Connection, text: str, *, now_us: int) -> Token | None:
     """The token, where it is one that still holds: not revoked, not expired."""
-    row = connection.execute(_tokens().where(tokens.c.sha256 == _hashed(text))).mappings().first()
-    token = None if row is None else _token(dict(row))
+    row = connection.execute(tokens_query().where(tokens.c.sha256 == hashed(text))).mappings().first()
+    token = None if row is None else token_of_row(dict(row))
     return token if token is not None and token.holds(now_us / 1e6) else None
-
-
-def holds(connection: Connection, token: str, *, now_us: int) -> bool:
-    """Whether a token that was admitted earlier still is."""
-    row = connection.execute(_tokens().where(tokens.c.id == token)).mappings().first()
-    return row is not None and _token(dict(row)).holds(now_us / 1e6)
 
 
 def used(connection: Connection, token: str, *, now_us: int) -> None:
@@ -118,12 +136,12 @@ def worth_noting(token: Token, now_us: int) -> bool:
     return token.used is None or now_us - token.used * 1e6 > _COUNTED_US
 
 
-def _tokens() -> Select[Any]:
+def tokens_query() -> Select[Any]:
     named = select(tokens, users.c.name.label("user"), projects.c.name.label("project"))
     return named.join(users, users.c.id == tokens.c.user_id).outerjoin(projects, projects.c.id == tokens.c.project_id)
 
 
-def _token(row: dict[str, Any]) -> Token:
+def token_of_row(row: dict[str, Any]) -> Token:
     return Token(
         id=row["id"],
         user=row["user"],
@@ -137,5 +155,5 @@ def _token(row: dict[str, Any]) -> Token:
     )
 
 
-def _hashed(text: str) -> str:
+def hashed(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,18 +1,24 @@
 """Projects: named groups of runs."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from inferometer.errors import DomainError
-from inferometer.store import names
-from inferometer.store.finding import project_id, seconds
+from inferometer.store import members, names
+from inferometer.store.finding import in_sight, project_id, seconds
 from inferometer.store.tables import artifacts, fleet_jobs, projects, runs
-from inferometer.store.values import Project
+from inferometer.store.values import Project, Sight
+
+MOST_PRIORITY = 100
 
 
-def listed(connection: Connection) -> tuple[Project, ...]:
+def listed(connection: Connection, sight: Sight | None = None) -> tuple[Project, ...]:
     counted = (
         select(runs.c.project_id, func.count().label("runs"), func.max(runs.c.created_us).label("last"))
+        .where(*in_sight(sight))
         .group_by(runs.c.project_id)
         .subquery()
     )
@@ -21,6 +27,8 @@ def listed(connection: Connection) -> tuple[Project, ...]:
         .outerjoin(counted, counted.c.project_id == projects.c.id)
         .order_by(projects.c.name)
     )
+    if sight is not None:
+        query = query.where(projects.c.id.in_(sight.projects))
     return tuple(
         Project(
             name=row.name,
@@ -28,21 +36,35 @@ def listed(connection: Connection) -> tuple[Project, ...]:
             description=row.description,
             runs=row.runs,
             last=seconds(row.last),
+            open=row.open,
+            writer_priority=row.writer_priority,
+            owner_priority=row.owner_priority,
         )
         for row in connection.execute(query)
     )
 
 
-def create(connection: Connection, name: str, *, description: str | None, now_us: int) -> None:
-    row = {
-        "name": names.valid_name("project", name),
-        "description": names.clean(description, most=2000),
-        "created_us": now_us,
-    }
+def create(
+    connection: Connection, name: str, *, description: str | None, owner: str | None = None, now_us: int
+) -> None:
+    kept = names.valid_name("project", name)
+    row = {"name": kept, "description": names.clean(description, most=2000), "created_us": now_us}
     try:
         connection.execute(insert(projects), [row])
     except IntegrityError:
         raise _taken(name) from None
+    if owner is not None:
+        members.put(connection, kept, owner, "owner", now_us=now_us)
+
+
+def change(connection: Connection, name: str, values: Mapping[str, Any]) -> None:
+    """Whether everybody may read it (`open`), and how high its members' priorities may be."""
+    for key in ("writer_priority", "owner_priority"):
+        if not -MOST_PRIORITY <= values.get(key, 0) <= MOST_PRIORITY:
+            raise DomainError(f"A priority is from {-MOST_PRIORITY} to {MOST_PRIORITY}, and not {values[key]}.")
+    project = project_id(connection, name)
+    if values:
+        connection.execute(update(projects).where(projects.c.id == project).values(**values))
 
 
 def rename(connection: Connection, name: str, to: str) -> None:

@@ -9,7 +9,7 @@ from inferometer.core.run import Artifact, Run
 from inferometer.errors import UnknownNameError
 from inferometer.store import files, listing
 from inferometer.store.errors import StoreError
-from inferometer.store.finding import LIST_COLUMNS, artifacts_of, resolve, rows_of, run_of
+from inferometer.store.finding import LIST_COLUMNS, artifacts_of, in_sight, resolve, rows_of, run_of
 from inferometer.store.opened import Opened
 from inferometer.store.reaping import reaped
 from inferometer.store.tables import devices, metrics, runs, tags
@@ -27,19 +27,19 @@ class RunReading(Opened):
             self.reap()
 
     def resolve(self, run: str) -> str:
-        return self._read(resolve, run)
+        return self._read(resolve, run, self.sight)
 
     def get(self, run: str) -> Run:
         """The run with its profile, parameters and files."""
         self._tidy()
-        return self._read(lambda connection: run_of(connection, resolve(connection, run)))
+        return self._read(lambda connection: run_of(connection, resolve(connection, run, self.sight)))
 
     def row(self, run: str) -> RunRow:
         """The run as a list shows it, with its times and why it ended."""
         self._tidy()
 
         def work(connection: Connection) -> RunRow:
-            query = select(*LIST_COLUMNS).where(runs.c.id == resolve(connection, run))
+            query = select(*LIST_COLUMNS).where(runs.c.id == resolve(connection, run, self.sight))
             return rows_of(connection, [connection.execute(query).mappings().one()])[0]
 
         return self._read(work)
@@ -48,20 +48,23 @@ class RunReading(Opened):
         self, wanted: Filter | None = None, *, sort: str = "-created", limit: int = 50, after: str | None = None
     ) -> Page:
         self._tidy()
-        return self._read(listing.page, wanted or Filter(), sort=sort, limit=limit, after=after)
+        return self._read(listing.page, wanted or Filter(), self.sight, sort=sort, limit=limit, after=after)
 
     def count(self, wanted: Filter | None = None) -> int:
-        return self._read(listing.count, wanted or Filter())
+        return self._read(listing.count, wanted or Filter(), self.sight)
 
     def known(self, what: str) -> tuple[str, ...]:
         """Every model, device, machine, runtime, kind or tag that some run has."""
         column = tags.c.tag if what == "tag" else runs.c[what]
         query = select(column).where(column.is_not(None)).distinct().order_by(column)
+        if self.sight is not None:
+            mine = select(runs.c.id).where(*in_sight(self.sight))
+            query = query.where(tags.c.run_id.in_(mine) if what == "tag" else runs.c.id.in_(mine))
         return tuple(self._read(lambda connection: connection.execute(query).scalars().all()))
 
     def metrics(self, run: str, name: str | None = None) -> tuple[Metric, ...]:
         def work(connection: Connection) -> tuple[Metric, ...]:
-            query = select(metrics).where(metrics.c.run_id == resolve(connection, run))
+            query = select(metrics).where(metrics.c.run_id == resolve(connection, run, self.sight))
             if name is not None:
                 query = query.where(metrics.c.name == name)
             rows = connection.execute(query.order_by(metrics.c.name, metrics.c.step))
@@ -77,8 +80,11 @@ class RunReading(Opened):
         return files.read(self.location.artifacts, hashes[name])
 
     def get_artifacts(self, run: str) -> tuple[Artifact, ...]:
-        return self._read(lambda connection: artifacts_of(connection, resolve(connection, run)))
+        return self._read(lambda connection: artifacts_of(connection, resolve(connection, run, self.sight)))
 
     def devices(self) -> tuple[Device, ...]:
-        rows = self._read(lambda connection: connection.execute(select(devices).order_by(devices.c.name)).all())
+        query = select(devices).order_by(devices.c.name)
+        if self.sight is not None:
+            query = query.where(devices.c.name.in_(select(runs.c.device).where(*in_sight(self.sight)).distinct()))
+        rows = self._read(lambda connection: connection.execute(query).all())
         return tuple(Device(name=d.name, title=d.title, first=d.first_us / 1e6, last=d.last_us / 1e6) for d in rows)

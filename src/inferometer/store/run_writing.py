@@ -88,7 +88,7 @@ class RunWriting(Opened):
             kind=known.get("kind", "profile"),
             tags=tuple(known.get("tags", ())),
             parameters=known.get("parameters", {}),
-            parent=None if parent is None else self._read(resolve, parent),
+            parent=None if parent is None else self._read(resolve, parent, self.sight),
             author=known.get("author"),
             subject=known.get("subject", {}),
         ).checked()
@@ -121,7 +121,7 @@ class RunWriting(Opened):
         now = self._now()
 
         def work(connection: Connection) -> None:
-            run_id = resolve(connection, run)
+            run_id = resolve(connection, run, self.sight)
             changed = connection.execute(
                 update(runs)
                 .where(runs.c.id == run_id, runs.c.status == "pending")
@@ -151,19 +151,21 @@ class RunWriting(Opened):
     ) -> None:
         brought = self._ready(profile, results.get("attachments", ()), results.get("log"))
         outcome = {"status": status, "ended_us": self._now(), "reason": names.clean(reason, most=2000)}
-        self._write(lambda connection: writing.end(connection, resolve(connection, run), outcome, brought))
+        self._write(lambda connection: writing.end(connection, resolve(connection, run, self.sight), outcome, brought))
 
     def add_metrics(self, run: str, values: Mapping[str, float], step: int | None = None) -> int:
         """Write the values of one step, and return it: the next one where none is given."""
         now = self._now()
         return self._write(
-            lambda connection: writing.add_metrics(connection, resolve(connection, run), values, step, now)
+            lambda connection: writing.add_metrics(connection, resolve(connection, run, self.sight), values, step, now)
         )
 
     def add_series(self, run: str, name: str, points: Mapping[int, float]) -> None:
         """Many steps of one metric at once, as of a meter that was read while the run went on."""
         now = self._now()
-        self._write(lambda connection: writing.add_series(connection, resolve(connection, run), name, points, now))
+        self._write(
+            lambda connection: writing.add_series(connection, resolve(connection, run, self.sight), name, points, now)
+        )
 
     def beat(self, run: str) -> None:
         """A sign of life, for those who look from another machine."""
@@ -177,13 +179,15 @@ class RunWriting(Opened):
 
     def retag(self, run: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
         add, remove = tuple(add), tuple(remove)
-        self._write(lambda connection: writing.retag(connection, resolve(connection, run), add=add, remove=remove))
+        self._write(
+            lambda connection: writing.retag(connection, resolve(connection, run, self.sight), add=add, remove=remove)
+        )
 
     def rename(self, run: str, name: str | None) -> None:
         wanted = None if name is None else names.valid_name("run", name)
 
         def work(connection: Connection) -> None:
-            run_id = resolve(connection, run)
+            run_id = resolve(connection, run, self.sight)
             connection.execute(update(runs).where(runs.c.id == run_id).values(name=wanted))
             writing.reword(connection, run_id)
 
@@ -194,7 +198,7 @@ class RunWriting(Opened):
         kept = names.clean((text or "").strip(), most=names.MOST_NOTE) or None
         self._write(
             lambda connection: connection.execute(
-                update(runs).where(runs.c.id == resolve(connection, run)).values(note=kept)
+                update(runs).where(runs.c.id == resolve(connection, run, self.sight)).values(note=kept)
             )
         )
 
@@ -203,7 +207,7 @@ class RunWriting(Opened):
         wanted, now = names.valid_name("project", project), self._now()
 
         def work(connection: Connection) -> None:
-            run_id = resolve(connection, run)
+            run_id = resolve(connection, run, self.sight)
             there = writing.ensure_project(connection, wanted, now)
             connection.execute(update(runs).where(runs.c.id == run_id).values(project_id=there))
 
@@ -213,7 +217,7 @@ class RunWriting(Opened):
         """Delete runs, all or none; gives their ids. Runs that have one as their parent stay."""
 
         def work(connection: Connection) -> tuple[tuple[str, ...], list[str]]:
-            run_ids = tuple(dict.fromkeys(resolve(connection, run) for run in wanted))
+            run_ids = tuple(dict.fromkeys(resolve(connection, run, self.sight) for run in wanted))
             held = select(artifacts.c.sha256).where(artifacts.c.run_id.in_(run_ids)).distinct()
             dropped = list(connection.execute(held).scalars())
             connection.execute(delete(runs).where(runs.c.id.in_(run_ids)))

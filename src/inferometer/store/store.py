@@ -1,16 +1,17 @@
 """The open store: what commands and the hub talk to."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 from sqlalchemy import select
 
-from inferometer.errors import InferometerError
-from inferometer.store import outbox, people, projects
+from inferometer.errors import InferometerError, UnknownNameError
+from inferometer.store import audit, links, members, outbox, people, projects, visitors
+from inferometer.store.audit import AuditFilter
 from inferometer.store.engine import Database, open_database
 from inferometer.store.errors import StoreError
 from inferometer.store.exchange import Exchange
@@ -18,7 +19,29 @@ from inferometer.store.location import Location, locate
 from inferometer.store.owner import Owner, this_process
 from inferometer.store.schema import prepare
 from inferometer.store.tables import runs
-from inferometer.store.values import Project, Push, Scope, Secret, Token, User
+from inferometer.store.values import (
+    AuditEntry,
+    Member,
+    Project,
+    Push,
+    Role,
+    Scope,
+    Secret,
+    SessionRow,
+    ShareLink,
+    Token,
+    User,
+    Visitor,
+)
+
+
+class ProjectChange(TypedDict, total=False):
+    """What an owner may change in a project."""
+
+    open: bool
+    writer_priority: int
+    owner_priority: int
+    description: str | None
 
 
 def open_store(
@@ -72,6 +95,9 @@ class Store(Exchange):
     def takes_writes(self) -> bool:
         return self.database.takes_writes()
 
+    def now(self) -> float:
+        return self._clock()
+
     def __enter__(self) -> Self:
         return self
 
@@ -81,10 +107,19 @@ class Store(Exchange):
     # Projects
 
     def projects(self) -> tuple[Project, ...]:
-        return self._read(projects.listed)
+        return self._read(projects.listed, self.sight)
 
-    def create_project(self, name: str, *, description: str | None = None) -> None:
-        self._write(projects.create, name, description=description, now_us=self._now())
+    def project(self, name: str) -> Project:
+        known = {project.name: project for project in self.projects()}
+        if name not in known:
+            raise UnknownNameError("project", name, known, listing="`inferometer projects` lists them.")
+        return known[name]
+
+    def create_project(self, name: str, *, description: str | None = None, owner: str | None = None) -> None:
+        self._write(projects.create, name, description=description, owner=owner, now_us=self._now())
+
+    def change_project(self, name: str, **values: Unpack[ProjectChange]) -> None:
+        self._write(projects.change, name, values)
 
     def rename_project(self, name: str, to: str) -> None:
         self._write(projects.rename, name, to)
@@ -92,6 +127,18 @@ class Store(Exchange):
     def delete_project(self, name: str, *, with_runs: bool = False) -> None:
         """A project with runs goes only where they are to go with it."""
         self._drop(self._write(projects.remove, name, with_runs=with_runs))
+
+    # Members
+
+    def members(self, project: str) -> tuple[Member, ...]:
+        return self._read(members.listed, project)
+
+    def set_member(self, project: str, user: str, role: Role) -> None:
+        """Make a user a member of a project, or change their role."""
+        self._write(members.put, project, user, role, now_us=self._now())
+
+    def remove_member(self, project: str, user: str) -> None:
+        self._write(members.remove, project, user)
 
     # Sending to a hub
 
@@ -114,6 +161,10 @@ class Store(Exchange):
 
     def users(self) -> tuple[User, ...]:
         return self._read(people.listed_users)
+
+    def identified(self, issuer: str, subject: str, email: str | None, *, joins: bool) -> str | None:
+        """The user that a provider's identity belongs to; None for a stranger, unless such a one `joins`."""
+        return self._write(people.identified, issuer, subject, email, joins=joins, now_us=self._now())
 
     def delete_user(self, name: str) -> None:
         self._write(people.delete_user, name)
@@ -141,10 +192,6 @@ class Store(Exchange):
     def revoke_token(self, token: str) -> None:
         self._write(people.revoke, token, now_us=self._now())
 
-    def holds(self, token: str) -> bool:
-        """Whether the token of this id is neither revoked nor expired."""
-        return self._read(people.holds, token, now_us=self._now())
-
     def admitted(self, text: str, scope: Scope | None = None) -> Token | None:
         """The token of this text, where it holds, and has the scope if one is asked for; None otherwise."""
         now = self._now()
@@ -155,3 +202,63 @@ class Store(Exchange):
             with suppress(StoreError):  # a full disk is no reason to keep people out
                 self._write(people.used, token.id, now_us=now)
         return token
+
+    # The audit log
+
+    def note_deed(self) -> None:
+        """Write down what is being done (`doing`), where nothing else is written: somebody takes runs away to read."""
+        self._write(lambda _connection: None)
+
+    def audit(self, wanted: AuditFilter | None = None, *, limit: int = 100) -> tuple[AuditEntry, ...]:
+        return self._read(audit.listed, wanted or AuditFilter(), limit=limit)
+
+    def forget_audit(self, *, older_s: float) -> int:
+        return self._write(audit.forget, before_us=self._now() - round(older_s * 1e6))
+
+    # Share links
+
+    def create_link(self, runs: Sequence[str], *, user: str | None, lasts_s: float) -> str:
+        """The text of a link to a run, or to a comparison of several, the baseline first."""
+        now = self._now()
+        expires = now + round(lasts_s * 1e6)
+        return self._write(links.create, tuple(runs), user=user, expires_us=expires, now_us=now)
+
+    def opened_link(self, text: str) -> ShareLink | None:
+        return self._read(links.opened, text, now_us=self._now())
+
+    def links(self, *, user: str | None = None, projects: frozenset[str] | None = None) -> tuple[ShareLink, ...]:
+        """Those that hold: all, or a user's own and those to runs of these projects."""
+        return self._read(links.listed, user=user, projects_=projects, now_us=self._now())
+
+    def revoke_link(self, link: str) -> None:
+        self._write(links.revoke, link, now_us=self._now())
+
+    # Visitors and sessions
+
+    def visitor(self, *, token: str = "", session: str = "") -> Visitor | None:
+        """Who this text lets in, with their roles; None if it is unknown or has ended."""
+        if token:
+            held = self.admitted(token)
+            return None if held is None else self._read(visitors.by_token, held)
+        now = self._now()
+        visitor = self._read(visitors.by_session, session, now_us=now)
+        if visitor is not None and visitor.session and visitors.worth_noting(visitor, now):
+            with suppress(StoreError):  # as with tokens: a full disk is no reason to keep people out
+                self._write(visitors.note_use, visitor.session, now_us=now)
+        return visitor
+
+    def visitor_again(self, visitor: Visitor) -> Visitor | None:
+        return self._read(visitors.again, visitor, now_us=self._now())
+
+    def begin_session(
+        self, user: str, *, token: str | None = None, address: str | None = None, browser: str | None = None
+    ) -> str:
+        """The text of a cookie, which is kept nowhere."""
+        new = visitors.NewSession(user=user, token=token, address=address, browser=browser)
+        return self._write(visitors.begin_session, new, now_us=self._now())
+
+    def end_session(self, session: str, *, user: str | None = None) -> None:
+        self._write(visitors.end_session, session, user=user, now_us=self._now())
+
+    def sessions(self, user: str) -> tuple[SessionRow, ...]:
+        return self._read(visitors.listed_sessions, user, now_us=self._now())

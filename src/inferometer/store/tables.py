@@ -17,6 +17,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
     text,
 )
 from sqlalchemy.types import TypeEngine
@@ -56,6 +57,10 @@ projects = Table(
     Column("name", _word(100), nullable=False, unique=True),
     Column("description", Text),
     Column("created_us", BigInteger, nullable=False),
+    Column("open", Boolean, nullable=False, server_default=false()),  # to everybody who is signed in, for reading
+    # The highest priority that members may give their jobs.
+    Column("writer_priority", Integer, nullable=False, server_default=text("10")),
+    Column("owner_priority", Integer, nullable=False, server_default=text("50")),
 )
 
 runs = Table(
@@ -166,6 +171,21 @@ users = Table(
     Column("id", Integer, primary_key=True),
     Column("name", _word(100), nullable=False, unique=True),
     Column("created_us", BigInteger, nullable=False),
+    # Who a provider of identities says they are, once they have signed in through it.
+    Column("issuer", _word(500)),
+    Column("subject", _word(255)),
+    Column("email", _word(320)),
+    Index("ix_users_identity", "issuer", "subject", unique=True),
+)
+
+members = Table(
+    "members",
+    metadata,
+    Column("project_id", Integer, ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True),
+    Column("user_id", Integer, ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
+    Column("role", _word(10), nullable=False),
+    Column("since_us", BigInteger, nullable=False),
+    Index("ix_members_user", "user_id"),
 )
 
 tokens = Table(
@@ -181,6 +201,56 @@ tokens = Table(
     Column("used_us", BigInteger),
     Column("revoked_us", BigInteger),
     Column("project_id", Integer, ForeignKey("projects.id", ondelete="CASCADE")),  # all projects, if null
+)
+
+# Who has signed in with a browser. The cookie is random and only its hash is here.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", _word(12), primary_key=True),
+    Column("sha256", _word(64), nullable=False, unique=True),
+    Column("user_id", Integer, ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    Column("token_id", _word(12), ForeignKey("tokens.id", ondelete="CASCADE")),  # none: through a provider
+    Column("created_us", BigInteger, nullable=False),
+    Column("used_us", BigInteger, nullable=False),
+    Column("ended_us", BigInteger),
+    Column("address", _word(100)),
+    Column("browser", _word(300)),
+    Index("ix_sessions_user", "user_id"),
+    Index("ix_sessions_token", "token_id"),
+)
+
+# Links that show one run, or one comparison, to whoever has them.
+share_links = Table(
+    "share_links",
+    metadata,
+    Column("id", _word(12), primary_key=True),
+    Column("sha256", _word(64), nullable=False, unique=True),
+    Column("user_id", Integer, ForeignKey("users.id", ondelete="CASCADE")),  # who made it; none: this machine's user
+    Column("runs", Text, nullable=False),  # their ids; a comparison has several, its baseline first
+    Column("created_us", BigInteger, nullable=False),
+    Column("expires_us", BigInteger, nullable=False),
+    Column("revoked_us", BigInteger),
+    Index("ix_share_links_user", "user_id"),
+)
+
+# Who did what. Rows are added, and go when they are old; nothing changes them.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("user", _word(100), nullable=False),
+    Column("token_id", _word(12)),
+    Column("session_id", _word(12)),
+    Column("address", _word(100)),
+    Column("action", _word(50), nullable=False),
+    Column("project_id", Integer, ForeignKey("projects.id", ondelete="SET NULL")),
+    Column("project", _word(100)),  # as it was called then
+    Column("subject", _word(500)),
+    Column("detail", Text),
+    Index("ix_audit_project", "project_id", "id"),
+    Index("ix_audit_at", "at_us"),
 )
 
 devices = Table(
@@ -212,6 +282,15 @@ fleet_devices = Table(
     Column("probe_us", BigInteger),  # since when it has to run the reference before it gets another job
     Column("registered_us", BigInteger, nullable=False),
     Column("heartbeat_us", BigInteger, nullable=False),
+    Column("everyone", Boolean, nullable=False, server_default=false()),  # it takes the jobs of every project
+)
+
+fleet_device_projects = Table(
+    "fleet_device_projects",
+    metadata,
+    Column("device", _word(100), ForeignKey("fleet_devices.name", ondelete="CASCADE"), primary_key=True),
+    Column("project_id", Integer, ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True),
+    Index("ix_fleet_device_projects_project", "project_id"),
 )
 
 # What jobs ask of a device. Few jobs ask for something new, so a device is compared with these and not with each job.

@@ -37,6 +37,9 @@ HOLDERS: Mapping[Scope, frozenset[Scope]] = {
     "agent": frozenset({"agent", "admin"}),
 }
 
+Role = Literal["reader", "writer", "owner"]
+ROLES: tuple[Role, ...] = get_args(Role)  # each may do what those before it may
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
@@ -125,6 +128,9 @@ class Project:
     description: str | None = None
     runs: int = 0
     last: float | None = None  # when its newest run was created
+    open: bool = False  # everybody who is signed in may read it
+    writer_priority: int = 10  # the highest that a writer may give a job
+    owner_priority: int = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +168,72 @@ class Push:
 class User:
     name: str
     created: float
+    email: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    user: str
+    role: Role
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What somebody sees: the runs and jobs of these projects, by number, and the devices that are their own."""
+
+    projects: frozenset[int]
+    user: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """Who asks, and their role in each project that they may see. `roles` is None for who owns everything.
+
+    A role is no more than the token allows: one that only reads makes an owner a reader.
+    """
+
+    user: str
+    scopes: tuple[Scope, ...]
+    token: str | None = None  # their ids
+    session: str | None = None
+    project: str | None = None  # the only one that the token is for
+    roles: Mapping[str, Role] | None = field(default_factory=dict)
+    numbers: frozenset[int] = frozenset()  # of the projects in `roles`
+    until: float | None = None  # when it ends by itself
+    noted: float = 0.0  # when its use was last written down
+
+    @property
+    def sight(self) -> Sight | None:
+        """None for who sees everything."""
+        return None if self.roles is None else Sight(projects=self.numbers, user=self.user)
+
+    @property
+    def sees_all(self) -> bool:
+        return self.roles is None
+
+    def allows(self, scope: Scope) -> bool:
+        return not HOLDERS[scope].isdisjoint(self.scopes)
+
+    def may(self, role: Role, project: str) -> bool:
+        """Whether they have this role there, or a stronger one."""
+        if self.roles is None:
+            return True
+        held = self.roles.get(project)
+        return held is not None and ROLES.index(held) >= ROLES.index(role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """A browser that has signed in; by a token, or through a provider of identities."""
+
+    id: str
+    user: str
+    created: float
+    used: float
+    token: str | None = None
+    address: str | None = None
+    browser: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +255,33 @@ class Token:
 
     def holds(self, now: float) -> bool:
         return self.revoked is None and (self.expires is None or self.expires > now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareLink:
+    """A link that shows one run, or a comparison of several, to whoever has it; never its text."""
+
+    id: str
+    runs: tuple[str, ...]
+    created: float
+    expires: float
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """Who did what, when and from where: the ids are those of the token and the session it was done with."""
+
+    number: int
+    at: float
+    user: str
+    action: str
+    project: str | None = None
+    subject: str | None = None
+    detail: str | None = None
+    token: str | None = None
+    session: str | None = None
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

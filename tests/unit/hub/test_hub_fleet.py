@@ -174,7 +174,7 @@ def test_a_token_of_an_agent_opens_what_an_agent_needs_and_nothing_else(tmp_path
         for user in ("ada", "bob"):
             store.create_user(user)
         for project in ("phones", "default"):
-            store.create_project(project)
+            store.create_project(project, owner="bob")
         agent, writer, other = (
             {"authorization": f"Bearer {store.create_token(user, scopes=[scope], project=project).text}"}
             for user, scope, project in (("ada", "agent", "phones"), ("bob", "write", None), ("bob", "agent", None))
@@ -189,6 +189,8 @@ def test_a_token_of_an_agent_opens_what_an_agent_needs_and_nothing_else(tmp_path
         assert client.post(poll, json={"device": "pi"}).status_code == 401
         client.headers.update(writer)
         sent(client)
+        assert "works for this project" in submit(client, 400, project="secret")["error"]
+        Fleet.of(store).share("pi", "secret")
         secret, open_ = submit(client, project="secret"), submit(client, project="phones", seed=2)
         assert client.get(f"{API}/agent/artifacts/{SHA}?device=pi", headers=agent).status_code == 404
         lease = said(client.post(poll, json={"device": "pi"}, headers=agent))

@@ -84,7 +84,7 @@ if (jobBox) {
     byId("cancel").disabled = true;
     await ask("POST", `/jobs/${job}/cancel`);
   }));
-  byId("run-again").addEventListener("click", () => attempt(async () => {
+  byId("run-again")?.addEventListener("click", () => attempt(async () => {
     const chosen = byId("where").value;
     const made = await ask("POST", `/jobs/${job}/again`, chosen ? { device: chosen } : {});
     window.location.assign(made.link);

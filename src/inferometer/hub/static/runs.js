@@ -10,6 +10,12 @@ function chosen() {
   return [...document.querySelectorAll("#runs input[name=run]:checked")];
 }
 
+// Those that whoever looks may change.
+function mine() {
+  const rows = dataOf("run-rows") ?? {};
+  return chosen().filter((box) => box.value in rows);
+}
+
 function told() {
   const found = chosen();
   const button = byId("compare");
@@ -17,7 +23,7 @@ function told() {
   button.disabled = found.length < 2 || found.length > MOST;
   button.textContent = found.length > MOST ? `At most ${MOST}` : found.length ? `Compare ${found.length}` : "Compare";
   const change = byId("change");
-  if (change) { change.hidden = found.length === 0; change.textContent = `Change ${found.length}`; }
+  if (change) { const own = mine().length; change.hidden = own === 0; change.textContent = `Change ${own}`; }
   for (const row of document.querySelectorAll("#runs tbody tr")) row.classList.toggle("chosen", row.querySelector("input").checked);
 }
 
@@ -28,7 +34,7 @@ function compare(event) {
 
 function change() {
   const rows = dataOf("run-rows");
-  edit(chosen().map((box) => ({ id: box.value, ...rows[box.value] })));
+  edit(mine().map((box) => ({ id: box.value, ...rows[box.value] })));
 }
 
 function showColumns(keys) {

@@ -1,5 +1,6 @@
 """Devices of the fleet: register, give a sign of life, be taken out and put back."""
 
+from dataclasses import dataclass
 from statistics import median
 
 import msgspec
@@ -7,10 +8,11 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import names
+from inferometer.store.finding import project_id
 from inferometer.store.queue.rows import device_named, no_device
 from inferometer.store.queue.values import DEVICE_STATES, DeviceState, Fault, Moment, NewDevice
 from inferometer.store.queue.wanted import valid_label
-from inferometer.store.tables import fleet_checks, fleet_devices, fleet_faults
+from inferometer.store.tables import fleet_checks, fleet_device_projects, fleet_devices, fleet_faults, projects
 from inferometer.store.upserts import put_new
 
 _FACTS = 1_000_000  # characters
@@ -19,18 +21,30 @@ _USUAL, _LEAST = 20, 3  # checks that say how long a device's reference usually 
 _FAR = 1.5  # times as long, or as short, from which on a device is not the one that it was
 
 
-def register(connection: Connection, device: NewDevice, *, user: str, now_us: int, takes_over: bool = False) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registrar:
+    """Who registers a device. `takes_over`: also another's, as an administrator may.
+
+    `project` is the one that their token is for. `everyone`: the hub has no tokens, and all jobs are theirs.
+    """
+
+    user: str = "local"
+    project: str | None = None
+    everyone: bool = True
+    takes_over: bool = False
+
+
+def register(connection: Connection, device: NewDevice, by: Registrar, *, now_us: int) -> bool:
     """Make the device, or bring what is known of it up to date; gives whether its labels have changed.
 
-    Its state stays as somebody set it. A name belongs to whoever registered it first; `takes_over` is what an
-    administrator may do.
+    Its state, and what projects it works for, stay as somebody set them. A name belongs to whoever registered it first.
     """
     name = valid_label(device.name, of="name of a device")
     if name.casefold() in RESERVED:
         raise DomainError(f"A device cannot be called {name!r}: hub:{name} means something else.")
     row = {
         "name": name,
-        "user": user,
+        "user": by.user,
         "labels": _labels(device),
         "facts": _facts(device),
         "version": names.clean(device.version, most=100) or "",
@@ -39,17 +53,52 @@ def register(connection: Connection, device: NewDevice, *, user: str, now_us: in
         "token": device.token,
         "probes": device.probes,
     }
-    first = {"state": "ready", "failures": 0, "registered_us": now_us}
+    first = {"state": "ready", "failures": 0, "registered_us": now_us, "everyone": by.everyone}
     if put_new(connection, "fleet_devices", {**row, **first}):
+        _work_for_project(connection, name, by.project)
         return False  # a new one takes nothing away
     known = select(fleet_devices.c.user, fleet_devices.c.labels).where(fleet_devices.c.name == name)
     before = connection.execute(known.with_for_update()).one()
-    if before.user != user and not takes_over:
+    if before.user != by.user and not by.takes_over:
         raise DomainError(
             f"There is a device {name!r} already: the one of {before.user}.", remedy="Choose another name with --name."
         )
+    if by.everyone:
+        row["everyone"] = True
     connection.execute(update(fleet_devices).where(fleet_devices.c.name == name).values(**row))
+    _work_for_project(connection, name, by.project)
     return bool(before.labels != row["labels"])
+
+
+def _work_for_project(connection: Connection, name: str, project: str | None) -> None:
+    if project is not None:
+        row = {"device": name, "project_id": project_id(connection, project)}
+        put_new(connection, "fleet_device_projects", row)
+
+
+def share(connection: Connection, name: str, project: str | None, *, shared: bool = True) -> None:
+    """Let a device take the jobs of a project, or of every one (None); or not any more."""
+    if project is None:
+        everyone = update(fleet_devices).where(fleet_devices.c.name == name).values(everyone=shared)
+        if not connection.execute(everyone).rowcount:
+            raise no_device(connection, name)
+        return
+    device_named(connection, name, facts=False)
+    if shared:
+        _work_for_project(connection, name, project)
+        return
+    of = fleet_device_projects.c
+    gone = delete(fleet_device_projects).where(of.device == name, of.project_id == project_id(connection, project))
+    if not connection.execute(gone).rowcount:
+        raise UnknownNameError("project of this device", project, projects_of(connection, name))
+
+
+def projects_of(connection: Connection, name: str) -> list[str]:
+    """The projects that a device was given to, by name."""
+    query = select(projects.c.name).join(fleet_device_projects, fleet_device_projects.c.project_id == projects.c.id)
+    return list(
+        connection.execute(query.where(fleet_device_projects.c.device == name).order_by(projects.c.name)).scalars()
+    )
 
 
 def _labels(device: NewDevice) -> str:

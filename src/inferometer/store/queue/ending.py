@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, or_, select, tuple_, update
 
 from inferometer.core.job import FINAL, Job, JobEnd, JobEvent, JobResult, JobState
 from inferometer.store import ids, names, writing
@@ -143,7 +143,7 @@ def _untried(connection: Connection, row: Any, moment: Moment) -> bool:
     """Whether a device is there that fits and had no fault with this job yet."""
     wish = connection.execute(select(fleet_wants.c.document).where(fleet_wants.c.id == row.wants_id)).scalar_one()
     faulty = connection.execute(select(fleet_faults.c.device).where(fleet_faults.c.job_id == row.id)).scalars()
-    return others_can(connection, read_wanted(wish), {row.device, *faulty}, moment.now_us)
+    return others_can(connection, read_wanted(wish), row.project_id, {row.device, *faulty}, moment.now_us)
 
 
 def _note_check(connection: Connection, row: Any, check: Check, now_us: int) -> None:
@@ -348,17 +348,24 @@ def cancel(connection: Connection, job_id: str, *, by: str, now_us: int) -> JobR
 
 def strand(connection: Connection, now_us: int) -> list[str]:
     """Fail queued jobs that no device can take any more: they would wait for ever."""
-    queued = select(fleet_jobs.c.wants_id).where(literal_column(QUEUED_ONLY)).distinct()
-    wishes = connection.execute(select(fleet_wants).where(fleet_wants.c.id.in_(queued))).all()
-    every = devices_of(connection, facts=False)
+    queued = (
+        select(fleet_jobs.c.project_id, fleet_jobs.c.wants_id, fleet_wants.c.document)
+        .join(fleet_wants, fleet_wants.c.id == fleet_jobs.c.wants_id)
+        .where(literal_column(QUEUED_ONLY))
+        .distinct()
+    )
+    wishes = connection.execute(queued).all()
+    projects_ = {wish.project_id for wish in wishes}
+    able = {project: devices_of(connection, facts=False, project=project) for project in projects_}
     hopeless = [
-        wish.id
+        (wish.project_id, wish.wants_id)
         for wish in wishes
-        if not any(fits(read_wanted(wish.document), device.name, device.labels) for device in every)
+        if not any(fits(read_wanted(wish.document), device.name, device.labels) for device in able[wish.project_id])
     ]
     if not hopeless:
         return []
-    query = select(fleet_jobs).where(literal_column(QUEUED_ONLY), fleet_jobs.c.wants_id.in_(hopeless))
+    asked = tuple_(fleet_jobs.c.project_id, fleet_jobs.c.wants_id)
+    query = select(fleet_jobs).where(literal_column(QUEUED_ONLY), asked.in_(hopeless))
     rows = connection.execute(query.with_for_update()).all()
     error = "No device of the fleet can take it any more: the last one that could has gone or changed."
     for row in rows:

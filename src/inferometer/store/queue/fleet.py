@@ -1,6 +1,7 @@
 """The open queue: what the hub talks to."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
@@ -13,7 +14,7 @@ from inferometer.store.errors import LeaseLostError
 from inferometer.store.opened import Opened
 from inferometer.store.queue import devices, ending, events, leasing, shares
 from inferometer.store.queue.ending import Finished, Taken
-from inferometer.store.queue.rows import device_named, devices_of, job_of, job_row, jobs_query
+from inferometer.store.queue.rows import device_named, devices_of, job_of, job_row, jobs_in_sight, jobs_query
 from inferometer.store.queue.trust import Trust, grade
 from inferometer.store.queue.values import (
     FAULTS_S,
@@ -57,22 +58,41 @@ class Fleet(Opened):
 
     # Devices
 
-    def register(self, device: NewDevice, *, user: str = "local", takes_over: bool = False) -> FleetDevice:
+    def register(self, device: NewDevice, by: devices.Registrar | None = None) -> FleetDevice:
         now = self._now()
 
         def work(connection: Connection) -> FleetDevice:
-            if devices.register(connection, device, user=user, now_us=now, takes_over=takes_over):
+            if devices.register(connection, device, by or devices.Registrar(), now_us=now):
                 ending.strand(connection, now)  # it may have lost a label that jobs wait for
             return device_named(connection, device.name, facts=False)
 
         return self._write(work)
 
-    def devices(self, *, facts: bool = True) -> tuple[FleetDevice, ...]:
-        """All of them; without `facts`, which may be long, where nobody looks at them."""
-        return self._read(devices_of, facts=facts)
+    def devices(self, *, facts: bool = True, project: str | None = None) -> tuple[FleetDevice, ...]:
+        """All of them, or those that work for a project; without `facts`, which are long, if nobody looks at them."""
+
+        def work(connection: Connection) -> tuple[FleetDevice, ...]:
+            number = leasing.project_of(connection, project)
+            return devices_of(connection, self.sight, facts=facts, project=number)
+
+        return self._read(work)
 
     def device(self, name: str, *, facts: bool = True) -> FleetDevice:
-        return self._read(device_named, name, facts=facts)
+        return self._read(device_named, name, self.sight, facts=facts)
+
+    def share(self, name: str, project: str | None, *, shared: bool = True) -> None:
+        """Let a device take the jobs of a project, or of every one (None); or not any more."""
+        now = self._now()
+
+        def work(connection: Connection) -> None:
+            devices.share(connection, name, project, shared=shared)
+            ending.strand(connection, now)
+
+        self._write(work)
+
+    def projects_of(self, device: str) -> tuple[str, ...]:
+        """The projects that a device was given to, by name. One that takes everybody's jobs needs none."""
+        return tuple(self._read(devices.projects_of, device))
 
     def beat(self, name: str) -> None:
         self._write(devices.beat, name, now_us=self._now())
@@ -117,10 +137,10 @@ class Fleet(Opened):
         return self._write(work)
 
     def job(self, job: str) -> JobRow:
-        return self._read(job_of, job)
+        return self._read(job_of, job, self.sight)
 
     def document(self, job: str) -> Job:
-        return self._read(ending.job_document, job)
+        return self._read(ending.job_document, self.job(job).id)
 
     def jobs(
         self,
@@ -134,7 +154,7 @@ class Fleet(Opened):
         """Jobs, the newest first; those that wait in the order in which they came, if only they are asked for."""
         if not 1 <= limit <= _MOST_JOBS:
             raise DomainError(f"A list has 1 to {_MOST_JOBS} jobs, and {limit} were asked for.")
-        query = jobs_query()
+        query = jobs_query().where(*jobs_in_sight(self.sight))
         if states:
             query = query.where(fleet_jobs.c.state.in_(states))
         if project is not None:
@@ -155,7 +175,7 @@ class Fleet(Opened):
 
     def counts(self) -> Mapping[str, int]:
         """How many jobs there are in each state."""
-        query = select(fleet_jobs.c.state, func.count()).group_by(fleet_jobs.c.state)
+        query = select(fleet_jobs.c.state, func.count()).where(*jobs_in_sight(self.sight)).group_by(fleet_jobs.c.state)
         return self._read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
 
     def waiting(self) -> tuple[tuple[int, str], ...]:
@@ -241,10 +261,14 @@ class Fleet(Opened):
         return self._write(ending.cancel, job, by=by, now_us=self._now())
 
     def events(self, job: str, after: int = 0) -> tuple[JobEvent, ...]:
+        if self.sight is not None:
+            self.job(job)  # says so if it is not in sight
         return self._read(events.after, job, after)
 
     def result(self, job: str, *, fetched: bool = False) -> JobResult | None:
         """What came of a job; None while nothing has. `fetched`: it is with whoever asked, and need not be kept."""
+        if self.sight is not None:
+            self.job(job)
         result = self._read(ending.result_of, job)
         if result is not None and fetched:
             now = self._now()
@@ -273,7 +297,13 @@ class Fleet(Opened):
         return self._read(lambda connection: frozenset(connection.execute(query).scalars()))
 
     def checks(self, device: str, most: int = _CHECKS) -> tuple[Check, ...]:
-        return self._read(ending.checks_of, device, most)
+        """Which job each belongs to is left out where that is not in sight."""
+        checks = self._read(ending.checks_of, device, most)
+        if self.sight is None:
+            return checks
+        query = select(fleet_jobs.c.id).where(fleet_jobs.c.device == device, *jobs_in_sight(self.sight))
+        seen = set(self._read(lambda connection: connection.execute(query).scalars().all()))
+        return tuple(check if check.job in seen else replace(check, job=None) for check in checks)
 
     def trust(self, device: str) -> Trust:
         repeated = self._read(ending.repeats_of, device, _REPEATS)

@@ -21,12 +21,14 @@ from inferometer.store.queue.rows import (
     no_job,
     packed_job,
     unpacked_job,
+    working_for,
 )
 from inferometer.store.queue.values import HELD, JobRow, Lease, Moment, NewJob, Timing, Wanted
 from inferometer.store.queue.wanted import fits, read, refuse_unfitting, written
 from inferometer.store.tables import (
     HELD_ONLY,
     QUEUED_ONLY,
+    fleet_device_projects,
     fleet_devices,
     fleet_faults,
     fleet_files,
@@ -49,9 +51,9 @@ def submit(connection: Connection, new: NewJob, *, now_us: int) -> tuple[str, bo
     job, wanted = new.job, with_runtime(new.wanted, new.job)
     if not -_PRIORITIES <= new.priority <= _PRIORITIES:
         raise DomainError(f"A priority is from {-_PRIORITIES} to {_PRIORITIES}, and not {new.priority}.")
-    if not _some_device_fits(connection, wanted):
-        refuse_unfitting(wanted, devices_of(connection, facts=False))
     project = ensure_project(connection, names.valid_name("project", new.project), now_us)
+    if not _some_device_fits(connection, wanted, project):
+        refuse_unfitting(wanted, devices_of(connection, facts=False, project=project))
     wants = _wants_id(connection, wanted)
     same = None if new.anew else _same(connection, job.id, (project, wants, new.user), now_us)
     if same is not None:
@@ -75,9 +77,9 @@ def submit(connection: Connection, new: NewJob, *, now_us: int) -> tuple[str, bo
     return job_id, True
 
 
-def _some_device_fits(connection: Connection, wanted: Wanted) -> bool:
+def _some_device_fits(connection: Connection, wanted: Wanted, project: int) -> bool:
     """A thousand devices have few sets of labels between them: those are compared, and not the devices."""
-    query = select(fleet_devices.c.labels).distinct()
+    query = select(fleet_devices.c.labels).where(working_for(project)).distinct()
     if wanted.device is not None:
         query = query.where(fleet_devices.c.name == wanted.device)
     asked = replace(wanted, device=None)
@@ -131,20 +133,22 @@ def lease(connection: Connection, asking: Mapping[str, int | None], moment: Mome
     timing, now_us = moment.timing, moment.now_us
     beat = update(fleet_devices).where(fleet_devices.c.name.in_(asking)).values(heartbeat_us=now_us)
     # What is not asked for here are the facts, which may be long. The rows are locked until the end.
-    columns = (
-        fleet_devices.c.name, fleet_devices.c.state, fleet_devices.c.labels, fleet_devices.c.failures,
-        fleet_devices.c.probes, fleet_devices.c.probe_us,
-    )  # fmt: skip
+    of = fleet_devices.c
+    columns = (of.name, of.state, of.labels, of.failures, of.everyone, of.probes, of.probe_us)
     known = {row.name: row for row in connection.execute(beat.returning(*columns))}
     leases = _held(connection, known, now_us + round(timing.lease_s * 1e6), timing)
     free = [name for name in asking if name in known and name not in leases and _may_have_more(known[name])]
-    alike: dict[tuple[tuple[int, ...], int | None, tuple[str, ...]], list[str]] = {}
+    limited = _limits(connection, [name for name in free if not known[name].everyone])
     lost = _left_to_others(connection, free, moment)
+    alike: dict[tuple[tuple[int, ...], frozenset[int] | None, tuple[str, ...]], list[str]] = {}
     for name, wants in _fitting(connection, {name: labels_of(known[name].labels) for name in free}).items():
-        alike.setdefault((wants, asking[name], lost.get(name, ())), []).append(name)
-    for (wants, project, not_these), names_ in alike.items():
+        only, token = limited.get(name), asking[name]
+        if token is not None:
+            only = frozenset({token}) if only is None else only & {token}
+        alike.setdefault((wants, only, lost.get(name, ())), []).append(name)
+    for (wants, only, not_these), names_ in alike.items():
         others = [fleet_jobs.c.id.not_in(not_these)] if not_these else []
-        leases |= _give(connection, names_, [*ready(wants, now_us), *others], project, moment)
+        leases |= _give(connection, names_, [*ready(wants, now_us), *others], only, moment)
     return leases
 
 
@@ -153,33 +157,42 @@ def _may_have_more(device: Any) -> bool:
     return device.state == "ready" and not (device.probe_us is not None and device.probes)
 
 
+def _limits(connection: Connection, devices_: Sequence[str]) -> dict[str, frozenset[int]]:
+    """The projects that each of these devices works for."""
+    of = fleet_device_projects.c
+    found: dict[str, set[int]] = {name: set() for name in devices_}
+    if devices_:
+        for row in connection.execute(select(of.device, of.project_id).where(of.device.in_(devices_))):
+            found[row.device].add(row.project_id)
+    return {name: frozenset(numbers) for name, numbers in found.items()}
+
+
 def _left_to_others(connection: Connection, names_: Sequence[str], moment: Moment) -> dict[str, tuple[str, ...]]:
     """The jobs that each device had a fault with and does not take again for as long as a lease, if another can."""
     now_us = moment.now_us
     since = now_us - round(moment.timing.lease_s * 1e6)
     query = (
-        select(fleet_faults.c.device, fleet_jobs.c.id, fleet_wants.c.document)
+        select(fleet_faults.c.device, fleet_jobs.c.id, fleet_jobs.c.project_id, fleet_wants.c.document)
         .join(fleet_jobs, fleet_jobs.c.id == fleet_faults.c.job_id)
         .join(fleet_wants, fleet_wants.c.id == fleet_jobs.c.wants_id)
         .where(*ready(None, now_us), fleet_faults.c.device.in_(names_), fleet_faults.c.at_us > since)
         .distinct()
     )
-    rows = connection.execute(query.order_by(fleet_jobs.c.id)).all()
     left: dict[str, tuple[str, ...]] = {}
-    for row in rows:
-        if others_can(connection, read(row.document), {row.device}, now_us):
+    for row in connection.execute(query.order_by(fleet_jobs.c.id)):
+        if others_can(connection, read(row.document), row.project_id, {row.device}, now_us):
             left[row.device] = (*left.get(row.device, ()), row.id)
     return left
 
 
-def others_can(connection: Connection, wanted: Wanted, without: Collection[str], now_us: int) -> bool:
-    """Whether there is another device, ready and not away, that is what a job asks for."""
+def others_can(connection: Connection, wanted: Wanted, project: int, without: Collection[str], now_us: int) -> bool:
+    """Whether another device of the project, ready and not away, is what a job asks for."""
     return any(
         device.name not in without
         and device.state == "ready"
         and not device.away(now_us / 1e6)
         and fits(wanted, device.name, device.labels)
-        for device in devices_of(connection, facts=False)
+        for device in devices_of(connection, facts=False, project=project)
     )
 
 
@@ -224,14 +237,14 @@ def _give(
     connection: Connection,
     devices_: Sequence[str],
     conditions: Sequence[ColumnElement[bool]],
-    project: int | None,
+    only: frozenset[int] | None,
     moment: Moment,
 ) -> dict[str, Lease]:
-    """Give jobs under these conditions to devices that are alike."""
+    """Give jobs under these conditions to devices that are alike: of these projects, or of any (None)."""
     given: dict[str, Lease] = {}
     while len(given) < len(devices_):
         waiting = devices_[len(given) :]
-        chosen = _chosen(connection, conditions, len(waiting), project, moment.now_us)
+        chosen = _chosen(connection, conditions, len(waiting), only, moment.now_us)
         if not chosen:
             break
         rows = connection.execute(leased_query().where(fleet_jobs.c.id.in_(chosen))).mappings()
@@ -242,7 +255,11 @@ def _give(
 
 
 def _chosen(
-    connection: Connection, conditions: Sequence[ColumnElement[bool]], most: int, project: int | None, now_us: int
+    connection: Connection,
+    conditions: Sequence[ColumnElement[bool]],
+    most: int,
+    only: frozenset[int] | None,
+    now_us: int,
 ) -> list[str]:
     """Jobs in their order, locked: the highest priority first; in it the project that uses least, and its oldest job.
 
@@ -250,7 +267,7 @@ def _chosen(
     highest priority: its next may come before what the others have.
     """
     chosen: list[str] = []
-    turns = shares.turns(connection, conditions, now_us, project)
+    turns = shares.turns(connection, conditions, now_us, only)
     queues: dict[int, list[str]] = {}
     while turns and len(chosen) < most:
         turn = min(turns, key=shares.rank)

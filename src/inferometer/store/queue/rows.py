@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, Select, literal_column, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, literal_column, select
 
 from inferometer.core.codec import decode, encode
 from inferometer.core.job import Job, JobEvent, JobResult
@@ -14,7 +14,15 @@ from inferometer.errors import UnknownNameError
 from inferometer.store.finding import seconds
 from inferometer.store.queue.values import FleetDevice, JobRow
 from inferometer.store.queue.wanted import read as read_wanted
-from inferometer.store.tables import HELD_ONLY, fleet_devices, fleet_jobs, fleet_wants, projects
+from inferometer.store.tables import (
+    HELD_ONLY,
+    fleet_device_projects,
+    fleet_devices,
+    fleet_jobs,
+    fleet_wants,
+    projects,
+)
+from inferometer.store.values import Sight
 
 _SUGGESTED = 200
 _UNSHOWN = {"document", "project_id", "wants_id", "sequence", "tags", "fetched_us"}
@@ -63,40 +71,68 @@ def job_row(row: Mapping[str, Any] | RowMapping) -> JobRow:
     )
 
 
-def job_of(connection: Connection, job: str) -> JobRow:
-    row = connection.execute(jobs_query().where(fleet_jobs.c.id == job)).mappings().first()
+def jobs_in_sight(sight: Sight | None) -> list[ColumnElement[bool]]:
+    return [] if sight is None else [fleet_jobs.c.project_id.in_(sight.projects)]
+
+
+def devices_in_sight(sight: Sight | None) -> list[ColumnElement[bool]]:
+    """Somebody sees the devices that are theirs, and those that work for a project of theirs."""
+    if sight is None:
+        return []
+    return [(fleet_devices.c.user == sight.user) | working_for(*sight.projects)]
+
+
+def working_for(*projects_: int) -> ColumnElement[bool]:
+    """The condition on devices that take the jobs of one of these projects, given by number."""
+    serving = select(fleet_device_projects.c.device).where(fleet_device_projects.c.project_id.in_(projects_))
+    return fleet_devices.c.everyone | fleet_devices.c.name.in_(serving)
+
+
+def job_of(connection: Connection, job: str, sight: Sight | None = None) -> JobRow:
+    query = jobs_query().where(fleet_jobs.c.id == job, *jobs_in_sight(sight))
+    row = connection.execute(query).mappings().first()
     if row is None:
-        raise no_job(connection, job)
+        raise no_job(connection, job, sight)
     return job_row(row)
 
 
-def no_job(connection: Connection, job: str) -> UnknownNameError:
-    known = connection.execute(select(fleet_jobs.c.id).order_by(fleet_jobs.c.created_us.desc()).limit(_SUGGESTED))
-    return UnknownNameError("job", job, list(known.scalars()), listing="The hub's page /fleet/queue lists them.")
+def no_job(connection: Connection, job: str, sight: Sight | None = None) -> UnknownNameError:
+    query = select(fleet_jobs.c.id).where(*jobs_in_sight(sight)).order_by(fleet_jobs.c.created_us.desc())
+    known = list(connection.execute(query.limit(_SUGGESTED)).scalars())
+    return UnknownNameError("job", job, known, listing="The hub's page /fleet/queue lists them.")
 
 
-def devices_of(connection: Connection, *, facts: bool = True) -> tuple[FleetDevice, ...]:
-    """All devices; without their `facts` where nobody looks at them, since those may be long."""
-    rows = connection.execute(_devices(facts=facts).order_by(fleet_devices.c.name)).mappings()
-    return tuple(map(device_of, rows))
+def devices_of(
+    connection: Connection, sight: Sight | None = None, *, facts: bool = True, project: int | None = None
+) -> tuple[FleetDevice, ...]:
+    """All devices, or those that work for a project; without their `facts`, which are long, if nobody needs them."""
+    query = _devices(sight, facts=facts)
+    if project is not None:
+        query = query.where(working_for(project))
+    return tuple(map(device_of, connection.execute(query.order_by(fleet_devices.c.name)).mappings()))
 
 
-def device_named(connection: Connection, name: str, *, facts: bool = True) -> FleetDevice:
-    row = connection.execute(_devices(facts=facts).where(fleet_devices.c.name == name)).mappings().first()
+def device_named(
+    connection: Connection, name: str, sight: Sight | None = None, *, facts: bool = True
+) -> FleetDevice:  # fmt: skip
+    query = _devices(sight, facts=facts).where(fleet_devices.c.name == name)
+    row = connection.execute(query).mappings().first()
     if row is None:
-        raise no_device(connection, name)
+        raise no_device(connection, name, sight)
     return device_of(row)
 
 
-def _devices(*, facts: bool) -> Select[Any]:
-    """Devices as `device_of` reads them, each with the job that it has."""
-    held = select(fleet_jobs.c.device, fleet_jobs.c.id.label("job")).where(literal_column(HELD_ONLY)).subquery()
+def _devices(sight: Sight | None, *, facts: bool) -> Select[Any]:
+    """Devices as `device_of` reads them, each with the job that it has, if that is in sight."""
+    jobs = select(fleet_jobs.c.device, fleet_jobs.c.id.label("job"))
+    held = jobs.where(literal_column(HELD_ONLY), *jobs_in_sight(sight)).subquery()
     columns = [column for column in fleet_devices.c if facts or column.name != "facts"]
-    return select(*columns, held.c.job).outerjoin(held, held.c.device == fleet_devices.c.name)
+    query = select(*columns, held.c.job).outerjoin(held, held.c.device == fleet_devices.c.name)
+    return query.where(*devices_in_sight(sight))
 
 
-def no_device(connection: Connection, name: str) -> UnknownNameError:
-    known = list(connection.execute(select(fleet_devices.c.name)).scalars())
+def no_device(connection: Connection, name: str, sight: Sight | None = None) -> UnknownNameError:
+    known = list(connection.execute(select(fleet_devices.c.name).where(*devices_in_sight(sight))).scalars())
     return UnknownNameError("device of the fleet", name, known, listing="The hub's page /fleet lists them.")
 
 
@@ -115,6 +151,7 @@ def device_of(row: RowMapping) -> FleetDevice:
         heartbeat=row["heartbeat_us"] / 1e6,
         job=row["job"],
         probing=row["probe_us"] is not None and bool(row["probes"]),
+        everyone=row["everyone"],
     )
 
 

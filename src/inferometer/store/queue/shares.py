@@ -1,6 +1,6 @@
 """Fair shares: of projects that wait, the one that uses the fewest devices now, then the least time lately."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, func, literal_column, select
@@ -22,9 +22,9 @@ class Turn:
 
 
 def turns(
-    connection: Connection, conditions: Sequence[ColumnElement[bool]], now_us: int, only: int | None
+    connection: Connection, conditions: Sequence[ColumnElement[bool]], now_us: int, only: Collection[int] | None
 ) -> list[Turn]:
-    """The projects with a job under these conditions, each at its highest priority. `only` limits it to one project.
+    """The projects with a job under these conditions, each at its highest priority. `only` limits it to some projects.
 
     Where a project's jobs of that priority are all being given away at this moment, its lower ones wait for the next
     look.
@@ -43,7 +43,7 @@ def turns(
         .outerjoin(fleet_shares, fleet_shares.c.project_id == projects.c.id)
     )
     if only is not None:
-        query = query.where(projects.c.id == only)
+        query = query.where(projects.c.id.in_(only))
     return [
         Turn(
             project=row.id, priority=row.top, held=row.jobs or 0,

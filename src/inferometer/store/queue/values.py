@@ -85,6 +85,7 @@ class FleetDevice:
     skew_s: float = 0.0
     job: str | None = None
     probing: bool = False
+    everyone: bool = False  # it takes the jobs of every project
 
     def away(self, now: float) -> bool:
         return now - self.heartbeat > SILENT_S

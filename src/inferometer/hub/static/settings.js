@@ -1,0 +1,65 @@
+// The pages of people: tokens, sessions, members, links. The hub decides whether one may.
+import { byId, writeMoments } from "./dom.js";
+
+async function ask(method, path, body) {
+  const response = await fetch(`/api/v1${path}`, {
+    method, headers: { "content-type": "application/json", accept: "application/json" }, body: body && JSON.stringify(body),
+  });
+  const found = response.status === 204 ? null : await response.json().catch(() => ({ error: `The hub answered ${response.status}.` }));
+  if (!response.ok) throw new Error([found?.error, found?.remedy].filter(Boolean).join(" "));
+  return found;
+}
+
+async function attempt(work) {
+  const problem = byId("problem");
+  problem.hidden = true;
+  try {
+    await work();
+  } catch (error) {
+    problem.textContent = error.message;
+    problem.hidden = false;
+    problem.scrollIntoView({ block: "nearest" });
+  }
+}
+
+function onSubmit(id, work) {
+  byId(id)?.addEventListener("submit", (event) => {
+    event.preventDefault();
+    attempt(() => work(new FormData(event.target)));
+  });
+}
+
+onSubmit("new-token", async (given) => {
+  const scope = given.get("scope");
+  const made = await ask("POST", "/tokens", {
+    name: given.get("name"), scopes: [scope], days: Number(given.get("days")), project: given.get("project") || null, user: given.get("user") || null,
+  });
+  byId("secret").textContent = made.text;
+  byId("told").hidden = false;
+  byId("copy").focus();
+});
+byId("copy")?.addEventListener("click", () => navigator.clipboard?.writeText(byId("secret").textContent));
+
+const project = byId("project")?.dataset.project;
+const place = `/projects/${encodeURIComponent(project ?? "")}`;
+onSubmit("new-member", async (given) => {
+  await ask("PUT", `${place}/members/${encodeURIComponent(given.get("user").trim())}`, { role: given.get("role") });
+  window.location.reload();
+});
+onSubmit("rules", async (given) => {
+  await ask("PATCH", place, { open: given.get("open") === "yes", writer_priority: Number(given.get("writer_priority")), owner_priority: Number(given.get("owner_priority")) });
+  window.location.reload();
+});
+for (const choice of document.querySelectorAll("select[data-role-of]")) {
+  choice.addEventListener("change", () => attempt(() => ask("PUT", `${place}/members/${encodeURIComponent(choice.dataset.roleOf)}`, { role: choice.value })));
+}
+for (const button of document.querySelectorAll("button[data-delete]")) {
+  button.addEventListener("click", () => {
+    if (button.dataset.sure && !window.confirm(button.dataset.sure)) return;
+    attempt(async () => {
+      await ask("DELETE", button.dataset.delete);
+      window.location.reload();
+    });
+  });
+}
+writeMoments();
