@@ -510,7 +510,7 @@ def test_an_agent_that_cannot_be_probed_gets_jobs_as_before(fleet, clock):
 def test_a_token_that_ends_ends_the_lease_of_its_agent(fleet, store, clock):
     store.create_user("ada")
     revoked, expires = store.create_token("ada", scopes=["agent"]), store.create_token("ada", scopes=["agent"])
-    fleet.register(NewDevice(name="board", labels=DEVICES[0].labels, token=revoked.token.id), user="ada")
+    fleet.register(NewDevice(name="board", labels=DEVICES[0].labels, token=revoked.token.id), Registrar(user="ada"))
     job, other = submitted(fleet, wanted=Wanted(device="board")), submitted(fleet, seed=2, wanted=Wanted(device="pi"))
     lease = fleet.lease("board")
     fleet.lease("pi")
@@ -522,7 +522,7 @@ def test_a_token_that_ends_ends_the_lease_of_its_agent(fleet, store, clock):
     assert fleet.device("board").failures == 0
     with pytest.raises(LeaseLostError):
         fleet.keep(job, lease.id, device="board")
-    fleet.register(NewDevice(name="board", labels=DEVICES[0].labels, token=expires.token.id), user="ada")
+    fleet.register(NewDevice(name="board", labels=DEVICES[0].labels, token=expires.token.id), Registrar(user="ada"))
     clock.now += 5
     fleet.lease("board")
     store.delete_user("ada")
@@ -585,7 +585,7 @@ def test_a_file_that_the_hub_has_lost_ends_all_jobs_that_wait_for_it(fleet):
 
 
 def test_a_run_says_who_measured_it_and_who_asked(fleet, store):
-    fleet.register(NewDevice(name="board", labels=DEVICES[0].labels), user="ada")
+    fleet.register(NewDevice(name="board", labels=DEVICES[0].labels), Registrar(user="ada"))
     job = submitted(fleet, wanted=Wanted(device="board"), user="bob")
     fleet.finish(job, fleet.lease("board").id, a_result(a_job(), profile()))
     parameters = store.get(fleet.job(job).run).parameters

@@ -368,6 +368,8 @@ def test_a_token_that_is_revoked_in_mid_job_gives_the_job_back_within_seconds(tm
         agent = {"authorization": f"Bearer {made.text}"}
         client.headers.update({"authorization": f"Bearer {store.create_token('ada', scopes=['write']).text}"})
         said(client.post(f"{API}/agent/register", json=registration(), headers=agent))
+        store.create_project("default", owner="ada")
+        Fleet.of(store).share("pi", "default")
         sent(client)
         row = submit(client)
         said(client.post(f"{API}/agent/poll", json={"device": "pi"}, headers=agent))
