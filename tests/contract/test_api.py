@@ -40,7 +40,8 @@ def test_the_description_names_every_path_with_its_errors(client):
         "/fleet/jobs/{job}/again", "/fleet/jobs/{job}/cancel", "/fleet/jobs/{job}/events", "/fleet/jobs/{job}/result",
         "/fleet/artifacts/missing", "/fleet/artifacts/{sha256}", "/fleet/agent/register", "/fleet/agent/poll",
         "/fleet/agent/beat", "/fleet/agent/artifacts/{sha256}", "/fleet/agent/jobs/{job}/events",
-        "/fleet/agent/jobs/{job}/result", "/fleet/agent/jobs/{job}/return",
+        "/fleet/agent/jobs/{job}/result", "/fleet/agent/jobs/{job}/return", "/fleet/agent/jobs/{job}/damaged",
+        "/fleet/agent/probe",
     }  # fmt: skip
     for path, methods in described["paths"].items():
         for method, operation in methods.items():

@@ -139,7 +139,7 @@ def test_two_files_of_one_name_do_not_stand_in_for_each_other():
 def test_a_result_says_the_state_that_its_job_ends_in():
     job = Job(id="j1", verb="profile", model=NET)
     states = {end: JobResult(job=job, ended=end).state for end in ("done", "stopped", "refused", "lost")}
-    assert states == {"done": "done", "stopped": "cancelled", "refused": "failed", "lost": "failed"}
+    assert states == {"done": "done", "stopped": "cancelled", "refused": "failed", "lost": "inconclusive"}
     profile = Profile(
         kind="measured", model=ModelFacts(name="net"), device=DeviceFacts(name="local"), workload=Workload(batch=3),
         phases=(), summary=Headline(),
