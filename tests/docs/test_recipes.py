@@ -55,9 +55,11 @@ def enter(line):
     """A command of ours is run in this process, which has the catalog already; anything else in one of its own."""
     words = shlex.split(line)
     if words[0] == "pytest":
+        for word in words:
+            if word.startswith("--inferometer-compare="):  # with times that are longer than those of any busy moment
+                slow_down(Path(word.partition("=")[2]))
         command = [sys.executable, "-m", *words, "--inferometer-no-guard"]
-        codes = (subprocess.run(command, check=False).returncode for _ in range(3))  # a busy moment may be the first
-        assert 0 in codes, line
+        assert subprocess.run(command, check=False).returncode == 0, line
         return
     assert words[0] == "inferometer", line
     quick = [*QUICK, "--no-shape"] if "--against" in words else QUICK

@@ -1,6 +1,7 @@
 """The hub in a real browser: what a person does there, done by Chromium."""
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from inferometer.core.run import Run
 from inferometer.hub.one_file import one_file
 from inferometer.report.catalog_tables import TABLES
 from inferometer.store import Filter, Metric
+from inferometer.store.tables import tokens
 from unit.hub.samples import decoder, hostile, hub, network
 
 CHROMIUM = next(
@@ -110,12 +112,15 @@ def test_signing_in_and_out(visitor, team):
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
 def test_a_live_page_ends_with_its_token(visitor, team, how):
-    secret = team[0].create_token("ann", lasts_s=6 if how == "expired" else None)
+    secret = team[0].create_token("ann", lasts_s=3600)
     visitor.goto("/live")
     sign_in(visitor, secret.text)
     visitor.locator("#state", has_text="live").wait_for()
     if how == "revoked":
         team[0].revoke_token(secret.token.id)
+    else:  # an hour later
+        its_row = tokens.update().where(tokens.c.id == secret.token.id)
+        team[0].database.write(lambda connection: connection.execute(its_row.values(expires_us=1)))
     visitor.wait_for_url(re.compile("/sign-in[?]"))
     assert "expired or was revoked" in visitor.locator("[role=alert]").inner_text()
 
@@ -434,31 +439,53 @@ def test_live_progress_arrives(page, here):
     page.locator("#layer-chart canvas[data-ready]").wait_for()
 
 
-def test_a_real_measurement_is_watched_from_its_begin_to_its_result(page, here, tmp_path):
+# ONNX Runtime, which waits in its tenth step until a page has seen it run.
+GATED = """
+import time
+from dataclasses import replace
+from pathlib import Path
+from inferometer.runtimes.onnxruntime import runtime
+
+class Gated:
+    def __init__(self, real, **more):
+        self.__dict__.update(more, real=real, steps=0)
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def open(self, target):
+        return Gated(self.real.open(replace(target, options={})), seen=Path(target.options["seen"]))
+
+    def step(self):
+        self.steps += 1
+        while self.steps == 10 and not self.seen.exists():
+            time.sleep(0.01)
+        self.real.step()
+
+ENGINE = Gated(runtime)
+"""
+
+
+def test_a_real_measurement_is_watched_from_its_begin_to_its_result(page, here, tmp_path, monkeypatch):
     """The command as a person gives it, in a process of its own: the bar moves, and the page turns to the result."""
-    model = small_network(tmp_path / "small.onnx")
-    place = str(here[0].location)
-    profiled = [
-        sys.executable,
-        "-m",
-        "inferometer",
-        "profile",
-        str(model),
-        "--runtime",
-        "onnxruntime",
-        "--store",
-        place,
-    ]
+    model, seen = small_network(tmp_path / "small.onnx"), tmp_path / "seen"
+    (tmp_path / "gated.py").write_text(GATED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     page.goto("/live")
     page.locator("#state", has_text="live").wait_for()
-    quick = ["--name", "real", "--seconds", "2 s", "--no-guard", "--no-predict"]
-    with subprocess.Popen([*profiled, *quick], stdout=subprocess.DEVNULL) as process:
+    command = [
+        sys.executable, "-m", "inferometer", "profile", str(model), "--runtime", "gated:ENGINE", "--name", "real",
+        "--option", f"seen={seen}", "--store", str(here[0].location), "--seconds", "0", "--runs", "30", "--no-guard",
+        "--no-predict",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         card = page.locator(".answer", has_text="real")
         card.wait_for()
         card.locator("a").click()
         bar = page.locator("progress")
         bar.wait_for()
         first = bar.evaluate("bar => bar.value")
+        seen.touch()
         page.wait_for_function("before => { const bar = document.querySelector('progress'); "
                                "return bar === null || bar.value > before; }", arg=first)  # fmt: skip
         page.locator("#layer-chart canvas[data-ready]").wait_for()

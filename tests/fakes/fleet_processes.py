@@ -5,9 +5,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 
+from fakes.waiting import until
 from inferometer.store.store import open_store
 
 
@@ -18,24 +18,23 @@ class Process:
         command = [sys.executable, "-m", "inferometer", *map(str, arguments)]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
         self.lines = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self):
         for line in self._process.stderr:
             self.lines.append(line.rstrip("\n"))
 
-    def until(self, pattern, seconds=60):
+    def until(self, pattern):
         """The first line that matches."""
-        for _ in range(int(seconds / 0.05)):
-            for line in list(self.lines):
-                if match := re.search(pattern, line):
-                    return match
-            if self._process.poll() is not None:
-                time.sleep(0.2)
-                if not any(re.search(pattern, line) for line in self.lines):
-                    break
-            time.sleep(0.05)
-        raise AssertionError(f"{pattern!r} is not in {self.lines}")
+
+        def found():
+            over = not self._reader.is_alive()  # before the lines are looked at: there are no others then
+            match = next(filter(None, (re.search(pattern, line) for line in [*self.lines])), None)
+            assert match or not over, f"{pattern!r} is not in {self.lines}"
+            return match
+
+        return until(found, f"a line with {pattern!r}")
 
     def terminate(self):
         """As a system that shuts down does it; nobody waits for its end."""

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from onnx import TensorProto, helper
 from fakes.adb_server import SERIAL, AdbServerFake
 from fakes.fleet_processes import agent_process, hub_process
 from fakes.sshd import WHY_NOT, start_sshd
+from fakes.waiting import until
 from inferometer.bench.plan import Plan
 from inferometer.importers.detect import import_file
 from inferometer.measure.run import MeasureRequest
@@ -24,7 +24,7 @@ from inferometer.providers.requests import Judging, pack_measurement
 
 RECORDED = Path(__file__).parents[1] / "data" / "importers"
 QUICK = Plan(runs=3, seconds=0.0, warmup=1, calls=1)
-LONG = Plan(runs=1_000_000, seconds=0.0, warmup=1, calls=1, runs_at_most=1_000_000, seconds_at_most=300.0)
+LONG = Plan(runs=10_000_000, seconds=0.0, warmup=1, calls=1, runs_at_most=10_000_000, seconds_at_most=300.0)
 
 
 def one_layer(folder, kind="Relu", name="net.onnx"):
@@ -156,12 +156,8 @@ def adb(tmp_path_factory):
 class GivenHub(GivenPlace):
     def left(self, handle) -> list[str]:  # noqa: ARG002 - it is the only one
         """The agent clears up after it has brought the result, and the hub may say so a moment before that."""
-        for _ in range(50):
-            left = [path.name for path in (self.root / "jobs").glob("*")]
-            if not left:
-                break
-            time.sleep(0.1)
-        return left
+        until(lambda: not [*(self.root / "jobs").glob("*")], "that the agent clears up")
+        return []
 
 
 @contextmanager

@@ -6,12 +6,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import psutil
+
+from fakes.waiting import until
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin")
 WHY_NOT = None if SSHD and shutil.which("ssh-keygen") else "there is no sshd: apt-get install openssh-server"
@@ -74,10 +75,11 @@ def _started(folder, port):
     log = (folder / "log").open("ab")
     process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=log, stdout=log)
     log.close()
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
+
+    def answers():
+        assert process.poll() is None, (folder / "log").read_text()
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return process
-        time.sleep(0.02)
-    raise RuntimeError((folder / "log").read_text())
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    until(answers, "an answer of sshd")
+    return process

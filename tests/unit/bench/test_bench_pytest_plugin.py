@@ -71,13 +71,13 @@ def test_a_session_is_saved_compared_and_gated(session, tmp_path):
     assert names == ["test_it.py::test_forward", "test_it.py::test_twice", "test_it.py::test_twice:again"]
     assert all(len(phase.samples_s) == 40 for phase in base.phases)
 
-    save_profile(rescaled(base, 0.1), tmp_path / "quick.json")
+    save_profile(rescaled(base, 1e-3), tmp_path / "quick.json")
     slower = session("--inferometer-compare=quick.json", "--inferometer-fail-if=latency>50%")
     assert slower.returncode == 1, slower.stdout
     assert "FAILED latency>50% holds" in slower.stdout
     assert "slower" in slower.stdout
 
-    save_profile(rescaled(base, 10.0), tmp_path / "slow.json")
+    save_profile(rescaled(base, 1e3), tmp_path / "slow.json")
     faster = session("--inferometer-compare=slow.json", "--inferometer-fail-if=latency>50%")
     assert faster.returncode == 0, faster.stdout
     assert "faster" in faster.stdout
