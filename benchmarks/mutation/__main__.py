@@ -58,6 +58,11 @@ SHARED = {
     "core": ("property/test_values.py", "property/test_statistics.py", "property/test_intervals.py"),
     "verbs": ("unit/test_verbs.py", "property/test_doors.py"),
     "accuracy": ("golden/test_accuracy.py",),
+    "cli": (
+        "e2e/test_commands.py", "e2e/test_runs_command.py", "unit/hub/test_hub_commands.py",
+        "unit/atlas/test_command.py", "unit/importers/test_import_command.py",
+    ),
+    "hub": ("contract/test_api.py",),
 }  # fmt: skip
 TARGET = 0.9
 
