@@ -23,6 +23,7 @@ from inferometer.agent.reference import cool_down, measure_reference, moved
 from inferometer.agent.runner import LEASE, alone
 from inferometer.agent.told import EventTail, ToldLog
 from inferometer.bench.guard import Guard
+from inferometer.box.values import BoxOrder
 from inferometer.core.codec import decode, document
 from inferometer.core.job import Job, JobResult
 from inferometer.errors import FormatError, InferometerError
@@ -71,6 +72,7 @@ class Seams:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     settings: dict[str, str] = field(default_factory=dict)
+    box: BoxOrder = field(default_factory=BoxOrder)
 
 
 class Holding:
@@ -257,7 +259,8 @@ class Holding:
         device_side.write_whole(folder / JOB, json.dumps(plain).encode())
         # The token is the agent's, and not for whatever a model's file may bring a library to do.
         settings = {**self._seams.settings, "INFEROMETER_TOKEN": ""}
-        device_side.run_detached(folder, [str(Path(__file__).parents[2])], settings)
+        box = msgspec.to_builtins(self._seams.box)
+        device_side.run_detached(folder, [str(Path(__file__).parents[2])], settings, box)
 
     def _reference(self) -> float | None:
         if self._seams.reference is None:
