@@ -34,14 +34,14 @@ from inferometer.box.view import environment_in, view_of
 from inferometer.box.wrapping import in_bubblewrap, in_scope
 from inferometer.core.codec import decode, encode
 from inferometer.core.job import Job, JobEnd, JobEvent, JobResult
-from inferometer.errors import DomainError, InferometerError, SchemaError
+from inferometer.errors import DomainError, EngineError, InferometerError, SchemaError
 from inferometer.measure.room import available_bytes
 from inferometer.providers.device_side import write_whole
 from inferometer.settings import cache_folder, config_file, data_folder, machine_name, user_name
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 OWN, ORDER = "own", "box.json"
 _LOOK_S, _DISK_S, _FAMILY_S = 0.05, 1.0, 0.25  # between two looks at memory, at the disk, and at who is there
@@ -90,10 +90,21 @@ def limits_for(order: BoxOrder, job: Job, *, memory_free: int, disk_free: int) -
 
 
 class Warden:
-    def __init__(
-        self, folder: Path, job: Job, order: BoxOrder, means: Means, clock: Callable[[], float] = time.monotonic
+    """`runner` are the words after `python` that start what runs in the box; tests put something hostile there."""
+
+    def __init__(  # noqa: PLR0913 - what, how, and the seams
+        self,
+        folder: Path,
+        job: Job,
+        order: BoxOrder,
+        means: Means,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        runner: Sequence[str] = ("-P", "-m", "inferometer.agent.boxed"),
     ) -> None:
+        # -P: a file of the user such as glob.py must not stand in for a module of Python
         self._folder, self._job, self._order, self._means, self._clock = folder, job, order, means, clock
+        self._runner = runner
         self._own = folder / OWN
         self._unit = f"inferometer-{folder.name}-{os.getpid()}"  # what its group is called
         self._log = EventLog(folder / "events.jsonl", job.id)
@@ -119,6 +130,10 @@ class Warden:
         except KeyboardInterrupt:
             error = "It was stopped before anything was measured."
             result = JobResult(job=self._job, ended="stopped", error=error)
+        except InferometerError as error:
+            result = failed(self._job, error)
+        except OSError as error:
+            result = failed(self._job, EngineError(f"The box for the job cannot be made: {error}."))
         return self._leave(result)
 
     def _wait(self, seconds: float) -> None:
@@ -185,14 +200,14 @@ class Warden:
             folder=str(self._folder),
             own=str(self._own),
             file_bytes=limits.disk_bytes,
-            processes=None if means.memory != "watch" else _processes_of_user() + limits.processes,
+            # The kernel's limit only keeps a flood from coming faster than it is looked for, and counted in words.
+            processes=None if means.memory != "watch" else _processes_of_user() + 2 * limits.processes,
             view=view if means.real and not in_file_system else None,
             filtered=means.seccomp and means.real,
             unix_sockets=in_file_system,  # nobody listens in there
             channel=None if ours is None else ours.fileno(),
         )
-        # -P: a file of the user such as glob.py must not stand in for a module of Python
-        command = [sys.executable, "-P", "-m", "inferometer.agent.boxed", msgspec.json.encode(plan).decode()]
+        command = [sys.executable, *self._runner, msgspec.json.encode(plan).decode()]
         if in_file_system:
             command = in_bubblewrap(str(means.bubblewrap), view, command, inside=self._own)
         if means.memory == "systemd":
