@@ -27,7 +27,9 @@ from inferometer.core.job import Job, JobResult
 def main():
     folder = Path(sys.argv[1])
     job = decode((folder / "job.json").read_bytes(), Job)
-    means, order = (msgspec.json.decode(text, type=kind) for text, kind in zip(sys.argv[2:], (Means, BoxOrder)))
+    means, order = (
+        msgspec.json.decode(text, type=kind) for text, kind in zip(sys.argv[2:], (Means, BoxOrder), strict=True)
+    )
     warden._GRACE_S = 0.2
     process.adopt_orphans()
     words = ("-P", str(folder / "hostile_job.py"), "--attack", str(folder))
@@ -46,7 +48,7 @@ def attack(folder, plan):
     globals()[asked["name"]](own, say, **asked["with"])
 
 
-def look_around(own, say, readable, writable, port, sock, victim, home):
+def look_around(own, say, *, readable, writable, port, sock, victim, home):
     """Everything that it should not be able to do; what it could all the same is said."""
     done = []
     for path in readable:
@@ -62,7 +64,7 @@ def look_around(own, say, readable, writable, port, sock, victim, home):
             made.connect(address)
             done.append(f"reached {address}")
     with contextlib.suppress(OSError):
-        done += [f"saw {name}" for name in os.listdir(home)]
+        done += [f"saw {path}" for path in Path(home).iterdir()]
     with contextlib.suppress(OSError):
         os.kill(victim, 0)
         done.append("may end the agent")
@@ -111,7 +113,7 @@ def outlive(own, say, mark):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            os.execvp(sys.executable, [sys.executable, "-c", "import time; time.sleep(300)", mark])
+            os.execvp(sys.executable, [sys.executable, "-c", "import time; time.sleep(300)", mark])  # noqa: S606 - ours
         os._exit(0)
     Path(own, "events.jsonl").write_bytes(b'{"nonsense": 1}\n' + b"x" * 3_000_000)
     time.sleep(300)

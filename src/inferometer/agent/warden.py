@@ -215,7 +215,10 @@ class Warden:
         if place is not None:
             self._group = place.make(self._unit, memory_bytes=limits.memory_bytes, processes=limits.processes)
         names = {"INFEROMETER_MACHINE": machine_name(), "INFEROMETER_USER": user_name()}
-        environment = {**environment_in(inner, self._own), **{name: text for name, text in names.items() if text}}
+        environment = {
+            **environment_in(inner, self._own, shared_memory=in_file_system),
+            **{name: text for name, text in names.items() if text},
+        }
         try:
             return subprocess.Popen(  # noqa: S603 - our own module
                 command,

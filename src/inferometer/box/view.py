@@ -105,8 +105,11 @@ def _outermost(paths: Iterable[Path]) -> tuple[str, ...]:
     return tuple(map(str, kept))
 
 
-def environment_in(outside: Mapping[str, str], own: Path) -> dict[str, str]:
-    """The variables of a job: those that steer engines, and folders of its own for everything that they keep."""
+def environment_in(outside: Mapping[str, str], own: Path, *, shared_memory: bool) -> dict[str, str]:
+    """The variables of a job: those that steer engines, and folders of its own for everything that they keep.
+
+    Without `shared_memory` (/dev/shm) PyTorch's pool of compilers cannot talk, so it compiles by itself.
+    """
     kept = {
         name: value
         for name, value in outside.items()
@@ -122,7 +125,6 @@ def environment_in(outside: Mapping[str, str], own: Path) -> dict[str, str]:
         "INFEROMETER_CONFIG": str(own / "config.toml"),
         "INFEROMETER_TOKEN": "",
         "HF_HUB_OFFLINE": "1",
-        # Its pool of compilers talks through /dev/shm, which is nobody's in a box.
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        **({} if shared_memory else {"TORCHINDUCTOR_COMPILE_THREADS": "1"}),
     }
     return {**kept, **{name: str(own / folder) for name, folder in folders.items()}, **settings}

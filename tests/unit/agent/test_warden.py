@@ -69,7 +69,8 @@ def started(folder, means, order, name, user=(), **asked):
     (folder / "attack.json").write_text(json.dumps({"name": name, "with": asked}))
     home = folder.parents[2] / "home"
     environment = {
-        **os.environ, "HOME": str(home), "INFEROMETER_CONFIG": str(home / "config.toml"), "INFEROMETER_TOKEN": "secret",
+        **os.environ,  # noqa: TID251 - what the agent would have
+        "HOME": str(home), "INFEROMETER_CONFIG": str(home / "config.toml"), "INFEROMETER_TOKEN": "secret",
         "INFEROMETER_DATA": str(home / "data"), "INFEROMETER_CACHE": str(home / "cache"), "AWS_SECRET": "secret",
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }  # fmt: skip
@@ -107,7 +108,7 @@ def looks(place, server, sock):
             *(str(home / name) for name in (".ssh/id_ed25519", "token.txt", "config.toml")), "/etc/shadow",
             str(place.parent / "other" / "result.json"), f"/proc/{me}/environ", f"/proc/{me}/root/etc/shadow",
         ],
-        "writable": [str(place / "files" / "net.onnx"), str(place / "job.json"), "/tmp/from-a-box", "/usr/from-a-box"],
+        "writable": [str(place / "files" / "net.onnx"), str(place / "job.json"), "/tmp/from-a-box", "/usr/from-a-box"],  # noqa: S108 - it must not
         "port": server.getsockname()[1], "sock": str(sock), "victim": me, "home": str(home),
     }  # fmt: skip
 
@@ -196,7 +197,7 @@ def test_a_box_ends_with_its_warden(place, kind):
 def test_an_ordinary_user_has_a_box_too(listeners):
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("SKIPPED LOUDLY: only root becomes another user")
-    folder = Path(f"/tmp/inferometer-nobody-{os.getpid()}")
+    folder = Path(f"/tmp/inferometer-nobody-{os.getpid()}")  # noqa: S108 - anybody may enter it
     try:
         place_of = folder / "place" / "jobs" / "j1"
         (place_of / "files").mkdir(parents=True)
@@ -209,7 +210,9 @@ def test_an_ordinary_user_has_a_box_too(listeners):
         for path in (folder, *folder.rglob("*")):
             os.chown(path, 65534, 65534)
         nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
-        if subprocess.run([*nobody, sys.executable, "-c", "import msgspec"], check=False, capture_output=True).returncode:
+        if subprocess.run(
+            [*nobody, sys.executable, "-c", "import msgspec"], check=False, capture_output=True
+        ).returncode:
             pytest.skip("SKIPPED LOUDLY: another user cannot run this Python")
         order = BoxOrder(processes=60)
         for kind in ("bubblewrap, watched", "Landlock, watched"):
@@ -226,7 +229,7 @@ def test_an_ordinary_user_has_a_box_too(listeners):
 
 
 def test_an_owner_who_wants_a_box_gets_no_job_without_one(place):
-    assert started(place, Means(system="darwin"), BoxOrder(wish="strict"), "litter", secret="x").wait(120) == 0
+    assert started(place, Means(system="darwin"), BoxOrder(wish="strict"), "litter").wait(120) == 0
     result = left(place)
     assert result.ended == "refused"
     assert "macOS has no way" in result.error
