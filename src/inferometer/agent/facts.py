@@ -43,6 +43,7 @@ def parse_labels(texts: Sequence[str]) -> dict[str, list[str]]:
 
 def registration(name: str, chosen: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """What the hub is told. Labels that were chosen come before those that were found."""
+    from inferometer.box.found import means_here  # noqa: PLC0415 - tries what the system has
     from inferometer.catalog.detect.identity import this_machine  # noqa: PLC0415 - as above
     from inferometer.plugins import listed  # noqa: PLC0415 - as above
     from inferometer.runtimes.listing import runtime_records  # noqa: PLC0415 - as above
@@ -66,6 +67,7 @@ def registration(name: str, chosen: Mapping[str, Sequence[str]]) -> dict[str, An
             "runtimes": runtimes,
             "device": _figures(),
             "calibrations": _calibrations(),
+            "box": means_here().said,
         },
         "version": __version__,
         "now": time.time(),

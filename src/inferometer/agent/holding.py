@@ -25,6 +25,7 @@ from inferometer.agent.runner import LEASE, alone
 from inferometer.agent.told import EventTail, ToldLog
 from inferometer.bench.guard import Guard
 from inferometer.bench.processes import kill_tree
+from inferometer.box.values import BoxOrder
 from inferometer.core.codec import decode, document
 from inferometer.core.job import Job, JobFile, JobResult
 from inferometer.errors import FormatError, InferometerError, PlaceError
@@ -88,6 +89,7 @@ class Seams:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     settings: dict[str, str] = field(default_factory=dict)
+    box: BoxOrder = field(default_factory=BoxOrder)
 
 
 class Holding:
@@ -353,7 +355,8 @@ class Holding:
         device_side.write_whole(folder / JOB, json.dumps(plain).encode())
         # The token is the agent's, and not for whatever a model's file may bring a library to do.
         settings = {**self._seams.settings, "INFEROMETER_TOKEN": ""}
-        device_side.run_detached(folder, [str(Path(__file__).parents[2])], settings)
+        box = msgspec.to_builtins(self._seams.box)
+        device_side.run_detached(folder, [str(Path(__file__).parents[2])], settings, box)
 
     def _reference(self) -> float | None:
         if self._seams.reference is None:

@@ -3,6 +3,8 @@
 `job.json` and `files/` go in; `events.jsonl`, `result.json` and what is printed (`runner.log`) come out. A file
 `cancel` asks it to stop: what was measured until then is the result. A file `lease`, if there is one, says until when
 it may run: somebody renews it, and if nobody does any more, the job is another device's and this one stops.
+
+A job that came from elsewhere runs in a box (`warden.py`): it then writes into the folder `own` of the box alone.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +25,7 @@ from inferometer.agent.carrying_out import carry_out, failed
 from inferometer.core.codec import decode, encode
 from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.errors import InferometerError
+from inferometer.providers.device_side import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,10 +64,14 @@ class EventLog:
         self.tell(kind="notice", text=text)
 
 
-def run_folder(folder: Path) -> JobResult:
-    """Carry out the job of a folder. Nothing that the job does raises here: the result says how it went."""
+def run_folder(folder: Path, own: Path | None = None) -> JobResult:
+    """Carry out the job of a folder. Nothing that the job does raises here: the result says how it went.
+
+    In a box events and result go into `own`, and whoever keeps the box has seen to it that the job is alone.
+    """
     job = decode((folder / "job.json").read_bytes(), Job)
-    log = EventLog(folder / "events.jsonl", job.id)
+    into = folder if own is None else own
+    log = EventLog(into / "events.jsonl", job.id)
     log.tell(kind="state", state="running")
     watch = _Watch(folder / "cancel", job.seconds_at_most)
     started = _now()
@@ -74,7 +81,8 @@ def run_folder(folder: Path) -> JobResult:
         try:
             try:
                 watch.start()
-                with alone(folder.parent.parent / "measuring.lock", log.notice):
+                lock = folder.parent.parent / "measuring.lock"
+                with alone(lock, log.notice) if own is None else nullcontext():
                     watch.begin()
                     result = carry_out(job, folder / "files", log.progress)
             finally:
@@ -91,9 +99,7 @@ def run_folder(folder: Path) -> JobResult:
             remedy="Allow it more time, or measure less.", error_kind="EngineError",
         )  # fmt: skip
     result = replace(result, started=started, finished=_now())
-    partial = folder / ".result.json.part"
-    partial.write_bytes(encode(result))
-    partial.replace(folder / "result.json")
+    write_whole(into / "result.json", encode(result))
     log.tell(kind="state", state=result.state, text=result.error)
     return result
 
@@ -170,23 +176,23 @@ def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
+def main(folder: Path | None = None, own: Path | None = None) -> None:
+    folder = folder or Path(sys.argv[1])
     signal.signal(signal.SIGTERM, _interrupt)  # a device that shuts down: keep what is there
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have left it ignored
     try:
-        run_folder(folder)
+        run_folder(folder, own)
     except InferometerError as error:
-        _refuse(folder, error)
+        refuse(folder, error, own or folder)
     sys.stdout.flush()
 
 
-def _refuse(folder: Path, error: InferometerError) -> None:
+def refuse(folder: Path, error: InferometerError, into: Path) -> None:
     """A job that cannot even be read, because it is of a newer version or damaged: its id is its folder's name."""
     job = Job(id=folder.name, verb="calibrate")
     result = failed(job, error)
-    (folder / "result.json").write_bytes(encode(result))
-    EventLog(folder / "events.jsonl", job.id).tell(kind="state", state=result.state, text=result.error)
+    write_whole(into / "result.json", encode(result))
+    EventLog(into / "events.jsonl", job.id).tell(kind="state", state=result.state, text=result.error)
 
 
 if __name__ == "__main__":

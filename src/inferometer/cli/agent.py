@@ -1,11 +1,14 @@
 """`inferometer agent`."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from inferometer.cli.options import say
 from inferometer.errors import DomainError
+
+_BOX = "What holds a job: the best there is, only a real box, or nothing."
 
 
 @click.command("agent")
@@ -23,6 +26,9 @@ from inferometer.errors import DomainError
     type=click.Choice(["native-code"]),
     help="Let jobs bring compiled packages, which run code.",
 )
+@click.option("--box", type=click.Choice(["auto", "strict", "none"]), default="auto", help=_BOX)
+@click.option("--memory-limit", default="80 %", metavar="SIZE", help="Of a job: 4 GB, or a share of what is free.")
+@click.option("--disk-limit", default="80 %", metavar="SIZE", help="Of a job, likewise.")
 @click.option("--no-guard", is_flag=True, help="Do not wait until the device is quiet and cool.")
 @click.option("--no-reference", is_flag=True, help="Do not run the reference before and after each job.")
 def command(
@@ -35,6 +41,9 @@ def command(
     root: Path | None,
     jobs: int | None,
     allow: tuple[str, ...],
+    box: Literal["auto", "strict", "none"],
+    memory_limit: str,
+    disk_limit: str,
     no_guard: bool,
     no_reference: bool,
 ) -> None:
@@ -46,27 +55,45 @@ def command(
 
     It says what the device is (hardware, engines, calibrations), waits for jobs, and runs each in a process of its own.
     A job is data: what it may ask for is what `profile`, `bench`, `verify` and `calibrate` do, and it brings the files
-    of its model and nothing that runs. Ctrl-C gives the job
-    back to the hub; one that was killed goes on with its job when it is started again.
+    of its model and nothing that runs. It runs in a box without a network that sees nothing of yours; `inferometer
+    doctor` says what holds it. Ctrl-C gives the job back to the hub; one that was killed goes on with its job when it
+    is started again.
     """
     from inferometer.agent.facts import device_name, parse_labels
     from inferometer.agent.holding import Seams
     from inferometer.agent.reference import measure_reference
     from inferometer.agent.serving_hub import AgentPlan, HubAgent, serve_hub
     from inferometer.bench.guard import Guard
+    from inferometer.box.found import means_here
+    from inferometer.box.process import set_oom_score
+    from inferometer.box.values import BoxOrder, parse_ceiling
     from inferometer.providers.hub_client import HubClient, hub_address
     from inferometer.settings import cache_folder
 
     client = HubClient(hub_address(url, token or _read(token_file), ca))
     if client.in_the_clear:
         say(f"inferometer: the token goes to {client.url} unencrypted; https keeps it from others on the network.")
+    if box == "strict" and not means_here().real:
+        raise DomainError(
+            f"--box strict wants a box, and this device has {means_here().said}.",
+            remedy="Install bubblewrap, or choose --box auto.",
+        )
+    order = BoxOrder(
+        wish=box,
+        memory=parse_ceiling(memory_limit, "--memory-limit"),
+        disk=parse_ceiling(disk_limit, "--disk-limit"),
+        hide=() if token_file is None else (str(token_file.absolute()),),
+    )
+    set_oom_score(-500)  # where it is allowed: a job goes first when memory runs out, and the agent among the last
     seams = Seams(
-        guard=None if no_guard else Guard, reference=None if no_reference else measure_reference,
+        guard=None if no_guard else Guard, reference=None if no_reference else measure_reference, box=order,
         settings={"INFEROMETER_ALLOW": ",".join(allow)} if allow else {},
     )  # fmt: skip
     plan = AgentPlan(
         name=device_name(name), root=root or cache_folder() / "places", labels=parse_labels(labels), jobs=jobs
     )  # fmt: skip
+    if box != "none":
+        say(f"Jobs run in a box: {means_here().said}.")
     serve_hub(HubAgent(client, plan, say=say, seams=seams))
 
 

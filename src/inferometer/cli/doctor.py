@@ -14,16 +14,18 @@ from inferometer.units import format_quantity, parse_quantity
 def command(interval: str, strict: bool, form: str) -> None:
     """Check in one minute whether this machine is fit to measure on.
 
-    It looks at load, pressure, steal, memory, disk, network, kernel errors, clocks, throttling, limits and versions,
-    and prints a verdict for each, with a remedy if one is needed. What cannot be read here is listed with the reason.
+    It looks at load, pressure, steal, memory, disk, network, kernel errors, clocks, throttling, limits, versions and
+    what holds jobs of others, and prints a verdict for each, with a remedy if one is needed. What cannot be read here
+    is listed with the reason.
     """
+    from inferometer.box.found import means_here
     from inferometer.catalog.detect import LocalMachine, detect_host
     from inferometer.catalog.health import judge, overall, take
 
     seconds = parse_quantity(interval, "s")
     machine = LocalMachine()
     say(f"Watching for {format_quantity(seconds, 's')} …")
-    checks = judge(take(machine, detect_host(machine), interval_s=seconds))
+    checks = judge(take(machine, detect_host(machine), interval_s=seconds, box=means_here))
     verdict = overall(checks)
     if form == "json":
         import msgspec

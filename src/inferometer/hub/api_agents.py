@@ -45,6 +45,7 @@ class Facts(BaseModel):
     runtimes: dict[Short, str | None] = {}
     device: dict[str, Any] | None = None
     calibrations: list[CalibrationFact] = []
+    box: Annotated[str, Field(max_length=200)] = ""  # what holds a job there
 
 
 class Registration(BaseModel):

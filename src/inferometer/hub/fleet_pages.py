@@ -152,7 +152,9 @@ def _facts(device: FleetDevice) -> list[tuple[str, str]]:
         else ""
     )
     labels = ", ".join(f"{key}={value}" for key, values in device.labels.items() for value in values)
-    rows = [*shown, ("engines", engines), ("labels", labels), ("agent", f"{device.version}, of {device.user}")]
+    agent = f"{device.version}, of {device.user}"
+    box = str(device.facts.get("box") or "")
+    rows = [*shown, ("engines", engines), ("labels", labels), ("agent", agent), ("box for jobs", box)]
     if abs(device.skew_s) > _SKEW_S:
         rows.append(("clock", f"{abs(device.skew_s):,.0f} s {'ahead of' if device.skew_s > 0 else 'behind'} the hub's"))
     return [(name, text) for name, text in rows if text]

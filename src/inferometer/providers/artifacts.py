@@ -90,7 +90,7 @@ def _folder(folder: Path) -> list[Path]:
 
 def companions(path: Path) -> list[Path]:
     """The files beside a model's file that it cannot be opened without."""
-    if path.suffix in {".xml", ".param"}:
+    if path.suffix in {".xml", ".param"}:  # OpenVINO and ncnn
         return _required(path, [path.with_suffix(".bin")])
     if (part := _GGUF_PART.fullmatch(path.name)) is not None:
         return [other for other in sorted(path.parent.glob(f"{part[1]}-*-of-*.gguf")) if other != path]

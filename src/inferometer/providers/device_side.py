@@ -238,7 +238,13 @@ def install(root: str, key: str, requirements: Sequence[str]) -> dict[str, Any]:
 # jobs
 
 
-def start(root: str, job: Mapping[str, Any], paths: Sequence[str], settings: Mapping[str, str]) -> dict[str, Any]:
+def start(
+    root: str,
+    job: Mapping[str, Any],
+    paths: Sequence[str],
+    settings: Mapping[str, str],
+    box: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Start the runner of a job, detached, or find it started. `paths` are where Python finds our code and packages.
 
     The folder of the job gets `job.json` and the files that it names; the runner adds events, log and result. A job
@@ -254,7 +260,7 @@ def start(root: str, job: Mapping[str, Any], paths: Sequence[str], settings: Map
         return {"folder": str(folder), "resumed": True}
     lay_out(place, files_of(job), folder / "files")
     write_whole(folder / "job.json", json.dumps(job).encode())
-    run_detached(folder, paths, settings)
+    run_detached(folder, paths, settings, box)
     return {"folder": str(folder), "resumed": False}
 
 
@@ -270,17 +276,22 @@ def files_of(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [*(file for model in models for file in model["files"]), *(job.get("inputs") or {}).values()]
 
 
-def runner_command(folder: Path) -> list[str]:
-    # -P: a file of the user such as glob.py must not stand in for a module of Python
-    return [sys.executable, "-P", "-m", "inferometer.agent.runner", str(folder)]
+def run_detached(
+    folder: Path, paths: Sequence[str], settings: Mapping[str, str], box: Mapping[str, Any] | None = None
+) -> int:
+    """The runner in a session of its own: it goes on when whoever started it, or the connection, is gone.
 
-
-def run_detached(folder: Path, paths: Sequence[str], settings: Mapping[str, str]) -> int:
-    """The runner in a session of its own: it goes on when whoever started it, or the connection, is gone."""
+    `box`: what the owner of the device wants of its box, for a job that came from elsewhere (agent/warden.py).
+    """
     environment = environment_for(paths, settings)
+    module = "inferometer.agent.runner"
+    if box is not None and box.get("wish") != "none":
+        module = "inferometer.agent.warden"
+        write_whole(folder / "box.json", json.dumps(box).encode())
     with (folder / "runner.log").open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
-            runner_command(folder),
+            # -P: a file of the user such as glob.py must not stand in for a module of Python
+            [sys.executable, "-P", "-m", module, str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -357,6 +368,7 @@ def run_bundle(bundle: Path, arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"python {bundle.name}", description="Run the measurement in this bundle.")
     parser.add_argument("-o", "--out", type=Path, default=Path("result.json"), help="the file to write")
     parser.add_argument("--work", type=Path, help="a folder to unpack in, and to keep for the next bundle")
+    parser.add_argument("--box", choices=("auto", "strict", "none"), default="auto", help="what holds the job")
     asked = parser.parse_args(arguments)
     try:
         return _run_bundle(bundle, asked)
@@ -377,7 +389,7 @@ def _run_bundle(bundle: Path, asked: argparse.Namespace) -> int:
         root = (asked.work or Path(str(made))).resolve()
         try:
             _unpack_bundle(archive, root)
-            return _run_unpacked(root, facts, job, asked.out)
+            return _run_unpacked(root, facts, job, asked)
         finally:
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
@@ -422,10 +434,12 @@ def _unpack_bundle(archive: zipfile.ZipFile, root: Path) -> None:
             raise OSError(message)
 
 
-def _run_unpacked(root: Path, facts: Mapping[str, Any], job: Mapping[str, Any], out: Path) -> int:
+def _run_unpacked(root: Path, facts: Mapping[str, Any], job: Mapping[str, Any], asked: argparse.Namespace) -> int:
+    out: Path = asked.out
     code = unpack(str(root), f"code/{facts['code'][:16]}", [facts["code"]])
     packages = [unpack(str(root), f"env/{facts['env']}", facts["wheels"])] if facts["wheels"] else []
-    started = start(str(root), job, [code, *packages], {"INFEROMETER_CACHE": str(root / "cache")})
+    settings = {"INFEROMETER_CACHE": str(root / "cache")}
+    started = start(str(root), job, [code, *packages], settings, {"wish": asked.box})
     folder = Path(started["folder"])
     _show_events(folder)
     result = folder / "result.json"

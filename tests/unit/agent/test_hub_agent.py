@@ -76,9 +76,10 @@ def runner(monkeypatch):
     """In place of the process: it tells of itself and leaves a result. `started` are the folders it ran in."""
     made = SimpleNamespace(started=[], alive=True, result=True)
 
-    def run(folder, paths, settings):
+    def run(folder, paths, settings, box):
         del paths
         made.started.append(folder)
+        made.box = box
         made.settings = settings
         assert (folder / "files" / "net.onnx").read_bytes() == DATA
         job = json.loads((folder / "job.json").read_bytes())

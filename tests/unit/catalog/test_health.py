@@ -10,6 +10,7 @@ import pytest
 
 from fakes.every import every
 from fakes.recorded_machine import RecordedMachine, load_machine
+from inferometer.box.values import Means
 from inferometer.catalog.detect import Disk, LocalMachine, detect_host
 from inferometer.catalog.health import CHECKS, Absent, Check, Overall, judge, overall, take
 from inferometer.catalog.health.readings import (
@@ -273,6 +274,9 @@ CASES = [
     ("versions", "warn", state(packages={"numpy": "2.2.0"})),
     ("host-speed", "good", QUIET),
     ("host-speed", "unknown", replace(QUIET, call_s=Absent("it was not timed"))),
+    ("job-box", "good", replace(QUIET, box=Means(landlock=4, seccomp=True))),
+    ("job-box", "warn", replace(QUIET, box=Means(system="darwin"))),
+    ("job-box", "unknown", QUIET),
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ says whether it is quiet enough.
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from inferometer.box.values import Means
 from inferometer.catalog.detect.host import Host
 from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.health import clocks, cpu, memory, storage, surroundings
@@ -58,6 +59,7 @@ def take(  # noqa: PLR0913 - what is read, and with which clocks
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.perf_counter,
     calls: Callable[[], float] = host_call_s,
+    box: Callable[[], Means] | None = None,
 ) -> Readings:
     """Read the counters, wait, read them again; the state, which takes longer, comes before both, the calls after."""
     if not 0 < interval_s < 3600:
@@ -79,6 +81,7 @@ def take(  # noqa: PLR0913 - what is read, and with which clocks
         state=state,
         pid=machine.pid,
         call_s=calls(),
+        **({} if box is None else {"box": box()}),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from inferometer.box.values import Means
 from inferometer.catalog.detect.host import Host
 from inferometer.catalog.detect.machine import Disk
 from inferometer.core.frozen import frozen
@@ -210,6 +211,7 @@ class Readings:
     state: State
     pid: int | None = None
     call_s: float | Absent = Absent("it was not timed")
+    box: Means | Absent = Absent("it was not tried")
 
     @property
     def seconds(self) -> float:

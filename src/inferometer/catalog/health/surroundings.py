@@ -118,4 +118,17 @@ def host_speed(readings: Readings) -> Outcome:
     return good(f"{format_quantity(seconds, 's', digits=3)} a call from Python", {"call_s": seconds})
 
 
-TOPICS: tuple[Topic, ...] = (kernel_errors, on_battery, container_limits, versions, host_speed)
+@topic(
+    "job-box",
+    title="Box for jobs",
+    what="What keeps a job of somebody else from this machine's files, network and memory when an agent runs it.",
+    why="A model's file can bring an engine to do what nobody meant, and a small one can ask for all memory there is.",
+    remedy="Install bubblewrap (Linux). `inferometer agent --box strict` takes no job without a box.",
+    bearing="none",
+)
+def job_box(readings: Readings) -> Outcome:
+    means = known(readings.box)
+    return good(means.said) if means.real else warn(means.said)
+
+
+TOPICS: tuple[Topic, ...] = (kernel_errors, on_battery, container_limits, versions, host_speed, job_box)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from inferometer import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.job import Job
-from inferometer.errors import DomainError, PlaceError
+from inferometer.errors import DomainError, PlaceError, UnknownNameError
 from inferometer.providers.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.providers.following import JOB, follow, result_in
 from inferometer.providers.patience import Patience
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from inferometer.core.job import JobEvent, JobResult
     from inferometer.providers.ssh.connection import SshConnection
 
-_OPTIONS = ("python", "root", "key", "jump", "known_hosts", "config", "patience", "quota")
+_OPTIONS = ("python", "root", "key", "jump", "known_hosts", "config", "patience", "quota", "box")
+_BOXES = ("auto", "strict", "none")
 _ROOT = "~/.cache/inferometer/places"
 _LOOK_S = 0.5  # between two looks at the events: reading them takes the device a little time
 _ALIVE_S = 10.0  # between two looks at whether the runner lives, which takes it more
@@ -50,6 +51,9 @@ class SshPlace(Closing):
         self._address, self._sleep = address, sleep
         self._patience_s = parse_quantity(options.get("patience", _PATIENCE), "s")
         self._quota = int(parse_quantity(options.get("quota", _QUOTA), "B"))
+        self._box = options.get("box", "auto")
+        if self._box not in _BOXES:
+            raise UnknownNameError("box", self._box, _BOXES, listing=f"A box is one of {', '.join(_BOXES)}.")
         self._root, self._python = options.get("root", _ROOT), options.get("python")
         self._connection: SshConnection | None = None
 
@@ -76,8 +80,9 @@ class SshPlace(Closing):
         if self._root != _ROOT:  # a place that was chosen holds everything that is written there
             settings |= {"INFEROMETER_DATA": f"{setup.root}/data", "INFEROMETER_CONFIG": f"{setup.root}/config.toml"}
         started = self.connection.call(
-            "start", root=setup.root, job=document(job), paths=list(setup.paths), settings=settings
-        )
+            "start", root=setup.root, job=document(job), paths=list(setup.paths), settings=settings,
+            box={"wish": self._box},
+        )  # fmt: skip
         if started["resumed"]:
             notices.tell(f"This job was begun on {self.title} before: it is picked up where it is.")
         return Handle(address=self._address.text, job=job.id, folder=started["folder"])

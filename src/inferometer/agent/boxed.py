@@ -1,0 +1,59 @@
+"""`python -m inferometer.agent.boxed PLAN`: the first process in a box gives up what it may not have, and runs the job.
+
+Everything up to the runner is our own code without a byte of the job. It starts no thread: what is given up holds for
+this thread and all that it starts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+
+from inferometer.box import landlock, process, seccomp
+from inferometer.box.view import View
+from inferometer.core.frozen import frozen
+
+
+@frozen
+class EntryPlan:
+    """`view`: what Landlock leaves visible; None in a file system of its own. `channel`: a socket for the listener."""
+
+    folder: str
+    own: str
+    file_bytes: int
+    processes: int | None
+    view: View | None
+    filtered: bool
+    unix_sockets: bool
+    channel: int | None
+
+
+def enter(plan: EntryPlan) -> None:
+    process.set_oom_score(1000)
+    process.limit(file_bytes=plan.file_bytes, processes=plan.processes)
+    if plan.view is not None:
+        process.die_with_parent()
+        process.give_up_privileges()
+        landlock.restrict(plan.view.readable, plan.view.writable, plan.view.devices)
+    if plan.filtered:
+        listener = seccomp.install(unix_sockets=plan.unix_sockets)
+        if listener is not None and plan.channel is not None:
+            with socket.socket(fileno=plan.channel) as channel:
+                socket.send_fds(channel, [b"refused"], [listener])
+            os.close(listener)
+
+
+def main() -> None:
+    plan = msgspec.json.decode(sys.argv[1], type=EntryPlan)
+    enter(plan)
+    from inferometer.agent import runner  # noqa: PLC0415 - it brings libraries, which may start threads
+
+    runner.main(Path(plan.folder), Path(plan.own))
+
+
+if __name__ == "__main__":
+    main()

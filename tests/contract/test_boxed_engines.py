@@ -1,0 +1,65 @@
+"""Every engine that is installed measures inside the box that a job from elsewhere runs in."""
+
+import json
+
+import numpy as np
+import pytest
+
+from contract.runtime_cases_torch import bert
+from contract.test_runtimes import INSTALLED, ROWS
+from inferometer.bench.plan import Plan
+from inferometer.box.found import means_here
+from inferometer.core.codec import document
+from inferometer.core.workload import Workload
+from inferometer.measure.run import MeasureRequest
+from inferometer.providers import device_side
+from inferometer.providers.following import follow, result_in
+from inferometer.providers.local import FolderHere, _paths
+from inferometer.providers.requests import Judging, pack_measurement
+from inferometer.runtimes.base import Missing
+
+# The first model of each engine; PyTorch's compiler also writes files and starts a compiler of C++.
+FIRST = {row[0]: row for row in reversed(ROWS) if isinstance(row[0], str)}
+FIRST["torch-compile"] = ("torch-compile", bert, {})
+
+
+def job_of(name, folder):
+    """A job of very few steps, and its files."""
+    runtime, make, inputs = FIRST[name]
+    target = make(folder)
+    chosen = {}
+    workload = Workload() if isinstance(inputs, dict) else Workload(prompt=8, generate=4)
+    if isinstance(inputs, dict):
+        for number, (port, array) in enumerate(inputs.items()):
+            np.save(folder / f"{number}.npy", array)
+            chosen[port] = str(folder / f"{number}.npy")
+    return pack_measurement(
+        "profile",
+        MeasureRequest(
+            model=str(target.path), runtime=runtime, inputs=chosen, workload=workload,
+            plan=Plan(runs=3, seconds=0.0, warmup=1), shape=False, guarded=False, energy=False,
+        ),
+        Judging(predict=False),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(FIRST))
+def test_an_engine_measures_in_a_box(name, tmp_path):
+    if not means_here().real:
+        pytest.skip(f"SKIPPED LOUDLY: no box here: {means_here().said}")
+    found = INSTALLED[name].probe()
+    if isinstance(found, Missing):
+        pytest.skip(f"SKIPPED LOUDLY: {found.reason}; {found.remedy}")
+    work = job_of(name, tmp_path)
+    folder = tmp_path / "jobs" / work.job.id
+    for file in work.job.files:
+        (folder / "files" / file.path).parent.mkdir(parents=True, exist_ok=True)
+        device_side.link_or_copy(work.files[file.sha256], folder / "files" / file.path)
+    (folder / "job.json").write_text(json.dumps(document(work.job)))
+    device_side.run_detached(folder, _paths(), {}, {"wish": "strict"})
+    place = FolderHere(folder=folder)
+    *_, last = follow(place, work.job.id)
+    result = result_in(place, work.job)
+    assert result.ended == "done", f"{result.error}\n{result.log}"
+    assert last.state == "done"
+    assert result.profiles[0].environment.host["box"] == means_here().said
