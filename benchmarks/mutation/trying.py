@@ -71,7 +71,10 @@ def body(code):
 
 
 def changed_functions(mutant):
-    """{qualified name: code} of the functions that hold the change, or None where it runs on import."""
+    """{qualified name: code} of the functions that hold the change, or None where it runs on import.
+
+    Of one inside another both are there: the inner may have been made on import, by a decorator or a table.
+    """
     path = SOURCE / mutant.file
     before, after = (compile(source, str(path), "exec") for source in (path.read_text(encoding="utf-8"), mutant.source))
     old, new = [*codes_in(before)], [*codes_in(after)]
@@ -83,6 +86,8 @@ def changed_functions(mutant):
             if not was.co_flags & 2:  # a module's or a class's body, not a function's
                 return None
             found[was.co_qualname.partition(".<locals>")[0].partition(".<lambda>")[0]] = None
+            if sum(code.co_qualname == was.co_qualname for _, code in old) == 1:
+                found[was.co_qualname] = None
     for _, now in new:
         if now.co_qualname in found:
             found[now.co_qualname] = now
@@ -101,7 +106,7 @@ def alive():
 
 
 def put_in_place(codes, functions, caches):
-    """Whether each was found alive and took its new code. Kept results of any function of ours are forgotten."""
+    """Whether each that is in no other was found alive and took its new code. Kept results of any function of ours are forgotten."""
     placed = set()
     for function in functions:
         code = codes.get(function.__code__.co_qualname)
@@ -110,7 +115,7 @@ def put_in_place(codes, functions, caches):
             placed.add(code.co_qualname)
     for cache in caches:
         cache.cache_clear()
-    return placed == set(codes)
+    return {name for name in codes if ".<locals>" not in name} <= placed
 
 
 def run_items(items):
