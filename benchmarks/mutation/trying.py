@@ -106,7 +106,7 @@ def alive():
 
 
 def put_in_place(codes, functions, caches):
-    """Whether each that is in no other was found alive and took its new code. Kept results of any function of ours are forgotten."""
+    """Whether each that is in no other was found alive and took its new code. Whatever of ours is kept is forgotten."""
     placed = set()
     for function in functions:
         code = codes.get(function.__code__.co_qualname)
