@@ -467,3 +467,24 @@ def test_a_run_ends_by_what_ended_it(store):
     assert recorded(DomainError("No."), measured=True) == ("failed", "No.", 0.01)
     assert recorded(ValueError("odd"), measured=False) == ("failed", "ValueError: odd", None)
     assert recorded(SystemExit(1), measured=True) == ("finished", None, 0.01)
+
+
+def test_a_writer_in_whose_way_others_are_waits_longer_each_time(store, monkeypatch):
+    """From five milliseconds on twice as long, up to half a second, and a half more or less."""
+    pauses = []
+    database = replace(store.database, pause=pauses.append)
+    monkeypatch.setattr("inferometer.store.engine.random.uniform", lambda low, high: (low + high) / 2)
+    left = iter(range(9))
+
+    def work(_connection):
+        if next(left, None) is not None:
+            raise failed(name="SQLITE_BUSY")
+        return "done"
+
+    assert database.write(work) == "done"
+    assert pauses == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5])
+
+
+def test_an_archive_is_written_into_a_folder_that_is_not_there_yet(store, tmp_path):
+    path = store.export(store.add(profile()), tmp_path / "a" / "b" / "run.zip")
+    assert path.is_file()
