@@ -115,6 +115,8 @@ def lists(name, place):
             taken = {path: [asked(address, path) for _ in range(ROUNDS)][1:] for path in LISTS}
             crowded = list(crowd(name, address))
             per_s, alone_per_s = taken_in_per_s(address, BATCH), taken_in_per_s(address, 1)
+        with hub_in_thread(store, Rules(tokens=True, per_s=1e6, burst=10**6)) as address:
+            crowded += crowd(f"members_{name}", address, tuple(members(store)))
     value = store_benchmark.p95([seconds for each in taken.values() for seconds in each])
     worst = max(taken, key=lambda path: store_benchmark.p95(taken[path]))
     yield Figure(
@@ -131,14 +133,15 @@ def lists(name, place):
 
 CROWD = """
 import asyncio, sys, time
-port, paths = int(sys.argv[1]), sys.argv[2:]
+port, tokens, paths = int(sys.argv[1]), sys.argv[2].split(","), sys.argv[3:]
 
 async def person(number, taken):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for turn in range(10):
-        path = paths[(number + turn) % len(paths)]
+        path, token = paths[(number + turn) % len(paths)], tokens[number % len(tokens)]
+        known = f"Authorization: Bearer {token}\\r\\n" if token else ""
         start = time.perf_counter()
-        writer.write(f"GET {path} HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\nAccept-Encoding: gzip\\r\\n\\r\\n".encode())
+        writer.write(f"GET {path} HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\n{known}Accept-Encoding: gzip\\r\\n\\r\\n".encode())
         head = (await reader.readuntil(b"\\r\\n\\r\\n")).decode().lower()
         assert head.startswith("http/1.1 200"), head
         await reader.readexactly(int(head.split("content-length: ")[1].split("\\r\\n")[0]))
@@ -155,10 +158,21 @@ asyncio.run(crowd())
 """
 
 
-def crowd(name, address):
+def members(store):
+    """Tokens of an administrator, of a member of all projects but two, and of one who is in two."""
+    every = [project.name for project in store.projects()]
+    for user, projects in (("all", ()), ("most", every[:-2]), ("few", ("project-3", every[-1]))):
+        store.create_user(user)
+        for project in projects:
+            store.set_member(project, user, "writer")
+        yield store.create_token(user, scopes=("write",) if projects else ("admin",)).text
+
+
+def crowd(name, address, tokens=("",)):
     """Two hundred people at once, each looking at one list after the other; in a process of their own."""
     port = address.rpartition(":")[2]
-    answers = subprocess.run([sys.executable, "-c", CROWD, port, *LISTS], check=True, capture_output=True, text=True)
+    command = [sys.executable, "-c", CROWD, port, ",".join(tokens), *LISTS]
+    answers = subprocess.run(command, check=True, capture_output=True, text=True)
     per_s, p95 = map(float, answers.stdout.split())
     yield Figure(
         name=f"hub_crowd_{name}", value=per_s, unit="requests/s", target="≥ 300, p95 ≤ 1 s",

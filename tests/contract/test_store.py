@@ -15,12 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event, func, select, text
+from sqlalchemy import text as text_of
 
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Verification
 from inferometer.core.run import STATUSES
 from inferometer.errors import DomainError, SchemaError, UnknownNameError
 from inferometer.store import Attachment, Filter, StoreError, open_store
+from inferometer.store.audit import Deed
 from inferometer.store.engine import open_database
 from inferometer.store.location import locate
 from inferometer.store.owner import this_process
@@ -582,6 +584,41 @@ def test_a_token_lets_its_holder_in_until_it_is_revoked(store):
     store.revoke_token(secret.token.id)
     assert store.admitted(secret.text) is None
     assert store.tokens()[0].revoked is not None
+
+
+def test_a_visitor_sees_their_projects_and_what_they_do_is_noted(store):
+    store.create_user("ada")
+    for project in ("phones", "cars", "open"):
+        store.create_project(project)
+    store.set_member("phones", "ada", "reader")
+    store.set_member("phones", "ada", "writer")
+    store.change_project("open", open=True)
+    mine, other = store.add(profile(), "phones"), store.add(profile(), "cars", name="secret")
+    text = store.begin_session("ada", token=store.create_token("ada", scopes=("write",)).token.id)
+    visitor = store.visitor(session=text)
+    assert visitor.roles == {"phones": "writer", "open": "reader"}
+    assert store.visitor_again(visitor).roles == visitor.roles
+    seen = store.seen_with(visitor.sight)
+    assert [row.id for row in seen.list().rows] == [mine]
+    assert (seen.count(), [project.name for project in seen.projects()]) == (1, ["open", "phones"])
+    for hidden in (other, other[-6:], "secret"):
+        with pytest.raises(UnknownNameError):
+            seen.resolve(hidden)
+    with pytest.raises(UnknownNameError):
+        seen.delete(other)
+    assert seen.known("model") == store.known("model")
+    assert seen.doing(Deed(user="ada", action="run.delete", subject=mine)).delete(mine) == (mine,)
+    assert [(entry.user, entry.action, entry.subject) for entry in store.audit()] == [("ada", "run.delete", mine)]
+    link = store.create_link([other], user="ada", lasts_s=60)
+    assert store.opened_link(link) is None  # she may not see it
+    store.set_member("cars", "ada", "owner")
+    assert store.opened_link(link).runs == (other,)
+    assert len(store.links(user="bob", projects=frozenset({"cars"}))) == 1
+    with pytest.raises(StoreError, match="not changed"):
+        store.database.write(lambda c: c.execute(text_of("UPDATE audit SET action = 'x'")))
+    store.end_session(visitor.session)
+    assert store.visitor(session=text) is None
+    assert store.identified("https://id.example", "1", "new@example.org", joins=True) == "new@example.org"
 
 
 def test_tokens_expire_and_go_with_their_user(store):

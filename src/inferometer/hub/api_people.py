@@ -32,6 +32,8 @@ Place = Annotated[str, Path(min_length=1, max_length=100)]
 Id = Annotated[str, Path(pattern="^[0-9a-z]{12}$")]
 _DAY_S = 86_400.0
 _MOST_COMPARED = 40
+_TABLE = json_response([None])
+_TABLE["content"]["text/csv"] = {"schema": {"type": "string"}}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -246,7 +248,7 @@ def _links_of(request: Request, store: Store) -> tuple[Any, ...]:
 
 
 def _add_audit(api: APIRouter, store: Store) -> None:
-    @api.get("/audit", tags=["people"], responses={200: json_response([None])})
+    @api.get("/audit", tags=["people"], responses={200: _TABLE})
     def list_audit(  # noqa: PLR0913, PLR0917 - all that it is narrowed by; FastAPI passes them by name
         request: Request,
         project: Name | None = None,

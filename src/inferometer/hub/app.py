@@ -73,7 +73,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
         exception_handlers={404: _not_found, 405: _not_found, 500: _server_error},
     )
     mark = StoreMark(store)
-    return RequestGuard(ListCache(_Compressed(inner), mark), store, chosen, wrong_tokens, mark=mark)
+    return RequestGuard(ListCache(_Compressed(inner), mark, store.reap), store, chosen, wrong_tokens, mark=mark)
 
 
 async def _forget_old_deeds(store: Store, rules: Rules) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
 from starlette.datastructures import Headers
 
+from inferometer.errors import InferometerError
 from inferometer.hub.security import VISITOR
 
 if TYPE_CHECKING:
@@ -23,14 +26,22 @@ if TYPE_CHECKING:
     Kept = tuple[Message, ...]
 
 _MOST_BYTES = 32_000_000
-_LASTS_S = 2.0  # a process that was killed writes nothing: who looks finds out, so they look this often
+_LOOK_S = 2.0  # a process that was killed writes nothing: whoever asks for a list looks for such this often
 
 
 class ListCache:
     """In front of the application. Each list is answered from here while the store's mark stays the same."""
 
-    def __init__(self, app: ASGIApp, mark: StoreMark, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._mark, self._clock = app, mark, clock
+    def __init__(
+        self,
+        app: ASGIApp,
+        mark: StoreMark,
+        reap: Callable[[], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`reap` marks the runs whose process is gone; if there is one, the store's mark changes."""
+        self._app, self._mark, self._reap, self._clock = app, mark, reap, clock
+        self._looked = float("-inf")
         self._kept: OrderedDict[Key, Kept] = OrderedDict()
         self._coming: dict[Key, asyncio.Future[Kept]] = {}
         self._bytes = 0
@@ -52,12 +63,15 @@ class ListCache:
         if scope["type"] != "http" or scope["method"] != "GET" or not _is_list(scope["path"]):
             return None
         headers = Headers(scope=scope)
+        if self._clock() - self._looked > _LOOK_S:
+            self._looked = self._clock()  # before: those who come meanwhile need not look too
+            with suppress(InferometerError):
+                await to_thread.run_sync(self._reap)
         mark = None if "if-none-match" in headers else await self._mark.now()
         if mark is None:
             return None
         packed = "gzip" in headers.get("accept-encoding", "")
-        age = int(self._clock() / _LASTS_S)
-        return scope["path"], scope["query_string"], _who(scope), packed, mark, age
+        return scope["path"], scope["query_string"], _who(scope), packed, mark
 
     async def _shared(self, key: Key, scope: Scope, receive: Receive) -> Kept:
         """Whoever asks while the answer is being made waits for it instead of making it too."""

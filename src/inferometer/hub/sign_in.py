@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from inferometer.store.store import Store
 
 _WRONG = "This token is not valid here: it is unknown, expired, revoked, or may not read."
-_ENDED = "You were signed out: your session, or the token it was begun with, has ended."
+_ENDED = "You were signed out: your session has ended, or its token has expired or was revoked."
 _TOO_MANY = "Too many wrong tokens came from your address. Try again in a minute."
 _MOST_TEXT = 1000
 _CALLBACK = "/sign-in/provider/callback"

@@ -4,6 +4,8 @@ import contextlib
 import io
 import socket
 import sqlite3
+import subprocess
+import sys
 import zipfile
 from types import SimpleNamespace
 
@@ -235,7 +237,6 @@ def test_a_list_is_made_once_and_again_after_every_write(tmp_path, monkeypatch):
     made = []
     listed = Store.list
     monkeypatch.setattr(Store, "list", lambda *given, **options: made.append(1) or listed(*given, **options))
-    monkeypatch.setattr("inferometer.hub.page_cache._LASTS_S", 1e9)
     with hub(tmp_path) as (store, client):
         store.add(network(), name="first")
         assert [client.get("/").text.count("/runs/") for _ in range(3)] == [1, 1, 1]
@@ -521,3 +522,18 @@ def test_a_hub_for_others_does_not_start_without_a_token(tmp_path):
 def test_a_port_that_is_taken_is_an_error_with_a_remedy():
     with listen("127.0.0.1", 0) as first, pytest.raises(DomainError, match="--port"):
         listen("127.0.0.1", first.getsockname()[1])
+
+
+def test_a_list_that_is_kept_shows_when_a_process_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr("inferometer.hub.page_cache._LOOK_S", 0.0)
+    begin = (
+        "import sys; from inferometer.store import open_store; open_store(sys.argv[1]).begin(); print(1, flush=True)"
+    )
+    with hub(tmp_path) as (_, client):
+        words = [sys.executable, "-c", f"{begin}; input()", str(tmp_path / "runs.db")]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            other.stdout.readline()
+            statuses = [client.get("/api/v1/runs").json()["rows"][0]["status"] for _ in range(2)]
+            other.kill()
+        assert statuses == ["running", "running"]
+        assert client.get("/api/v1/runs").json()["rows"][0]["status"] == "killed"
