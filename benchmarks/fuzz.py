@@ -244,6 +244,8 @@ def fuzz(reader, paths, seed, minutes, folder):
     progress = json.loads(state.read_text()) if state.exists() else {}
     key = f"{reader} {seed}"
     begin = number = progress.get(key, 0)
+    for path in paths:  # so that a child finds everything imported
+        read_graph(path)
     until, failures, seen = time.monotonic() + 60 * minutes, 0, set()
     while time.monotonic() < until:
         with tempfile.TemporaryDirectory(prefix="inferometer-fuzz-") as made:
