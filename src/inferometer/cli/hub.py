@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.hub_backup import backup, copy, restore
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import ListingGroup
@@ -172,3 +173,7 @@ def revoke(token: str, store: str | None) -> None:
     with open_chosen(store) as opened:
         opened.revoke_token(token)
     say(f"Token {token} is revoked.")
+
+
+for _subcommand in (backup, restore, copy):
+    command.add_command(_subcommand)
