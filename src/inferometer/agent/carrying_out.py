@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.job import Job, JobResult
@@ -13,7 +17,6 @@ from inferometer.settings import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from inferometer.bench.loop import Progress
     from inferometer.measure.run import MeasuredRun, MeasureRequest
@@ -46,6 +49,34 @@ def failed(job: Job, error: InferometerError) -> JobResult:
         error=error.message,
         remedy=error.remedy,
         error_kind=type(error).__name__,
+    )
+
+
+def hide_places(text: str, folder: Path) -> str:
+    """A text for whoever asked for a job, without where this device keeps things.
+
+    Paths in the job's folder, in the agent's, and in that of temporary files lose all that is before the name that the
+    job has for the file, or before the last name; the user's folder is ~.
+    """
+    separator, ending = r"[\\/]", r"(?![\w-]|\.\w)"
+    for place in (folder, folder.resolve()):
+        own = re.escape(str(place))
+        text = re.sub(rf"{own}{separator}(files{separator})?", "", text)
+        text = re.sub(own + ending, "the job's folder", text)
+        text = re.sub(rf"{re.escape(str(place.parent.parent))}{separator}", "", text)
+    inside = rf"{separator}(?:[^\\/\s'\":,;]+{separator})*"
+    text = re.sub(re.escape(tempfile.gettempdir()) + inside, "", text)
+    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises where a service's user has none
+    return text if len(Path(home).parts) < 2 else re.sub(re.escape(home) + ending, "~", text)
+
+
+def without_places(result: JobResult, folder: Path) -> JobResult:
+    """The same for all that a result says in words."""
+    return replace(
+        result,
+        error=None if result.error is None else hide_places(result.error, folder),
+        remedy=None if result.remedy is None else hide_places(result.remedy, folder),
+        log=hide_places(result.log, folder),
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from inferometer.agent.carrying_out import without_places
 from inferometer.agent.reference import cool_down, measure_reference, moved
 from inferometer.agent.runner import LEASE, alone
 from inferometer.agent.told import EventTail, ToldLog
@@ -313,7 +314,7 @@ class Holding:
             if gone > 2:
                 break
             self._seams.sleep(_LOOK_S)
-        result = result_in(folder, self.job)
+        result = without_places(result_in(folder, self.job), self._folder())
         if self.held.after_s is None and self.held.before_s is not None and result.complete:
             self._save(after_s=self._reference())
         return result

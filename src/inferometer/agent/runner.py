@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer import notices
-from inferometer.agent.carrying_out import carry_out, failed
+from inferometer.agent.carrying_out import carry_out, failed, hide_places, without_places
 from inferometer.core.codec import decode, encode
 from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.errors import InferometerError
@@ -76,7 +76,7 @@ def run_folder(folder: Path, own: Path | None = None) -> JobResult:
     watch = _Watch(folder / "cancel", job.seconds_at_most)
     started = _now()
     result: JobResult | None = None
-    with notices.told_to(log.notice):
+    with notices.told_to(lambda text: log.notice(hide_places(text, folder))):
         # An interrupt may come at any point in here, also when the job has just ended: its result then counts.
         try:
             try:
@@ -98,7 +98,7 @@ def run_folder(folder: Path, own: Path | None = None) -> JobResult:
             result, ended="hung", error=f"It was not done after {job.seconds_at_most:g} s, and was stopped.",
             remedy="Allow it more time, or measure less.", error_kind="EngineError",
         )  # fmt: skip
-    result = replace(result, started=started, finished=_now())
+    result = without_places(replace(result, started=started, finished=_now()), folder)
     write_whole(into / "result.json", encode(result))
     log.tell(kind="state", state=result.state, text=result.error)
     return result
@@ -190,7 +190,7 @@ def main(folder: Path | None = None, own: Path | None = None) -> None:
 def refuse(folder: Path, error: InferometerError, into: Path) -> None:
     """A job that cannot even be read, because it is of a newer version or damaged: its id is its folder's name."""
     job = Job(id=folder.name, verb="calibrate")
-    result = failed(job, error)
+    result = without_places(failed(job, error), folder)
     write_whole(into / "result.json", encode(result))
     EventLog(into / "events.jsonl", job.id).tell(kind="state", state=result.state, text=result.error)
 

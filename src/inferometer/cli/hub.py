@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.hub_backup import backup, copy, restore
 from inferometer.cli.hub_people import audit_command, device_group, doing, member_group, project_command
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
@@ -235,3 +236,7 @@ def revoke(token: str, store: str | None) -> None:
     with open_chosen(store) as opened:
         doing(opened, "token.revoke", subject=token).revoke_token(token)
     say(f"Token {token} is revoked.")
+
+
+for _subcommand in (backup, restore, copy):
+    command.add_command(_subcommand)

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from inferometer.errors import InferometerError
 from inferometer.hub import api_agents, api_atlas, api_catalog, api_fleet, api_people, api_runs
 from inferometer.hub.answers import ERRORS, SCHEMAS, answer, json_response
-from inferometer.hub.failures import failure, problem
+from inferometer.hub.failures import RETRY_S, failure, problem
 from inferometer.hub.fleet_desk import FleetDesk
 from inferometer.version import __version__
 
@@ -57,9 +57,10 @@ def _add_health(app: FastAPI, store: Store) -> None:
         """Whether the hub can do its work: read its runs (else 503), and store new ones (`writes`)."""
         try:
             store.readable()
+            writes = store.takes_writes()
         except InferometerError:  # without saying where: whoever asks need not be known
-            return JSONResponse(problem("The store cannot be read. The hub's terminal says more."), status_code=503)
-        writes = store.takes_writes()
+            away = problem("The store cannot be read. The hub's terminal says more.")
+            return JSONResponse(away, status_code=503, headers={"retry-after": str(RETRY_S)})
         status = "ok" if writes else "read-only"
         return answer(request, {"status": status, "version": __version__, "writes": writes})
 

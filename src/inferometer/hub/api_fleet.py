@@ -1,6 +1,7 @@
 """The API of the fleet for those who submit jobs: devices, jobs, their events and results, and files."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -325,5 +326,6 @@ def _add_files(api: APIRouter, desk: FleetDesk) -> None:
     ) -> Response:
         """A piece of a file, from byte `offset` of `size`. One that was sent before is not written again."""
         data = await request.body()
-        arrived = await to_thread.run_sync(desk.receive, sha256, offset, size, data)
+        receive = partial(desk.uploads.receive, sha256, offset, size, data, user=user_of(request))
+        arrived = await to_thread.run_sync(receive)
         return answer(request, {"arrived": arrived, "complete": arrived == size})

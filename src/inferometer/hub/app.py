@@ -15,9 +15,9 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainT
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from inferometer.errors import InferometerError
+from inferometer.errors import InferometerError, MissingDependencyError
 from inferometer.hub.assets import vega_bundle
-from inferometer.hub.failures import problem
+from inferometer.hub.failures import problem, shown_failure
 from inferometer.hub.fleet_desk import FleetDesk
 from inferometer.hub.fleet_pages import fleet_routes
 from inferometer.hub.live import LiveStreams
@@ -70,7 +70,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
             Mount("/static", StaticFiles(directory=STATIC)),
             Mount("/api/v1", LazyApi(store, chosen, desk)),
         ],
-        exception_handlers={404: _not_found, 405: _not_found, 500: _server_error},
+        exception_handlers={404: _not_found, 405: _not_found, 500: _server_error, InferometerError: _refused},
     )
     mark = StoreMark(store)
     return RequestGuard(ListCache(_Compressed(inner), mark, store.reap), store, chosen, wrong_tokens, mark=mark)
@@ -122,8 +122,6 @@ def _icon(_request: Request) -> Response:
 
 async def _vega(_request: Request) -> Response:
     """The URL does not change with Vega's version, so browsers ask again once a week."""
-    from inferometer.errors import MissingDependencyError  # noqa: PLC0415 - beside its only use
-
     try:
         script = await asyncio.to_thread(vega_bundle)
     except MissingDependencyError as error:
@@ -138,6 +136,12 @@ def _not_found(request: Request, error: Exception) -> Response:
         return JSONResponse(problem("There is nothing at this address."), status_code=status)
     values = {"message": "There is no such page.", "remedy": "The menu above leads to every page.", "here": ""}
     return HTMLResponse(render_template("error.html", values), status_code=status)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """One of our errors that no page has answered by itself, such as a store that is away."""
+    assert isinstance(error, InferometerError)  # noqa: S101 - it is registered for those
+    return shown_failure(request, error)
 
 
 def _server_error(_request: Request, error: Exception) -> Response:

@@ -3,10 +3,13 @@
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from inferometer.errors import InferometerError, MissingDependencyError, SchemaError, UnknownNameError
+from inferometer.hub.rendering import render_template
 from inferometer.store.errors import ConflictError, LeaseLostError, StoreError
+
+RETRY_S = 5  # after which a program asks again, where the store is away
 
 # The schema of every error of the API, for its description.
 PROBLEM: dict[str, Any] = {
@@ -42,7 +45,27 @@ def problem(message: str, remedy: str | None = None) -> dict[str, Any]:
     return {"error": message, "remedy": remedy}
 
 
+def headers_of(error: InferometerError) -> dict[str, str]:
+    """A store that is away comes back by itself, mostly within seconds: programs are told to ask again."""
+    return {"retry-after": str(RETRY_S)} if status_of(error) == 503 else {}
+
+
 async def failure(_request: Request, error: Exception) -> Response:
     """Handle one of our errors in the API."""
     assert isinstance(error, InferometerError)  # noqa: S101 - it is registered for those
-    return JSONResponse(problem(error.message, error.remedy), status_code=status_of(error))
+    return json_problem(error)
+
+
+def json_problem(error: InferometerError) -> Response:
+    return JSONResponse(problem(error.message, error.remedy), status_code=status_of(error), headers=headers_of(error))
+
+
+def error_page(error: InferometerError) -> Response:
+    """The same for people."""
+    values = {"message": error.message, "remedy": error.remedy, "here": ""}
+    return HTMLResponse(render_template("error.html", values), status_code=status_of(error), headers=headers_of(error))
+
+
+def shown_failure(request: Request, error: InferometerError) -> Response:
+    """A page, or JSON for programs."""
+    return json_problem(error) if request.scope["path"].startswith("/api/") else error_page(error)

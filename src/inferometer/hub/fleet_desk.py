@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import threading
 import time
-from collections import OrderedDict
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,11 +14,11 @@ from inferometer.hub.failures import HubError
 from inferometer.hub.forecasting import Forecaster
 from inferometer.hub.people import acting, seen, visitor_of
 from inferometer.hub.security import ARRIVED
+from inferometer.hub.uploads import Uploads
 from inferometer.providers.artifacts import ArtifactFolder
-from inferometer.providers.device_side import collect_garbage, hash_file
+from inferometer.providers.device_side import hash_file
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import Timing
-from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,20 +30,18 @@ if TYPE_CHECKING:
     from inferometer.store.queue.values import FleetDevice
     from inferometer.store.store import Store
 
-_AGE_S = 30 * 86_400.0
-_ROOM = 1_000_000_000  # bytes of the disk that models leave free
-_LOCKS = 256
-
 
 class FleetDesk:
     def __init__(self, store: Store, rules: Rules) -> None:
         self.store, self.rules = store, rules
-        self._locks: OrderedDict[str, threading.Lock] = OrderedDict()
-        self._lock = threading.Lock()
 
     @cached_property
     def fleet(self) -> Fleet:
         return Fleet.of(self.store, Timing(lease_s=self.rules.lease_s))
+
+    @cached_property
+    def uploads(self) -> Uploads:
+        return Uploads(self.root, self.rules.fleet_bytes, self.fleet.files_in_use)
 
     @cached_property
     def dispatcher(self) -> Dispatcher:
@@ -127,50 +122,13 @@ class FleetDesk:
         Then it is thrown away, and the jobs that need it end: whoever submits one again sends the file again.
         """
         folder = self.artifacts
-        with self._alone(sha256):
+        with self.uploads.alone(sha256):
             there = not folder.missing([sha256])
             if there and hash_file(folder.path(sha256)) == sha256:
                 return False
             folder.path(sha256).unlink(missing_ok=True)
         self.fleet.lack_file(sha256, job)
         return True
-
-    def receive(self, sha256: str, offset: int, size: int, data: bytes) -> int:
-        """Write a piece of a file; gives how much of it is there. A whole file whose hash is wrong is thrown away."""
-        folder = self.artifacts
-        with self._alone(sha256):
-            if not folder.missing([sha256]):
-                return size
-            if offset == 0:
-                self._make_room(size)
-            arrived = folder.append(sha256, offset, data, most=size)
-            if arrived == size:
-                folder.seal(sha256)
-            return arrived
-
-    def _alone(self, sha256: str) -> threading.Lock:
-        """Two that send the same file at once take turns."""
-        with self._lock:
-            lock = self._locks.setdefault(sha256, threading.Lock())
-            self._locks.move_to_end(sha256)
-            while len(self._locks) > _LOCKS:
-                self._locks.popitem(last=False)
-            return lock
-
-    def _make_room(self, size: int) -> None:
-        if size > self.rules.fleet_bytes:
-            most = format_quantity(self.rules.fleet_bytes, "B")
-            raise HubError(413, f"A file of {format_quantity(size, 'B')} is more than the {most} that this hub keeps.")
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        quota = self.rules.fleet_bytes - size
-        collect_garbage(str(self.root), older_s=_AGE_S, quota_bytes=quota, keep=self.fleet.files_in_use())
-        free = shutil.disk_usage(self.root).free
-        if size + _ROOM > free:
-            raise HubError(
-                413,
-                f"The hub's disk has {format_quantity(free, 'B')} free, which is too little for this file.",
-                remedy="Make room there.",
-            )
 
     def touch(self, hashes: tuple[str, ...]) -> None:
         """They are about to be used: they are not the longest unused ones now."""

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from inferometer.errors import InferometerError, UnknownNameError
 from inferometer.hub.answers import answer
-from inferometer.hub.failures import problem, status_of
+from inferometer.hub.failures import json_problem, problem
 from inferometer.hub.people import seen as seen_store
 from inferometer.hub.people import visitor_of
 from inferometer.hub.security import client_of
@@ -76,7 +76,7 @@ class LiveStreams:
             run = await to_thread.run_sync(seen_store(request, self._store).resolve, request.path_params["run"])
             return await self._answered(request, self._one_run(run))
         except InferometerError as error:
-            return JSONResponse(problem(error.message, error.remedy), status_code=status_of(error))
+            return json_problem(error)
 
     async def _answered(self, request: Request, look: Look) -> Response:
         if request.query_params.get("once"):
@@ -103,6 +103,14 @@ class LiveStreams:
             self._streams += Counter()  # forgets those who have none
 
     async def _changes(self, request: Request, look: Look) -> AsyncIterator[bytes]:
+        """What changed, until the store is away: then the reason is the last event, and whoever watches comes back."""
+        try:
+            async for encoded in self._looks(request, look):
+                yield encoded
+        except InferometerError as error:
+            yield event("end", {"reason": error.message})
+
+    async def _looks(self, request: Request, look: Look) -> AsyncIterator[bytes]:
         """Poll with `look` and yield what changed, until the last event, or until nobody watches or may watch."""
         before, quiet, visitor = b"", 0.0, visitor_of(request)
         store = seen_store(request, self._store)

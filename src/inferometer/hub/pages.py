@@ -8,7 +8,7 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from inferometer.errors import DomainError, InferometerError
-from inferometer.hub.failures import status_of
+from inferometer.hub.failures import error_page
 from inferometer.hub.people import may, may_change, noted, seen
 from inferometer.hub.rendering import render_template
 from inferometer.hub.run_cache import RunCache
@@ -67,8 +67,7 @@ def with_error_page(page: Page) -> Page:
         try:
             return page(request)
         except InferometerError as error:
-            values = {"message": error.message, "remedy": error.remedy, "here": ""}
-            return HTMLResponse(render_template("error.html", values), status_code=status_of(error))
+            return error_page(error)
 
     return shown
 

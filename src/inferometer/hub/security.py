@@ -21,11 +21,12 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from inferometer.hub.failures import problem
+from inferometer.hub.failures import problem, shown_failure
 from inferometer.hub.rate_limit import RateLimit
 from inferometer.hub.rendering import signed_in
 from inferometer.hub.rules import Rules
 from inferometer.hub.store_mark import StoreMark
+from inferometer.store.errors import StoreError
 from inferometer.store.store import Store
 from inferometer.store.values import Visitor
 
@@ -94,7 +95,10 @@ class RequestGuard:
             return
         scope[ARRIVED] = time.monotonic()
         request = Request(scope)
-        refused = self._refusal(request) or await self._unauthorised(request)
+        try:
+            refused = self._refusal(request) or await self._unauthorised(request)
+        except StoreError as error:  # whose token it is cannot be looked up
+            refused = shown_failure(request, error)
         cache_control = "no-cache" if request.scope["path"].startswith("/static/") else "no-store"
         with_headers = _HeaderSender(send, cache_control, self._rules.idle_s)
         if refused is not None:

@@ -95,6 +95,17 @@ class Database:
             return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         return plain
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """A connection to read by that sees the store as it is now, however long it reads and whoever writes.
+
+        SQLite's log gives that to every transaction of reads; PostgreSQL only to one that asks for it.
+        """
+        with self._telling(), self.engine.connect() as connection:
+            if self.postgres:
+                connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            yield connection
+
     def write(self, work: Callable[[Connection], T]) -> T:
         """Do the work in one transaction: all of it or nothing. It may be called again where others were in the way."""
         if self.read_only:

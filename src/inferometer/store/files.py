@@ -31,7 +31,7 @@ def path_of(folder: Path, sha256: str) -> Path:
     return folder / sha256[:2] / sha256
 
 
-def keep(folder: Path, source: Path | bytes, *, most: int = MOST_BYTES) -> Kept:
+def keep(folder: Path, source: Path | bytes | Iterator[bytes], *, most: float = MOST_BYTES) -> Kept:
     """Copy a file in, or find it already there. It is on the disk when this returns."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -52,21 +52,24 @@ def keep(folder: Path, source: Path | bytes, *, most: int = MOST_BYTES) -> Kept:
     return kept
 
 
-def _copy(source: Path | bytes, file: IO[bytes], most: int) -> Kept:
+def _copy(source: Path | bytes | Iterator[bytes], file: IO[bytes], most: float) -> Kept:
     digest, size = hashlib.sha256(), 0
     for chunk in _chunks(source):
         size += len(chunk)
         if size > most:
-            name = "The file" if isinstance(source, bytes) else str(source)
+            name = str(source) if isinstance(source, Path) else "The file"
             raise DomainError(f"{name} is larger than the {most:,} bytes that a run's file may have.")
         digest.update(chunk)
         file.write(chunk)
     return Kept(sha256=digest.hexdigest(), size_bytes=size)
 
 
-def _chunks(source: Path | bytes) -> Iterator[bytes]:
+def _chunks(source: Path | bytes | Iterator[bytes]) -> Iterator[bytes]:
     if isinstance(source, bytes):
         yield source
+        return
+    if not isinstance(source, Path):
+        yield from source
         return
     try:
         with source.open("rb") as file:

@@ -71,7 +71,7 @@ def _migrate(connection: Connection, database: Database) -> None:
     if revision is None:
         _require_empty(connection, database)
     if revision != REVISIONS[-1]:
-        _command("upgrade", connection, "head")
+        run_alembic("upgrade", connection, "head")
 
 
 def _require_empty(connection: Connection, database: Database) -> None:
@@ -87,12 +87,13 @@ def downgrade(database: Database, revision: str) -> None:
     """Back to an earlier version's tables; `base` drops them all. What that version does not know is lost."""
 
     def work(connection: Connection) -> None:
-        _command("downgrade", connection, revision)
+        run_alembic("downgrade", connection, revision)
 
     database.write(work)
 
 
-def _command(name: str, connection: Connection, revision: str) -> None:
+def run_alembic(name: str, connection: Connection, revision: str) -> None:
+    """`upgrade` or `downgrade` the tables, inside the connection's transaction."""
     try:
         from alembic import command  # noqa: PLC0415 - half a second, and seldom needed
     except ModuleNotFoundError:

@@ -3,11 +3,13 @@
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from inferometer import notices
 from inferometer.agent import runner
-from inferometer.agent.carrying_out import carry_out
+from inferometer.agent.carrying_out import carry_out, hide_places
 from inferometer.bench.loop import Step
 from inferometer.core.codec import decode, document
 from inferometer.core.job import Job, JobEvent, JobModel, JobResult
@@ -42,6 +44,40 @@ def test_a_fault_of_ours_is_a_result_with_its_traceback(tmp_path, monkeypatch):
     result = carry_out(replace(JOB, model=JobModel(name="resnet50")), tmp_path, lambda _: None)
     assert (result.ended, result.error) == ("failed", "ZeroDivisionError: division by zero")
     assert "Traceback" in result.log
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("{job}/files/net.onnx cannot be read.", "net.onnx cannot be read."),
+        ("'{job}/files/net/config.json': no such key", "'net/config.json': no such key"),
+        ("Could not write into {job}.", "Could not write into the job's folder."),
+        ("Could not write into '{job}'", "Could not write into 'the job's folder'"),
+        ("{root}/artifacts/ab/abcd is empty", "artifacts/ab/abcd is empty"),
+        ("{temporary}/inferometer-x1/conv/model.xml: broken", "model.xml: broken"),
+        ('File "{home}/env/lib/engine.py", line 7', 'File "~/env/lib/engine.py", line 7'),
+        ("{home}stead/x stays, as /usr/lib/engine.so does", "{home}stead/x stays, as /usr/lib/engine.so does"),
+    ],
+)
+def test_reasons_name_no_place_of_the_device(monkeypatch, said, told):
+    places = {"root": "/srv/agent", "job": "/srv/agent/jobs/j1", "home": "/home/ada", "temporary": "/srv/tmp"}
+    monkeypatch.setattr("tempfile.gettempdir", lambda: places["temporary"])
+    monkeypatch.setattr("os.path.expanduser", lambda _: places["home"])
+    assert hide_places(said.format(**places), Path(places["job"])) == told.format(**places)
+
+
+def test_error_remedy_log_and_notices_of_a_result_name_no_place(tmp_path, monkeypatch):
+    folder = folder_of(tmp_path)
+
+    def told(job, files, _progress):
+        notices.tell(f"{files}/net.onnx is large.")
+        return JobResult(job=job, ended="failed", error=f"{files}/a: bad", remedy=f"See {files}/b", log=f"{files}/c\n")
+
+    monkeypatch.setattr(runner, "carry_out", told)
+    runner.run_folder(folder)
+    result = decode((folder / "result.json").read_bytes(), JobResult)
+    assert (result.error, result.remedy, result.log) == ("a: bad", "See b", "c\n")
+    assert [event.text for event in events_in(folder)[1:]] == ["net.onnx is large.", "a: bad"]
 
 
 @pytest.mark.parametrize("change", [{"schema": "inferometer.job/2"}, {"verb": "shell"}])

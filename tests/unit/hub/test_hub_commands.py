@@ -126,3 +126,35 @@ def test_what_cannot_be_saved_is_said_before_anything_is_read(words, tmp_path):
     with pytest.raises(DomainError):
         run(export, "last", *words, "--store", tmp_path / "runs.db")
     assert not (tmp_path / "runs.db").exists()
+
+
+def test_a_hub_is_backed_up_checked_restored_and_copied(place, tmp_path):
+    taken = run(hub_command, "backup", tmp_path / "hub.zip", "--verify", "--store", place)
+    assert re.search(r"has 1 run with \d files?, and 0 jobs, .*B in all\.\nIt was read again.*the same", taken.stderr)
+    assert "can be restored: 1 run" in run(hub_command, "restore", tmp_path / "hub.zip", "--check").stderr
+    restored = run(hub_command, "restore", tmp_path / "hub.zip", "--store", tmp_path / "new.db")
+    assert f"is restored to {tmp_path / 'new.db'}: 1 run" in restored.stderr
+    run(hub_command, "copy", "--to", tmp_path / "copy.db", "--store", tmp_path / "new.db")
+    with open_store(tmp_path / "copy.db") as copied, open_store(place) as first:
+        assert copied.get("one") == first.get("one")
+
+
+def test_a_backup_that_is_ended_by_a_signal_leaves_no_half_of_it(place, tmp_path):
+    """The program itself, stopped in the middle of a table: SIGTERM ends it as Ctrl-C does."""
+    words = (
+        "import os, signal, sys\n"
+        "from inferometer.store import backup\n"
+        "backup._pack_files = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.argv = ['inferometer', 'hub', 'backup', sys.argv[1], '--store', sys.argv[2]]\n"
+        "from inferometer.cli import main\n"
+        "main()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", words, str(tmp_path / "hub.zip"), str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (143, "inferometer: Ended by SIGTERM.\n")
+    assert not list(tmp_path.glob("*hub.zip*"))
+    assert not list(tmp_path.glob(".hub.zip*"))

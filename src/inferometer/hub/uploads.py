@@ -1,0 +1,147 @@
+"""Models that are sent to the hub piece by piece: what is under way, who sends it, and whether there is room.
+
+Each upload has a note beside its part, with the size that it was begun with and whose it is. The note reserves that
+many bytes: what is under way counts as if it were here already.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from inferometer.errors import DomainError
+from inferometer.hub.failures import HubError
+from inferometer.providers.artifacts import ArtifactFolder
+from inferometer.providers.device_side import collect_garbage, part_path
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+UNFINISHED_S = 86_400.0  # after which an upload that nobody goes on with is dropped
+UNFINISHED_EACH = 32  # of one person; a client sends one file after another
+_UNUSED_S = 30 * 86_400.0
+_ROOM = 1_000_000_000  # bytes of the disk that models leave free
+_LOCKS = 64
+
+
+class Note(msgspec.Struct, frozen=True):
+    size: int
+    user: str
+
+
+class Uploads:
+    def __init__(
+        self,
+        root: Path,
+        quota_bytes: int,
+        in_use: Callable[[], Iterable[str]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._root, self._quota, self._in_use, self._clock = root, quota_bytes, in_use, clock
+        self._folder = ArtifactFolder(root=root)
+        # By the first letters of the hash. One lock a file would have to be forgotten at some time, in use or not.
+        self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
+        self._booking = threading.Lock()  # two that look for room at once would both find the same
+
+    def alone(self, sha256: str) -> threading.Lock:
+        """Two that send the same file at once take turns."""
+        return self._locks[int(sha256[:4], 16) % _LOCKS]
+
+    def receive(self, sha256: str, offset: int, size: int, data: bytes, *, user: str) -> int:
+        """Write a piece of a file; gives how much of it is there. A whole file whose hash is wrong is thrown away."""
+        with self.alone(sha256):
+            if not self._folder.missing([sha256]):
+                return size
+            with self._booking:
+                self._book(sha256, offset, Note(size=size, user=user))
+            try:
+                arrived = self._folder.append(sha256, offset, data, most=size)
+                if arrived == size:
+                    try:
+                        self._folder.seal(sha256)
+                    finally:
+                        self._note(sha256).unlink(missing_ok=True)
+            except OSError as error:
+                raise HubError(413, f"The hub could not write this piece ({error.strerror or error}).") from None
+            return arrived
+
+    def _note(self, sha256: str) -> Path:
+        return part_path(self._root, sha256).with_suffix(".upload")
+
+    def _book(self, sha256: str, offset: int, asked: Note) -> None:
+        """Take down a new upload, or find the one that goes on; in both cases there must be room for the rest of it."""
+        notes = self._notes()
+        begun = notes.get(sha256)
+        if begun is not None and begun.size != asked.size and offset > 0:
+            raise DomainError(
+                f"{sha256[:12]}… was begun with {begun.size:,} bytes, and now it is said to have {asked.size:,}.",
+                remedy="Send it from its beginning.",
+            )
+        if begun is None or begun.size != asked.size:
+            self._require_few(notes, asked.user)
+            if begun is not None:
+                part_path(self._root, sha256).unlink(missing_ok=True)
+            self._require_room(sha256, {**notes, sha256: asked})
+            self._note(sha256).write_bytes(msgspec.json.encode(asked))
+        else:
+            self._require_room(sha256, notes)
+
+    def _notes(self) -> dict[str, Note]:
+        """What is under way. What nobody went on with for a day is dropped, and so is a note that cannot be read."""
+        incoming = part_path(self._root, "0").parent
+        incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
+        notes = {}
+        for sha256 in {path.stem for path in incoming.iterdir()}:
+            part, note = part_path(self._root, sha256), self._note(sha256)
+            try:
+                touched = max(path.stat().st_mtime for path in (note, part) if path.exists())
+                if self._clock() - touched <= UNFINISHED_S:
+                    notes[sha256] = msgspec.json.decode(note.read_bytes(), type=Note)
+                    continue
+            except FileNotFoundError:
+                continue  # a part without a note: of a hub of an earlier version
+            except (OSError, ValueError):
+                pass
+            part.unlink(missing_ok=True)
+            note.unlink(missing_ok=True)
+        return notes
+
+    @staticmethod
+    def _require_few(notes: dict[str, Note], user: str) -> None:
+        unfinished = sum(note.user == user for note in notes.values())
+        if unfinished >= UNFINISHED_EACH:
+            raise HubError(
+                429,
+                f"{user} has {unfinished} uploads that are not finished; {UNFINISHED_EACH} are the most.",
+                remedy="Finish one of them; those that nobody goes on with are dropped after a day.",
+            )
+
+    def _require_room(self, sha256: str, notes: dict[str, Note]) -> None:
+        """In the quota, where every upload counts in full, and on the disk for what is still to come."""
+        size = notes[sha256].size
+        if size > self._quota:
+            most = format_quantity(self._quota, "B")
+            raise HubError(413, f"A file of {format_quantity(size, 'B')} is more than the {most} that this hub keeps.")
+        left = self._quota - sum(note.size for note in notes.values())
+        collect_garbage(str(self._root), older_s=_UNUSED_S, quota_bytes=max(left, 0), keep=self._in_use())
+        held = sum(path.stat().st_size for path in (self._root / "artifacts").glob("??/*"))
+        if held > left:
+            most = format_quantity(self._quota, "B")
+            raise HubError(
+                413,
+                f"Models of jobs that have not ended, and uploads under way, take the {most} that this hub keeps.",
+                remedy="Wait for them, or cancel some.",
+            )
+        to_come, free = size - self._folder.arrived(sha256), shutil.disk_usage(self._root).free
+        if to_come + _ROOM > free:
+            raise HubError(
+                413,
+                f"The hub's disk has {format_quantity(free, 'B')} free, which is too little for this file.",
+                remedy="Make room there.",
+            )
