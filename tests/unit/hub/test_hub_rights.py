@@ -49,6 +49,7 @@ def told(world, part):
         "events": {"now": 1.0, "events": []},
         "result": {"result": world.result(job)},
         "return": {"reason": "It is switched off.", "fault": False},
+        "damaged": {"sha256": SHA},
     }[part]
     return f"{FLEET}/agent/jobs/{job}/{part}", {"device": "pi", "lease": lease, **said}
 
@@ -187,7 +188,8 @@ MATRIX = {
         AGENTS, lambda world: world.lease() and f"{FLEET}/agent/artifacts/{SHA}?device=pi"
     ),
     **{f"POST {FLEET}/agent/jobs/{{job}}/{part}": row(AGENTS, lambda world, part=part: told(world, part))
-       for part in ("events", "result", "return")},
+       for part in ("events", "result", "return", "damaged")},
+    f"POST {FLEET}/agent/probe": row(AGENTS, json={"device": "pi", "reference_s": 0.1}),
 }  # fmt: skip
 
 
