@@ -10,7 +10,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|transformers/models)
 # One more than there are cores: tests wait for processes, browsers and servers.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help demo test test-torch test-matrix lint types imports unit bench mutants docs notebooks site clean
+.PHONY: help demo test test-torch test-matrix fuzz lint types imports unit bench mutants docs notebooks site clean
 help:
 	@echo "make demo   set up and show what works    make test   set up and run every check"
 	@echo "make lint   style, types, layers          make bench  run the benchmarks"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-matrix  make test on other Pythons, as another user, without git, ..."
 	@echo "make docs   write the generated pages     make site   build the documentation into build/site"
 	@echo "make mutants  how many planted mistakes the tests notice"
+	@echo "make fuzz     damaged real files for every reader"
 	@echo "make clean  remove what make made"
 
 $(VENV)/.created:
@@ -86,6 +87,10 @@ bench: $(VENV)/.dev
 mutants: $(VENV)/.dev
 	$(PIP) install cosmic-ray==8.7.0 coverage==7.17.2
 	$(BIN)/python benchmarks/mutation $(PACKAGES) $(if $(SEED),--seed $(SEED))
+
+# Outside `make test`: every reader with damaged real files, each in a process of its own. READERS='gguf onnx' chooses.
+fuzz: $(VENV)/.dev
+	$(BIN)/python benchmarks/fuzz.py $(READERS) --minutes $(or $(MINUTES),10)
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py

@@ -252,16 +252,18 @@ def fuzz(reader, paths, seed, minutes, folder):
             path = mutant(reader, paths, seed, number, Path(made))
             wrong = verdict(path)
             lines = (wrong or "").strip().splitlines()
-            mark = " ".join(lines[-1:] + [line.strip() for line in lines if "/readers/" in line][-1:])
-            if wrong and re.sub(r"0x[0-9a-f]+|\d{3,}", "N", mark) not in seen:
-                seen.add(re.sub(r"0x[0-9a-f]+|\d{3,}", "N", mark))
+            last = "".join(lines[-1:])[:200]
+            where = "".join([line.strip() for line in lines if "/readers/" in line][-1:])
+            kind = re.sub(r"0x[0-9a-f]+|\d{3,}", "N", f"{last} {where}")
+            if wrong and kind not in seen:
+                seen.add(kind)
                 failures += 1
                 kept = folder / f"{reader}-{seed}-{number}"
                 shutil.rmtree(kept, ignore_errors=True)
                 shutil.copytree(made, kept)
                 line = f"python benchmarks/fuzz.py --read {kept / path.name}"
                 (kept / "reproduce.txt").write_text(f"{line}\n\n{wrong}\n")
-                print(f"  {mark}\n    {line}", flush=True)
+                print(f"  {last} {where}\n    {line}", flush=True)
         number += 1
     state.write_text(json.dumps({**progress, key: number}))
     return number - begin, failures

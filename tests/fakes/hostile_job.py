@@ -48,7 +48,7 @@ def attack(folder, plan):
     globals()[asked["name"]](own, say, **asked["with"])
 
 
-def look_around(own, say, *, readable, writable, port, sock, victim, home):
+def look_around(own, say, *, readable, writable, openable, port, sock, victim, home):
     """Everything that it should not be able to do; what it could all the same is said."""
     done = []
     for path in readable:
@@ -59,6 +59,9 @@ def look_around(own, say, *, readable, writable, port, sock, victim, home):
         with contextlib.suppress(OSError), Path(path).open("ab") as file:
             file.write(b"x")
             done.append(f"wrote {path}")
+    for path in openable:
+        with contextlib.suppress(OSError), Path(path).open("ab"):
+            done.append(f"may write {path}")
     for family, address in ((socket.AF_INET, ("127.0.0.1", port)), (socket.AF_UNIX, sock)):
         with contextlib.suppress(OSError), socket.socket(family) as made:
             made.connect(address)

@@ -28,7 +28,7 @@ class EntryPlan:
     processes: int | None
     view: View | None
     filtered: bool
-    unix_sockets: bool
+    connecting: bool  # to sockets of its own machine, where nobody else's are
     channel: int | None
 
 
@@ -37,10 +37,11 @@ def enter(plan: EntryPlan) -> None:
     process.limit(file_bytes=plan.file_bytes, processes=plan.processes)
     if plan.view is not None:
         process.die_with_parent()
+        harmless = process.keep_settings_from_root()
         process.give_up_privileges()
-        landlock.restrict(plan.view.readable, plan.view.writable, plan.view.devices)
+        landlock.restrict(plan.view.readable, plan.view.writable, plan.view.devices, write_proc=harmless)
     if plan.filtered:
-        listener = seccomp.install(unix_sockets=plan.unix_sockets)
+        listener = seccomp.install(connecting=plan.connecting)
         if listener is not None and plan.channel is not None:
             with socket.socket(fileno=plan.channel) as channel:
                 socket.send_fds(channel, [b"refused"], [listener])

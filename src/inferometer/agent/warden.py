@@ -128,11 +128,12 @@ class Warden:
             with alone(self._folder.parent.parent / "measuring.lock", self._log.notice, sleep=self._wait):
                 result = self._held()
         except KeyboardInterrupt:
-            error = "It was stopped before anything was measured."
-            result = JobResult(job=self._job, ended="stopped", error=error)
+            reason = self._stop_reason()
+            ended: JobEnd = "stopped" if reason is None else reason.ended
+            result = JobResult(job=self._job, ended=ended, error="It was stopped before anything was measured.")
         except InferometerError as error:
             result = failed(self._job, error)
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             result = failed(self._job, EngineError(f"The box for the job cannot be made: {error}."))
         return self._leave(result)
 
@@ -204,14 +205,12 @@ class Warden:
             processes=None if means.memory != "watch" else _processes_of_user() + 2 * limits.processes,
             view=view if means.real and not in_file_system else None,
             filtered=means.seccomp and means.real,
-            unix_sockets=in_file_system,  # nobody listens in there
+            connecting=in_file_system,
             channel=None if ours is None else ours.fileno(),
         )
         command = [sys.executable, *self._runner, msgspec.json.encode(plan).decode()]
         if in_file_system:
             command = in_bubblewrap(str(means.bubblewrap), view, command, inside=self._own)
-        if means.memory == "systemd":
-            command = in_scope(command, unit=self._unit, memory_bytes=limits.memory_bytes, processes=limits.processes)
         if place is not None:
             self._group = place.make(self._unit, memory_bytes=limits.memory_bytes, processes=limits.processes)
         names = {"INFEROMETER_MACHINE": machine_name(), "INFEROMETER_USER": user_name()}
@@ -219,6 +218,11 @@ class Warden:
             **environment_in(inner, self._own, shared_memory=in_file_system),
             **{name: text for name, text in names.items() if text},
         }
+        if means.memory == "systemd":  # which is asked in the user's environment, and not in the job's
+            words = [f"{name}={text}" for name, text in environment.items()]
+            most = {"memory_bytes": limits.memory_bytes, "processes": limits.processes}
+            command = in_scope(["env", "-i", *words, *command], unit=self._unit, **most)
+            environment = dict(inner)
         try:
             return subprocess.Popen(  # noqa: S603 - our own module
                 command,

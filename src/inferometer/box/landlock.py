@@ -37,11 +37,11 @@ def version() -> int:
     return max(int(_libc().syscall(_CREATE, None, 0, _ASK_VERSION)), 0)
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str], devices: Iterable[str]) -> None:
+def restrict(readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], *, write_proc: bool) -> None:
     """Give up every path but these, in this thread and all that it starts.
 
     Every program reads /proc. There the kernel keeps what is private of processes outside from those inside, but not
-    their command lines.
+    their command lines. CUDA also names its threads there, and does not start if it cannot.
     """
     libc, known = _libc(), version()
     if not known:
@@ -54,7 +54,8 @@ def restrict(readable: Iterable[str], writable: Iterable[str], devices: Iterable
         raise OSError(ctypes.get_errno(), "Landlock refuses a set of rules")
     try:
         for paths, rights in (
-            ((*readable, "/proc"), _READ), (writable, held), (("/dev",), _READ_DIR),
+            (readable, _READ), (writable, held), (("/dev",), _READ_DIR),
+            (("/proc",), _READ | (_WRITE_FILE if write_proc else 0)),
             (devices, _READ_FILE | _READ_DIR | _WRITE_FILE | _IOCTL),
         ):  # fmt: skip
             for path in paths:

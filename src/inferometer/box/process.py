@@ -12,6 +12,8 @@ from pathlib import Path
 
 _SET_PARENT_DEATH_SIGNAL, _DROP_BOUND, _SUBREAPER, _NO_NEW_PRIVS = 1, 24, 36, 38
 _CAPABILITIES_3 = 0x20080522
+_NEW_MOUNTS = 0x00020000
+_READ_ONLY, _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 1, 32, 4096, 16384, 1 << 18
 
 
 def give_up_privileges() -> None:
@@ -26,6 +28,25 @@ def give_up_privileges() -> None:
             break
     if libc.capset(struct.pack("<Ii", _CAPABILITIES_3, 0), bytes(24)):
         raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
+
+
+def keep_settings_from_root() -> bool:
+    """Make everything in /proc that is not a process read-only, for this process and what it starts.
+
+    Root needs no capability to write the kernel's settings there; others cannot. Gives whether that is so now.
+    """
+    if os.geteuid() != 0:
+        return True
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_MOUNTS) or libc.mount(None, b"/", None, _RECURSIVE | _PRIVATE, None):
+        return False
+    for entry in os.scandir(b"/proc"):
+        if entry.name.isdigit() or entry.is_symlink():
+            continue
+        for flags in (_BIND | _RECURSIVE, _BIND | _REMOUNT | _READ_ONLY):
+            if libc.mount(entry.path, entry.path, None, flags, None):
+                return False
+    return True
 
 
 def die_with_parent() -> None:

@@ -61,14 +61,14 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "quotactl": (179, 60),
     "open_by_handle_at": (304, 265),  # reaches files by number, past every view of the file system
 }
-_SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
+_SOCKET, _CONNECT, _SENDTO, _CLONE, _CLONE3 = (41, 198), (42, 203), (44, 206), (56, 220), (435, 435)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, and AUDIT_ARCH
 _X32 = 0x40000000  # a second set of numbers on x86_64, which nothing of ours uses
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID and NET
 
 _ALLOW, _NOTIFY, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCH, _ARGUMENT_0 = 0, 4, 16  # offsets in seccomp_data, little endian
+_NUMBER, _ARCH, _ARGUMENT_0, _ARGUMENT_4 = 0, 4, 16, 48  # offsets in seccomp_data, little endian
 
 _SET_MODE_FILTER, _GET_ACTION_AVAIL = 1, 2
 # A process with a filter used to be slowed down against Spectre v4 before Linux 5.16: it measures, so it is not.
@@ -86,7 +86,7 @@ class Refused(NamedTuple):
 
     @property
     def words(self) -> str:
-        if self.call == "socket":
+        if self.call in {"socket", "connect", "sendto"}:
             return "open a network connection"
         return f"call {self.call}"
 
@@ -103,11 +103,14 @@ def available() -> bool:
     return not _libc().syscall(_SECCOMP_CALL[platform.machine()], _GET_ACTION_AVAIL, 0, ctypes.byref(action))
 
 
-def program(machine: str, *, unix_sockets: bool, notify: bool) -> bytes:
-    """The filter as the kernel takes it: instructions of eight bytes, each jump counted from the next one."""
+def program(machine: str, *, connecting: bool, notify: bool) -> bytes:
+    """The filter as the kernel takes it: instructions of eight bytes, each jump counted from the next one.
+
+    Sockets of this machine's own can be made: CUDA does not start without. With `connecting` they can also reach
+    somebody, which is for a box in which nobody listens.
+    """
     column, arch = _MACHINES[machine]
     refuse = _NOTIFY if notify else _ERRNO | errno.EPERM
-    no_family = _ERRNO | errno.EAFNOSUPPORT
     lines = [
         _line(_LOAD, _ARCH),
         _line(_EQUAL, arch, 1, 0),
@@ -122,20 +125,30 @@ def program(machine: str, *, unix_sockets: bool, notify: bool) -> bytes:
             lines += [_line(_EQUAL, number, 0, 1), _line(_RETURN, refuse)]
     # The flags of clone3 are behind a pointer, which a filter cannot follow: the C library then takes clone.
     lines += [_line(_EQUAL, _CLONE3[column], 0, 1), _line(_RETURN, _ERRNO | errno.ENOSYS)]
+    if not connecting:
+        lines += [_line(_EQUAL, _CONNECT[column], 0, 1), _line(_RETURN, refuse)]
+        lines += [
+            _line(_EQUAL, _SENDTO[column], 0, 6),
+            _line(_LOAD, _ARGUMENT_4),  # to whom: nobody in particular where both ends were made as a pair
+            _line(_EQUAL, 0, 0, 2),
+            _line(_LOAD, _ARGUMENT_4 + 4),  # the upper half of the address
+            _line(_EQUAL, 0, 1, 0),
+            _line(_RETURN, refuse),
+            _line(_RETURN, _ALLOW),
+        ]
     lines += [
         _line(_EQUAL, _CLONE[column], 0, 4),
         _line(_LOAD, _ARGUMENT_0),
         _line(_ANY_BIT, _NEW_NAMESPACES, 0, 1),
         _line(_RETURN, refuse),
         _line(_RETURN, _ALLOW),
-        _line(_EQUAL, _SOCKET[column], 0, 7),
+        _line(_EQUAL, _SOCKET[column], 0, 6),
         _line(_LOAD, _ARGUMENT_0),
         _line(_EQUAL, socket.AF_INET, 1, 0),
         _line(_EQUAL, socket.AF_INET6, 0, 1),
         _line(_RETURN, refuse),
-        _line(_EQUAL, socket.AF_UNIX if unix_sockets else 0xFFFF, 1, 0),
-        _line(_RETURN, no_family),
-        _line(_RETURN, _ALLOW),
+        _line(_EQUAL, socket.AF_UNIX, 1, 0),
+        _line(_RETURN, _ERRNO | errno.EAFNOSUPPORT),
         _line(_RETURN, _ALLOW),
     ]
     return b"".join(lines)
@@ -145,7 +158,7 @@ def _line(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("<HBBI", code, if_true, if_false, value)
 
 
-def install(*, unix_sockets: bool) -> int | None:
+def install(*, connecting: bool) -> int | None:
     """Filter the calls of this thread and all that it starts from now on. Gives the descriptor of a listener, or None.
 
     Only one process of a family may have a listener: in a container that has one, and before Linux 5.0, calls are
@@ -153,7 +166,7 @@ def install(*, unix_sockets: bool) -> int | None:
     """
     machine, libc = platform.machine(), _libc()
     for notify in (True, False):
-        lines = program(machine, unix_sockets=unix_sockets, notify=notify)
+        lines = program(machine, connecting=connecting, notify=notify)
         held = ctypes.create_string_buffer(lines, len(lines))
         packed = struct.pack("@HP", len(lines) // 8, ctypes.addressof(held))
         flags = _SPEC_ALLOW | (_NEW_LISTENER if notify else 0)
@@ -175,9 +188,8 @@ def answer_refused(listener: int) -> Refused | None:
     column, _ = _MACHINES[platform.machine()]
     if number == _SOCKET[column]:
         return Refused("socket", first)
-    if number == _CLONE[column]:
-        return Refused("clone")
-    return next((Refused(name) for name, numbers in _NUMBERS.items() if numbers[column] == number), None)
+    others = {"clone": _CLONE, "connect": _CONNECT, "sendto": _SENDTO, **_NUMBERS}
+    return next((Refused(name) for name, numbers in others.items() if numbers[column] == number), None)
 
 
 def _libc() -> ctypes.CDLL:

@@ -12,12 +12,16 @@ if TYPE_CHECKING:
 
     from inferometer.box.view import View
 
+# Of /proc: root needs no capability to write there, in a namespace neither.
+_SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "driver", "mtrr")
 _SHARED_BYTES = 256_000_000  # of /dev/shm, which counts as memory
 
 
 def in_bubblewrap(program: str, view: View, command: Sequence[str], *, inside: Path) -> list[str]:
     """A file system of its own in which only the view is, and no network; all of it ends with its first process."""
     words = [program, *NAMESPACES, "--new-session", "--proc", "/proc", "--dev", "/dev"]
+    for name in _SETTINGS:
+        words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     for path in view.readable:
         link = Path(path).readlink() if Path(path).is_symlink() else None  # as /lib is one to usr/lib
         words += ["--ro-bind-try", path, path] if link is None else ["--symlink", str(link), path]

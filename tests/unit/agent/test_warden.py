@@ -109,6 +109,7 @@ def looks(place, server, sock):
             str(place.parent / "other" / "result.json"), f"/proc/{me}/environ", f"/proc/{me}/root/etc/shadow",
         ],
         "writable": [str(place / "files" / "net.onnx"), str(place / "job.json"), "/tmp/from-a-box", "/usr/from-a-box"],  # noqa: S108 - it must not
+        "openable": ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", f"/proc/{me}/mem"],
         "port": server.getsockname()[1], "sock": str(sock), "victim": me, "home": str(home),
     }  # fmt: skip
 

@@ -58,7 +58,8 @@ def _model(file: Path) -> dict[str, Any]:
         raise FormatError(f"{str(file)!r} is no JSON that can be read: {error}.") from None
     except (KeyError, TypeError, IndexError):
         name, model = None, {}
-    if not isinstance(name, str) or not (file.parent / name).is_file():
+    # By the names that are there: one of another folder, or longer than a name can be, is none of them.
+    if not isinstance(name, str) or name not in {path.name for path in file.parent.iterdir() if path.is_file()}:
         raise FormatError(
             f"{str(file)!r} does not name the ONNX file of a decoder that lies beside it.",
             remedy="Make the folder again: `inferometer prepare CHECKPOINT --for onnxruntime-genai -o FOLDER`.",
