@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -29,13 +29,14 @@ from inferometer.hub.sign_in import sign_in_routes
 from inferometer.hub.store_mark import StoreMark
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from inferometer.store.store import Store
 
+_FIRST_S, _DAY_S = 300.0, 86_400.0
 _WEEK = "public, max-age=604800"
 
 
@@ -48,7 +49,9 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
     async def open_desk(_app: Starlette) -> AsyncIterator[None]:
         """Leases run out whether or not an agent asks for work: the hub looks after them from its start on."""
         desk.dispatcher.start()
+        retaining = asyncio.create_task(retain_daily(store))
         yield
+        retaining.cancel()
         desk.dispatcher.stop()
 
     inner = Starlette(
@@ -67,6 +70,15 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
     )
     mark = StoreMark(store)
     return RequestGuard(ListCache(_Compressed(inner), mark), store, chosen, wrong_tokens, mark=mark)
+
+
+async def retain_daily(store: Store, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    """Apply the projects' rules of retention soon after the start, so that a restart a day is no way around them."""
+    await pause(_FIRST_S)
+    while True:
+        with suppress(InferometerError):  # a database that is away, or read-only: the next day will do
+            await to_thread.run_sync(store.apply_retention)
+        await pause(_DAY_S)
 
 
 class _Compressed:
