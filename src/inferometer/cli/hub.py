@@ -8,6 +8,7 @@ import click
 
 from inferometer.cli.hub_backup import backup, copy, restore
 from inferometer.cli.hub_people import audit_command, device_group, doing, member_group, project_command
+from inferometer.cli.hub_retention import retention_group
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import ListingGroup
@@ -238,5 +239,5 @@ def revoke(token: str, store: str | None) -> None:
     say(f"Token {token} is revoked.")
 
 
-for _subcommand in (backup, restore, copy):
+for _subcommand in (backup, restore, copy, retention_group):
     command.add_command(_subcommand)

@@ -32,13 +32,14 @@ from inferometer.hub.sign_in import sign_in_routes
 from inferometer.hub.store_mark import StoreMark
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from inferometer.store.store import Store
 
+_FIRST_S, _DAY_S = 300.0, 86_400.0
 _WEEK = "public, max-age=604800"
 
 
@@ -51,9 +52,10 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
     async def open_desk(_app: Starlette) -> AsyncIterator[None]:
         """Leases run out whether or not an agent asks for work: the hub looks after them from its start on."""
         desk.dispatcher.start()
-        tidying = asyncio.create_task(_forget_old_deeds(store, chosen))
+        daily = [asyncio.create_task(task) for task in (_forget_old_deeds(store, chosen), retain_daily(store))]
         yield
-        tidying.cancel()
+        for task in daily:
+            task.cancel()
         desk.dispatcher.stop()
 
     inner = Starlette(
@@ -82,6 +84,15 @@ async def _forget_old_deeds(store: Store, rules: Rules) -> None:
         with suppress(InferometerError):  # a store that cannot be written to now is tried tomorrow
             await to_thread.run_sync(partial(store.forget_audit, older_s=rules.audit_s))
         await asyncio.sleep(86_400)
+
+
+async def retain_daily(store: Store, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    """Apply the projects' rules of retention soon after the start, so that a restart a day is no way around them."""
+    await pause(_FIRST_S)
+    while True:
+        with suppress(InferometerError):  # a database that is away, or read-only: the next day will do
+            await to_thread.run_sync(store.apply_retention)
+        await pause(_DAY_S)
 
 
 class _Compressed:

@@ -10,13 +10,14 @@ from typing import Self, TypedDict, Unpack
 from sqlalchemy import select
 
 from inferometer.errors import InferometerError, UnknownNameError
-from inferometer.store import audit, links, members, outbox, people, projects, visitors
+from inferometer.store import audit, links, members, outbox, people, projects, retention, visitors
 from inferometer.store.audit import AuditFilter
 from inferometer.store.engine import Database, open_database
 from inferometer.store.errors import StoreError
 from inferometer.store.exchange import Exchange
 from inferometer.store.location import Location, locate
 from inferometer.store.owner import Owner, this_process
+from inferometer.store.retention import Deletion, Retention
 from inferometer.store.schema import prepare
 from inferometer.store.tables import runs
 from inferometer.store.values import (
@@ -139,6 +140,23 @@ class Store(Exchange):
 
     def remove_member(self, project: str, user: str) -> None:
         self._write(members.remove, project, user)
+
+    # What is kept, and for how long
+
+    def set_retention(self, chosen: Retention) -> None:
+        """The rules of a project from now on; without any, it keeps everything."""
+        self._write(retention.choose, chosen)
+
+    def retentions(self) -> tuple[Retention, ...]:
+        return self._read(retention.listed)
+
+    def deletions(self, most: int = 20) -> tuple[Deletion, ...]:
+        """What went by rules, the latest first."""
+        return self._read(retention.deleted, most)
+
+    def apply_retention(self, *, dry_run: bool = False) -> tuple[Deletion, ...]:
+        """Delete what the projects' rules say; with `dry_run`, only say what would go."""
+        return tuple(retention.apply(self.database, self._now(), dry_run=dry_run, drop=self._drop))
 
     # Sending to a hub
 

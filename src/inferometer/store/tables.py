@@ -412,3 +412,25 @@ fleet_shares = Table(
     Column("used_s", Double, nullable=False),  # of devices' time, halved every hour
     Column("at_us", BigInteger, nullable=False),
 )
+
+# How long a project keeps its runs, their files and its jobs; for ever, where that is null.
+retention = Table(
+    "retention",
+    metadata,
+    Column("project_id", Integer, ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True),
+    Column("runs_s", Double),
+    Column("artifacts_s", Double),
+    Column("jobs_s", Double),
+    Column("keep_tags", Text, nullable=False),  # a JSON list
+)
+
+# What was deleted by that. A project that is gone stays named here.
+deletions = Table(
+    "deletions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("project", _word(100), nullable=False),
+    Column("rule", _word(100), nullable=False),
+    Column("number", Integer, nullable=False),
+)

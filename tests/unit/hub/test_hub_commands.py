@@ -158,3 +158,24 @@ def test_a_backup_that_is_ended_by_a_signal_leaves_no_half_of_it(place, tmp_path
     assert (ended.returncode, ended.stderr) == (143, "inferometer: Ended by SIGTERM.\n")
     assert not list(tmp_path.glob("*hub.zip*"))
     assert not list(tmp_path.glob(".hub.zip*"))
+
+
+def test_rules_of_retention_are_set_shown_and_applied(place):
+    with open_store(place) as store:
+        project = store.row("one").project
+    chosen = run(hub_command, "retention", "set", project, "--runs", "1y", "--keep-tagged", "best", "--store", place)
+    assert chosen.stderr == f"The rules of {project} are set. Nothing would go now.\n"
+    with open_store(place, clock=lambda: time.time() - 400 * 86_400) as store:
+        store.add(network(), project, name="old")
+    assert (
+        run(hub_command, "retention", "apply", "--dry-run", "--store", place).stderr
+        == f"1 run of {project} would go.\n"
+    )
+    assert run(hub_command, "retention", "apply", "--store", place).stderr == f"1 run of {project} went.\n"
+    shown = run(hub_command, "retention", "show", "--store", place)
+    assert re.search(rf"{project} +365 d +for ever +for ever +best", shown.stdout)
+    assert f"1 run of {project} went." in shown.stderr
+    document = json.loads(run(hub_command, "retention", "show", "--store", place, "--format", "json").stdout)
+    assert [(gone["rule"], gone["count"]) for gone in document["deletions"]] == [("runs", 1)]
+    with pytest.raises(DomainError, match="12h, 90d, 8w or 1y"):
+        run(hub_command, "retention", "set", project, "--runs", "soon", "--store", place)
