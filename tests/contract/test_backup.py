@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sqlalchemy import MetaData, insert, select, update
 
 from fakes.fleet import DEVICES, submitted
@@ -111,6 +113,44 @@ def test_a_copied_store_has_the_same_rows_and_goes_on_counting_where_the_other_w
         store.create_project("new")
         store.create_user("bo")  # would meet ada's number, if the counter began at one
         assert {project.name for project in store.projects()} >= {"new", "phones", "boards"}
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20)
+RUN = st.fixed_dictionaries({
+    "name": NAMES,
+    "parameters": st.dictionaries(NAMES, NAMES, max_size=3),
+    "values": st.lists(st.floats(allow_nan=False), max_size=4),
+    "file": st.binary(max_size=200),
+})  # fmt: skip
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
+@given(st.lists(RUN, max_size=4))
+def test_whatever_is_in_a_store_restored_it_has_the_same_hashes(template, tmp_path_factory, chosen):
+    folder = tmp_path_factory.mktemp("any")
+    for name in ("one.db", "two.db"):
+        shutil.copy(template, folder / name)
+    with open_store(folder / "one.db") as store, open_store(folder / "two.db") as restored:
+        for run in chosen:
+            file = Attachment(name="f", source=run["file"])
+            made = store.add(profile(1), name=run["name"], parameters=run["parameters"], attachments=[file])
+            rows = [
+                {"run_id": made, "name": "m", "step": n, "value": v, "at_us": n} for n, v in enumerate(run["values"])
+            ]
+            if rows:
+                store.database.write(lambda connection, rows=rows: connection.execute(insert(metrics), rows))
+        taken = write_backup(store, folder / "b.zip")
+        restore_backup(folder / "b.zip", restored)
+        assert table_parts(restored) == taken.tables
+        assert write_backup(restored, folder / "again.zip").artifacts == taken.artifacts
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    """A new store, to be copied: making the tables takes longer than the rest."""
+    place = tmp_path_factory.mktemp("template") / "runs.db"
+    open_store(place).close()
+    return place
 
 
 def test_a_backup_is_of_one_moment_while_others_write(filled, tmp_path, monkeypatch):

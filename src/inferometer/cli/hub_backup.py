@@ -110,4 +110,4 @@ def _content(manifest: "Manifest") -> str:
 def _say_lost(lost: tuple[str, ...]) -> None:
     if lost:
         names = ", ".join(f"{sha256[:12]}…" for sha256 in lost[:3])
-        say(f"inferometer: {counted(len(lost), 'file')} of runs had been lost or damaged before: {names}")
+        say(f"inferometer: {counted(len(lost), 'file')} of runs gone or damaged on the disk: {names}")
