@@ -386,6 +386,10 @@ def test_a_device_gets_the_jobs_of_its_projects_and_no_others(world):
         assert refused.status_code == 400
         assert world.ask(who, "GET", f"{FLEET}/devices/tpu").status_code == 404
     fleet.share("tpu", "cars")
+    fleet.register(NewDevice(name="tpu2", labels={"unit": ("tpu",)}, version="1"), by)
+    fleet.share("tpu2", "phones")
+    older = world.ask("writer", "POST", f"{FLEET}/jobs", json={**asked, "project": "phones"})
+    assert older.status_code == 201  # it would fit `tpu` as well
     job = world.ask("outsider", "POST", f"{FLEET}/jobs", json={**asked, "project": "cars"}).json()["id"]
     assert fleet.lease("tpu", project="phones") is None
     assert fleet.lease("tpu").row.id == job
@@ -410,7 +414,9 @@ def test_a_job_whose_device_is_taken_back_ends_and_says_so(world):
 def test_a_stream_ends_with_the_right_to_see_it(world):
     run = world.store.begin("phones")
     world.store.set_member("phones", "outsider", "reader")
-    with world.client.stream("GET", f"{API}/runs/{run}/live", headers=world.headers("outsider")) as stream:
+    # A stream that goes on has nothing to say for 15 s: a timeout ends the test, and not the patience of who runs it.
+    asked = {"headers": world.headers("outsider"), "timeout": 8}
+    with world.client.stream("GET", f"{API}/runs/{run}/live", **asked) as stream:
         lines = stream.iter_lines()
         assert next(lines) == "event: run"
         world.store.remove_member("phones", "outsider")
