@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Callable
 from copy import copy
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.testing import CliRunner
@@ -40,6 +39,9 @@ from inferometer.report.records import device_record, model_record
 from inferometer.report.render import render
 from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FOLDER = Path(__file__).parent
 NOTICE = "<!-- Written by `make docs`; edit the code instead. -->\n"

@@ -51,7 +51,9 @@ def test_a_generated_page_is_what_the_code_says_today(name):
 
 
 def test_the_readme_shows_what_commands_print_today():
-    assert text_of("README.md") == generator().readme(text_of("docs/accuracy.md")), "README.md is stale: run `make docs`"
+    assert text_of("README.md") == generator().readme(text_of("docs/accuracy.md")), (
+        "README.md is stale: run `make docs`"
+    )
 
 
 def test_a_page_does_not_depend_on_where_a_command_was_used_before():

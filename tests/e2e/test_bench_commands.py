@@ -124,7 +124,9 @@ open("seen", "w").close()
 
 
 def test_a_command_that_always_hangs_is_an_error(answered):
-    result = answered("bench", *QUICK, "--timeout", "0.1 s", "--", *PYTHON, "import threading; threading.Event().wait()")
+    result = answered(
+        "bench", *QUICK, "--timeout", "0.1 s", "--", *PYTHON, "import threading; threading.Event().wait()"
+    )
     assert result.returncode == 2
     assert "None of the 5 runs" in result.stderr
     assert "timed out: killed after 0.1 s" in result.stderr

@@ -72,7 +72,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def measured_so_often(*given: Any, budget_s: float, **more: Any) -> CalibrationOutcome:  # noqa: ARG001 - of this clock
+def measured_so_often(*given: Any, budget_s: float, **more: Any) -> CalibrationOutcome:
     """Time goes by when the clock is read, and not with the machine: a measurement reads it a few times."""
     ticks = itertools.count()
     return calibrate_with(*given, budget_s=BUDGET_S, clock=lambda: next(ticks) * TICK_S, **more)

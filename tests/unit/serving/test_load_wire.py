@@ -179,9 +179,7 @@ def test_a_long_stream_does_not_delay_the_first_token_of_another():
         yield Send, body + chunk(ending(16, LONG)) + b"0\r\n\r\n"
 
     with ScriptedServer(flood) as server:
-        profile = load(
-            plan(server.url, steps=(LoadStep(concurrency=4),), requests=4, generate=fixed(LONG))
-        )
+        profile = load(plan(server.url, steps=(LoadStep(concurrency=4),), requests=4, generate=fixed(LONG)))
         truth = [asked.sent[1] - asked.at for asked in server.asked if asked.body.get("stream")]
     level, figures = only(profile)
     assert level.requests.output_tokens == (LONG,) * 4
