@@ -9,10 +9,11 @@ import sys
 import tomllib
 from copy import copy
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.testing import CliRunner
@@ -39,27 +40,30 @@ from inferometer.report.render import render
 from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 FOLDER = Path(__file__).parent
 NOTICE = "<!-- Written by `make docs`; edit the code instead. -->\n"
 
 
-def pages() -> dict[str, str]:
-    """File name → text of every generated page."""
+def pages() -> dict[str, Callable[[], str]]:
+    """File name → what writes every generated page."""
     return {
-        "formulas.md": formulas_page(),
-        "devices.md": devices_page(),
-        "models.md": models_page(),
-        "reference.md": reference_page(),
-        "commands.md": commands_page(),
-        "api.md": api_page(),
-        "settings.md": settings_page(),
-        "checks.md": checks_page(),
-        "plugins.md": plugins_page(),
-        "findings.md": findings_page(),
-        "accuracy.md": accuracy_page(),
-        "elsewhere.md": _page(elsewhere.page_parts()),
-        "field/intensities.md": intensities_page(),
-        **{f"field/{file.stem}.md": field_page(file) for file in sorted((FOLDER / "tables").glob("*.toml"))},
+        "formulas.md": formulas_page,
+        "devices.md": devices_page,
+        "models.md": models_page,
+        "reference.md": reference_page,
+        "commands.md": commands_page,
+        "api.md": api_page,
+        "settings.md": settings_page,
+        "checks.md": checks_page,
+        "plugins.md": plugins_page,
+        "findings.md": findings_page,
+        "accuracy.md": accuracy_page,
+        "elsewhere.md": lambda: _page(elsewhere.page_parts()),
+        "field/intensities.md": intensities_page,
+        **{f"field/{file.stem}.md": partial(field_page, file) for file in sorted((FOLDER / "tables").glob("*.toml"))},
     }
 
 
@@ -479,7 +483,7 @@ def _page(parts: list[str]) -> str:
 
 
 def main() -> int:
-    written = pages()
+    written = {name: write() for name, write in pages().items()}
     for name, text in written.items():
         (FOLDER / name).parent.mkdir(exist_ok=True)
         (FOLDER / name).write_text(text, encoding="utf-8")

@@ -1,8 +1,8 @@
 """Every engine finds the layers of files that others made: of nearly all its kernels, and all of the work once.
 
-What part of the time has a layer is measured by benchmarks/real_files.py. Where an engine says how large a kernel's
-result is, the products are checked one by one: a kernel of one size that stands for a layer of another is a mistake
-that sums do not show.
+Where an engine says how large a kernel's result is, the products are checked one by one: a kernel of one size that
+stands for a layer of another is a mistake that sums do not show. What part of the time has a layer is measured by
+benchmarks/real_files.py, on more files.
 """
 
 from collections import Counter

@@ -25,16 +25,18 @@ TABLES = {
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(once):
     if find_spec("sphinx") is None or find_spec("furo") is None:
         pytest.skip("needs Sphinx and furo: pip install 'inferometer[docs]'")
-    folder = tmp_path_factory.mktemp("site")
+    return once("site", built) / "html"
+
+
+def built(folder):
     # Trees of hundreds of thousands of nodes are no garbage, and looking for some takes a fifth of the time.
     building = "import gc, sys; gc.disable(); from sphinx.cmd.build import main; sys.exit(main(sys.argv[1:]))"
     asked = [sys.executable, "-c", building, *"-W --keep-going -q -b html -d".split(), str(folder / "trees")]
     done = subprocess.run([*asked, "docs", str(folder / "html")], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return folder / "html"
 
 
 class Page(HTMLParser):

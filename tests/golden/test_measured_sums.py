@@ -17,7 +17,7 @@ from inferometer.measure import run as running
 from inferometer.measure.run import MeasureRequest, measure_model, verify_against
 from inferometer.synth import synthesise
 
-QUICK = Plan(warmup=1, runs=3, seconds=0.0, seconds_at_most=10.0, retries=0)
+ONCE = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)  # no time is asserted
 MODULES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "ai_edge_litert", "llamacpp": "xllamacpp",
            "torch-eager": "torch"}  # fmt: skip
 LLAMA = {
@@ -48,14 +48,14 @@ def need(runtime):
     pytest.importorskip(MODULES[runtime], reason=f"{runtime} is not installed: nothing was measured")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _here(monkeypatch):
-    """PyTorch and transformers take seconds to import in a process of their own: this one has them."""
+    """Engines take seconds to import in a process of their own: this one has them."""
     monkeypatch.setattr(running, "isolated", measured_here)
 
 
 def measured(model, runtime, **asked):
-    request = MeasureRequest(model=str(model), runtime=runtime, plan=QUICK, guarded=False, strict=True, **asked)
+    request = MeasureRequest(model=str(model), runtime=runtime, plan=ONCE, guarded=False, strict=True, **asked)
     found = measure_model(request)
     assert found.complete, found.raw.error
     assert found.strict, "as the request was"
@@ -109,10 +109,8 @@ def test_a_gguf_file_is_measured_layer_by_layer():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["onnxruntime", "torch-eager"])
-def test_a_synthesised_llama_is_measured_layer_by_layer(tmp_path, runtime, request):
+def test_a_synthesised_llama_is_measured_layer_by_layer(tmp_path, runtime):
     need(runtime)
-    if runtime == "torch-eager":
-        request.getfixturevalue("_here")
     kind, place = ("onnx", "m.onnx") if runtime == "onnxruntime" else ("safetensors", "folder")
     made = synthesise(LLAMA, tmp_path / place, format=kind, seed=5)
     profile = measured(made.path, runtime, threads=1, workload=Workload(prompt=12, generate=6))
@@ -131,7 +129,6 @@ def test_a_softmax_that_magnifies_rounding_is_told_from_a_wrong_layer():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_here")
 @pytest.mark.parametrize("expected", ["cpu", "gpu"])  # a machine with a GPU may have a PyTorch without
 def test_pytorch_measures_a_model_in_the_floats_that_it_holds_it_in(tmp_path, monkeypatch, expected):
     need("torch-eager")
@@ -149,7 +146,6 @@ def test_pytorch_measures_a_model_in_the_floats_that_it_holds_it_in(tmp_path, mo
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_here")
 def test_onnx_runtime_and_torch_say_the_same_of_the_same_weights(tmp_path):
     need("onnxruntime")
     need("torch-eager")

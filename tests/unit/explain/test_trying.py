@@ -1,7 +1,6 @@
 """Advice put to the test: with an engine whose times are known, and with a real one."""
 
 import json
-import os
 import shlex
 import threading
 from dataclasses import replace
@@ -12,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from fakes.fake_runtime import ABLE, write_arrays
+from fakes.in_process import measured_here
 from inferometer.bench.files import load_profile, save_profile
 from inferometer.bench.plan import Plan
 from inferometer.cli import explain as explain_module
@@ -24,8 +24,8 @@ from inferometer.core.profile import ModelFacts
 from inferometer.core.workload import Workload
 from inferometer.errors import DomainError, EngineError, InferometerError
 from inferometer.explain.trying import require_ours, same_request, try_changes, with_change, with_preparation
+from inferometer.measure import run as running
 from inferometer.measure.assemble import MeasuredSubject, assemble_profile
-from inferometer.measure.isolate import isolated
 from inferometer.measure.order import MeasureOrder
 from inferometer.measure.run import MeasureRequest
 from inferometer.report.explanations import trial_table
@@ -37,17 +37,12 @@ QUICK = Plan(warmup=1, runs=12, seconds=0.0, calls=1, retries=0)
 SLOW, FAST = (("a", "Conv", 2e-3),), (("a", "Conv", 5e-4),)
 
 
-@pytest.fixture(autouse=True)
-def _fakes_in_the_child(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
-
-
 def finding(*changes, gain=None, **more):
     return Finding(code="threads.too-few", severity="info", title="t", gain=gain, changes=changes, **more)
 
 
 def fake_measure(tmp_path):
-    """Measures the fake engine in a child. On four threads it is four times as fast, whatever else is asked."""
+    """Measures the fake engine. On four threads it is four times as fast, whatever else is asked."""
     slow, fast = (
         write_arrays(tmp_path / f"{n}.fake", layers=each, fuse=(), gap_s=0.0) for n, each in enumerate((SLOW, FAST))
     )
@@ -60,7 +55,7 @@ def fake_measure(tmp_path):
             optimisation=asked.optimisation, sizes={"batch": asked.workload.batch}, options=asked.options,
             shapes={"x": (asked.workload.batch, 3)},
         )  # fmt: skip
-        raw = isolated(
+        raw = measured_here(
             MeasureOrder(runtime="fakes.fake_runtime:BUSY", target=target, plan=QUICK, guarded=False, shape=asked.shape)
         )
         if raw.ended != "done":
@@ -290,7 +285,15 @@ def onnx_file(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measured(onnx_file, tmp_path_factory):
+def _here():
+    """ONNX Runtime takes a second to import in each process of its own: this one has it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "isolated", measured_here)
+        yield
+
+
+@pytest.fixture(scope="module")
+def measured(onnx_file, _here, tmp_path_factory):
     """A real profile, as the command leaves it."""
     out = tmp_path_factory.mktemp("profiles") / "three.json"
     arguments = [str(onnx_file), "--runs", "8", "--seconds", "0.02", "--warmup", "1", "--no-guard", "--threads", "1"]
