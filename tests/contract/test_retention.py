@@ -199,3 +199,14 @@ def test_a_hub_applies_the_rules_soon_after_its_start_and_then_once_a_day():
         asyncio.run(retain_daily(Away(), pause))
     assert (len(applied), pauses[1:]) == (3, [DAY] * 3)
     assert pauses[0] < DAY / 24
+
+
+def test_a_run_that_is_shared_stays_as_long_as_its_link_holds(store, clock):
+    shared, _ = added(store, clock, days_ago=400, tags=("shared",)), added(store, clock, days_ago=400)
+    store.set_retention(RULES)
+    store.create_link([shared], user=None, lasts_s=7 * DAY)
+    store.apply_retention()
+    assert names(store) == {"400 days shared"}
+    clock.now += 8 * DAY
+    store.apply_retention()
+    assert names(store) == set()

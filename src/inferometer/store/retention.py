@@ -15,7 +15,17 @@ from inferometer.errors import DomainError
 from inferometer.store import names
 from inferometer.store.engine import Database
 from inferometer.store.finding import project_id
-from inferometer.store.tables import OPEN, artifacts, deletions, fleet_jobs, metadata, projects, retention, runs, tags
+from inferometer.store.tables import (
+    OPEN,
+    artifacts,
+    deletions,
+    fleet_jobs,
+    projects,
+    retention,
+    runs,
+    share_links,
+    tags,
+)
 
 Rule = Literal["runs", "artifacts", "jobs"]
 RULES: tuple[Rule, ...] = ("runs", "artifacts", "jobs")
@@ -95,7 +105,7 @@ def due(connection: Connection, chosen: Retention, rule: Rule, now_us: int) -> l
         )
         return [tuple(row) for row in connection.execute(query)]
     old = (runs.c.project_id == project, runs.c.created_us < before, runs.c.status.not_in(OPEN))
-    kept = _kept(connection, project, chosen.keep_tags, now_us)
+    kept = _kept(connection, chosen.keep_tags, now_us)
     if rule == "runs":
         query = select(runs.c.id).where(*old)
     else:
@@ -103,16 +113,13 @@ def due(connection: Connection, chosen: Retention, rule: Rule, now_us: int) -> l
     return [tuple(row) for row in connection.execute(query) if row[0] not in kept]
 
 
-def _kept(connection: Connection, project: int, keep_tags: Collection[str], now_us: int) -> set[str]:
-    """The runs of a project that no rule takes, with all that they belong to."""
+def _kept(connection: Connection, keep_tags: Collection[str], now_us: int) -> set[str]:
+    """The runs that no rule takes, with all that they belong to."""
     tagged = select(tags.c.run_id).where(tags.c.tag.in_({*KEPT_TAGS, *keep_tags}))
     kept = set(connection.execute(tagged).scalars())
-    links = metadata.tables.get("share_links")
-    if links is not None:
-        shown = select(links.c.runs).where(links.c.revoked_us.is_(None), links.c.expires_us > now_us)
-        linked = " ".join(connection.execute(shown).scalars())
-        own = connection.execute(select(runs.c.id).where(runs.c.project_id == project)).scalars()
-        kept.update(run for run in own if run in linked)
+    shown = select(share_links.c.runs).where(share_links.c.revoked_us.is_(None), share_links.c.expires_us > now_us)
+    for linked in connection.execute(shown).scalars():
+        kept.update(linked.split())
     pairs = select(runs.c.id, runs.c.parent).where(runs.c.parent.is_not(None))
     parents = {row.id: row.parent for row in connection.execute(pairs)}
     for run in list(kept):
