@@ -2,6 +2,7 @@
 
 import operator
 from math import fsum
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from inferometer.core.closing import unclosed
 from inferometer.core.device import CoreGroup
 from inferometer.core.dims import Symbol, evaluate, product, symbols_in
 from inferometer.core.graph import Block, Graph, Op, Tensor, is_generative
-from inferometer.core.job import Job, JobEvent, JobFile, JobModel, JobResult
+from inferometer.core.job import Job, JobEvent, JobFile, JobModel, JobResult, JobState
 from inferometer.core.machine import MachineFacts, short_name
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.request import (
@@ -366,7 +367,7 @@ def test_a_model_makes_tokens_where_it_keeps_a_cache_or_a_state_of_a_prompt():
 # Jobs
 
 FILES = tuple(JobFile(path=f"net/{name}", sha256=mark * 64, size_bytes=size)
-              for name, mark, size in (("b", "1", 5), ("a", "2", 7)))  # fmt: skip
+              for name, mark, size in (("b.safetensors", "1", 5), ("a.json", "2", 7)))  # fmt: skip
 
 
 def test_a_model_is_known_by_all_of_its_files_in_any_order():
@@ -377,7 +378,7 @@ def test_a_model_is_known_by_all_of_its_files_in_any_order():
         JobFile(path=file.path.replace("net", "x"), sha256=file.sha256, size_bytes=file.size_bytes) for file in FILES
     ))  # fmt: skip
     assert moved.sha256 == one.sha256  # wherever the folder lies
-    assert JobModel(name="m", entry="net/a", files=FILES[1:]).sha256 == "2" * 64
+    assert JobModel(name="m", entry="net/a.json", files=FILES[1:]).sha256 == "2" * 64
     assert JobModel(name="resnet50").sha256 is None
 
 
@@ -413,15 +414,17 @@ def test_a_job_that_cannot_be_meant_is_refused(wrong):
 
 def test_a_job_has_all_files_that_it_needs_and_ends_in_one_state():
     model = JobModel(name="m", entry="net", files=FILES)
-    single = JobFile(path="inputs/x", sha256="3" * 64, size_bytes=1)
-    job = Job(id="j", verb="verify", model=model, reference=JobModel(name="r", entry="net/a", files=FILES[1:]),
+    single = JobFile(path="inputs/x.npy", sha256="3" * 64, size_bytes=1)
+    job = Job(id="j", verb="verify", model=model, reference=JobModel(name="r", entry="net/a.json", files=FILES[1:]),
               inputs={"x": single})  # fmt: skip
     assert job.files == (*FILES, FILES[1], single)
     states = {
         ended: JobResult(job=job, ended=ended).state for ended in ("done", "stopped", "failed", "lost", "refused")
     }
-    assert states == {"done": "done", "stopped": "cancelled", "failed": "failed", "lost": "failed", "refused": "failed"}
-    final = {state for state in ("queued", "preparing", "running", "done", "failed", "cancelled")
+    assert states == {
+        "done": "done", "stopped": "cancelled", "failed": "failed", "lost": "inconclusive", "refused": "failed",
+    }  # fmt: skip
+    final = {state for state in get_args(JobState)
              if JobEvent(job="j", number=1, at=0.0, kind="state", state=state).final}  # fmt: skip
-    assert final == {"done", "failed", "cancelled"}
+    assert final == {"done", "failed", "cancelled", "inconclusive"}
     assert fsum(file.size_bytes for file in job.files) == 20

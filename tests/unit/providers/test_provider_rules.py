@@ -78,7 +78,7 @@ def test_a_model_is_a_file_a_folder_or_a_name(tmp_path):
 
     where = {"0" * 64: tmp_path / "net" / "deep" / "config.json"}
     assert local_path(model("net.onnx", "net.onnx"), {"0" * 64: tmp_path / "net.onnx"}) == str(tmp_path / "net.onnx")
-    assert local_path(model("net", "net/deep/config.json", "net/b"), where) == str(tmp_path / "net")
+    assert local_path(model("net", "net/deep/config.json", "net/model.safetensors"), where) == str(tmp_path / "net")
     assert local_path(JOB, {}) == "resnet50"
 
 
@@ -354,13 +354,13 @@ def test_an_address_of_a_hub_names_a_device_or_what_it_has(told):
 def test_only_files_that_the_hub_lacks_are_sent(told, monkeypatch):
     sent = []
     monkeypatch.setattr(hubs, "upload", lambda _client, path, file, have, _tell: sent.append((path, file.sha256, have)))
-    files = tuple(JobFile(path=f"f{place}", sha256=f"{place}" * 64, size_bytes=60_000_000) for place in range(2))
-    job = Job(id="j", verb="profile", model=JobModel(name="m", entry="f0", files=files))
+    files = tuple(JobFile(path=f"m-{place}.gguf", sha256=f"{place}" * 64, size_bytes=60_000_000) for place in range(2))
+    job = Job(id="j", verb="profile", model=JobModel(name="m", entry="m-0.gguf", files=files))
     missing = {"1" * 64: 9_999_999}
     row = {"id": "7", "link": "/jobs/7", "state": "queued", "device": None}
     place = place_of("hub:pi", jobs=row, missing={"missing": missing})
     place.submit(job, {file.sha256: file.path for file in files})
-    assert sent == [("f1", "1" * 64, 9_999_999)]
+    assert sent == [("m-1.gguf", "1" * 64, 9_999_999)]
     assert told[0].startswith("Sending 50")  # what is there of it is not sent again
     missing["1" * 64] = 10_000_000
     place.submit(job, {file.sha256: file.path for file in files})
