@@ -193,14 +193,14 @@ def test_every_option_of_a_plan_is_in_its_search():
 )  # fmt: skip
 def test_a_time_may_be_how_long_ago(text, ago_s):
     now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    assert runs._timestamp(text, now=now) == now.timestamp() - ago_s
+    assert runs.timestamp(text, now=now) == now.timestamp() - ago_s
 
 
 def test_a_time_may_be_a_date():
-    assert runs._timestamp("2026-01-02T03:04:05+00:00") == 1767323045
+    assert runs.timestamp("2026-01-02T03:04:05+00:00") == 1767323045
     for wrong in ("yesterday", "3x", "2026-13-01", ""):
         with pytest.raises(DomainError, match="is not a time"):
-            runs._timestamp(wrong)
+            runs.timestamp(wrong)
 
 
 def test_every_filter_of_a_list_arrives():
