@@ -77,9 +77,11 @@ class Tree:
 
 
 def kill_tree(pid: int) -> None:
-    """End a process and its descendants, at once and for good."""
+    """End a process and its descendants, at once and for good. Never the first one: all others are its descendants."""
     import psutil  # noqa: PLC0415 - as above
 
+    if pid <= 1:
+        raise ValueError(f"{pid} is no process of ours to end.")
     try:
         root = psutil.Process(pid)
         doomed = [*root.children(recursive=True), root]

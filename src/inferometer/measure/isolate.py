@@ -146,7 +146,7 @@ def _listen(
             _follow(watch, name)
             raw = _with(raw, name, value)
     except KeyboardInterrupt:
-        kill_tree(child.process.pid)  # who asks for the end does not wait for what the child has still to say
+        child.process.kill()  # who asks for the end does not wait for what the child has still to say
         return replace(raw, ended="stopped", error="It was stopped before it was done.")
 
 

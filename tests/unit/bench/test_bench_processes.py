@@ -11,7 +11,7 @@ import pytest
 from fakes.waiting import until_gone
 from inferometer.bench.child import ChildSubject, start_method
 from inferometer.bench.commands import CommandSubject, split_command
-from inferometer.bench.processes import Tree, own_peak_bytes, own_use
+from inferometer.bench.processes import Tree, kill_tree, own_peak_bytes, own_use
 from inferometer.errors import InferometerError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="POSIX signals and fork")
@@ -226,3 +226,9 @@ def test_what_is_ours_is_known():
     assert own_peak_bytes() > 1_000_000
     assert Tree(os.getpid()).nbytes() > 1_000_000
     assert Tree(2**22 + 1).nbytes() is None
+
+
+@pytest.mark.parametrize("pid", [1, 0, -1])
+def test_the_first_process_of_a_machine_is_nobodys_to_end(pid):
+    with pytest.raises(ValueError, match="no process of ours"):
+        kill_tree(pid)

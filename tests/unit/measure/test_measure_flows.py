@@ -150,7 +150,7 @@ class Answers:
     def __init__(self, *answers):
         self.answers = self
         self.left = list(answers)
-        self.process = SimpleNamespace(pid=1, wait=lambda: None, returncode=3)
+        self.process = SimpleNamespace(pid=1, wait=lambda: None, kill=lambda: None, returncode=3)
 
     def get(self, timeout):
         assert timeout > 0
