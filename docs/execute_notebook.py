@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     for path in sorted(FOLDER.glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         with tempfile.TemporaryDirectory() as work:  # a notebook may write files
-            NotebookClient(notebook, timeout=120, resources={"metadata": {"path": work}}).execute()
+            NotebookClient(notebook, timeout=600, resources={"metadata": {"path": work}}).execute()
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)  # when each cell ran says nothing to a reader
         nbformat.write(notebook, target / path.name)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import settings
 
 from fakes.closing import check_every_profile
-from inferometer.agent.runner import alone
 from inferometer.asking.roof import machine_roof, measured_roof
 from inferometer.catalog.local import local_device
 from inferometer.cli.run import run
@@ -34,28 +33,6 @@ def pytest_collection_finish():
     gc.enable()
 
 
-def _shared_folder(tmp_path_factory):
-    """One for all workers of a test run."""
-    folder = tmp_path_factory.getbasetemp()
-    return folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder  # noqa: TID251 - the test run's own
-
-
-@pytest.fixture(scope="session")
-def once(tmp_path_factory):
-    """`once(name, make)`: the folder that `make(folder)` filled, by whichever worker of the run asked first."""
-
-    def once(name, make):
-        folder = _shared_folder(tmp_path_factory) / name
-        with alone(folder.with_name(f"{name}.lock"), lambda _: None):
-            if not folder.is_dir():
-                begun = tmp_path_factory.mktemp(name)
-                make(begun)
-                begun.replace(folder)
-        return folder
-
-    return once
-
-
 @pytest.fixture(autouse=True, scope="session")
 def _folders_of_our_own(tmp_path_factory):
     """Commands that keep runs, models or calibrations keep them here, not among the user's.
@@ -63,10 +40,12 @@ def _folders_of_our_own(tmp_path_factory):
     What is made anew where it is missing (models, parsed tables, compiled graphs, scripts of charts) is made once for
     all workers of a test run: it takes seconds, and many tests ask for the same.
     """
-    folder = tmp_path_factory.mktemp("user")
+    folder, shared = tmp_path_factory.mktemp("user"), tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):  # noqa: TID251 - the test run's own environment
+        shared = shared.parent
     chosen = {
         "INFEROMETER_DATA": str(folder / "data"),
-        "INFEROMETER_CACHE": str(_shared_folder(tmp_path_factory) / "cache"),
+        "INFEROMETER_CACHE": str(shared / "cache"),
         "INFEROMETER_CONFIG": str(folder / "config.toml"),
     }
     patch = pytest.MonkeyPatch()

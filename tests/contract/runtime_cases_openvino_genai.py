@@ -5,10 +5,12 @@ checkpoints makes is tried in tests/unit/prepare, where torch is installed.
 """
 
 import json
+import shutil
 
 import pytest
 
 from contract.runtime_cases_onnxruntime import LLAMA
+from fakes.once import made_once
 from inferometer.runtimes.base import Target
 from inferometer.synth import synthesise
 
@@ -16,12 +18,15 @@ from inferometer.synth import synthesise
 def write_pipeline(folder):
     for package in ("onnx", "openvino", "openvino_genai"):
         pytest.importorskip(package, reason=f"SKIPPED LOUDLY: {package} is not installed, nothing was run")
+    return shutil.copytree(made_once("openvino-genai-llama", converted), folder)
+
+
+def converted(folder):
     import openvino
     from openvino import opset13
 
     from inferometer.prepare.tools.openvino_genai import NETWORK, stateful
 
-    folder.mkdir()
     network = openvino.convert_model(str(synthesise(LLAMA, folder / "llama.onnx").path))
     order = opset13.parameter([-1], openvino.Type.i32, name="beam_idx")
     others = [opset13.parameter([-1, -1], openvino.Type.i64, name=name) for name in ("attention_mask", "position_ids")]
@@ -37,7 +42,6 @@ def write_pipeline(folder):
     openvino.save_model(stateful(network), str(folder / NETWORK), compress_to_fp16=False)
     (folder / "llama.onnx").unlink()
     (folder / "config.json").write_text(json.dumps({**LLAMA, "eos_token_id": 2}))
-    return folder
 
 
 def llama(folder):

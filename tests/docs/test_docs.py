@@ -181,12 +181,13 @@ LONG = "inferometer demo"  # tests/e2e/test_commands.py runs it, and reads what 
 @pytest.mark.parametrize(
     "line", [line for line in CONSOLE if line != LONG and line not in {shown for _, shown, _ in SHOWN}]
 )
-def test_every_command_in_the_readme_runs(line):
+def test_every_command_in_the_readme_runs(line, answered, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     name, *arguments = shlex.split(line, comments=True)[1:]
     # While tests run no machine is quiet: do not wait for it, nor for as many runs as a sharp median takes.
     quick = ["--no-guard", "--seconds", "0", "--runs", "3", "--warmup", "1"]
     calm = quick if name in {"bench", "profile"} else []
-    result = run("-m", "inferometer", name, *calm, *arguments)
+    result = answered(name, *calm, *arguments)
     assert result.returncode == 0, result.stderr
 
 

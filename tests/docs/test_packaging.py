@@ -12,21 +12,25 @@ from pathlib import Path
 
 import pytest
 
+from fakes.once import made_once
+
 ROOT = Path(__file__).parents[2]
 QUICK = ("--no-guard", "--runs", "3", "--seconds", "0", "--warmup", "1", "--size", "image=64")
 SITE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built():
     """Both files, made in this environment: nothing is downloaded."""
     if find_spec("hatchling") is None:
         pytest.skip("needs hatchling")
-    folder = tmp_path_factory.mktemp("dist")
+    return made_once("dist", build)
+
+
+def build(folder):
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
 
 
 @pytest.mark.slow
@@ -46,19 +50,20 @@ def test_the_files_have_what_they_need_and_nothing_else(built):
     assert wheel.stat().st_size < 30e6
 
 
-@pytest.mark.slow
-def test_an_installed_wheel_measures_and_predicts_in_an_empty_environment(built, tmp_path):
-    """The environment has the wheel alone; what it depends on is lent by this one, since nothing is downloaded.
+@pytest.fixture(scope="module")
+def installed(built, tmp_path_factory):
+    """Runs the command of an environment that has the wheel alone.
 
-    It does what the demo does, with a model that is made and measured in a moment.
+    What it depends on is lent by this one, since nothing is downloaded.
     """
-    venv.create(tmp_path / "venv", with_pip=False)
-    binaries = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder / "venv", with_pip=False)
+    binaries = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
     outside = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # noqa: TID251 - the child's
-    outside |= {"INFEROMETER_DATA": str(tmp_path / "data"), "INFEROMETER_CACHE": str(tmp_path / "cache")}
+    outside |= {"INFEROMETER_DATA": str(folder / "data"), "INFEROMETER_CACHE": str(folder / "cache")}
 
     def printed(*command):
-        done = subprocess.run(command, cwd=tmp_path, env=outside, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=folder, env=outside, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
 
@@ -70,8 +75,17 @@ def test_an_installed_wheel_measures_and_predicts_in_an_empty_environment(built,
     site = Path(printed(python, "-c", SITE))
     (site / "lent.pth").write_text(printed(sys.executable, "-c", SITE) + "\n")
     assert printed(python, "-c", "import inferometer; print(inferometer.__file__)").startswith(str(site))
-    command = binaries / "inferometer"
-    told = printed(command, "profile", "squeezenet1.1", "--runtime", "onnxruntime", "--predict", *QUICK)
+    return lambda *words: printed(binaries / "inferometer", *words)
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_predicts(installed):
+    assert "nvidia-h200" in installed("predict", "llama-3.2-1b", "--on", "nvidia-h200")
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_measures(installed):
+    """It does what the demo does, with a model that is made and measured in a moment."""
+    told = installed("profile", "squeezenet1.1", "--runtime", "onnxruntime", "--predict", *QUICK)
     assert "of the clean run" in told
     assert re.search(r"latency .* median of \d+", told), told
-    assert "nvidia-h200" in printed(command, "predict", "llama-3.2-1b", "--on", "nvidia-h200")

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import inferometer
+from fakes.once import made_once
 from inferometer.cli import COMMANDS
 from inferometer.cli.run import cli
 from inferometer.plugins import listed
@@ -25,10 +26,10 @@ TABLES = {
 
 
 @pytest.fixture(scope="module")
-def site(once):
+def site():
     if find_spec("sphinx") is None or find_spec("furo") is None:
         pytest.skip("needs Sphinx and furo: pip install 'inferometer[docs]'")
-    return once("site", built) / "html"
+    return made_once("site", built) / "html"
 
 
 def built(folder):

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from inferometer import predict, sweep
-from inferometer.sweep import read_rows
+from inferometer import plan, predict, sweep
+from inferometer.sweep import engines, read_rows
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
 HAS_CHARTS = importlib.util.find_spec("vl_convert") is not None
@@ -238,7 +238,8 @@ import sys
 from distributed import LocalCluster
 
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
+    asked = dict(n_workers=2, threads_per_worker=2, processes=False, protocol="tcp", dashboard_address=None)
+    with LocalCluster(**asked) as cluster:
         print(cluster.scheduler_address.removeprefix("tcp://"), flush=True)
         sys.stdin.read()
 """
@@ -246,7 +247,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A scheduler and two workers, as processes of their own."""
+    """A scheduler and two workers, in a process of their own, which are sent what they compute."""
     if not HAS_DASK:
         pytest.skip("dask.distributed is not installed: pip install 'inferometer[dask]' runs this test")
     script = tmp_path_factory.mktemp("dask") / "cluster.py"
@@ -268,39 +269,29 @@ def test_a_dask_cluster_gives_identical_rows(inferometer, cluster, tmp_path):
 
 @pytest.mark.slow
 def test_a_dask_cluster_gives_identical_rows_in_python(cluster):
-    code = f"""
-import numpy as np
-from inferometer import sweep
-asked = dict(models=["llama-3.2-1b", "qwen3-30b-a3b", "t5-small", "resnet50"], devices=["nvidia-h200", "nvidia-t4"],
-             weights=[None, "q4_0"], batch=[1, 2, 4], prompt=[64, 512], tp=[1, 2])
-here, there = sweep(**asked), sweep(**asked, engine="dask://{cluster}")
-assert len(here) == len(there) == 192
-for name in here.columns:
-    assert np.array_equal(here[name], there[name], equal_nan=here[name].dtype == float), name
-print("identical")
-"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
-    assert found.stdout.strip() == "identical", found.stderr
+    asked = {
+        "models": ["llama-3.2-1b", "qwen3-30b-a3b", "t5-small", "resnet50"], "devices": ["nvidia-h200", "nvidia-t4"],
+        "weights": [None, "q4_0"], "batch": [1, 2, 4], "prompt": [64, 512], "tp": [1, 2],
+    }  # fmt: skip
+    here, there = sweep(**asked), sweep(**asked, engine=f"dask://{cluster}")
+    assert len(here) == len(there) == 192
+    for name in here.columns:
+        assert np.array_equal(here[name], there[name], equal_nan=here[name].dtype == float), name
 
 
 @pytest.mark.slow
 def test_a_plan_is_the_same_on_a_dask_cluster(cluster):
-    code = f"""
-import inferometer as im
-asked = dict(model="llama-3.2-1b", rate=40.0, slo="tpot_p95<=60ms", devices=["nvidia-l4"])
-here, there = im.plan(**asked), im.plan(**asked, engine="dask://{cluster}")
-assert here.plans
-for one, other in zip(here.plans, there.plans, strict=True):
-    assert (one.weights, one.tp, one.replicas) == (other.weights, other.tp, other.replicas)
-    assert abs(one.tpot_s / other.tpot_s - 1) < 1e-6
-print("identical")
-"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
-    assert found.stdout.strip() == "identical", found.stderr
+    asked = {"model": "llama-3.2-1b", "rate": 40.0, "slo": "tpot_p95<=60ms", "devices": ["nvidia-l4"]}
+    here, there = plan(**asked), plan(**asked, engine=f"dask://{cluster}")
+    assert here.plans
+    for one, other in zip(here.plans, there.plans, strict=True):
+        assert (one.weights, one.tp, one.replicas) == (other.weights, other.tp, other.replicas)
+        assert one.tpot_s == pytest.approx(other.tpot_s, rel=1e-6)
 
 
 @pytest.mark.skipif(not HAS_DASK, reason="dask.distributed is not installed: pip install 'inferometer[dask]'")
-def test_a_scheduler_that_is_not_there_is_said(inferometer):
+def test_a_scheduler_that_is_not_there_is_said(inferometer, monkeypatch):
+    monkeypatch.setattr(engines, "_ANSWER_S", 0.1)
     result = inferometer(*ASKED, "--engine", "dask://127.0.0.1:1")
     assert result.returncode == 2
     assert "No Dask scheduler answers at 127.0.0.1:1" in result.stderr

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.once import made_once
 from inferometer.accuracy import judge
 from inferometer.accuracy import page as accuracy_page
 from inferometer.accuracy.cases import read_cases, read_peers
@@ -15,9 +16,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 
 
 @pytest.fixture(scope="module")
-def predicted(once):
+def predicted():
     """What the page of accuracy shows, and every phase that was predicted for it."""
-    return pickle.loads((once("accuracy", predict_all_cases) / "predicted").read_bytes())  # noqa: S301 - our own
+    return pickle.loads((made_once("accuracy", predict_all_cases) / "predicted").read_bytes())  # noqa: S301 - our own
 
 
 def predict_all_cases(folder):

@@ -65,7 +65,7 @@ def calibrations(draw, device, runtime):
     return Calibration(device=device, runtime=runtime, dtype="bf16", created="2026", tables=tuple(tables))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=some.data(), model=some.sampled_from(MODELS), device=some.sampled_from(DEVICES), workload=WORKLOADS)
 def test_time_is_never_below_the_floor(data, model, device, workload):
     runtime, options = data.draw(some.sampled_from(RUNTIMES)), data.draw(OPTIONS)
@@ -85,7 +85,7 @@ def test_time_is_never_below_the_floor(data, model, device, workload):
             assert 0 <= op.floor_s <= op.low_s * (1 + 1e-12) <= op.time_s * (1 + 2e-12) <= op.high_s * (1 + 3e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     model=some.sampled_from(MODELS),
     device=some.sampled_from(DEVICES),

@@ -271,16 +271,13 @@ class OnPostgres(Queue):
     kind = "postgresql"
 
 
-def settings_of(examples, steps):
-    return settings(
-        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
-    )  # fmt: skip
+SETTINGS = settings(max_examples=12, stateful_step_count=30, suppress_health_check=list(HealthCheck))
 
 
 def test_whatever_happens_on_sqlite(tmp_path):
     PLACES["sqlite"] = tmp_path / "template.db"
     open_store(PLACES["sqlite"]).close()
-    run_state_machine_as_test(Queue, settings=settings_of(12, 30))
+    run_state_machine_as_test(Queue, settings=SETTINGS)
 
 
 @pytest.mark.slow
@@ -288,4 +285,4 @@ def test_whatever_happens_on_postgresql():
     with postgres.server() as server:
         PLACES["postgresql"] = server.url(server.database())
         open_store(PLACES["postgresql"]).close()
-        run_state_machine_as_test(OnPostgres, settings=settings_of(20, 40))
+        run_state_machine_as_test(OnPostgres, settings=SETTINGS)

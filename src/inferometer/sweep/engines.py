@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ENGINES = "local (this process), local:N (N processes), dask://HOST:PORT"
 _AHEAD = 2  # chunks under way for each worker: one that is computed, one that waits
+_ANSWER_S = 5.0  # that a scheduler has to answer; it may be starting
 
 
 @frozen
@@ -178,7 +179,7 @@ def _dask(address: str) -> Iterator[tuple[Any, int]]:
             remedy="pip install 'inferometer[dask]'",
         ) from None
     try:
-        client = distributed.Client(f"tcp://{address}", set_as_default=False, timeout="5s")
+        client = distributed.Client(f"tcp://{address}", set_as_default=False, timeout=_ANSWER_S)
     except (OSError, ValueError, TimeoutError) as error:
         raise InferometerError(
             f"No Dask scheduler answers at {address}: {error}.",

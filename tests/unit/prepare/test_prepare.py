@@ -10,11 +10,13 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 
+from fakes.in_process import measured_here
 from inferometer import synth
 from inferometer.asking.ask import ask
 from inferometer.catalog.engines import engine
 from inferometer.core.profile import Verification
 from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
+from inferometer.measure import run as running
 from inferometer.measure.inputs import make_inputs
 from inferometer.prepare import carrying_out, proof, run
 from inferometer.prepare import search as searching
@@ -32,6 +34,12 @@ from unit.prepare.networks import convolution_onnx
 
 # What other programs read of a step.
 CONTRACT = {"name", "tool", "bytes", "verified", "drift", "predicted_gain", "measured_gain", "verdict"}
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch):
+    """Engines take a second to import in each process of their own: this one has them."""
+    monkeypatch.setattr(running, "isolated", measured_here)
 
 
 @pytest.fixture(name="network")
