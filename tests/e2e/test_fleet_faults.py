@@ -93,7 +93,9 @@ def test_a_runner_that_is_stopped_with_its_machine_is_tried_again(lab):
 def test_a_token_that_is_revoked_in_mid_job_ends_runner_and_agent_and_gives_the_job_back(tmp_path):
     with open_store(tmp_path / "runs.db") as store:
         store.create_user("ada")
-        agents, writes = (store.create_token("ada", scopes=[scope]) for scope in ("agent", "write"))
+        store.create_project("default", owner="ada")
+        agents = store.create_token("ada", scopes=["agent"], project="default")
+        writes = store.create_token("ada", scopes=["write"])
         with hub_process(tmp_path, "--require-token") as url, pytest.MonkeyPatch.context() as settings:
             settings.setenv("INFEROMETER_TOKEN", writes.text)
             lab = Lab(tmp_path, url, writes.text)

@@ -20,6 +20,7 @@ from inferometer.core.job import FINAL
 from inferometer.errors import DomainError
 from inferometer.store import open_store
 from inferometer.store.errors import LeaseLostError
+from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import HELD, Check, NewDevice, NewJob, Timing, Wanted
 from inferometer.store.tables import fleet_results, metadata, runs
@@ -121,7 +122,7 @@ class Queue(RuleBasedStateMachine):
         if name not in self.tokens:
             token = self.tokens[name] = self.store.create_token("ada", scopes=["agent"]).token.id
             labels = {"unit": ("gpu" if name == "c" else "cpu",)}
-            self.fleet.register(NewDevice(name=name, labels=labels, token=token, probes=name == "b"), user="ada")
+            self.fleet.register(NewDevice(name=name, labels=labels, token=token, probes=name == "b"), Registrar(user="ada"))
 
     @rule(name=st.sampled_from(NAMES))
     def revoke(self, name):
@@ -271,13 +272,14 @@ class OnPostgres(Queue):
     kind = "postgresql"
 
 
-SETTINGS = settings(max_examples=12, stateful_step_count=30, suppress_health_check=list(HealthCheck))
+def settings_of(examples):
+    return settings(max_examples=examples, stateful_step_count=30, suppress_health_check=list(HealthCheck))
 
 
 def test_whatever_happens_on_sqlite(tmp_path):
     PLACES["sqlite"] = tmp_path / "template.db"
     open_store(PLACES["sqlite"]).close()
-    run_state_machine_as_test(Queue, settings=SETTINGS)
+    run_state_machine_as_test(Queue, settings=settings_of(12))
 
 
 @pytest.mark.slow
@@ -285,4 +287,4 @@ def test_whatever_happens_on_postgresql():
     with postgres.server() as server:
         PLACES["postgresql"] = server.url(server.database())
         open_store(PLACES["postgresql"]).close()
-        run_state_machine_as_test(OnPostgres, settings=SETTINGS)
+        run_state_machine_as_test(OnPostgres, settings=settings_of(5))

@@ -79,9 +79,16 @@ HASHES = st.text("0123456789abcdef", min_size=64, max_size=64)
 PATHS = st.sampled_from(["net", "net/config.json"])
 FILES = st.builds(JobFile, path=PATHS, sha256=HASHES, size_bytes=SMALL)
 SERIES = st.dictionaries(TEXT, st.lists(st.tuples(SMALL, FINITE), max_size=2).map(tuple), max_size=2)
+INPUTS = st.dictionaries(TEXT, HASHES, max_size=2).map(
+    lambda hashes: {
+        name: JobFile(path=f"{number}.npy", sha256=sha256, size_bytes=number)
+        for number, (name, sha256) in enumerate(hashes.items())
+    }
+)
 JOBS = {
     "id": st.text("abc-123", min_size=1, max_size=9).map("j{}".format),
-    "model": st.builds(JobModel, name=TEXT.map("net{}".format)),
+    "model": st.builds(JobModel, name=st.text(st.characters(categories=["L", "N"]), max_size=12).map("net{}".format)),
+    "inputs": INPUTS,
     "runtime": st.sampled_from([None, "onnxruntime"]),
     "seconds_at_most": st.sampled_from([None, 1.5]),
 }
