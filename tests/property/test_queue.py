@@ -122,7 +122,8 @@ class Queue(RuleBasedStateMachine):
         if name not in self.tokens:
             token = self.tokens[name] = self.store.create_token("ada", scopes=["agent"]).token.id
             labels = {"unit": ("gpu" if name == "c" else "cpu",)}
-            self.fleet.register(NewDevice(name=name, labels=labels, token=token, probes=name == "b"), Registrar(user="ada"))
+            device = NewDevice(name=name, labels=labels, token=token, probes=name == "b")
+            self.fleet.register(device, Registrar(user="ada"))
 
     @rule(name=st.sampled_from(NAMES))
     def revoke(self, name):
