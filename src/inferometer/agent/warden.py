@@ -111,7 +111,7 @@ class Warden:
         self._group: Cgroup | None = None
         self._channel: socket.socket | None = None
         self._listener: int | None = None
-        self._refused: list[seccomp.Refused] = []
+        self._refused: list[str] = []  # in words, each once
         self._events = _BoxEvents(self._own / "events.jsonl")
         self._asked_at: float | None = None  # when it was asked to stop
         self._looked = dict.fromkeys(("disk", "family", "memory"), float("-inf"))
@@ -264,8 +264,8 @@ class Warden:
             if refused is None:
                 os.close(ready)
                 self._listener = None
-            elif refused not in self._refused:
-                self._refused.append(refused)
+            elif refused.words not in self._refused:
+                self._refused.append(refused.words)
                 self._log.notice(f"It tried to {refused.words}, which the box refuses.")
         elif self._channel is not None:
             with self._channel:
@@ -368,7 +368,7 @@ class Warden:
                 remedy="Its log may say why.", error_kind="EngineError", log=self._tail(),
             )  # fmt: skip
         if result.ended not in {"done", "stopped"} and self._refused:
-            tried = " and to ".join(dict.fromkeys(refused.words for refused in self._refused))
+            tried = " and to ".join(self._refused)
             result = replace(result, error=f"{result.error or ''} It tried to {tried}, which the box refuses.".strip())
         return self._told_where(result)
 

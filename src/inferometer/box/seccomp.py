@@ -87,7 +87,7 @@ class Refused(NamedTuple):
     @property
     def words(self) -> str:
         if self.call in {"socket", "connect", "sendto"}:
-            return "open a network connection"
+            return "open a network socket"
         return f"call {self.call}"
 
 

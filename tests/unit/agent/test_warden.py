@@ -126,7 +126,7 @@ def listeners(tmp_path):
 def test_a_job_sees_nothing_of_its_device_and_reaches_nobody(place, kind, listeners):
     result = held(place, kind, "look_around", **looks(place, *listeners))
     assert result.error.startswith("Done: []."), "nothing of it was possible"
-    assert "It tried to open a network connection" in result.error
+    assert "It tried to open a network socket" in result.error
     assert "call ptrace" in result.error
     assert (place / "files" / "net.onnx").read_bytes() == b"a model that others use, too"
 
