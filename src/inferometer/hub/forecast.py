@@ -20,7 +20,7 @@ from inferometer.catalog.engines import default_runtime
 from inferometer.catalog.hardware import devices
 from inferometer.core.calibration import Calibration
 from inferometer.core.codec import decode
-from inferometer.core.device import Device
+from inferometer.core.device import Device, Sourced
 from inferometer.core.job import Job
 from inferometer.core.sizes import with_given_sizes
 from inferometer.core.workload import Workload
@@ -30,6 +30,7 @@ from inferometer.providers.requests import calibrating_of, model_path, request_o
 from inferometer.readers.resolve import read
 
 _WARM_UPS = 5  # what warming up until the times are steady takes, mostly
+_SHARED = 16.0  # times as fast as its measured figures a device may be: they were taken beside others on a busy one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,22 +105,28 @@ def floors(job: Job, files: Path, device: Device, said: Said) -> dict[str, Any]:
 
 
 def _credible(device: Device, *, same: bool) -> Device:
-    """The device with no peak and no bandwidth beyond the best of the catalog; all with the best if it is another."""
+    """The device as fast as it may be: by its stated figures, well beyond its measured ones, never beyond the catalog.
+
+    If it is another unit than the figures are of, it may be as fast as the best of the catalog.
+    """
     rows = devices().values()
     most = max(peak.value for row in rows for peak in row.peaks.values())
     widest = max(
         memory.bandwidth_bytes_per_s.value for row in rows for memory in row.memories if memory.bandwidth_bytes_per_s
     )
+
+    def at_most(figure: Sourced, best: float) -> Sourced:
+        value = figure.value if figure.origin == "datasheet" else _SHARED * figure.value
+        return replace(figure, value=min(value, best) if same else best)
+
     return replace(
         device,
         name=f"{device.name} as it says",  # what a graph became on a device is remembered by the device's name
-        peaks={
-            name: replace(peak, value=min(peak.value, most) if same else most) for name, peak in device.peaks.items()
-        },
+        peaks={name: at_most(peak, most) for name, peak in device.peaks.items()},
         memories=tuple(
-            memory
-            if (rate := memory.bandwidth_bytes_per_s) is None
-            else replace(memory, bandwidth_bytes_per_s=replace(rate, value=min(rate.value, widest) if same else widest))
+            replace(memory, bandwidth_bytes_per_s=at_most(rate, widest))
+            if (rate := memory.bandwidth_bytes_per_s)
+            else memory
             for memory in device.memories
         ),
     )

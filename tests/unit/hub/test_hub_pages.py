@@ -109,7 +109,8 @@ def test_a_run_is_found_by_its_name_and_leads_to_its_address(here, run):
     assert (found.status_code, found.headers["location"]) == (303, f"/runs/{run}")
 
 
-def test_explaining_is_a_part_of_its_own(here, run):
+def test_explaining_is_a_part_of_its_own(here):
+    run = here[0].add(network(), "phones")
     part = here[1].get(f"/runs/{run}/explanation").text
     assert 'id="part-findings"' in part
     assert "A finding it carries" in part
@@ -174,12 +175,17 @@ def test_every_download_is_what_it_says(here, run):
     assert client.get(f"/runs/{run}/export/exe").status_code == 404
 
 
-def test_the_list_sorts_filters_and_leafs(here):
-    store, client = here
+@pytest.fixture(scope="module")
+def client(here):
+    """Of a hub with a project of sixty runs."""
+    store, asked = here
     for number in range(60):
-        store.add(
-            network(2, seed=number, name=f"model-{number % 3}"), "many", name=f"run {number}", tags=(f"t{number % 2}",)
-        )
+        model = network(2, seed=number, name=f"model-{number % 3}")
+        store.add(model, "many", name=f"run {number}", tags=(f"t{number % 2}",))
+    return asked
+
+
+def test_the_list_sorts_filters_and_leafs(client):
     first = client.get("/projects/many").text
     assert first.count("data-run=") == 50
     more = re.search(r'href="\?([^"]*after=[^"]+)"', first)[1].replace("&amp;", "&")
@@ -211,8 +217,8 @@ def test_machines_are_listed_filtered_and_named_in_the_title(here):
     assert "<tr><th>machine id</th><td>0123456789ab</td></tr>" in shown
 
 
-def test_the_trend_is_of_the_metric_asked_for(here):
-    spec = data(here[1].get("/projects/many?metric=peak_memory_bytes").text, "charts")["trend"]
+def test_the_trend_is_of_the_metric_asked_for(client):
+    spec = data(client.get("/projects/many?metric=peak_memory_bytes").text, "charts")["trend"]
     assert {row["value"] for row in spec["data"]["values"]} == {30_000_000}
 
 
