@@ -7,7 +7,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from inferometer.errors import InferometerError, MissingDependencyError, SchemaError, UnknownNameError
 from inferometer.hub.rendering import render_template
-from inferometer.store.errors import ConflictError, LeaseLostError, StoreError
+from inferometer.store.errors import ConflictError, LeaseLostError, NotAllowedError, StoreError
 
 RETRY_S = 5  # after which a program asks again, where the store is away
 
@@ -27,18 +27,17 @@ class HubError(InferometerError):
         self.status = status
 
 
+# Of each kind; what comes first counts.
+_STATUSES: tuple[tuple[type[InferometerError], int], ...] = (
+    (UnknownNameError, 404), (ConflictError, 409), (LeaseLostError, 409), (NotAllowedError, 403), (StoreError, 503),
+    (MissingDependencyError, 501), (SchemaError, 422),
+)  # fmt: skip
+
+
 def status_of(error: InferometerError) -> int:
     if isinstance(error, HubError):
         return error.status
-    if isinstance(error, UnknownNameError):
-        return 404
-    if isinstance(error, (ConflictError, LeaseLostError)):
-        return 409
-    if isinstance(error, StoreError):
-        return 503
-    if isinstance(error, MissingDependencyError):
-        return 501
-    return 422 if isinstance(error, SchemaError) else 400
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 400)
 
 
 def problem(message: str, remedy: str | None = None) -> dict[str, Any]:

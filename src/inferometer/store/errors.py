@@ -11,5 +11,9 @@ class ConflictError(StoreError):
     """Another run, or another version of this one, is there already under the same id."""
 
 
+class NotAllowedError(StoreError):
+    """Somebody brings something to a project that is not theirs to write to."""
+
+
 class LeaseLostError(StoreError):
     """A device speaks of a job that it does not hold any more: the lease ran out, or the job has ended."""

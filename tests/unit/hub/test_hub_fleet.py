@@ -190,6 +190,7 @@ def test_a_token_of_an_agent_opens_what_an_agent_needs_and_nothing_else(tmp_path
         client.headers.update(writer)
         sent(client)
         assert "works for this project" in submit(client, 400, project="secret")["error"]
+        store.create_project("secret", owner="bob")  # which a job that is refused does not
         Fleet.of(store).share("pi", "secret")
         secret, open_ = submit(client, project="secret"), submit(client, project="phones", seed=2)
         assert client.get(f"{API}/agent/artifacts/{SHA}?device=pi", headers=agent).status_code == 404

@@ -1,17 +1,22 @@
 """Every route of the hub, asked by somebody of every kind; and each rule of who may do what."""
 
+import hashlib
 import json
 
 import pytest
 
 from fakes.fleet import a_job
 from inferometer.core.codec import document
+from inferometer.core.job import JobFile, JobModel
 from inferometer.hub.app import create_app
 from inferometer.hub.rules import OidcRules, Rules
 from inferometer.store import open_store
+from inferometer.store.audit import AuditFilter, Deed
+from inferometer.store.errors import NotAllowedError
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
+from inferometer.store.values import Filter
 from unit.hub.samples import hub, network
 from unit.hub.world import DATA, MODEL, PEOPLE, SHA, World, profile_body, registration
 
@@ -275,6 +280,37 @@ def test_lists_counts_and_suggestions_leave_out_what_is_not_mine(world):
     assert run in world.ask("reader", "GET", "/").text
 
 
+def test_a_hash_is_no_key(world):
+    """Whoever knows the hash of another project's model gets neither the file nor whether it is there."""
+    data = b"a model of phones"
+    sha256 = hashlib.sha256(data).hexdigest()
+    place, listed = f"{FLEET}/artifacts/{sha256}?offset={{}}&size={len(data)}", [{"sha256": sha256, "size_bytes": 17}]
+    model = JobModel(name="m", entry="m.onnx", files=(JobFile(path="m.onnx", sha256=sha256, size_bytes=len(data)),))
+    by = Registrar(user="outsider", project="cars", everyone=False)
+    world.fleet.register(NewDevice(name="theirs", labels={"runtime": ("onnxruntime",)}), by)
+
+    def submitted(who, project, device):
+        job = document(a_job(next(world.numbers), model=model))
+        return world.ask(who, "POST", f"{FLEET}/jobs", json={"job": job, "project": project, "device": device})
+
+    def missing(who):
+        return world.ask(who, "POST", f"{FLEET}/artifacts/missing", json=listed).json()["missing"]
+
+    nowhere = submitted("outsider", "cars", "theirs")
+    assert (nowhere.status_code, missing("outsider")) == (400, {sha256: 0})
+    assert world.ask("writer", "PUT", place.format(0), content=data).json()["complete"]
+    assert (missing("writer"), missing("owner"), missing("admin")) == ({}, {sha256: 0}, {})  # no job names it yet
+    assert submitted("writer", "phones", "pi").status_code == 201
+    assert [missing(who) for who in ("reader", "writer", "owner", "admin")] == [{}] * 4
+    assert (submitted("outsider", "cars", "theirs").json(), missing("outsider")) == (nowhere.json(), {sha256: 0})
+    last = world.ask("outsider", "PUT", place.format(len(data) - 1), content=data[-1:])
+    assert (last.status_code, last.json()["error"][-28:]) == (400, "at byte 16, and 0 are there.")
+    assert world.ask("outsider", "PUT", place.format(0), content=data[:5]).json() == {"arrived": 5, "complete": False}
+    assert missing("outsider") == {sha256: 5}
+    assert world.ask("outsider", "PUT", place.format(5), content=data[5:]).json()["complete"]
+    assert (submitted("outsider", "cars", "theirs").status_code, missing("outsider")) == (201, {})
+
+
 def test_a_cached_list_is_not_shown_to_somebody_else(world):
     run = world.run()
     for who, sees in (("reader", True), ("outsider", False), ("reader", True), ("outsider", False)):
@@ -322,6 +358,40 @@ def test_whoever_makes_a_project_owns_it(world):
     assert world.ask("reader", "GET", "/projects/mine").status_code == 404
     taken = world.ask("reader", "POST", f"{API}/profiles?project=mine", content=profile_body(), headers=JSON)
     assert taken.status_code == 403
+
+
+def test_what_is_refused_makes_no_project(world):
+    """A job, a profile, an archive or a move to a project that is not there yet: both are done, or neither."""
+    job = {**submission(world), "project": "never"}
+    run = world.run("outsider", "cars")
+    tag = {"add_tags": ["x"], "name": " ", "project": "never"}
+    for method, path, given in (
+        ("POST", f"{FLEET}/jobs", {"json": {**job, "device": "no such device"}}),
+        ("POST", f"{FLEET}/jobs", {"json": {**job, "labels": {"unit": "tpu"}}}),
+        ("POST", f"{FLEET}/jobs", {"json": {**job, "tags": ["a\nb"]}}),
+        ("POST", f"{FLEET}/jobs", {"json": {**job, "priority": 60}}),
+        ("POST", f"{API}/profiles?project=never&name=%20", {"content": profile_body(), "headers": JSON}),
+        ("PATCH", f"{API}/runs/{run}", {"json": tag}),
+    ):
+        refused = world.ask("outsider", method, path, **given)
+        assert 400 <= refused.status_code < 500, refused.text
+        assert "never" not in {project.name for project in world.store.projects()}, given
+    made = world.ask("outsider", "POST", f"{API}/profiles?project=never", content=profile_body(), headers=JSON)
+    assert made.status_code == 201
+    deeds = world.store.audit(AuditFilter(projects=frozenset({"never"})))
+    assert [(deed.action, deed.user) for deed in deeds] == [("run.add", "outsider"), ("project.create", "outsider")]
+
+
+def test_a_project_that_another_makes_meanwhile_is_not_written_to(world):
+    deed = Deed(user="outsider", action="project.create")
+    slow = world.store.founding("raced", deed)
+    world.store.create_project("raced", owner="owner")
+    with pytest.raises(NotAllowedError, match="outsider may not write to a project 'raced'"):
+        slow.add(network(3), "raced")
+    assert world.store.list(Filter(project="raced")).rows == ()
+    mine = world.store.founding("own", deed)
+    world.store.create_project("own", owner="outsider")  # the same user's, by another request
+    assert mine.add(network(3), "own")
 
 
 def test_a_run_is_moved_only_to_where_one_may_write(world):
