@@ -124,7 +124,8 @@ class Exchange(RunReading, RunWriting):
             parent = self._parent(connection, run.parent)
             chosen = wanted or ids.new_id(columns["created_us"] / 1e6)
             if not writing.begin(connection, chosen, draft, {**columns, "parent": parent}):
-                raise StoreError(f"Run {chosen} was added to the store by another program at the same moment.")
+                twice = f"Run {chosen} was added to the store by another program at the same moment."
+                raise StoreError(twice, told=twice)
             writing.keep(connection, chosen, brought, now)
             rows = [_metric(chosen, metric, now) for metric in story.metrics]
             if rows:

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from fakes.fleet import a_job
 from inferometer.core.codec import document
@@ -12,7 +14,9 @@ from inferometer.hub.app import create_app
 from inferometer.hub.rules import OidcRules, Rules
 from inferometer.store import open_store
 from inferometer.store.audit import AuditFilter, Deed
+from inferometer.store.engine import Database
 from inferometer.store.errors import NotAllowedError
+from inferometer.store.location import Location
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
@@ -245,6 +249,57 @@ def test_who_may(world, name):
             place, asked["json"] = place
         found[who] = world.ask(who, method, place, **asked).status_code
     assert found == dict(zip(PEOPLE, expected, strict=True))
+
+
+@pytest.fixture(scope="module")
+def open_world(tmp_path_factory):
+    """The same at a hub that asks nobody who they are: every request comes as far as the store."""
+    with hub(tmp_path_factory.mktemp("open"), burst=10**6, oidc=PROVIDER) as (store, client):
+        made = World(store, client)
+        made.tokens = dict.fromkeys(made.tokens)
+        assert client.put(f"{FLEET}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA).is_success
+        yield made
+
+
+SECRETS = ("db.inner.example", "hub-role", "s3cret", "/srv/hub/runs.db", "/srv/hub/runs.artifacts")
+SERVER = Location(url="postgresql://hub-role:s3cret@db.inner.example/bench", artifacts=Path(SECRETS[-1]))
+FILE = Location(file=Path("/srv/hub/runs.db"), artifacts=Path(SECRETS[-1]))
+REFUSED = 'connection to server at "db.inner.example" failed: Connection refused. User "hub-role", /srv/hub/runs.db'
+
+
+@pytest.mark.parametrize("broken", ["reading", "writing"])
+@pytest.mark.parametrize("location", [FILE, SERVER], ids=["file", "server"])
+def test_a_store_that_fails_says_nowhere_where_it_is(open_world, monkeypatch, caplog, broken, location):
+    """Every route, while nothing can be read, or nothing written: the log has the whole, a visitor what happened."""
+    asked = []
+    for name, (_, path, given) in MATRIX.items():
+        method, _, template = name.partition(" ")
+        values = {key: value(open_world) if callable(value) else value for key, value in given.items()}
+        place = path(open_world) if callable(path) else path or template.replace("{table}", "links")
+        if isinstance(place, tuple):
+            place, values["json"] = place
+        asked.append((method, place, values))
+
+    def fails(*_):
+        raise OperationalError("SELECT", {}, Exception(REFUSED))
+
+    monkeypatch.setattr(Database, "_once", fails)
+    if broken == "reading":
+        monkeypatch.setattr(Database, "_answering", fails)
+    real = object.__getattribute__(open_world.store.database, "location")
+    object.__setattr__(open_world.store.database, "location", location)
+    try:
+        answers = [(method, place, open_world.client.request(method, place, **given)) for method, place, given in asked]
+    finally:
+        object.__setattr__(open_world.store.database, "location", real)
+    told = [answer for _, _, answer in answers if answer.status_code == 503]
+    assert len(told) > (60 if broken == "reading" else 20)
+    for method, place, answer in answers:
+        said = answer.text + str(answer.headers)
+        assert answer.status_code != 500, (method, place, answer.text)
+        assert not [secret for secret in (*SECRETS, str(real)) if secret in said], (method, place)
+    assert sum("The store does not answer." in answer.text for answer in told) > len(told) / 2
+    assert "db.inner.example" in caplog.text
 
 
 def test_what_is_out_of_sight_answers_like_what_is_not_there(world):
