@@ -46,7 +46,7 @@ class FleetDesk:
 
     @cached_property
     def dispatcher(self) -> Dispatcher:
-        return Dispatcher(self.fleet)
+        return Dispatcher(self.fleet, self.tidy)
 
     @cached_property
     def forecaster(self) -> Forecaster:
@@ -138,6 +138,11 @@ class FleetDesk:
         if not self.missing(request, [sha256]):
             return size
         return self.uploads.receive(sha256, offset, data, Note(size=size, sender=sender_of(request)))
+
+    def tidy(self) -> None:
+        """Drop what is kept for a while only: old events and faults, and uploads that nobody goes on with."""
+        self.uploads.tidy()
+        self.fleet.tidy()
 
     def damaged(self, sha256: str, job: str) -> bool:
         """An agent says that a file of its job did not arrive as it should: whether it is our copy that is wrong.

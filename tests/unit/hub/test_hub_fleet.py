@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import threading
 import time
 
@@ -122,6 +123,20 @@ def test_a_job_goes_from_its_submitter_to_an_agent_and_back(here):
     ]  # fmt: skip
     assert abs(events[2]["at"] - time.time()) < 3600  # the agent's clock stood in 1970
     assert client.get(f"{API}/agent/artifacts/{SHA}?device=pi").status_code == 404  # its job has ended
+
+
+def test_the_hub_drops_old_uploads_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(dispatching, "_TIDY_S", 0.0)
+    with hub(tmp_path) as (store, client):
+        said(client.put(f"{API}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA[:10]))
+        parts = list((FleetDesk(store, Rules()).root / "incoming").iterdir())
+        assert len(parts) == 2
+        for part in parts:
+            os.utime(part, (0, 0))
+        until = time.monotonic() + 30
+        while any(part.exists() for part in parts) and time.monotonic() < until:
+            client.get(f"{API}/jobs")
+        assert not any(part.exists() for part in parts)
 
 
 def test_an_agent_that_waits_is_served_when_a_job_comes(here, monkeypatch):

@@ -20,6 +20,7 @@ from inferometer.store.location import Location
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
+from inferometer.store.retention import Retention
 from inferometer.store.values import Filter
 from unit.hub.samples import hub, network
 from unit.hub.world import DATA, MODEL, PEOPLE, SHA, World, profile_body, registration
@@ -159,6 +160,12 @@ MATRIX = {
     **{f"GET /shared/{{link}}{part}": row(
         ALL, lambda world, part=part: f"/shared/{world.link()}{part.replace('{name}', 'layers')}"
     ) for part in ("", "/explanation", "/dataflow.svg", "/charts/{name}.json")},
+    f"GET {API}/projects/{{project}}/retention": row(
+        (401, 404, 403, 403, 200, 200, 403), f"{API}/projects/phones/retention"
+    ),
+    f"PUT {API}/projects/{{project}}/retention": row(
+        (401, 404, 403, 403, 200, 200, 403), f"{API}/projects/phones/retention", json={"runs_s": 8.64e6}
+    ),
     # The fleet.
     "GET /fleet/devices/{name}": row(SEEN, "/fleet/devices/pi"),
     "GET /fleet/jobs/{job}": row(SEEN, lambda world: f"/fleet/jobs/{world.job()}"),
@@ -435,6 +442,28 @@ def test_what_is_refused_makes_no_project(world):
     assert made.status_code == 201
     deeds = world.store.audit(AuditFilter(projects=frozenset({"never"})))
     assert [(deed.action, deed.user) for deed in deeds] == [("run.add", "outsider"), ("project.create", "outsider")]
+
+
+def test_an_owner_says_what_a_project_keeps_and_reads_it_again(world):
+    place = f"{API}/projects/phones/retention"
+    nothing = {"project": "phones", "runs_s": None, "artifacts_s": None, "jobs_s": None, "keep_tags": []}
+    assert world.ask("owner", "PUT", place, json={}).json() == nothing
+    chosen = {"runs_s": 90 * 86400.0, "jobs_s": 86400.0, "keep_tags": ["release"]}
+    assert world.ask("owner", "PUT", place, json=chosen).json() == {**nothing, **chosen}
+    assert world.ask("owner", "GET", place).json() == {**nothing, **chosen}
+    assert world.store.retention("phones") == Retention(
+        project="phones", runs_s=90 * 86400.0, jobs_s=86400.0, keep_tags=("release",)
+    )
+    page = world.ask("owner", "GET", "/projects/phones/settings").text
+    assert 'name="runs" type="number"' in page
+    assert 'value="90"' in page
+    assert "What is kept" not in world.ask("writer", "GET", "/projects/phones/settings").text
+    for wrong in ({"runs_s": 0}, {"runs_s": -1}, {"runs_s": 1e300}, {"keep_tags": ["a\nb"]}, {"project": "cars"}):
+        assert world.ask("owner", "PUT", place, json=wrong).status_code in {400, 422}
+    assert world.store.retention("phones").jobs_s == 86400.0
+    deed = world.store.audit(AuditFilter(action="project.retention"))[0]
+    assert (deed.user, deed.project) == ("owner", "phones")
+    assert world.ask("owner", "PUT", place, json={}).json() == nothing
 
 
 def test_a_project_that_another_makes_meanwhile_is_not_written_to(world):
