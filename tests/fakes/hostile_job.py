@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from inferometer.agent import warden
-from inferometer.agent.boxed import EntryPlan, enter
 from inferometer.box import process
+from inferometer.box.entering import EntryPlan, enter
 from inferometer.box.values import BoxOrder, Means
 from inferometer.core.codec import decode, encode
 from inferometer.core.job import Job, JobResult
@@ -38,7 +38,7 @@ def main():
 
 def attack(folder, plan):
     asked = json.loads((folder / "attack.json").read_bytes())
-    own = Path(plan.own)
+    own = Path(plan.run[2])
 
     def say(words):
         job = decode((folder / "job.json").read_bytes(), Job)

@@ -176,8 +176,9 @@ def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def main(folder: Path | None = None, own: Path | None = None) -> None:
-    folder = folder or Path(sys.argv[1])
+def main() -> None:
+    """`FOLDER [OWN]`: in a box, `OWN` is the one folder that it may write to."""
+    folder, own = Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None
     signal.signal(signal.SIGTERM, _interrupt)  # a device that shuts down: keep what is there
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have left it ignored
     try:

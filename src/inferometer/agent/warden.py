@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from inferometer.agent.boxed import EntryPlan
 from inferometer.agent.carrying_out import failed
 from inferometer.agent.runner import LEASE, EventLog, alone, refuse
 from inferometer.box import process, seccomp
 from inferometer.box.cgroups import Cgroup, place_here, scope_of
+from inferometer.box.entering import EntryPlan
 from inferometer.box.found import means_here
 from inferometer.box.values import BoxOrder, Means
 from inferometer.box.view import environment_in, view_of
@@ -100,7 +100,7 @@ class Warden:
         means: Means,
         *,
         clock: Callable[[], float] = time.monotonic,
-        runner: Sequence[str] = ("-P", "-m", "inferometer.agent.boxed"),
+        runner: Sequence[str] = ("-P", "-m", "inferometer.box.entering"),
     ) -> None:
         # -P: a file of the user such as glob.py must not stand in for a module of Python
         self._folder, self._job, self._order, self._means, self._clock = folder, job, order, means, clock
@@ -198,8 +198,7 @@ class Warden:
         in_file_system = means.real and means.bubblewrap is not None
         place = place_here() if means.memory == "cgroup" else None
         plan = EntryPlan(
-            folder=str(self._folder),
-            own=str(self._own),
+            run=("inferometer.agent.runner", str(self._folder), str(self._own)),
             file_bytes=limits.disk_bytes,
             # The kernel's limit only keeps a flood from coming faster than it is looked for, and counted in words.
             processes=None if means.memory != "watch" else _processes_of_user() + 2 * limits.processes,

@@ -61,9 +61,11 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "quotactl": (179, 60),
     "open_by_handle_at": (304, 265),  # reaches files by number, past every view of the file system
 }
+_FORKS = {"fork": (57, None), "vfork": (58, None)}
 _SOCKET, _CONNECT, _SENDTO, _CLONE, _CLONE3 = (41, 198), (42, 203), (44, 206), (56, 220), (435, 435)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, and AUDIT_ARCH
 _X32 = 0x40000000  # a second set of numbers on x86_64, which nothing of ours uses
+_THREAD = 0x00010000  # CLONE_THREAD
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID and NET
 
 _ALLOW, _NOTIFY, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
@@ -103,11 +105,11 @@ def available() -> bool:
     return not _libc().syscall(_SECCOMP_CALL[platform.machine()], _GET_ACTION_AVAIL, 0, ctypes.byref(action))
 
 
-def program(machine: str, *, connecting: bool, notify: bool) -> bytes:
+def program(machine: str, *, connecting: bool, notify: bool, alone: bool = False) -> bytes:
     """The filter as the kernel takes it: instructions of eight bytes, each jump counted from the next one.
 
     Sockets of this machine's own can be made: CUDA does not start without. With `connecting` they can also reach
-    somebody, which is for a box in which nobody listens.
+    somebody, which is for a box in which nobody listens. `alone`: threads can be started, and no processes.
     """
     column, arch = _MACHINES[machine]
     refuse = _NOTIFY if notify else _ERRNO | errno.EPERM
@@ -119,7 +121,7 @@ def program(machine: str, *, connecting: bool, notify: bool) -> bytes:
     ]
     if machine == "x86_64":
         lines += [_line(_AT_LEAST, _X32, 0, 1), _line(_RETURN, _ERRNO | errno.ENOSYS)]
-    for numbers in _NUMBERS.values():
+    for numbers in (*_NUMBERS.values(), *(_FORKS.values() if alone else ())):
         number = numbers[column]
         if number is not None:
             lines += [_line(_EQUAL, number, 0, 1), _line(_RETURN, refuse)]
@@ -136,11 +138,13 @@ def program(machine: str, *, connecting: bool, notify: bool) -> bytes:
             _line(_RETURN, refuse),
             _line(_RETURN, _ALLOW),
         ]
+    thread = [_line(_ANY_BIT, _THREAD, 1, 0), _line(_RETURN, refuse)] if alone else []
     lines += [
-        _line(_EQUAL, _CLONE[column], 0, 4),
+        _line(_EQUAL, _CLONE[column], 0, 4 + len(thread)),
         _line(_LOAD, _ARGUMENT_0),
         _line(_ANY_BIT, _NEW_NAMESPACES, 0, 1),
         _line(_RETURN, refuse),
+        *thread,
         _line(_RETURN, _ALLOW),
         _line(_EQUAL, _SOCKET[column], 0, 6),
         _line(_LOAD, _ARGUMENT_0),
@@ -158,21 +162,21 @@ def _line(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("<HBBI", code, if_true, if_false, value)
 
 
-def install(*, connecting: bool) -> int | None:
+def install(*, connecting: bool, alone: bool = False, notify: bool = True) -> int | None:
     """Filter the calls of this thread and all that it starts from now on. Gives the descriptor of a listener, or None.
 
     Only one process of a family may have a listener: in a container that has one, and before Linux 5.0, calls are
-    refused without a word.
+    refused without a word. So they are without `notify`.
     """
     machine, libc = platform.machine(), _libc()
-    for notify in (True, False):
-        lines = program(machine, connecting=connecting, notify=notify)
+    for listens in (True, False) if notify else (False,):
+        lines = program(machine, connecting=connecting, notify=listens, alone=alone)
         held = ctypes.create_string_buffer(lines, len(lines))
         packed = struct.pack("@HP", len(lines) // 8, ctypes.addressof(held))
-        flags = _SPEC_ALLOW | (_NEW_LISTENER if notify else 0)
+        flags = _SPEC_ALLOW | (_NEW_LISTENER if listens else 0)
         made: int = libc.syscall(_SECCOMP_CALL[machine], _SET_MODE_FILTER, flags, packed)
         if made >= 0:
-            return made if notify else None
+            return made if listens else None
     raise OSError(ctypes.get_errno(), "the system calls cannot be filtered")
 
 
@@ -188,7 +192,7 @@ def answer_refused(listener: int) -> Refused | None:
     column, _ = _MACHINES[platform.machine()]
     if number == _SOCKET[column]:
         return Refused("socket", first)
-    others = {"clone": _CLONE, "connect": _CONNECT, "sendto": _SENDTO, **_NUMBERS}
+    others = {"clone": _CLONE, "connect": _CONNECT, "sendto": _SENDTO, **_NUMBERS, **_FORKS}
     return next((Refused(name) for name, numbers in others.items() if numbers[column] == number), None)
 
 

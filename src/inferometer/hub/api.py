@@ -16,8 +16,9 @@ from starlette.responses import JSONResponse, Response
 from inferometer.errors import InferometerError
 from inferometer.hub import api_agents, api_atlas, api_catalog, api_fleet, api_people, api_runs
 from inferometer.hub.answers import ERRORS, SCHEMAS, answer, json_response
-from inferometer.hub.failures import RETRY_S, failure, problem
+from inferometer.hub.failures import failure, json_problem, problem
 from inferometer.hub.fleet_desk import FleetDesk
+from inferometer.store.errors import StoreError
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -58,9 +59,8 @@ def _add_health(app: FastAPI, store: Store) -> None:
         try:
             store.readable()
             writes = store.takes_writes()
-        except InferometerError:  # without saying where: whoever asks need not be known
-            away = problem("The store cannot be read. The hub's terminal says more.")
-            return JSONResponse(away, status_code=503, headers={"retry-after": str(RETRY_S)})
+        except StoreError as error:
+            return json_problem(error)
         status = "ok" if writes else "read-only"
         return answer(request, {"status": status, "version": __version__, "writes": writes})
 

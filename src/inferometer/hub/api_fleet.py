@@ -1,7 +1,6 @@
 """The API of the fleet for those who submit jobs: devices, jobs, their events and results, and files."""
 
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -19,10 +18,11 @@ from inferometer.hub.answers import ERRORS, answer, json_response
 from inferometer.hub.failures import HubError
 from inferometer.hub.fleet_desk import FleetDesk
 from inferometer.hub.people import (
+    acting,
+    founding,
     may,
     require_cancelling,
     require_control,
-    require_place,
     require_priority,
     require_role,
     seen,
@@ -248,13 +248,12 @@ def _submitted(desk: FleetDesk, submission: Submission, request: Request) -> tup
     """The job in the queue, and whether it is new."""
     job, project = decode(msgspec.json.encode(submission.job), Job), submission.project
     require_known(job)
-    missing = desk.artifacts.missing([file.sha256 for file in job.files])
-    if missing:
-        raise DomainError(f"The file {missing[0][:12]}… of the job is not here.", remedy="Send it first.")
-    require_place(request, desk.store, project)
+    queue = founding(request, desk.fleet, project)
     require_priority(request, desk.store, project, submission.priority)
+    for sha256 in desk.missing(request, [file.sha256 for file in job.files]):
+        raise DomainError(f"The file {sha256[:12]}… of the job is not here.", remedy="Send it first.")
     desk.touch(tuple(file.sha256 for file in job.files))
-    row, fresh = desk.acting(request, "job.submit", project=project, subject=_made).submit(
+    row, fresh = acting(request, queue, "job.submit", project=project, subject=_made).submit(
         NewJob(
             job=job, wanted=Wanted(device=submission.device, labels=submission.labels), project=project,
             user=user_of(request), priority=submission.priority, name=submission.name, tags=tuple(submission.tags),
@@ -312,10 +311,8 @@ def _add_files(api: APIRouter, desk: FleetDesk) -> None:
     def list_missing(
         request: Request, files: Annotated[list[NamedFile], Field(max_length=10_000)]
     ) -> Response:  # fmt: skip
-        """Which of these files are not here, and how much of each has arrived."""
-        folder = desk.artifacts
-        missing = folder.missing([file.sha256 for file in files])
-        return answer(request, {"missing": {sha256: folder.arrived(sha256) for sha256 in missing}})
+        """Which of these files are not here for whoever asks, and how much of each has arrived from them."""
+        return answer(request, {"missing": desk.missing(request, [file.sha256 for file in files])})
 
     @api.put("/artifacts/{sha256}", responses={200: json_response()}, openapi_extra=_BINARY)
     async def send_piece(
@@ -325,7 +322,5 @@ def _add_files(api: APIRouter, desk: FleetDesk) -> None:
         size: Annotated[int, Query(ge=0, le=10**15)],
     ) -> Response:
         """A piece of a file, from byte `offset` of `size`. One that was sent before is not written again."""
-        data = await request.body()
-        receive = partial(desk.uploads.receive, sha256, offset, size, data, user=user_of(request))
-        arrived = await to_thread.run_sync(receive)
+        arrived = await to_thread.run_sync(desk.receive, request, sha256, offset, size, await request.body())
         return answer(request, {"arrived": arrived, "complete": arrived == size})

@@ -1,4 +1,4 @@
-"""The API of people: my tokens and sessions, the members of a project, share links, and the audit log."""
+"""The API of people: my tokens and sessions, a project's members and retention, share links, and the audit log."""
 
 import csv
 import io
@@ -24,6 +24,7 @@ from inferometer.hub.people import (
 )
 from inferometer.hub.rules import Rules
 from inferometer.store.audit import MOST_ENTRIES, AuditFilter
+from inferometer.store.retention import Retention
 from inferometer.store.store import Store
 from inferometer.store.values import AuditEntry, Role, Scope, Visitor
 
@@ -32,6 +33,7 @@ Place = Annotated[str, Path(min_length=1, max_length=100)]
 Id = Annotated[str, Path(pattern="^[0-9a-z]{12}$")]
 _DAY_S = 86_400.0
 _MOST_COMPARED = 40
+_MOST_KEPT_S = 100 * 366 * _DAY_S
 _TABLE = json_response([None])
 _TABLE["content"]["text/csv"] = {"schema": {"type": "string"}}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -63,6 +65,16 @@ class ProjectSettings(BaseModel):
     description: Annotated[str, Field(max_length=2000)] | None = None
 
 
+class RetentionRules(BaseModel):
+    """For how many seconds what has ended is kept; null: for ever. Runs with one of `keep_tags` stay in any case."""
+
+    model_config = ConfigDict(extra="forbid")
+    runs_s: Annotated[float, Field(gt=0, le=_MOST_KEPT_S)] | None = None
+    artifacts_s: Annotated[float, Field(gt=0, le=_MOST_KEPT_S)] | None = None
+    jobs_s: Annotated[float, Field(gt=0, le=_MOST_KEPT_S)] | None = None
+    keep_tags: list[Name] = Field(default=[], max_length=50)
+
+
 class NewLink(BaseModel):
     """A link to a run; with several, to their comparison, the baseline first."""
 
@@ -75,6 +87,7 @@ def router(store: Store, rules: Rules) -> APIRouter:
     api = APIRouter(responses=ERRORS)
     _add_tokens(api, store)
     _add_members(api, store)
+    _add_retention(api, store)
     _add_links(api, store, rules)
     _add_audit(api, store)
     return api
@@ -202,6 +215,24 @@ def _add_members(api: APIRouter, store: Store) -> None:
         detail = ", ".join(f"{key} {value}" for key, value in values.items())
         acting(request, store, "project.change", project=project, detail=detail).change_project(project, **values)
         return answer(request, store.project(project))
+
+
+def _add_retention(api: APIRouter, store: Store) -> None:
+    @api.get("/projects/{project}/retention", tags=["projects"], responses={200: json_response()})
+    def show_retention(request: Request, project: Place) -> Response:
+        """What the project keeps, and for how long. Its owners may."""
+        _owned(request, store, project)
+        return answer(request, store.retention(project))
+
+    @api.put("/projects/{project}/retention", tags=["projects"], responses={200: json_response()})
+    def set_retention(request: Request, project: Place, chosen: RetentionRules) -> Response:
+        """The rules from now on, in place of those before. They are applied once a day. An owner may."""
+        _owned(request, store, project)
+        values = chosen.model_dump()
+        detail = ", ".join(f"{key} {value}" for key, value in values.items() if value)
+        setting = acting(request, store, "project.retention", project=project, detail=detail or "keeps everything")
+        setting.set_retention(Retention(project=project, **{**values, "keep_tags": tuple(chosen.keep_tags)}))
+        return answer(request, store.retention(project))
 
 
 def _owned(request: Request, store: Store, project: str) -> None:

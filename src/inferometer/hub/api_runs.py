@@ -21,7 +21,7 @@ from inferometer.errors import DomainError, FormatError, SchemaError
 from inferometer.hub.answers import ERRORS, ImportedRun, answer, json_response
 from inferometer.hub.compare_page import profiles_of
 from inferometer.hub.failures import HubError
-from inferometer.hub.people import acting, author_of, require_change, require_place, seen, visitor_of
+from inferometer.hub.people import acting, author_of, founding, require_change, seen, visitor_of
 from inferometer.hub.rules import Rules
 from inferometer.report.runs import run_document
 from inferometer.store.archive import Limits
@@ -158,8 +158,7 @@ def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
 
         def work() -> str:
             profile = _profile(body)
-            require_place(request, store, project)
-            return _adding(request, store, project).add(
+            return _adding(request, founding(request, store, project), project).add(
                 profile, project, name=name, tags=tuple(tag or ()), kind="import", author=author_of(request)
             )
 
@@ -183,8 +182,7 @@ def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
 
         def work() -> tuple[str, ...]:
             profiles = [_profile_in_line(number, line) for number, line in enumerate(lines, start=1)]
-            require_place(request, store, project)
-            adding = _adding(request, store, project)
+            adding = _adding(request, founding(request, store, project), project)
             return adding.add_all(profiles, project, tags=tuple(tag or ()), kind="import", author=author_of(request))
 
         runs = await to_thread.run_sync(work)
@@ -207,7 +205,7 @@ def _add_archives(api: APIRouter, store: Store, rules: Rules) -> None:
         _require_type(request, _ZIP)
         taken_in = partial(
             _adding(request, store, project).take_in, project=project, limits=_limits(rules), author=author_of(request),
-            admit=partial(require_place, request, store),
+            admit=partial(founding, request),
         )  # fmt: skip
         run, fresh = await to_thread.run_sync(_from_archive, await request.body(), taken_in)
         return _created(request, run, rules, fresh=fresh)
@@ -291,10 +289,10 @@ def _add_changes(api: APIRouter, store: Store) -> None:
         """
         row = seen(request, store).row(run)
         require_change(request, row)
-        if change.project is not None and change.project.strip() != row.project:
-            require_place(request, store, change.project)
+        to = None if change.project is None or change.project.strip() == row.project else change.project
+        into = store if to is None else founding(request, store, to)
         run_id = row.id
-        changing = partial(acting, request, store, "run.change", project=row.project, subject=run_id)
+        changing = partial(acting, request, store=store, action="run.change", project=row.project, subject=run_id)
         if change.add_tags or change.remove_tags:
             detail = " ".join([*(f"+{tag}" for tag in change.add_tags), *(f"-{tag}" for tag in change.remove_tags)])
             changing(detail=detail).retag(run_id, add=change.add_tags, remove=change.remove_tags)
@@ -302,8 +300,8 @@ def _add_changes(api: APIRouter, store: Store) -> None:
             changing(detail=f"name {change.name}").rename(run_id, change.name)
         if change.note is not None:
             changing(detail="note").note(run_id, change.note)
-        if change.project is not None and change.project.strip() != row.project:
-            changing(detail=f"to {change.project}").move(run_id, change.project)
+        if to is not None:
+            changing(store=into, detail=f"to {to}").move(run_id, to)
         return answer(request, store.row(run_id))
 
     @api.delete("/runs/{run}", tags=["runs"], status_code=204)

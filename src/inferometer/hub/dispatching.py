@@ -19,7 +19,7 @@ from inferometer.errors import InferometerError
 from inferometer.store.queue.wanted import fits, read
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from inferometer.store.queue.fleet import Fleet
     from inferometer.store.queue.values import FleetDevice, Lease, Wanted
@@ -49,8 +49,9 @@ class _Wish:
 class Dispatcher:
     """Lives in the hub's event loop; `ring` may be called from any thread."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, tidy: Callable[[], object] | None = None) -> None:
+        """`tidy` is what is done about once an hour."""
+        self._fleet, self._tidy = fleet, tidy or fleet.tidy
         self._waiters: dict[str, _Waiter] = {}
         self._unheard: set[str] = set()  # devices that were given a job while they were not listening
         self._idle: dict[str, FleetDevice] = {}  # those that waited in vain, and will ask again at once
@@ -138,7 +139,7 @@ class Dispatcher:
             await to_thread.run_sync(self._fleet.look_after)
         if now - self._tidied_at >= _TIDY_S:
             self._tidied_at = now
-            await to_thread.run_sync(self._fleet.tidy)
+            await to_thread.run_sync(self._tidy)
         if not self._waiters:
             return
         waiting = await to_thread.run_sync(self._fleet.waiting)

@@ -1,5 +1,6 @@
 """Errors as HTTP: the one place that decides the status of an error and what the client gets to read."""
 
+import logging
 from typing import Any
 
 from starlette.requests import Request
@@ -7,8 +8,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from inferometer.errors import InferometerError, MissingDependencyError, SchemaError, UnknownNameError
 from inferometer.hub.rendering import render_template
-from inferometer.store.errors import ConflictError, LeaseLostError, StoreError
+from inferometer.store.errors import ConflictError, LeaseLostError, NotAllowedError, StoreError
 
+_LOG = logging.getLogger(__name__)
+_SHOWN = (ConflictError, LeaseLostError, NotAllowedError)  # which speak of runs, jobs and projects alone
 RETRY_S = 5  # after which a program asks again, where the store is away
 
 # The schema of every error of the API, for its description.
@@ -27,18 +30,17 @@ class HubError(InferometerError):
         self.status = status
 
 
+# Of each kind; what comes first counts.
+_STATUSES: tuple[tuple[type[InferometerError], int], ...] = (
+    (UnknownNameError, 404), (ConflictError, 409), (LeaseLostError, 409), (NotAllowedError, 403), (StoreError, 503),
+    (MissingDependencyError, 501), (SchemaError, 422),
+)  # fmt: skip
+
+
 def status_of(error: InferometerError) -> int:
     if isinstance(error, HubError):
         return error.status
-    if isinstance(error, UnknownNameError):
-        return 404
-    if isinstance(error, (ConflictError, LeaseLostError)):
-        return 409
-    if isinstance(error, StoreError):
-        return 503
-    if isinstance(error, MissingDependencyError):
-        return 501
-    return 422 if isinstance(error, SchemaError) else 400
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 400)
 
 
 def problem(message: str, remedy: str | None = None) -> dict[str, Any]:
@@ -56,13 +58,25 @@ async def failure(_request: Request, error: Exception) -> Response:
     return json_problem(error)
 
 
+def told(error: InferometerError) -> tuple[str, str | None]:
+    """What a visitor reads of an error, and what they can do.
+
+    Where the store is, and what its database says, is for whoever runs the hub: it is in the log.
+    """
+    if not isinstance(error, StoreError) or isinstance(error, _SHOWN):
+        return error.message, error.remedy
+    _LOG.warning("%s", error)
+    return error.told or "The store cannot do this now.", "Try again; if it stays so, tell whoever runs the hub."
+
+
 def json_problem(error: InferometerError) -> Response:
-    return JSONResponse(problem(error.message, error.remedy), status_code=status_of(error), headers=headers_of(error))
+    return JSONResponse(problem(*told(error)), status_code=status_of(error), headers=headers_of(error))
 
 
 def error_page(error: InferometerError) -> Response:
     """The same for people."""
-    values = {"message": error.message, "remedy": error.remedy, "here": ""}
+    message, remedy = told(error)
+    values = {"message": message, "remedy": remedy, "here": ""}
     return HTMLResponse(render_template("error.html", values), status_code=status_of(error), headers=headers_of(error))
 
 

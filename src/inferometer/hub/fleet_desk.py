@@ -12,15 +12,16 @@ from inferometer.hub.checking import cases_of, mismatch, too_fast
 from inferometer.hub.dispatching import Dispatcher
 from inferometer.hub.failures import HubError
 from inferometer.hub.forecasting import Forecaster
-from inferometer.hub.people import acting, seen, visitor_of
+from inferometer.hub.people import acting, seen, user_of, visitor_of
 from inferometer.hub.security import ARRIVED
-from inferometer.hub.uploads import Uploads
+from inferometer.hub.uploads import Note, Sender, Uploads
 from inferometer.providers.artifacts import ArtifactFolder
 from inferometer.providers.device_side import hash_file
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import Timing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from starlette.requests import Request
@@ -45,7 +46,7 @@ class FleetDesk:
 
     @cached_property
     def dispatcher(self) -> Dispatcher:
-        return Dispatcher(self.fleet)
+        return Dispatcher(self.fleet, self.tidy)
 
     @cached_property
     def forecaster(self) -> Forecaster:
@@ -116,6 +117,33 @@ class FleetDesk:
 
     # Files
 
+    def missing(self, request: Request, hashes: Sequence[str]) -> dict[str, int]:
+        """Which of these files are not here for whoever asks, and how much of each has arrived from them.
+
+        A hash is no key: a file is here for those who have brought it, and for those who see a job that names it.
+        """
+        visitor, sender = visitor_of(request), sender_of(request)
+        lacking = self.artifacts.missing(hashes)
+        if visitor is not None and not visitor.sees_all:
+            known = self.seen(request).files_named(hashes)
+            lacking = tuple(
+                sha256
+                for sha256 in dict.fromkeys(hashes)
+                if sha256 in lacking or not (sha256 in known or self.uploads.brought(sha256, sender))
+            )
+        return {sha256: self.uploads.arrived(sha256, sender) for sha256 in lacking}
+
+    def receive(self, request: Request, sha256: str, offset: int, size: int, data: bytes) -> int:
+        """A piece of a file; gives how much of it has arrived. One that is here for them need not be sent."""
+        if not self.missing(request, [sha256]):
+            return size
+        return self.uploads.receive(sha256, offset, data, Note(size=size, sender=sender_of(request)))
+
+    def tidy(self) -> None:
+        """Drop what is kept for a while only: old events and faults, and uploads that nobody goes on with."""
+        self.uploads.tidy()
+        self.fleet.tidy()
+
     def damaged(self, sha256: str, job: str) -> bool:
         """An agent says that a file of its job did not arrive as it should: whether it is our copy that is wrong.
 
@@ -136,3 +164,8 @@ class FleetDesk:
         for sha256 in hashes:
             with suppress(OSError):
                 os.utime(self.artifacts.path(sha256), (now, now))
+
+
+def sender_of(request: Request) -> Sender:
+    visitor = visitor_of(request)
+    return Sender(user=user_of(request), project=None if visitor is None else visitor.project)

@@ -141,7 +141,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
         made = tuple(decode(json.dumps(plain), Calibration) for plain in asked["calibrations"])
         return {"seconds": measuring_s(job, files, device, made)}
     except InferometerError as error:
-        return {"error": error.message}
+        return {"error": error.message.replace(f"{asked['files']}/", "")}  # where it lies here is nobody's business
 
 
 def main() -> None:

@@ -19,15 +19,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from inferometer.box.entering import EntryPlan
+from inferometer.box.found import means_here
+from inferometer.box.view import environment_in, view_of
+from inferometer.box.wrapping import in_bubblewrap
 from inferometer.core.codec import document, encode
 from inferometer.errors import InferometerError
 from inferometer.providers.device_side import environment_for, files_of, lay_out
+from inferometer.settings import config_file, data_folder
 from inferometer.store.queue.wanted import fits, written
 from inferometer.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from inferometer.box.values import Means
     from inferometer.core.job import Job
     from inferometer.core.profile import Profile
     from inferometer.hub.fleet_desk import FleetDesk
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
 _STARTING_S = 6.0  # to start an engine, where no job has been timed yet
 _TIMED, _LEAST = 20, 3  # earlier jobs that are looked at, and that are enough
 MEMORY_BYTES, SECONDS = 4_000_000_000, 60  # that reading and pricing a model may take
+_READER = "inferometer.hub.forecast"  # the module that opens what others sent
 _REMEMBERED = 1000
 _LOOKED_S, _ASKED = 2.0, 3  # how old a look at the devices may be, and how many are asked what they can do
 
@@ -158,32 +165,61 @@ class Forecaster:
         return known
 
     def _asked(self, job: Job, device: FleetDevice, more: dict[str, Any]) -> dict[str, Any]:
-        folder = Path(tempfile.mkdtemp(prefix="inferometer-forecast-"))
+        root, location = self._desk.root, self._desk.store.location
         calibrations = [each.get("document") for each in device.facts.get("calibrations") or ()]
+        (root / "forecasts").mkdir(parents=True, exist_ok=True, mode=0o700)  # beside the models, which are linked
+        folder = Path(tempfile.mkdtemp(dir=root / "forecasts"))
         asked = {
-            "job": document(job), "files": str(folder), "device": device.facts.get("device"),
+            "job": document(job), "files": str(folder / "files"), "device": device.facts.get("device"),
             "calibrations": [plain for plain in calibrations if plain], "memory_bytes": MEMORY_BYTES,
             "seconds": SECONDS, **more,
         }  # fmt: skip
+        rows = [] if location.file is None else location.file.parent.glob(f"{location.file.name}*")  # and its log
+        secret = [location.artifacts, root, *rows]
         try:
-            lay_out(self._desk.root, files_of(document(job)), folder)
-            return in_a_process(asked)
+            lay_out(root, files_of(document(job)), folder / "files")
+            return in_a_process(asked, folder, secret)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def in_a_process(asked: dict[str, Any]) -> dict[str, Any]:
-    """With limits: the model comes from somebody else."""
+def in_a_process(
+    asked: dict[str, Any], folder: Path, secret: Sequence[Path], means: Means | None = None
+) -> dict[str, Any]:
+    """With limits, and in a box where the system has one: the model comes from somebody else.
+
+    It reads `folder` beside what every box shows, writes nothing, reaches nobody and starts no process; of `secret`
+    nothing is there.
+    """
+    command, environment = _boxed(folder, secret, means or means_here())
     try:
-        ran = subprocess.run(
-            [sys.executable, "-P", "-m", "inferometer.hub.forecast"], input=json.dumps(asked), text=True,
-            capture_output=True, check=False, timeout=2 * SECONDS,
-            env=environment_for([str(Path(__file__).parents[2])], {"INFEROMETER_TOKEN": ""}),
+        ran = subprocess.run(  # noqa: S603 - our own module
+            command, input=json.dumps(asked), text=True, capture_output=True, check=False, timeout=2 * SECONDS,
+            env=environment, cwd=folder / "own",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"error": "it takes too long to read"}
     answer: dict[str, Any] = json.loads(ran.stdout) if ran.stdout else {"error": "it takes too much to read"}
     return answer
+
+
+def _boxed(folder: Path, secret: Sequence[Path], means: Means) -> tuple[list[str], dict[str, str]]:
+    """The command, and its environment."""
+    own = folder / "own"
+    (own / "tmp").mkdir(parents=True)
+    view = view_of(folder, own, hide=[*secret, config_file(), data_folder()])
+    # A disk without hard links has soft ones, which lead out of the folder.
+    soft = [str(path.resolve()) for path in (folder / "files").rglob("*") if path.is_symlink()]
+    view = replace(view, readable=(*view.readable, *soft))
+    plan = EntryPlan(
+        run=(_READER,), file_bytes=0, processes=None, alone=True, connecting=False,
+        view=view if means.real and means.bubblewrap is None else None, filtered=means.real,
+    )  # fmt: skip
+    command = [sys.executable, "-P", "-m", "inferometer.box.entering", msgspec.json.encode(plan).decode()]
+    if means.real and means.bubblewrap is not None:
+        command = in_bubblewrap(means.bubblewrap, view, command, inside=own)
+    outside = environment_for([str(Path(__file__).parents[2])], {})
+    return command, environment_in(outside, own, shared_memory=False)
 
 
 def _mark(job: Job) -> str:

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from inferometer.errors import InferometerError, UnknownNameError
 from inferometer.hub.answers import answer
-from inferometer.hub.failures import json_problem, problem
+from inferometer.hub.failures import json_problem, problem, told
 from inferometer.hub.people import seen as seen_store
 from inferometer.hub.people import visitor_of
 from inferometer.hub.security import client_of
@@ -108,7 +108,7 @@ class LiveStreams:
             async for encoded in self._looks(request, look):
                 yield encoded
         except InferometerError as error:
-            yield event("end", {"reason": error.message})
+            yield event("end", {"reason": told(error)[0]})
 
     async def _looks(self, request: Request, look: Look) -> AsyncIterator[bytes]:
         """Poll with `look` and yield what changed, until the last event, or until nobody watches or may watch."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from inferometer.errors import DomainError
 from inferometer.hub.failures import HubError
 from inferometer.hub.security import VISITOR, client_of
 from inferometer.store import names
 from inferometer.store.audit import Deed
 from inferometer.store.errors import StoreError
 from inferometer.store.opened import Opened
+from inferometer.store.values import Project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,12 +58,15 @@ def acting(
     request: Request, store: Seen, action: str, *, project: str | None = None, **about: Unpack[About]
 ) -> Seen:  # fmt: skip
     """The store, or the queue, as whoever asks sees it; what they write through it goes into the audit log."""
+    return seen(request, store).doing(_deed(request, action, project=project, **about))
+
+
+def _deed(request: Request, action: str, *, project: str | None = None, **about: Unpack[About]) -> Deed:
     visitor = visitor_of(request)
-    deed = Deed(
+    return Deed(
         user=user_of(request), action=action, project=project, address=client_of(request), **about,
         token=None if visitor is None else visitor.token, session=None if visitor is None else visitor.session,
     )  # fmt: skip
-    return seen(request, store).doing(deed)
 
 
 def noted(request: Request, store: Store, action: str, row: RunRow | Run, detail: str | None = None) -> None:
@@ -104,27 +107,21 @@ def owned_projects(request: Request) -> frozenset[str]:
     return frozenset(name for name, role in roles.items() if role == "owner")
 
 
-def require_place(request: Request, store: Store, project: str) -> None:
-    """Whoever brings something to a project is a writer there. One that is not there yet is made, and is theirs."""
+def founding(request: Request, store: Seen, project: str) -> Seen:
+    """The store, or the queue, to bring something to a project with. Whoever does is a writer there.
+
+    One that is not there yet is made with what is brought, and is theirs; what is refused makes none.
+    """
     visitor = visitor_of(request)
     if visitor is None or visitor.sees_all:
-        return
+        return store
     name = names.valid_name("project", project)
     if visitor.may("reader", name):
         require_role(request, "writer", name)
-        return
+        return store
     if visitor.project not in {None, name}:
         raise HubError(403, f"This token is for the project {visitor.project}, and not for {name}.")
-    try:
-        acting(request, store, "project.create", project=name).create_project(name, owner=visitor.user)
-    except DomainError:
-        again = store.visitor_again(visitor)  # made by the same user a moment ago
-        if again is None or not again.may("writer", name):
-            raise HubError(
-                403,
-                f"{visitor.user} may not write to a project {name!r}.",
-                remedy="Name a project of yours with --project, or ask its owner to add you.",
-            ) from None
+    return store.founding(name, _deed(request, "project.create"))
 
 
 def may_change(request: Request, row: RunRow) -> bool:
@@ -168,9 +165,9 @@ def require_priority(request: Request, store: Store, project: str, priority: int
     visitor = visitor_of(request)
     if visitor is None or visitor.sees_all or priority <= 0:
         return
-    again = visitor if visitor.may("writer", project) else store.visitor_again(visitor)  # it was made just now
-    owner = again is not None and again.may("owner", project)
-    settings = store.project(project)
+    theirs = visitor.may("reader", project)
+    owner = not theirs or visitor.may("owner", project)  # one that is made by this job is theirs
+    settings = store.project(project) if theirs else Project(name=project, created=0.0)
     ceiling = settings.owner_priority if owner else settings.writer_priority
     if priority > ceiling:
         role = "An owner's" if owner else "A writer's"

@@ -63,6 +63,7 @@ class PeoplePages:
             roles=ROLES,
             owner=owner,
             links=links,
+            kept=self._store.retention(name),
         )
 
     def audit(self, request: Request) -> Response:

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from inferometer.errors import InferometerError
-from inferometer.hub.failures import HubError, status_of
+from inferometer.hub.failures import HubError, status_of, told
 from inferometer.hub.oidc import OidcProvider, allowed, new_attempt, read_attempt
 from inferometer.hub.people import acting
 from inferometer.hub.rendering import render_template
@@ -118,7 +118,7 @@ def _attempt_cookie(*, secure: bool) -> str:
 
 
 def _sentence(error: InferometerError) -> str:
-    return " ".join(filter(None, (error.message, error.remedy)))
+    return " ".join(filter(None, told(error)))
 
 
 def _stranger(email: str | None) -> str:

@@ -1,14 +1,17 @@
 """Models that are sent to the hub piece by piece: what is under way, who sends it, and whether there is room.
 
 Each upload has a note beside its part, with the size that it was begun with and whose it is. The note reserves that
-many bytes: what is under way counts as if it were here already.
+many bytes: what is under way counts as if it were here already. Everybody has parts of their own, also of a file that
+the hub has already: whoever knows a hash has nothing, and whoever sent every byte has the file.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,15 +27,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNFINISHED_S = 86_400.0  # after which an upload that nobody goes on with is dropped
+BROUGHT_S = 86_400.0  # that a file counts as brought by somebody: by then a job of theirs names it
 UNFINISHED_EACH = 32  # of one person; a client sends one file after another
 _UNUSED_S = 30 * 86_400.0
 _ROOM = 1_000_000_000  # bytes of the disk that models leave free
 _LOCKS = 64
 
 
+class Sender(msgspec.Struct, frozen=True):
+    """Who sends a file. A token for one project speaks for no other, whoever's it is."""
+
+    user: str
+    project: str | None = None
+
+    def key(self, sha256: str) -> str:
+        """What a file is called as this one's."""
+        return f"{sha256}.{hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32]}"
+
+
 class Note(msgspec.Struct, frozen=True):
     size: int
-    user: str
+    sender: Sender
 
 
 class Uploads:
@@ -53,56 +68,80 @@ class Uploads:
         """Two that send the same file at once take turns."""
         return self._locks[int(sha256[:4], 16) % _LOCKS]
 
-    def receive(self, sha256: str, offset: int, size: int, data: bytes, *, user: str) -> int:
+    def brought(self, sha256: str, sender: Sender) -> bool:
+        """Whether they have sent the whole file, lately."""
+        return self._mark(sha256, sender).exists()
+
+    def arrived(self, sha256: str, sender: Sender) -> int:
+        """How much of a file is here from them: where they go on."""
+        return self._folder.arrived(sender.key(sha256))
+
+    def receive(self, sha256: str, offset: int, data: bytes, note: Note) -> int:
         """Write a piece of a file; gives how much of it is there. A whole file whose hash is wrong is thrown away."""
+        key, size = note.sender.key(sha256), note.size
         with self.alone(sha256):
-            if not self._folder.missing([sha256]):
+            if self.brought(sha256, note.sender) and not self._folder.missing([sha256]):
                 return size
             with self._booking:
-                self._book(sha256, offset, Note(size=size, user=user))
+                self._book(key, offset, note)
             try:
-                arrived = self._folder.append(sha256, offset, data, most=size)
+                arrived = self._folder.append(key, offset, data, most=size)
                 if arrived == size:
                     try:
-                        self._folder.seal(sha256)
+                        self._folder.seal(sha256, part=key)
                     finally:
-                        self._note(sha256).unlink(missing_ok=True)
+                        self._note(key).unlink(missing_ok=True)
+                    mark = self._mark(sha256, note.sender)
+                    mark.parent.mkdir(exist_ok=True, mode=0o700)
+                    mark.touch()
             except OSError as error:
-                raise HubError(413, f"The hub could not write this piece ({error.strerror or error}).") from None
+                raise HubError(413, f"The hub could not write this piece ({error.strerror or 'its disk'}).") from None
             return arrived
 
-    def _note(self, sha256: str) -> Path:
-        return part_path(self._root, sha256).with_suffix(".upload")
+    def tidy(self) -> None:
+        """Drop uploads that nobody goes on with, and forget who brought what: those who come again send it again."""
+        with self._booking:
+            self._notes()
+        for mark in (self._root / "brought").glob("*"):
+            with suppress(OSError):
+                if self._clock() - mark.stat().st_mtime > BROUGHT_S:
+                    mark.unlink()
 
-    def _book(self, sha256: str, offset: int, asked: Note) -> None:
+    def _mark(self, sha256: str, sender: Sender) -> Path:
+        return self._root / "brought" / sender.key(sha256)
+
+    def _note(self, key: str) -> Path:
+        return part_path(self._root, key).with_suffix(".upload")
+
+    def _book(self, key: str, offset: int, asked: Note) -> None:
         """Take down a new upload, or find the one that goes on; in both cases there must be room for the rest of it."""
         notes = self._notes()
-        begun = notes.get(sha256)
+        begun = notes.get(key)
         if begun is not None and begun.size != asked.size and offset > 0:
             raise DomainError(
-                f"{sha256[:12]}… was begun with {begun.size:,} bytes, and now it is said to have {asked.size:,}.",
+                f"{key[:12]}… was begun with {begun.size:,} bytes, and now it is said to have {asked.size:,}.",
                 remedy="Send it from its beginning.",
             )
         if begun is None or begun.size != asked.size:
-            self._require_few(notes, asked.user)
+            self._require_few(notes, asked.sender.user)
             if begun is not None:
-                part_path(self._root, sha256).unlink(missing_ok=True)
-            self._require_room(sha256, {**notes, sha256: asked})
-            self._note(sha256).write_bytes(msgspec.json.encode(asked))
+                part_path(self._root, key).unlink(missing_ok=True)
+            self._require_room(key, {**notes, key: asked})
+            self._note(key).write_bytes(msgspec.json.encode(asked))
         else:
-            self._require_room(sha256, notes)
+            self._require_room(key, notes)
 
     def _notes(self) -> dict[str, Note]:
         """What is under way. What nobody went on with for a day is dropped, and so is a note that cannot be read."""
         incoming = part_path(self._root, "0").parent
         incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
         notes = {}
-        for sha256 in {path.stem for path in incoming.iterdir()}:
-            part, note = part_path(self._root, sha256), self._note(sha256)
+        for key in {path.stem for path in incoming.iterdir()}:
+            part, note = part_path(self._root, key), self._note(key)
             try:
                 touched = max(path.stat().st_mtime for path in (note, part) if path.exists())
                 if self._clock() - touched <= UNFINISHED_S:
-                    notes[sha256] = msgspec.json.decode(note.read_bytes(), type=Note)
+                    notes[key] = msgspec.json.decode(note.read_bytes(), type=Note)
                     continue
             except FileNotFoundError:
                 continue  # a part without a note: of a hub of an earlier version
@@ -114,7 +153,7 @@ class Uploads:
 
     @staticmethod
     def _require_few(notes: dict[str, Note], user: str) -> None:
-        unfinished = sum(note.user == user for note in notes.values())
+        unfinished = sum(note.sender.user == user for note in notes.values())
         if unfinished >= UNFINISHED_EACH:
             raise HubError(
                 429,
@@ -122,9 +161,9 @@ class Uploads:
                 remedy="Finish one of them; those that nobody goes on with are dropped after a day.",
             )
 
-    def _require_room(self, sha256: str, notes: dict[str, Note]) -> None:
+    def _require_room(self, key: str, notes: dict[str, Note]) -> None:
         """In the quota, where every upload counts in full, and on the disk for what is still to come."""
-        size = notes[sha256].size
+        size = notes[key].size
         if size > self._quota:
             most = format_quantity(self._quota, "B")
             raise HubError(413, f"A file of {format_quantity(size, 'B')} is more than the {most} that this hub keeps.")
@@ -138,7 +177,7 @@ class Uploads:
                 f"Models of jobs that have not ended, and uploads under way, take the {most} that this hub keeps.",
                 remedy="Wait for them, or cancel some.",
             )
-        to_come, free = size - self._folder.arrived(sha256), shutil.disk_usage(self._root).free
+        to_come, free = size - self._folder.arrived(key), shutil.disk_usage(self._root).free
         if to_come + _ROOM > free:
             raise HubError(
                 413,

@@ -181,8 +181,9 @@ class ArtifactFolder:
             file.write(fresh)
         return have + len(fresh)
 
-    def seal(self, sha256: str) -> None:
-        if not seal(str(self.root), sha256):
+    def seal(self, sha256: str, *, part: str | None = None) -> None:
+        """`part` is what the part is called, where it is not by the hash alone."""
+        if not seal(str(self.root), sha256, part):
             raise FormatError(
                 f"What arrived as {sha256[:12]}… has another hash, and was thrown away.", remedy="Send it again."
             )

@@ -90,10 +90,10 @@ def _version(package: str) -> str | None:
 # files
 
 
-def seal(root: str, sha256: str) -> bool:
-    """Put a file that has arrived in its place, if it is what its name says; otherwise throw it away."""
+def seal(root: str, sha256: str, named: str | None = None) -> bool:
+    """Put a file that has arrived, as a part of that name, in its place if it is what it should be; else drop it."""
     place = Path(root)
-    part, to = part_path(place, sha256), artifact_path(place, sha256)
+    part, to = part_path(place, named or sha256), artifact_path(place, sha256)
     if hash_file(part) != sha256:
         part.unlink()
         return False

@@ -109,8 +109,11 @@ class Database:
     def write(self, work: Callable[[Connection], T]) -> T:
         """Do the work in one transaction: all of it or nothing. It may be called again where others were in the way."""
         if self.read_only:
-            message = f"The store {self.location} is open for reading only."
-            raise StoreError(self.why or message, remedy="Choose another with INFEROMETER_STORE.")
+            raise StoreError(
+                self.why or f"The store {self.location} is open for reading only.",
+                remedy="Choose another with INFEROMETER_STORE.",
+                told="The store is open for reading only.",
+            )
         deadline, wait = time.monotonic() + _PATIENCE_S, 0.005
         while True:
             try:
@@ -165,7 +168,10 @@ class Database:
         if self.read_only:
             return False
         if self.location.file is not None:
-            return shutil.disk_usage(self.location.file.parent).free >= _LEAST_FREE
+            try:
+                return shutil.disk_usage(self.location.file.parent).free >= _LEAST_FREE
+            except OSError:  # the folder is gone from under it, as with a disk that was taken away
+                return False
         with self.reading() as connection:
             return not connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar()
 

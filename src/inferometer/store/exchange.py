@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import Connection, insert, select
 
@@ -68,20 +68,24 @@ class Exchange(RunReading, RunWriting):
         new_id: bool = False,
         limits: Limits | None = None,
         author: str | None = None,
-        admit: Callable[[str], None] = lambda _project: None,
+        admit: Callable[[Self, str], Self] = lambda store, _project: store,
     ) -> tuple[str, bool]:
-        """As `import_`; gives also whether the run is new here. `admit` raises if nothing may go into a project."""
+        """As `import_`; gives also whether the run is new here.
+
+        `admit` raises if nothing may go into a project, and gives the store that it is written with.
+        """
         with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
             packed = archive.read_archive(path, Path(folder), limits)
             if packed.profile is not None:
-                admit(project or "default")
-                return self.add(packed.profile, project or "default", kind="import", author=author), True
+                into = admit(self, project or "default")
+                return into.add(packed.profile, project or "default", kind="import", author=author), True
             run = _whole(packed.run)
             if not new_id and self._has(run, packed.story, path):
                 return run.id, False
-            admit(project or run.project)
+            into = admit(self, project or run.project)
             story = packed.story if author is None else replace(packed.story, author=author)
-            return self._take(run, replace(packed, story=story), None if new_id else run.id, project), True
+            told = replace(packed, story=story)
+            return into._take(run, told, None if new_id else run.id, project), True  # noqa: SLF001 - the same kind
 
     def _has(self, run: Run, story: Story, path: Path) -> bool:
         """Whether this very run is here. Its name, tags, project and note may have been changed since; no more."""
@@ -120,7 +124,8 @@ class Exchange(RunReading, RunWriting):
             parent = self._parent(connection, run.parent)
             chosen = wanted or ids.new_id(columns["created_us"] / 1e6)
             if not writing.begin(connection, chosen, draft, {**columns, "parent": parent}):
-                raise StoreError(f"Run {chosen} was added to the store by another program at the same moment.")
+                twice = f"Run {chosen} was added to the store by another program at the same moment."
+                raise StoreError(twice, told=twice)
             writing.keep(connection, chosen, brought, now)
             rows = [_metric(chosen, metric, now) for metric in story.metrics]
             if rows:

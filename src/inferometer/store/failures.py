@@ -48,30 +48,32 @@ def passing(error: DBAPIError) -> bool:
 
 
 def store_error(error: DBAPIError, location: Location) -> StoreError:
-    what, remedy = _understood(error)
-    return StoreError(without_password(f"The store {location} {what}."), remedy=remedy)
+    what, words, remedy = _understood(error)
+    said = f" ({words})" if words else ""
+    message = without_password(f"The store {location} {what}{said}.")
+    return StoreError(message, remedy=remedy, told=f"The store {what}.")
 
 
 def busy(location: Location) -> StoreError:
     """All connections were in use for a minute: a fault of ours, or far too much at once."""
-    return StoreError(f"The store {location} has too much to do at the moment.", remedy="Try again.")
+    much = "has too much to do at the moment."
+    return StoreError(f"The store {location} {much}", remedy="Try again.", told=f"The store {much}")
 
 
-def _understood(error: DBAPIError) -> tuple[str, str]:
+def _understood(error: DBAPIError) -> tuple[str, str | None, str]:
+    """What it is, the database's own words where they say more, and what to do."""
     name = getattr(error.orig, "sqlite_errorname", "")
     for beginning, what, remedy in _SQLITE:
         if name.startswith(beginning):
-            return what, remedy
+            return what, None, remedy
     state = getattr(error.orig, "sqlstate", None)
     if state in _STATES:
-        return _STATES[state]
+        what, remedy = _STATES[state]
+        return what, None, remedy
     message = " ".join(str(error.orig).split())[:300]
     if isinstance(error, IntegrityError):
-        return (
-            f"refuses this: it would not hold together ({message})",
-            "Look again: another program may have changed it.",
-        )
+        return "refuses this: it would not hold together", message, "Look again: another program may have changed it."
     for pattern, what, remedy in _WORDS:
         if re.search(pattern, message, re.IGNORECASE):
-            return f"{what} ({message})", remedy
-    return f"reports an error ({message})", "See the database's log."
+            return what, message, remedy
+    return "reports an error", message, "See the database's log."

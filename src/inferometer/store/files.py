@@ -105,6 +105,7 @@ def read(folder: Path, sha256: str) -> Path:
         raise StoreError(
             f"The file {sha256[:12]}… is not in {folder}.",
             remedy="Choose the folder it was kept in with INFEROMETER_ARTIFACTS.",
+            told=f"The file {sha256[:12]}… is not there any more.",
         )
     return place
 
@@ -132,4 +133,5 @@ def _unwritable(folder: Path, error: OSError) -> StoreError:
     return StoreError(
         f"A file of the run could not be kept in {folder} ({error.strerror or error}).",
         remedy="Make room, or choose another folder with INFEROMETER_ARTIFACTS.",
+        told=f"A file of the run could not be kept ({error.strerror or 'the disk reports an error'}).",
     )

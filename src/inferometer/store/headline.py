@@ -89,7 +89,9 @@ def unpacked(data: bytes, *, run: str) -> Profile:
     try:
         text = inflate.decompress(data, MOST_BYTES)
     except zlib.error as error:
-        raise StoreError(f"The profile of run {run} is damaged ({error}).", remedy="Restore it from a copy.") from None
+        damaged = f"The profile of run {run} is damaged ({error})."
+        raise StoreError(damaged, remedy="Restore it from a copy.", told=damaged) from None
     if not inflate.eof:
-        raise StoreError(f"The profile of run {run} is longer than {MOST_BYTES:,} bytes, or cut off.")
+        damaged = f"The profile of run {run} is longer than {MOST_BYTES:,} bytes, or cut off."
+        raise StoreError(damaged, told=damaged)
     return decode(text, Profile)

@@ -3,10 +3,12 @@
 import copy
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection
 
+from inferometer.store import projects
 from inferometer.store.audit import Deed, record
 from inferometer.store.engine import Database
 from inferometer.store.location import Location
@@ -25,6 +27,7 @@ class Opened:
         self._clock, self._owner = clock, owner
         self.sight: Sight | None = None  # everything
         self._deed: Deed | None = None
+        self._founds: Deed | None = None
 
     def seen_with(self, sight: Sight | None) -> Self:
         """The same store for somebody who sees this much of it: what is out of their sight is not there."""
@@ -36,6 +39,16 @@ class Opened:
         """The same store for one deed: whatever is written through it stands in the audit log, by one transaction."""
         twin = copy.copy(self)
         twin._deed = deed  # noqa: SLF001 - the same kind of object
+        return twin
+
+    def founding(self, project: str, deed: Deed) -> Self:
+        """The same store for what makes a project, unless it is there: both stand by one transaction, or neither.
+
+        Who does the deed owns it then. One that is there must be theirs to write to.
+        """
+        self._read(projects.require_no_strangers, project, deed.user)  # said before anything else that may be wrong
+        twin = copy.copy(self)
+        twin._founds = replace(deed, project=project)  # noqa: SLF001 - as above
         return twin
 
     @property
@@ -52,9 +65,11 @@ class Opened:
 
     def _write(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **options: P.kwargs) -> T:
         """In one transaction; `work` may be called again where others were in the way."""
-        deed, now_us = self._deed, self._now()
+        deed, founds, now_us = self._deed, self._founds, self._now()
 
         def noted(connection: Connection) -> T:
+            if founds is not None and projects.found(connection, founds.project or "", founds.user, now_us=now_us):
+                record(connection, founds, None, now_us=now_us)
             result = work(connection, *args, **options)
             if deed is not None:
                 record(connection, deed, result, now_us=now_us)

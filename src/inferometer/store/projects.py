@@ -7,7 +7,8 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from inferometer.errors import DomainError
-from inferometer.store import members, names
+from inferometer.store import members, names, upserts
+from inferometer.store.errors import NotAllowedError
 from inferometer.store.finding import in_sight, project_id, seconds
 from inferometer.store.tables import artifacts, fleet_jobs, projects, runs
 from inferometer.store.values import Project, Sight
@@ -55,6 +56,27 @@ def create(
         raise _taken(name) from None
     if owner is not None:
         members.put(connection, kept, owner, "owner", now_us=now_us)
+
+
+def found(connection: Connection, name: str, owner: str, *, now_us: int) -> bool:
+    """Make a project that is not there yet; gives whether it was made now, and not by the same user a moment ago."""
+    if upserts.put_new(connection, "projects", {"name": name, "created_us": now_us}):
+        members.put(connection, name, owner, "owner", now_us=now_us)
+        return True
+    require_no_strangers(connection, name, owner)
+    return False
+
+
+def require_no_strangers(connection: Connection, name: str, user: str) -> None:
+    """A project of that name is one that the user may write to, or there is none."""
+    query = select(projects.c.id).where(projects.c.name == name)
+    if connection.execute(query).first() is None:
+        return
+    if not any(member.user == user and member.role != "reader" for member in members.listed(connection, name)):
+        raise NotAllowedError(
+            f"{user} may not write to a project {name!r}.",
+            remedy="Name a project of yours with --project, or ask its owner to add you.",
+        )
 
 
 def change(connection: Connection, name: str, values: Mapping[str, Any]) -> None:

@@ -150,6 +150,10 @@ class Store(Exchange):
     def retentions(self) -> tuple[Retention, ...]:
         return self._read(retention.listed)
 
+    def retention(self, project: str) -> Retention:
+        """The rules of a project; one without any keeps everything."""
+        return next((rules for rules in self.retentions() if rules.project == project), Retention(project=project))
+
     def deletions(self, most: int = 20) -> tuple[Deletion, ...]:
         """What went by rules, the latest first."""
         return self._read(retention.deleted, most)

@@ -1,13 +1,17 @@
 """Expected times: of a job, and of its turn in the queue."""
 
 import hashlib
+import os
+import socket
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fakes.fleet import a_result
 from fakes.places import one_layer, packed
 from inferometer.asking.roof import with_roof
+from inferometer.box.found import means_here
 from inferometer.catalog import device as device_named
 from inferometer.core.codec import document
 from inferometer.core.device import Sourced
@@ -97,7 +101,7 @@ def test_devices_of_a_kind_are_predicted_once(desk, tmp_path, device, monkeypatc
 
 
 def test_what_cannot_be_predicted_says_why(desk, tmp_path, monkeypatch):
-    monkeypatch.setattr(forecasting, "in_a_process", answer)
+    monkeypatch.setattr(forecasting, "in_a_process", lambda asked, *_: answer(asked))
     job, _ = given(desk, tmp_path, device="bare")
     assert forecast(desk, job).source == "no device that fits has said what it can do"
     broken = tmp_path / "broken.onnx"
@@ -111,6 +115,46 @@ def test_what_cannot_be_predicted_says_why(desk, tmp_path, monkeypatch):
     expected = forecast(desk, row.id)
     assert expected.seconds is None
     assert expected.source.startswith("not predicted for pi: ")
+    assert str(tmp_path) not in expected.source
+
+
+HERE = means_here()
+
+
+@pytest.mark.parametrize("linked", ["hard", "soft"])
+@pytest.mark.parametrize(
+    "means",
+    [
+        pytest.param(HERE, marks=pytest.mark.skipif(not HERE.bubblewrap, reason="bubblewrap does not work here")),
+        pytest.param(
+            replace(HERE, bubblewrap=None), marks=pytest.mark.skipif(not HERE.landlock, reason="there is no Landlock")
+        ),
+    ],
+    ids=["bubblewrap", "landlock"],
+)
+def test_a_file_that_takes_over_its_reader_sees_nothing_of_the_hub(tmp_path, monkeypatch, means, linked):
+    """Neither its store, nor another's model, nor its token, nor the network; it writes nothing and starts nothing."""
+    monkeypatch.setenv("INFEROMETER_TOKEN", "ifm_x")
+    monkeypatch.setenv("OTHER_TOKEN", "x")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    monkeypatch.setattr(forecasting, "_READER", "fakes.hostile_forecast")
+    store, other, model = (tmp_path / name for name in ("runs.db", "other.onnx", "mine.onnx"))
+    for path in (store, other, model):
+        path.write_text(path.name)
+    folder = tmp_path / "forecasts" / "one"
+    (folder / "files").mkdir(parents=True)
+    (os.link if linked == "hard" else os.symlink)(model, folder / "files" / "net.onnx")
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
+        local.bind(str(tmp_path / "socket"))
+        local.listen()
+        asked = {
+            "files": str(folder / "files"), "port": server.getsockname()[1], "socket": str(tmp_path / "socket"),
+            "readable": [str(store), str(other), "/etc/shadow", str(Path.home() / ".bashrc")],
+            "writable": [str(folder / "own" / "x"), str(folder / "files" / "net.onnx"), str(tmp_path / "x")],
+        }  # fmt: skip
+        found = forecasting.in_a_process(asked, folder, [store], means)
+    assert found == {"done": ["a thread"], "model": "mine.onnx"}
+    assert model.read_text() == "mine.onnx"
 
 
 def test_each_job_waits_for_those_before_it(desk, tmp_path):

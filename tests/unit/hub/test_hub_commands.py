@@ -15,7 +15,7 @@ from inferometer.cli.export import command as export
 from inferometer.cli.hub import command as hub_command
 from inferometer.core.codec import decode, encode
 from inferometer.core.profile import Profile
-from inferometer.errors import DomainError, UnknownNameError
+from inferometer.errors import DomainError, MissingDependencyError, UnknownNameError
 from inferometer.store import open_store
 from unit.hub.samples import network
 
@@ -44,6 +44,17 @@ def test_the_hub_says_where_it_is_and_serves_until_it_is_told_to_end(place):
             hub.terminate()
         assert hub.wait(240) in {0, -15, 143}
         assert "Traceback" not in hub.stderr.read()
+
+
+@pytest.mark.parametrize("absent", ["jwt", "cryptography"])
+def test_without_its_packages_a_provider_is_refused_with_what_to_install(place, monkeypatch, absent):
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"jwt", "cryptography"}]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, absent, None)
+    asked = ("--port", "0", "--store", place, "--oidc-issuer", "https://id.example", "--oidc-client-id", "hub")
+    with pytest.raises(MissingDependencyError, match="needs PyJWT with cryptography") as refused:
+        run(hub_command, *asked)
+    assert refused.value.remedy == "pip install 'inferometer[oidc]'"
 
 
 def test_without_a_browser_the_hub_says_where_the_run_is_and_serves_on(place, monkeypatch):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import threading
 import time
 
@@ -124,6 +125,20 @@ def test_a_job_goes_from_its_submitter_to_an_agent_and_back(here):
     assert client.get(f"{API}/agent/artifacts/{SHA}?device=pi").status_code == 404  # its job has ended
 
 
+def test_the_hub_drops_old_uploads_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(dispatching, "_TIDY_S", 0.0)
+    with hub(tmp_path) as (store, client):
+        said(client.put(f"{API}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA[:10]))
+        parts = list((FleetDesk(store, Rules()).root / "incoming").iterdir())
+        assert len(parts) == 2
+        for part in parts:
+            os.utime(part, (0, 0))
+        until = time.monotonic() + 30
+        while any(part.exists() for part in parts) and time.monotonic() < until:
+            client.get(f"{API}/jobs")
+        assert not any(part.exists() for part in parts)
+
+
 def test_an_agent_that_waits_is_served_when_a_job_comes(here, monkeypatch):
     _, client = here
     waits, got = threading.Event(), []
@@ -190,6 +205,7 @@ def test_a_token_of_an_agent_opens_what_an_agent_needs_and_nothing_else(tmp_path
         client.headers.update(writer)
         sent(client)
         assert "works for this project" in submit(client, 400, project="secret")["error"]
+        store.create_project("secret", owner="bob")  # which a job that is refused does not
         Fleet.of(store).share("pi", "secret")
         secret, open_ = submit(client, project="secret"), submit(client, project="phones", seed=2)
         assert client.get(f"{API}/agent/artifacts/{SHA}?device=pi", headers=agent).status_code == 404

@@ -20,6 +20,7 @@ from inferometer.store import open_store
 from unit.hub.samples import hub
 
 jwt = pytest.importorskip("jwt", reason="pip install 'inferometer[oidc]'")
+pytest.importorskip("cryptography", reason="pip install 'inferometer[oidc]'")
 from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: E402 - comes with it
 
 ISSUER, CLIENT = "https://id.example", "hub"

@@ -1,17 +1,27 @@
 """Every route of the hub, asked by somebody of every kind; and each rule of who may do what."""
 
+import hashlib
 import json
+from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from fakes.fleet import a_job
 from inferometer.core.codec import document
+from inferometer.core.job import JobFile, JobModel
 from inferometer.hub.app import create_app
 from inferometer.hub.rules import OidcRules, Rules
 from inferometer.store import open_store
+from inferometer.store.audit import AuditFilter, Deed
+from inferometer.store.engine import Database
+from inferometer.store.errors import NotAllowedError
+from inferometer.store.location import Location
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
+from inferometer.store.retention import Retention
+from inferometer.store.values import Filter
 from unit.hub.samples import hub, network
 from unit.hub.world import DATA, MODEL, PEOPLE, SHA, World, profile_body, registration
 
@@ -150,6 +160,12 @@ MATRIX = {
     **{f"GET /shared/{{link}}{part}": row(
         ALL, lambda world, part=part: f"/shared/{world.link()}{part.replace('{name}', 'layers')}"
     ) for part in ("", "/explanation", "/dataflow.svg", "/charts/{name}.json")},
+    f"GET {API}/projects/{{project}}/retention": row(
+        (401, 404, 403, 403, 200, 200, 403), f"{API}/projects/phones/retention"
+    ),
+    f"PUT {API}/projects/{{project}}/retention": row(
+        (401, 404, 403, 403, 200, 200, 403), f"{API}/projects/phones/retention", json={"runs_s": 8.64e6}
+    ),
     # The fleet.
     "GET /fleet/devices/{name}": row(SEEN, "/fleet/devices/pi"),
     "GET /fleet/jobs/{job}": row(SEEN, lambda world: f"/fleet/jobs/{world.job()}"),
@@ -242,6 +258,57 @@ def test_who_may(world, name):
     assert found == dict(zip(PEOPLE, expected, strict=True))
 
 
+@pytest.fixture(scope="module")
+def open_world(tmp_path_factory):
+    """The same at a hub that asks nobody who they are: every request comes as far as the store."""
+    with hub(tmp_path_factory.mktemp("open"), burst=10**6, oidc=PROVIDER) as (store, client):
+        made = World(store, client)
+        made.tokens = dict.fromkeys(made.tokens)
+        assert client.put(f"{FLEET}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA).is_success
+        yield made
+
+
+SECRETS = ("db.inner.example", "hub-role", "s3cret", "/srv/hub/runs.db", "/srv/hub/runs.artifacts")
+SERVER = Location(url="postgresql://hub-role:s3cret@db.inner.example/bench", artifacts=Path(SECRETS[-1]))
+FILE = Location(file=Path("/srv/hub/runs.db"), artifacts=Path(SECRETS[-1]))
+REFUSED = 'connection to server at "db.inner.example" failed: Connection refused. User "hub-role", /srv/hub/runs.db'
+
+
+@pytest.mark.parametrize("broken", ["reading", "writing"])
+@pytest.mark.parametrize("location", [FILE, SERVER], ids=["file", "server"])
+def test_a_store_that_fails_says_nowhere_where_it_is(open_world, monkeypatch, caplog, broken, location):
+    """Every route, while nothing can be read, or nothing written: the log has the whole, a visitor what happened."""
+    asked = []
+    for name, (_, path, given) in MATRIX.items():
+        method, _, template = name.partition(" ")
+        values = {key: value(open_world) if callable(value) else value for key, value in given.items()}
+        place = path(open_world) if callable(path) else path or template.replace("{table}", "links")
+        if isinstance(place, tuple):
+            place, values["json"] = place
+        asked.append((method, place, values))
+
+    def fails(*_):
+        raise OperationalError("SELECT", {}, Exception(REFUSED))
+
+    monkeypatch.setattr(Database, "_once", fails)
+    if broken == "reading":
+        monkeypatch.setattr(Database, "_answering", fails)
+    real = object.__getattribute__(open_world.store.database, "location")
+    object.__setattr__(open_world.store.database, "location", location)
+    try:
+        answers = [(method, place, open_world.client.request(method, place, **given)) for method, place, given in asked]
+    finally:
+        object.__setattr__(open_world.store.database, "location", real)
+    told = [answer for _, _, answer in answers if answer.status_code == 503]
+    assert len(told) > (60 if broken == "reading" else 20)
+    for method, place, answer in answers:
+        said = answer.text + str(answer.headers)
+        assert answer.status_code != 500, (method, place, answer.text)
+        assert not [secret for secret in (*SECRETS, str(real)) if secret in said], (method, place)
+    assert sum("The store does not answer." in answer.text for answer in told) > len(told) / 2
+    assert "db.inner.example" in caplog.text
+
+
 def test_what_is_out_of_sight_answers_like_what_is_not_there(world):
     secret, name = world.run(), f"secret {next(world.numbers)}"
     world.store.rename(secret, name)
@@ -273,6 +340,37 @@ def test_lists_counts_and_suggestions_leave_out_what_is_not_mine(world):
         assert run not in page
         assert "phones" not in page
     assert run in world.ask("reader", "GET", "/").text
+
+
+def test_a_hash_is_no_key(world):
+    """Whoever knows the hash of another project's model gets neither the file nor whether it is there."""
+    data = b"a model of phones"
+    sha256 = hashlib.sha256(data).hexdigest()
+    place, listed = f"{FLEET}/artifacts/{sha256}?offset={{}}&size={len(data)}", [{"sha256": sha256, "size_bytes": 17}]
+    model = JobModel(name="m", entry="m.onnx", files=(JobFile(path="m.onnx", sha256=sha256, size_bytes=len(data)),))
+    by = Registrar(user="outsider", project="cars", everyone=False)
+    world.fleet.register(NewDevice(name="theirs", labels={"runtime": ("onnxruntime",)}), by)
+
+    def submitted(who, project, device):
+        job = document(a_job(next(world.numbers), model=model))
+        return world.ask(who, "POST", f"{FLEET}/jobs", json={"job": job, "project": project, "device": device})
+
+    def missing(who):
+        return world.ask(who, "POST", f"{FLEET}/artifacts/missing", json=listed).json()["missing"]
+
+    nowhere = submitted("outsider", "cars", "theirs")
+    assert (nowhere.status_code, missing("outsider")) == (400, {sha256: 0})
+    assert world.ask("writer", "PUT", place.format(0), content=data).json()["complete"]
+    assert (missing("writer"), missing("owner"), missing("admin")) == ({}, {sha256: 0}, {})  # no job names it yet
+    assert submitted("writer", "phones", "pi").status_code == 201
+    assert [missing(who) for who in ("reader", "writer", "owner", "admin")] == [{}] * 4
+    assert (submitted("outsider", "cars", "theirs").json(), missing("outsider")) == (nowhere.json(), {sha256: 0})
+    last = world.ask("outsider", "PUT", place.format(len(data) - 1), content=data[-1:])
+    assert (last.status_code, last.json()["error"][-28:]) == (400, "at byte 16, and 0 are there.")
+    assert world.ask("outsider", "PUT", place.format(0), content=data[:5]).json() == {"arrived": 5, "complete": False}
+    assert missing("outsider") == {sha256: 5}
+    assert world.ask("outsider", "PUT", place.format(5), content=data[5:]).json()["complete"]
+    assert (submitted("outsider", "cars", "theirs").status_code, missing("outsider")) == (201, {})
 
 
 def test_a_cached_list_is_not_shown_to_somebody_else(world):
@@ -322,6 +420,62 @@ def test_whoever_makes_a_project_owns_it(world):
     assert world.ask("reader", "GET", "/projects/mine").status_code == 404
     taken = world.ask("reader", "POST", f"{API}/profiles?project=mine", content=profile_body(), headers=JSON)
     assert taken.status_code == 403
+
+
+def test_what_is_refused_makes_no_project(world):
+    """A job, a profile, an archive or a move to a project that is not there yet: both are done, or neither."""
+    job = {**submission(world), "project": "never"}
+    run = world.run("outsider", "cars")
+    tag = {"add_tags": ["x"], "name": " ", "project": "never"}
+    for method, path, given in (
+        ("POST", f"{FLEET}/jobs", {"json": {**job, "device": "no such device"}}),
+        ("POST", f"{FLEET}/jobs", {"json": {**job, "labels": {"unit": "tpu"}}}),
+        ("POST", f"{FLEET}/jobs", {"json": {**job, "tags": ["a\nb"]}}),
+        ("POST", f"{FLEET}/jobs", {"json": {**job, "priority": 60}}),
+        ("POST", f"{API}/profiles?project=never&name=%20", {"content": profile_body(), "headers": JSON}),
+        ("PATCH", f"{API}/runs/{run}", {"json": tag}),
+    ):
+        refused = world.ask("outsider", method, path, **given)
+        assert 400 <= refused.status_code < 500, refused.text
+        assert "never" not in {project.name for project in world.store.projects()}, given
+    made = world.ask("outsider", "POST", f"{API}/profiles?project=never", content=profile_body(), headers=JSON)
+    assert made.status_code == 201
+    deeds = world.store.audit(AuditFilter(projects=frozenset({"never"})))
+    assert [(deed.action, deed.user) for deed in deeds] == [("run.add", "outsider"), ("project.create", "outsider")]
+
+
+def test_an_owner_says_what_a_project_keeps_and_reads_it_again(world):
+    place = f"{API}/projects/phones/retention"
+    nothing = {"project": "phones", "runs_s": None, "artifacts_s": None, "jobs_s": None, "keep_tags": []}
+    assert world.ask("owner", "PUT", place, json={}).json() == nothing
+    chosen = {"runs_s": 90 * 86400.0, "jobs_s": 86400.0, "keep_tags": ["release"]}
+    assert world.ask("owner", "PUT", place, json=chosen).json() == {**nothing, **chosen}
+    assert world.ask("owner", "GET", place).json() == {**nothing, **chosen}
+    assert world.store.retention("phones") == Retention(
+        project="phones", runs_s=90 * 86400.0, jobs_s=86400.0, keep_tags=("release",)
+    )
+    page = world.ask("owner", "GET", "/projects/phones/settings").text
+    assert 'name="runs" type="number"' in page
+    assert 'value="90"' in page
+    assert "What is kept" not in world.ask("writer", "GET", "/projects/phones/settings").text
+    for wrong in ({"runs_s": 0}, {"runs_s": -1}, {"runs_s": 1e300}, {"keep_tags": ["a\nb"]}, {"project": "cars"}):
+        assert world.ask("owner", "PUT", place, json=wrong).status_code in {400, 422}
+    assert world.store.retention("phones").jobs_s == 86400.0
+    deed = world.store.audit(AuditFilter(action="project.retention"))[0]
+    assert (deed.user, deed.project) == ("owner", "phones")
+    assert world.ask("owner", "PUT", place, json={}).json() == nothing
+
+
+def test_a_project_that_another_makes_meanwhile_is_not_written_to(world):
+    deed = Deed(user="outsider", action="project.create")
+    slow = world.store.founding("raced", deed)
+    world.store.create_project("raced", owner="owner")
+    with pytest.raises(NotAllowedError, match="outsider may not write to a project 'raced'"):
+        slow.add(network(3), "raced")
+    assert world.store.list(Filter(project="raced")).rows == ()
+    mine = world.store.founding("own", deed)
+    world.store.create_project("own", owner="outsider")  # the same user's, by another request
+    assert mine.add(network(3), "own")
 
 
 def test_a_run_is_moved_only_to_where_one_may_write(world):

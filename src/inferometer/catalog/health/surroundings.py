@@ -121,7 +121,8 @@ def host_speed(readings: Readings) -> Outcome:
 @topic(
     "job-box",
     title="Box for jobs",
-    what="What keeps a job of somebody else from this machine's files, network and memory when an agent runs it.",
+    what="What keeps a job of somebody else from this machine's files, network and memory when an agent runs it, or a "
+    "hub reads its model.",
     why="A model's file can bring an engine to do what nobody meant, and a small one can ask for all memory there is.",
     remedy="Install bubblewrap (Linux). `inferometer agent --box strict` takes no job without a box.",
     bearing="none",

@@ -50,6 +50,16 @@ onSubmit("rules", async (given) => {
   await ask("PATCH", place, { open: given.get("open") === "yes", writer_priority: Number(given.get("writer_priority")), owner_priority: Number(given.get("owner_priority")) });
   window.location.reload();
 });
+onSubmit("retention", async (given) => {
+  const seconds = (rule) => given.get(rule) === "" ? null : 86400 * Number(given.get(rule));
+  const deleted = ["runs", "artifacts", "jobs"].filter((rule) => given.get(rule) !== "").map((rule) => `${rule} after ${given.get(rule)} days`);
+  if (deleted.length && !window.confirm(`Delete ${deleted.join(", ")}, for good?`)) return;
+  await ask("PUT", `${place}/retention`, {
+    runs_s: seconds("runs"), artifacts_s: seconds("artifacts"), jobs_s: seconds("jobs"),
+    keep_tags: given.get("keep_tags").split(",").map((tag) => tag.trim()).filter(Boolean),
+  });
+  window.location.reload();
+});
 for (const choice of document.querySelectorAll("select[data-role-of]")) {
   choice.addEventListener("change", () => attempt(() => ask("PUT", `${place}/members/${encodeURIComponent(choice.dataset.roleOf)}`, { role: choice.value })));
 }

@@ -286,6 +286,16 @@ class Fleet(Opened):
     def may_read(self, device: str, sha256: str) -> bool:
         return self._read(leasing.may_read, device, sha256)
 
+    def files_named(self, hashes: Sequence[str]) -> frozenset[str]:
+        """Those of these files that a job in sight names."""
+        query = (
+            select(fleet_files.c.sha256)
+            .join(fleet_jobs, fleet_jobs.c.id == fleet_files.c.job_id)
+            .where(fleet_files.c.sha256.in_(hashes), *jobs_in_sight(self.sight))
+            .distinct()
+        )
+        return self._read(lambda connection: frozenset(connection.execute(query).scalars()))
+
     def files_in_use(self) -> frozenset[str]:
         """The files of jobs that have not ended."""
         query = (

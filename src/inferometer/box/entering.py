@@ -1,7 +1,7 @@
-"""`python -m inferometer.agent.boxed PLAN`: the first process in a box gives up what it may not have, and runs the job.
+"""`python -m inferometer.box.entering PLAN`: the first process in a box gives up what it may not have, and goes on.
 
-Everything up to the runner is our own code without a byte of the job. It starts no thread: what is given up holds for
-this thread and all that it starts.
+Everything up to the module that runs then is our own code without a byte of a job. It starts no thread: what is given
+up holds for this thread and all that it starts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from pathlib import Path
+from importlib import import_module
 
 import msgspec
 
@@ -20,16 +20,19 @@ from inferometer.core.frozen import frozen
 
 @frozen
 class EntryPlan:
-    """`view`: what Landlock leaves visible; None in a file system of its own. `channel`: a socket for the listener."""
+    """`view`: what Landlock leaves visible; None in a file system of its own. `channel`: a socket for the listener.
 
-    folder: str
-    own: str
+    `run` is the module that goes on, and its arguments. `alone`: it starts no process, so that limits of its own hold.
+    """
+
+    run: tuple[str, ...]
     file_bytes: int
     processes: int | None
     view: View | None
     filtered: bool
     connecting: bool  # to sockets of its own machine, where nobody else's are
-    channel: int | None
+    channel: int | None = None
+    alone: bool = False
 
 
 def enter(plan: EntryPlan) -> None:
@@ -41,7 +44,8 @@ def enter(plan: EntryPlan) -> None:
         process.give_up_privileges()
         landlock.restrict(plan.view.readable, plan.view.writable, plan.view.devices, write_proc=harmless)
     if plan.filtered:
-        listener = seccomp.install(connecting=plan.connecting)
+        told = plan.channel is not None  # else a refused call would wait for an answer that nobody gives
+        listener = seccomp.install(connecting=plan.connecting, alone=plan.alone, notify=told)
         if listener is not None and plan.channel is not None:
             with socket.socket(fileno=plan.channel) as channel:
                 socket.send_fds(channel, [b"refused"], [listener])
@@ -51,9 +55,8 @@ def enter(plan: EntryPlan) -> None:
 def main() -> None:
     plan = msgspec.json.decode(sys.argv[1], type=EntryPlan)
     enter(plan)
-    from inferometer.agent import runner  # noqa: PLC0415 - it brings libraries, which may start threads
-
-    runner.main(Path(plan.folder), Path(plan.own))
+    sys.argv = list(plan.run)
+    import_module(plan.run[0]).main()  # only now: it brings libraries, which may start threads
 
 
 if __name__ == "__main__":
