@@ -18,7 +18,6 @@ from inferometer.store.owner import Owner
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.retention import Deletion, Retention
 from inferometer.store.tables import runs
-from inferometer.store.transfer import _batches
 from inferometer.store.values import ROLES, Visitor
 from unit.store.profiles import profile
 
@@ -474,16 +473,3 @@ def test_deletions_are_told_the_latest_first_and_a_link_keeps_a_run_up_to_its_en
     assert [gone.count for gone in store.apply_retention()] == [1]
     assert [gone.at for gone in store.deletions()] == [START + 100, pytest.approx(START + 100 - A_MOMENT, abs=1e-6)]
     assert len(store.deletions(most=1)) == 1
-
-
-@pytest.mark.parametrize(
-    ("sizes", "batches"),
-    [((3, 3), [2]), ((4, 4, 1), [2, 1]), ((9,), [1]), ((1,) * 5, [3, 2]), ((0,) * 3, [3]), ((), [])],
-)
-def test_rows_are_written_few_enough_and_small_enough_at_once(monkeypatch, sizes, batches):
-    monkeypatch.setattr("inferometer.store.transfer._BATCH_ROWS", 3)
-    monkeypatch.setattr("inferometer.store.transfer._BATCH_BYTES", 8)
-    rows = [{"a": "x" * size, "b": b"", "c": 10**9} for size in sizes]
-    found = list(_batches(iter(rows)))
-    assert [len(batch) for batch in found] == batches
-    assert [row for batch in found for row in batch] == rows
