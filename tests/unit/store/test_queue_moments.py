@@ -3,7 +3,6 @@
 The clock stands still until it is moved, so that every time and every sum is known.
 """
 
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -13,47 +12,38 @@ from hypothesis import strategies as st
 from fakes.fleet import DEVICES, a_job, a_result, submitted
 from inferometer.core.job import JobEvent
 from inferometer.errors import DomainError, UnknownNameError
-from inferometer.store import open_store
 from inferometer.store.errors import LeaseLostError
+from inferometer.store.queue import shares
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.shares import Turn, rank
 from inferometer.store.queue.trust import grade
 from inferometer.store.queue.values import Check, FleetDevice, NewDevice, NewJob, Timing, Wanted, fails_often
 from inferometer.store.queue.wanted import fits
+from unit.store.conftest import START
 from unit.store.profiles import profile
 
-START = 1_760_000_000.0
 A_MOMENT = 0.001
 TIMING = Timing(lease_s=60.0, attempts=3, backoff_s=5.0, failures=3)
 STEADY = Check(before_s=1.0, after_s=1.0, moved=False)
 
 
-class Clock:
-    now = START
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, template, clock):
-    shutil.copy(template, tmp_path / "runs.db")
-    with open_store(tmp_path / "runs.db", clock=clock) as opened:
-        yield opened
-
-
 @pytest.fixture
 def fleet(store):
+    """A queue with two devices. Whatever a test does, events are numbered and nothing is before it or after now."""
     made = Fleet.of(store, TIMING)
     for device in DEVICES:
         made.register(device)
-    return made
+    yield made
+    now = made.now()
+    for row in made.jobs(limit=1000):
+        events = made.events(row.id)
+        assert not events or [event.number for event in events] == list(range(1, row.events + 1))
+        known = (row.created, row.leased, row.ended, row.heard, *(event.at for event in events))
+        assert all(START <= at <= now for at in known if at is not None)
+    for device in made.devices():
+        assert all(START <= fault.at <= now for fault in made.faults(device.name))
+        assert START <= device.registered <= device.heartbeat <= now
 
 
 def event(kind="state", number=1, at=START, **more):
@@ -300,6 +290,15 @@ def test_the_time_of_devices_is_charged_once_whatever_became_of_it_and_halves_ev
     other, _ = submitted(fleet, 3, project="q"), submitted(fleet, 4, project="r")
     fleet.cancel(other)
     assert used() == {"p": 2.5 + 3600, "q": 0.0, "r": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("hours", "left_s"), [(0, 80.0), (1, 40.0), (2, 20.0), (3, 10.0), (0.5, 80 / 2**0.5), (-1, 80.0)]
+)
+def test_time_that_was_used_counts_half_after_every_hour(hours, left_s):
+    at_us = 1_760_000_000_000_000
+    found = shares._now(80.0, at_us, at_us + round(hours * 3_600_000_000))
+    assert (found, type(found)) == (pytest.approx(left_s), float)
 
 
 def test_turns_go_by_priority_then_devices_in_use_then_time_used_then_age():

@@ -3,7 +3,6 @@
 The clock stands still until it is moved, so that every time is known.
 """
 
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -19,32 +18,17 @@ from inferometer.store.queue.fleet import Fleet
 from inferometer.store.retention import Deletion, Retention
 from inferometer.store.tables import runs
 from inferometer.store.values import ROLES, Visitor
+from unit.store.conftest import START
 from unit.store.profiles import profile
 
-START = 1_760_000_000.0
 A_MOMENT = 0.001
 HOUR, DAY = 3600.0, 86_400.0
 HERE = Owner(host="here", boot="b", space="s", pid=7, born="1")
 
 
-class Clock:
-    now = START
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, template, clock):
-    shutil.copy(template, tmp_path / "runs.db")
-    with open_store(tmp_path / "runs.db", clock=clock) as opened:
-        opened.create_user("ada")
-        yield opened
+@pytest.fixture(autouse=True)
+def ada(store):
+    return store.create_user("ada")
 
 
 def times(store, run):
@@ -92,14 +76,14 @@ def test_every_sign_of_life_of_a_run_is_the_moment_it_is_given(store, clock):
     assert [(metric.step, metric.at) for metric in store.metrics(run)] == [(0, clock.now)]
 
 
-def test_a_run_belongs_to_the_process_that_began_it(store, tmp_path, clock):
+def test_a_run_belongs_to_the_process_that_began_it(store, clock):
     seen = {}
 
     def row(run):
         with store.database.reading() as connection:
             return connection.execute(select(runs).where(runs.c.id == run)).mappings().one()
 
-    with open_store(tmp_path / "runs.db", clock=clock, owner=lambda: HERE) as other:
+    with open_store(store.location.file, clock=clock, owner=lambda: HERE) as other:
         seen["begun"], seen["started"] = other.begin(), store.begin(status="pending")
         other.start(seen["started"])
     for run in seen.values():

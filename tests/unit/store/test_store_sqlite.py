@@ -15,6 +15,7 @@ from sqlalchemy import event
 from inferometer.core.profile import Phase
 from inferometer.errors import DomainError, MissingDependencyError
 from inferometer.store import Attachment, StoreError, engine, open_store
+from inferometer.store.tables import metadata
 from unit.store.profiles import profile
 
 
@@ -231,3 +232,24 @@ def test_a_store_whose_connections_are_all_in_use_says_so(tmp_path, monkeypatch)
             store.count()
         with pytest.raises(StoreError, match="too much to do at the moment"):
             store.begin()
+
+
+def test_every_column_is_in_the_file_as_it_is_described(template):
+    """By SQLite's own words: which may be empty, which are the key, what they point to and what finds them."""
+    with closing(sqlite3.connect(template)) as connection:
+        for table in metadata.sorted_tables:
+            there = {row[1]: row for row in connection.execute(f"PRAGMA table_info({table.name})")}
+            assert set(there) == {column.name for column in table.columns}
+            for column in table.columns:
+                may_be_empty, of_key = not there[column.name][3], there[column.name][5] > 0
+                assert (may_be_empty and not of_key) == column.nullable, f"{table.name}.{column.name}"
+                assert of_key == column.primary_key, f"{table.name}.{column.name}"
+            points = {
+                (row[3], row[2], row[4], row[6]) for row in connection.execute(f"PRAGMA foreign_key_list({table.name})")
+            }
+            assert points == {
+                (key.parent.name, key.column.table.name, key.column.name, key.ondelete or "NO ACTION")
+                for key in table.foreign_keys
+            }
+            indexes = {row[1] for row in connection.execute(f"PRAGMA index_list({table.name})") if row[3] == "c"}
+            assert indexes == {index.name for index in table.indexes}
