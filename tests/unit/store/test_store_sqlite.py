@@ -15,6 +15,7 @@ from sqlalchemy import event
 from inferometer.core.profile import Phase
 from inferometer.errors import DomainError, MissingDependencyError
 from inferometer.store import Attachment, StoreError, engine, open_store
+from inferometer.store.revisions import VERSION_TABLE
 from inferometer.store.tables import metadata
 from unit.store.profiles import profile
 
@@ -253,3 +254,11 @@ def test_every_column_is_in_the_file_as_it_is_described(template):
             }
             indexes = {row[1] for row in connection.execute(f"PRAGMA index_list({table.name})") if row[3] == "c"}
             assert indexes == {index.name for index in table.indexes}
+
+
+def test_a_file_with_nothing_but_an_empty_mark_of_a_version_becomes_a_store(place):
+    """As one that was taken all the way down leaves it."""
+    with closing(sqlite3.connect(place)) as connection:
+        connection.execute(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL)")
+    with open_store(place) as store:
+        assert store.count() == 0
