@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import event
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateIndex
 
 from inferometer.core.profile import Phase
 from inferometer.errors import DomainError, MissingDependencyError
@@ -245,6 +247,10 @@ def test_every_column_is_in_the_file_as_it_is_described(template):
                 may_be_empty, of_key = not there[column.name][3], there[column.name][5] > 0
                 assert (may_be_empty and not of_key) == column.nullable, f"{table.name}.{column.name}"
                 assert of_key == column.primary_key, f"{table.name}.{column.name}"
+                assert there[column.name][2] == column.type.compile(dialect=sqlite.dialect())
+                default = "" if column.server_default is None else str(column.server_default.arg)
+                written = {"false": "0", "true": "1"}.get(default, default)
+                assert (there[column.name][4] or "").strip("'") == written, f"{table.name}.{column.name}"
             points = {
                 (row[3], row[2], row[4], row[6]) for row in connection.execute(f"PRAGMA foreign_key_list({table.name})")
             }
@@ -252,8 +258,10 @@ def test_every_column_is_in_the_file_as_it_is_described(template):
                 (key.parent.name, key.column.table.name, key.column.name, key.ondelete or "NO ACTION")
                 for key in table.foreign_keys
             }
-            indexes = {row[1] for row in connection.execute(f"PRAGMA index_list({table.name})") if row[3] == "c"}
-            assert indexes == {index.name for index in table.indexes}
+            made = "SELECT sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL"
+            indexes = {" ".join(sql.split()) for (sql,) in connection.execute(made, (table.name,))}
+            described = {str(CreateIndex(index).compile(dialect=sqlite.dialect())) for index in table.indexes}
+            assert indexes == {" ".join(sql.split()) for sql in described}
 
 
 def test_a_file_with_nothing_but_an_empty_mark_of_a_version_becomes_a_store(place):
