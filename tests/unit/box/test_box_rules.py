@@ -488,6 +488,7 @@ def test_a_program_counts_if_it_is_there_and_works(monkeypatch):
         10.0,
     )
     monkeypatch.setattr(found.shutil, "which", lambda _name: None)
+    codes[0] = 0
     assert (found._bubblewrap(), found._systemd()) == (None, False)
 
 
