@@ -43,7 +43,10 @@ SHARED = {
     "asking": ("property/test_doors.py",),
     "atlas": ("property/test_atlas.py",),
     "formulas": ("golden/test_formulas.py", "golden/test_formula_options.py", "property/test_formulas.py"),
-    "store": ("contract/test_store.py", "contract/test_queue.py", "property/test_queue.py"),
+    "store": (
+        "contract/test_store.py", "contract/test_queue.py", "contract/test_backup.py", "contract/test_retention.py",
+        "property/test_queue.py",
+    ),
     "runtimes": ("contract/test_runtimes.py",),
     "profiler": ("property/test_profiler.py", "unit/report/test_reports_told.py"),
     "sweep": ("property/test_sweep.py",),

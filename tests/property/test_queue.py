@@ -267,6 +267,7 @@ class Queue(RuleBasedStateMachine):
             events = self.fleet.events(job)
             assert [event.number for event in events] == list(range(1, len(events) + 1))
             assert [event.final for event in events[:-1]] == [False] * (len(events) - 1)
+            assert all(Clock.now <= event.at <= self.clock.now for event in events)
 
 
 class OnPostgres(Queue):

@@ -102,8 +102,8 @@ def too_fast(result: JobResult, floors: list[Mapping[str, float]]) -> str | None
 def _times(profile: Profile, ours: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
     """Each time that repeats, and its floor: ours, or a share of what the document itself says."""
     for phase in profile.phases:
-        if phase.once or phase.name not in _HEADLINES:
-            continue  # reading a text, or a phase that an engine made up, has no floor
+        if phase.name not in _HEADLINES:
+            continue  # loading, reading a text, or a phase that an engine made up, has no floor
         floor_s = ours.get(phase.name) or _OF_A_STATED_ONE * (phase.floor_s or 0.0)
         yield f"phase {phase.name}", phase.time_s, floor_s
         for sample_s in phase.samples_s or ():

@@ -33,14 +33,6 @@ from unit.store.profiles import profile
 NOW = 1_760_000_000.0
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    """An empty store to copy: making one takes longer than a test."""
-    path = tmp_path_factory.mktemp("store") / "runs.db"
-    open_store(path).close()
-    return path
-
-
 @pytest.fixture
 def store(tmp_path, template):
     shutil.copy(template, tmp_path / "runs.db")

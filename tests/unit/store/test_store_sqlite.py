@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import event
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateIndex
 
 from inferometer.core.profile import Phase
 from inferometer.errors import DomainError, MissingDependencyError
 from inferometer.store import Attachment, StoreError, engine, open_store
+from inferometer.store.revisions import VERSION_TABLE
+from inferometer.store.tables import metadata
 from unit.store.profiles import profile
 
 
@@ -231,3 +235,38 @@ def test_a_store_whose_connections_are_all_in_use_says_so(tmp_path, monkeypatch)
             store.count()
         with pytest.raises(StoreError, match="too much to do at the moment"):
             store.begin()
+
+
+def test_every_column_is_in_the_file_as_it_is_described(template):
+    """By SQLite's own words: which may be empty, which are the key, what they point to and what finds them."""
+    with closing(sqlite3.connect(template)) as connection:
+        for table in metadata.sorted_tables:
+            there = {row[1]: row for row in connection.execute(f"PRAGMA table_info({table.name})")}
+            assert set(there) == {column.name for column in table.columns}
+            for column in table.columns:
+                may_be_empty, of_key = not there[column.name][3], there[column.name][5] > 0
+                assert (may_be_empty and not of_key) == column.nullable, f"{table.name}.{column.name}"
+                assert of_key == column.primary_key, f"{table.name}.{column.name}"
+                assert there[column.name][2] == column.type.compile(dialect=sqlite.dialect())
+                default = "" if column.server_default is None else str(column.server_default.arg)
+                written = {"false": "0", "true": "1"}.get(default, default)
+                assert (there[column.name][4] or "").strip("'") == written, f"{table.name}.{column.name}"
+            points = {
+                (row[3], row[2], row[4], row[6]) for row in connection.execute(f"PRAGMA foreign_key_list({table.name})")
+            }
+            assert points == {
+                (key.parent.name, key.column.table.name, key.column.name, key.ondelete or "NO ACTION")
+                for key in table.foreign_keys
+            }
+            made = "SELECT sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL"
+            indexes = {" ".join(sql.split()) for (sql,) in connection.execute(made, (table.name,))}
+            described = {str(CreateIndex(index).compile(dialect=sqlite.dialect())) for index in table.indexes}
+            assert indexes == {" ".join(sql.split()) for sql in described}
+
+
+def test_a_file_with_nothing_but_an_empty_mark_of_a_version_becomes_a_store(place):
+    """As one that was taken all the way down leaves it."""
+    with closing(sqlite3.connect(place)) as connection:
+        connection.execute(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL)")
+    with open_store(place) as store:
+        assert store.count() == 0
