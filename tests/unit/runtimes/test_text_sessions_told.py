@@ -731,7 +731,7 @@ def torch_text(*, config=None, batch=2, context=None):
         module=SimpleNamespace(config=about, model=model, folder=None),
         target=Target(path=Path("m"), format="config", text=True, batch=batch, context=context, seed=4),
         torch=torch, recorder=recorder, place=Place(unit="cpu", device="cpu"), running=lambda _: nullcontext(),
-        sync=lambda: None, timers=hosts.NoTimers,
+        sync=lambda: None, timers=hosts.NoTimers, require_open=lambda: None,
     )  # fmt: skip
     return forward, Text(host, forward, clock_ns=world.ns)
 
@@ -854,6 +854,8 @@ def test_a_card_of_pytorch_is_awaited_counted_and_given_back():
     host.close()
     host.close()
     assert (closed, torch.calls.count("emptied")) == ([True], 1)
+    with pytest.raises(EngineError, match="closed"), host.running("x"):
+        raise AssertionError("nothing runs any more")
 
 
 def test_pytorch_on_the_cpu_has_no_clock_or_memory_of_a_cards():
