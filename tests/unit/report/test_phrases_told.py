@@ -23,7 +23,7 @@ from inferometer.core.profile import (
 from inferometer.core.sample import Interval, Summary
 from inferometer.core.workload import Precision, Workload
 from inferometer.errors import DomainError
-from inferometer.report import measured, phrases
+from inferometer.report import measured, phrases, predictions
 from inferometer.report.charts import samples
 
 
@@ -300,3 +300,81 @@ def test_the_phase_that_is_drawn_is_the_one_named_or_the_first_with_readings():
     with pytest.raises(DomainError, match="no raw readings of forward"):
         samples._sampled(made, "forward")
     assert samples.percentiles([float(n) for n in range(1, 12)]) == {"min": 1.0, "p50": 6.0, "max": 11.0}
+
+
+# Facts of a prediction.
+
+
+@pytest.mark.parametrize(
+    ("left", "ends", "batch", "fact"),
+    [
+        (0.25, None, 1, ("frame budget", "40 ms", "holds: 25.0 % of it left")),
+        (0.25, (0.02, 0.04), 1, ("frame budget", "40 ms", "holds: 25.0 % of it left")),
+        (0.25, (0.02, 0.0401), 1, ("frame budget", "40 ms", "holds, but not at the high end: 25.0 % of it left")),
+        (0.0, None, 2, ("budget of 2 frames", "40 ms", "holds: 0.0 % of it left")),
+        (-0.5, None, 1, ("frame budget", "40 ms", "does not hold: 50.0 % over it")),
+        (-0.5, (0.0401, 0.1), 1, ("frame budget", "40 ms", "does not hold: 50.0 % over it")),
+        (-0.5, (0.04, 0.1), 1, ("frame budget", "40 ms",
+                                "does not hold, though it may at the low end: 50.0 % over it")),
+    ],
+)  # fmt: skip
+def test_a_frame_is_answered_in_time_surely_or_perhaps(left, ends, batch, fact):
+    low, high = ends or (None, None)
+    summary = Headline(latency_s=0.03, latency_low_s=low, latency_high_s=high, frame_budget_s=0.04, frame_headroom=left)
+    assert predictions._frame_fact(profile(summary=summary, workload=Workload(batch=batch))) == fact
+
+
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        ({"usd_per_million_tokens": 6.0, "tpot_s": 2.0, "tpot_low_s": 1.0, "tpot_high_s": 4.0},
+         ("price", "6 USD per million tokens", "3 to 12")),
+        ({"usd_per_million_tokens": 6.0, "tpot_s": 2.0, "tpot_low_s": 1.0, "tpot_high_s": 4.0, "e2e_s": 3.0,
+          "e2e_low_s": 1.5, "e2e_high_s": 6.0}, ("price", "6 USD per million tokens", "3 to 12")),
+        ({"usd_per_million_tokens": 6.0, "e2e_s": 3.0, "tpot_s": 2.0, "tpot_low_s": 1.0, "tpot_high_s": 4.0},
+         ("price", "6 USD per million tokens", "")),
+        ({"usd_per_million_inferences": 6.0, "latency_s": 2.0, "latency_low_s": 0.5, "latency_high_s": 3.0},
+         ("price", "6 USD per million inferences", "1.5 to 9")),
+    ],
+)  # fmt: skip
+def test_a_price_goes_with_the_time_that_is_paid_for(given, fact):
+    assert predictions._price_fact(profile(summary=Headline(**given))) == fact
+
+
+def test_tokens_a_second_turn_the_ends_of_a_token_round():
+    summary = Headline(tokens_per_s=40.0, tpot_s=0.1, tpot_low_s=0.05, tpot_high_s=0.2)
+    made = profile(summary=summary, workload=Workload(batch=4))
+    assert predictions._speed_fact(made) == ("tokens/s", "40", "20 to 80, of all sequences together")
+    bare = profile(summary=Headline(tokens_per_s=40.0))
+    assert predictions._speed_fact(bare) == ("tokens/s", "40", "of all sequences together")
+
+
+@pytest.mark.parametrize(("fits", "words"), [(True, "fits"), (False, "does not fit"), (None, "capacity unknown")])
+def test_memory_fits_or_not_or_nobody_knows(fits, words):
+    made = profile(summary=Headline(peak_memory_bytes=2**34, fits=fits))
+    assert predictions._memory_facts(made) == [("memory", "16 GiB", words)]
+    assert predictions._memory_facts(profile()) == []
+
+
+def test_a_battery_lasts_for_so_many_answers():
+    long = Headline(battery_s=7200.0, inferences_per_charge=12345.6, latency_s=1.0)
+    assert predictions._battery_fact(profile(summary=long)) == ("battery", "2 h", "12,346 inferences a charge")
+    tokens = Headline(battery_s=60.0, inferences_per_charge=3.0)
+    assert predictions._battery_fact(profile(summary=tokens)) == ("battery", "60 s", "3 sequences a charge")
+    assert predictions._battery_fact(profile(summary=Headline(battery_s=60.0)))[2] == ""
+
+
+def test_the_longest_ops_of_the_last_phase_are_listed_and_the_others_counted():
+    ops = tuple(OpTime(name=f"o{place}", kind="x", time_s=float(place), count=2) for place in range(1, 15))
+    made = profile(phases=(Phase(name="decode", time_s=105.0, ops=ops), Phase(name="load", time_s=9.0)))
+    table = predictions.op_table(made)
+    assert [row["name"] for row in table.rows] == [f"o{place}" for place in range(14, 2, -1)]
+    assert table.rows[0]["share"] == pytest.approx(14 / 105)
+    assert (table.title, table.note) == ("Where decode goes", "2 more ops: --format json lists all of them.")
+    assert predictions.op_table(made, most=None).note is None
+    assert predictions.op_table(profile()).rows == ()
+    streams = profile(phases=(Phase(name="a", time_s=1.0, streams={"compute": 1.0, "network": 0.0}),
+                              Phase(name="b", time_s=1.0)))  # fmt: skip
+    shown = predictions.stream_table(streams)
+    assert ([column.key for column in shown.columns], len(shown.rows)) == (["name", "compute"], 1)
+    assert predictions.stream_table(profile()).note is None
