@@ -175,6 +175,14 @@ def test_a_session_that_closes_twice_leaves_those_beside_and_after_it_alone(case
     assert case.used(beside)
 
 
+def test_a_session_that_is_closed_runs_nothing_more(case):
+    """It says so, and does not go on with what an engine has given back."""
+    session = case.open()
+    session.close()
+    with pytest.raises(InferometerError):
+        case.used(session)
+
+
 def test_a_plain_session_tells_of_no_kernels(case):
     session = case.shared()
     assert case.used(session)

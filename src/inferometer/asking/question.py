@@ -203,7 +203,8 @@ class CalibrationChoices:
         if (dtype := self._formats.get(format_of)) is None:
             dtype = self._formats[format_of] = format_key(graph, runtime, question.in_formats(precision).precision)
         options = question.options
-        key = (id(device), runtime, dtype, question.threads, options.threads, options.layout)
+        chosen_by = (question.threads, options.threads, options.layout, options.engine_version)
+        key = (id(device), runtime, dtype, *chosen_by)
         if key not in self._chosen:
             matching = [given for given in self._given if (given.device, given.runtime) == (device.name, runtime)]
             matching.sort(key=lambda given: given.dtype != dtype)  # stable: the first given stays first

@@ -40,7 +40,7 @@ def calibration_table(calibration: Calibration) -> ReportTable:
 def _class(calibration: Calibration, table: Utilisation) -> dict[str, Any]:
     name = table.op_class
     factors = [
-        f"{key.partition('.')[2]} × {value:.2f}"
+        f"{key.partition('.')[2]} × {value:.2f}".strip()  # one of every phase names none
         for key, value in calibration.factors.items()
         if key == name or key.startswith(f"{name}.")
     ]

@@ -8,7 +8,7 @@ import pytest
 from inferometer.asking import served as serving
 from inferometer.asking.ask import ask
 from inferometer.asking.change import KEYS, Change, changed_device, parse_change
-from inferometer.asking.question import CalibrationChoices, _link_between
+from inferometer.asking.question import CalibrationChoices, Question, _link_between
 from inferometer.catalog import device as device_named
 from inferometer.catalog import link as link_named
 from inferometer.core import Device, Memory, Sourced
@@ -234,6 +234,22 @@ def test_of_given_calibrations_each_question_has_its_own_and_whatever_differs_is
     assert chosen(replace(asked, runtime="torch-eager")) == 2
     assert chosen(replace(asked, device=device_named("nvidia-t4"))) == 3
     assert chosen(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"threads": 3}, {"options": {"threads": 3}}, {"options": {"layout": "nhwc"}},
+     {"options": {"engine_version": "9"}}, {"runtime": "torch-eager"}, {"calibration": None}],
+)  # fmt: skip
+def test_a_choice_is_shared_by_questions_that_would_choose_the_same_and_by_no_others(monkeypatch, other):
+    """Each question would have a calibration of its own: those of a kept choice are the first one's."""
+    first = ask("llama-3.2-1b", on="nvidia-l4", runtime="torch-compile")
+    changes = {**other, "options": replace(first.options, **other.get("options", {}))}
+    second, asked = replace(first, **changes), []
+    monkeypatch.setattr(Question, "basis", lambda self: asked.append(self) or SimpleNamespace(calibration=len(asked)))
+    choices = CalibrationChoices()
+    found = [choices.calibration(question, Precision()) for question in (first, second, first, second)]
+    assert found == ([1, 2, 1, 2] if other != {"calibration": None} else [1] * 4)
 
 
 def linked(peer=None, network=None):

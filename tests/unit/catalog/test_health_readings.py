@@ -288,3 +288,256 @@ def test_the_real_psutil_fits():
     assert counters.cpu.idle_s > 0
     assert counters.memory.total_bytes > 0
     assert counters.processes
+
+
+# ── whole machines, every figure another ────────────────────────────────────────────────────────────────────────────
+
+CPU, ZONES, SUPPLY = "/sys/devices/system/cpu", "/sys/class/thermal", "/sys/class/power_supply"
+COUNTED = {
+    "/proc/loadavg": "0.25 1.50 2.75 3/400 999\n",
+    "/proc/stat": "cpu 1 2 4 8 16 32 64 128 256 512\ncpu1 1 2 4 8 16 32 64\ncpux 1 1 1 1\ncpu2 1 2 -4 8\n"
+    "cpu3 1 2 4\nprocs_running 5\nprocs_blocked 7\n",
+    "/proc/pressure/cpu": "some avg10=1.00 avg60=9.00 avg300=9.00 total=3000000\n",
+    "/proc/pressure/io": "full avg10=1.00 total=3000000\n",
+    "/proc/7/stat": "7 (seven) S 1 1 1 0 -1 1 1 1 1 1 300 40 9 9",
+    "/proc/8/stat": "8 (eight) S 1 1 1",
+    "/proc/x9/stat": "9 (nine) S 1 1 1 0 -1 1 1 1 1 1 300 40 9 9",
+    "/proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 600 kB\nSwapTotal: 50 kB\nSwapFree: 30 kB\n",
+    "/proc/vmstat": "pswpin 3\npswpout 5\n",
+    "/proc/net/dev": "eth0: 0 1 2 3 0 0 0 0 0 10 20 30\nbad0: 0 1 2 3 0 0 0 0 0 10 20\n"
+    "odd0: 0 1 2 3 0 x 0 0 0 10 20 30 4\n",
+    "/proc/net/snmp": "Tcp: RtoMin OutSegs RetransSegs\nTcp: 200 4000 7\n",
+    "/proc/diskstats": "8 0 sda 1 2 3 4 5 6 7 8 9 1500 11\n8 0 sdb 1 2 3 4 5 6 7 8 9 2500\n"
+    "8 0 dm-0 1 2 3 4 5 6 7 8 9 99 1\n",
+    **{f"/sys/block/{name}/size": "1" for name in ("sda", "sdb", "dm-0", "zram0")},
+    f"{CPU}/cpu0/thermal_throttle/core_throttle_count": "2",
+    f"{CPU}/cpu0/thermal_throttle/package_throttle_count": "3",
+    f"{CPU}/cpufreq/thermal_throttle/core_throttle_count": "50",
+}
+
+
+def test_every_counter_of_linux_is_where_it_belongs():
+    found = counters_of(COUNTED)
+    assert (found.load.one, found.load.five, found.load.fifteen) == (0.25, 1.5, 2.75)
+    assert (found.queue.running, found.queue.blocked) == (5, 7)
+    assert {name: (row.some_avg10, row.stalled_s) for name, row in found.pressure.items()} == {"cpu": (0.01, 3.0)}
+    assert found.cpu == CpuTime(busy_s=1.03, idle_s=0.24, steal_s=1.28)
+    assert found.cpus == (CpuTime(busy_s=1.03, idle_s=0.24, steal_s=None),), "the others are cut short or negative"
+    assert found.processes == {7: ProcessTime(name="seven", cpu_s=3.4)}
+    memory = found.memory
+    assert (memory.total_bytes, memory.available_bytes, memory.swap_total_bytes, memory.swap_used_bytes) == (
+        1_024_000, 614_400, 51_200, 20_480,
+    )  # fmt: skip
+    assert (found.paging.in_bytes, found.paging.out_bytes) == (3 * 4096, 5 * 4096)
+    assert {name: (row.packets, row.errors, row.drops) for name, row in found.links.items()} == {"eth0": (11, 22, 33)}
+    assert (found.tcp.sent, found.tcp.retransmitted) == (4000, 7)
+    assert found.disk_busy_s == {"sda": 1.5}
+    assert found.throttle_events == 5
+    assert found.quota == Absent("there is no CPU quota")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reading"),
+    [
+        ("/proc/loadavg", "0.25 1.50\n", "load"), ("/proc/loadavg", "0.25 -1.50 2\n", "load"),
+        ("/proc/stat", "cpu 1 2 4\n", "cpu"), ("/proc/pressure/cpu", "some avg10=1.00\n", "pressure"),
+        ("/proc/pressure/cpu", "some total=1.00\n", "pressure"), ("/proc/vmstat", "pswpin 3\n", "paging"),
+        ("/proc/vmstat", "pswpout 3\n", "paging"), ("/proc/meminfo", "MemTotal: 1 kB\n", "memory"),
+        ("/proc/meminfo", "MemAvailable: 1 kB\n", "memory"), ("/proc/net/snmp", "Tcp: OutSegs\nTcp: 1\n", "tcp"),
+        ("/proc/net/snmp", "Tcp: OutSegs RetransSegs\nTcp: 1 2\nTcp: 1 2\n", "tcp"), ("/proc/net/dev", "", "links"),
+        ("/proc/7/stat", "7 (seven) S 1 1 1 0 -1 1 1 1 1 1 x 40", "processes"),
+        ("/proc/7/stat", "7 (seven) S 1 1 1 0 -1 1 1 1 1 1 40 x", "processes"),
+    ],
+)  # fmt: skip
+def test_half_a_file_is_no_reading(file, text, reading):
+    assert isinstance(getattr(counters_of(COUNTED | {file: text}), reading), Absent)
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "cache", "total", "available"),
+    [("500000", "300000", "100000", 500_000, 300_000), ("500000", "900000", "0", 500_000, 0),
+     ("900000", "100000", "0", 900_000, 614_400), ("2000000", "100000", "0", 1_024_000, 614_400),
+     ("1024000", "1000000", "0", 1_024_000, 614_400), ("500000", None, "0", 1_024_000, 614_400),
+     ("500000", "100000", "900000", 500_000, 500_000), ("500000", "100000", None, 500_000, 400_000)],
+)  # fmt: skip
+def test_memory_in_a_container_is_what_its_limit_leaves(*, limit, used, cache, total, available):
+    group = "/sys/fs/cgroup"
+    files = {"/proc/self/cgroup": "0::/\n", f"{group}/memory.max": limit, f"{group}/memory.current": used,
+             f"{group}/memory.stat": cache and f"anon 5\ninactive_file {cache}\n"}  # fmt: skip
+    found = counters_of(COUNTED | {name: text for name, text in files.items() if text is not None}).memory
+    assert (found.total_bytes, found.available_bytes) == (total, available)
+
+
+def zone(number, temp, kind="cpu", **trips):
+    """A thermal zone, with what happens at which of its temperatures."""
+    folder = f"{ZONES}/thermal_zone{number}"
+    files = {f"{folder}/temp": str(temp), f"{folder}/type": kind}
+    for place, (name, limit) in enumerate(trips.items()):
+        files |= {f"{folder}/trip_point_{place}_type": name.rstrip("_"), f"{folder}/trip_point_{place}_temp": limit}
+    return files
+
+
+STATED = {
+    f"{CPU}/cpu10/cpufreq/scaling_governor": "schedutil\n",
+    f"{CPU}/cpu2/cpufreq/scaling_governor": "performance\n",
+    f"{CPU}/cpu2/cpufreq/scaling_driver": "acpi-cpufreq\n",
+    f"{CPU}/cpu2/cpufreq/scaling_cur_freq": "1000000",
+    f"{CPU}/cpu2/cpufreq/scaling_max_freq": "2000000",
+    f"{CPU}/cpu2/cpufreq/cpuinfo_max_freq": "3000000",
+    f"{CPU}/cpu3/cpufreq/cpuinfo_max_freq": "3500000",
+    f"{CPU}/cpu4/cpufreq/scaling_cur_freq": "3500000",
+    f"{CPU}/cpufreq/scaling_governor": "x",
+    **zone(0, 40000, hot="90000", passive="80000", critical="99000"),
+    **zone(1, 41000, passive="85000", passive_="70000", hot="20000"),
+    **zone(2, 125001),
+    **zone(3, 125000, kind=""),
+    **zone(4, 999),
+    **zone(5, 1000, kind="cold"),
+    f"{ZONES}/cooling_device0/temp": "50000",
+    "/sys/class/hwmon/hwmon0/name": "chip",
+    "/sys/class/hwmon/hwmon0/temp1_input": "50000",
+    "/sys/class/hwmon/hwmon0/temp1_max": "80000",
+    "/sys/class/hwmon/hwmon0/temp1_crit": "95000",
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
+}
+
+
+def test_the_whole_state_of_a_linux_machine():
+    found = state_of(STATED)
+    rows = [(row.cpu, row.governor, row.driver, row.current_hz, row.allowed_hz, row.max_hz) for row in found.clocks]
+    assert rows == [
+        (2, "performance", "acpi-cpufreq", 1e9, 2e9, 3e9), (3, None, None, None, None, 3.5e9),
+        (10, "schedutil", None, None, None, None),
+    ]  # fmt: skip
+    assert [(row.name, row.celsius, row.high_c, row.critical_c) for row in found.temperatures] == [
+        ("cpu", 40.0, 90.0, 99.0), ("cpu", 41.0, 70.0, None), ("thermal_zone3", 125.0, None, None),
+        ("cold", 1.0, None, None), ("chip", 50.0, 80.0, 95.0),
+    ]  # fmt: skip
+    assert found.clock_source == "tsc"
+    assert state_of({}).clocks == Absent("this kernel shows no cpufreq")
+
+
+def supplied(**rows):
+    return state_of({f"{SUPPLY}/{name}/{key}": text for name, row in rows.items() for key, text in row.items()}).supply
+
+
+def test_mains_of_any_plug_and_the_first_battery():
+    full = {"type": "Battery", "status": "Full", "capacity": "90"}
+    low = {"type": "Battery", "status": "Discharging", "capacity": "10"}
+    plug, port = {"type": "Mains", "online": "0"}, {"type": "USB", "online": "1"}
+    assert (supplied(a=full).on_mains, supplied(a=full, b=low).on_mains) == (True, False)
+    assert (supplied(a=full, b=low).charge, supplied(a=low, b=full).charge) == (0.9, 0.1)
+    assert supplied(a=full, b=plug).on_mains is False
+    assert supplied(a=low, b=plug, c=port).on_mains is True
+    assert supplied(a=low, b={"type": "Mains"}).on_mains is False, "a plug that says nothing is none"
+    assert supplied(a={"type": "Battery"}).on_mains is True
+    assert (supplied(a=plug).has_battery, supplied(a=plug).on_mains) == (False, None)
+
+
+def test_the_kernels_log_has_ages_by_the_uptime():
+    log = "[   90.5] NVRM: Xid 79\n[  200.0] NVRM: Xid 13\n"
+    found = state_of({"/proc/uptime": "100.5 400.0\n"}, commands={"dmesg": log}).kernel
+    assert [event.age_s for event in found] == [10.0, 0.0], "never younger than now"
+    assert [event.age_s for event in state_of({}, commands={"dmesg": log}).kernel] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("bit", "name"), [(0, "under-voltage"), (1, "clock capped"), (2, "throttled"), (3, "soft temperature limit")]
+)
+def test_each_bit_of_a_pi_is_now_or_since_boot(bit, name):
+    now, past = parse_get_throttled(f"throttled={1 << bit:#x}"), parse_get_throttled(f"throttled={1 << bit + 16:#x}")
+    assert (now.now, now.since_boot, past.now, past.since_boot) == ((name,), (), (), (name,))
+
+
+def test_what_amd_shows_of_its_cards():
+    card = "/sys/class/drm/card1/device"
+    files = {
+        f"{card}/vendor": "0x1002\n", f"{card}/device": "0x744c\n", f"{card}/hwmon/hwmon3/temp1_input": "61000",
+        f"{card}/gpu_busy_percent": "25", f"{card}/mem_info_vram_used": "300", f"{card}/mem_info_vram_total": "400",
+        "/sys/class/drm/card0/device/vendor": "0x8086\n", "/sys/class/drm/card1-DP-1/device/vendor": "0x1002\n",
+    }  # fmt: skip
+    (state,) = gpu_states(replace(LINUX, files=files))
+    assert (state.name, state.celsius, state.busy, state.memory_used_bytes, state.memory_total_bytes) == (
+        "AMD GPU 0x744c", 61.0, 0.25, 300.0, 400.0,
+    )  # fmt: skip
+    assert gpu_states(replace(LINUX, files=files | {f"{card}/product_name": "RX\n"}))[0].name == "RX"
+    assert gpu_states(LINUX) == Absent("no GPU here whose driver can be asked")
+
+
+def test_what_nvml_tells_is_in_our_units():
+    told = {
+        "nvmlDeviceGetName": b"L4", "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=3, total=7),
+        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=50, memory=9), "nvmlDeviceGetTemperature": 61,
+        "nvmlDeviceGetCurrentClocksEventReasons": 4, "nvmlDeviceGetCurrentClocksThrottleReasons": 8,
+        "nvmlDeviceGetCount": 1, "nvmlInit": None, "nvmlShutdown": None, "nvmlDeviceGetHandleByIndex": "card",
+    }  # fmt: skip
+    nvml = SimpleNamespace(
+        NVMLError=type("NVMLError", (Exception,), {}),
+        **{name: (lambda *_, answer=answer: answer) for name, answer in told.items()},
+    )
+    (state,) = gpu_states(replace(LINUX, modules={"pynvml": nvml}))
+    assert (state.name, state.celsius, state.busy, state.throttle) == ("L4", 61.0, 0.5, 4)
+    assert (state.memory_used_bytes, state.memory_total_bytes) == (3.0, 7.0)
+
+
+def portable_of(system="Darwin", **answers):
+    """Psutil with some answers of its own."""
+    ps = FakePsutil()
+    for name, answer in answers.items():
+        setattr(ps, name, lambda *_, answer=answer, **__: answer)
+    machine = replace(MAC, system=system, modules={"psutil": ps})
+    return portable.portable_counters(machine), portable.portable_state(machine)
+
+
+class Counting(FakePsutil):
+    def __init__(self, row):
+        self.row = row
+
+    def cpu_times(self, percpu=False):
+        return [self.row] if percpu else self.row
+
+
+def test_what_waits_is_idle_and_what_is_inside_others_is_not_counted_twice():
+    row = Row(
+        user=1.0, nice=2.0, system=4.0, idle=8.0, iowait=16.0, irq=32.0, steal=64.0, guest=128.0, guest_nice=256.0
+    )
+    counters = portable.portable_counters(replace(MAC, modules={"psutil": Counting(row)}))
+    assert counters.cpus == (counters.cpu,)
+    assert counters.cpu == CpuTime(busy_s=39.0, idle_s=24.0, steal_s=64.0)
+
+
+def test_psutils_figures_are_where_they_belong():
+    counters, _ = portable_of()
+    memory = counters.memory
+    assert (memory.total_bytes, memory.available_bytes, memory.swap_total_bytes, memory.swap_used_bytes) == (
+        16,
+        8,
+        4,
+        1,
+    )
+    assert (counters.paging.in_bytes, counters.paging.out_bytes) == (100, 200)
+    assert (counters.load.one, counters.load.five, counters.load.fifteen) == (1.5, 1.0, 0.5)
+    link = counters.links["en0"]
+    assert (link.packets, link.errors, link.drops) == (3, 7, 11)
+    times = SimpleNamespace(user=1.0, system=0.5)
+    nameless = SimpleNamespace(info={"pid": 5, "name": "", "cpu_times": times})
+    counters, _ = portable_of(process_iter=[nameless])
+    assert counters.processes == {5: ProcessTime(name="5", cpu_s=1.5)}
+    assert portable.portable_counters(replace(MAC, modules={})).cpu == Absent("psutil is not installed")
+    assert portable.portable_counters(replace(MAC, modules={})).cpus == ()
+
+
+def test_psutils_temperatures_and_supplies():
+    row = SimpleNamespace(label="core", current=50.0, high=80.0, critical=95.0)
+    silent = SimpleNamespace(label="", current=None, high=None, critical=None)
+    _, state = portable_of(sensors_temperatures={"chip": [row, silent], "other": []}, sensors_battery=None)
+    assert [(each.name, each.celsius, each.high_c, each.critical_c) for each in state.temperatures] == [
+        ("chip core", 50.0, 80.0, 95.0)
+    ]
+    assert (state.supply.has_battery, state.supply.on_mains, state.supply.charge) == (False, None, None)
+    _, state = portable_of(sensors_temperatures={"chip": [silent]})
+    assert state.temperatures == Absent("macOS shows programs no temperatures")
+    assert state.board == Absent("pmset records no CPU speed limit on this Mac")
+    assert portable_of("Windows")[1].board == Absent("Windows does not report throttling")
+    slow = replace(MAC, commands={"pmset -g therm": "CPU_Speed_Limit = 99\nCPU_Scheduler_Limit = 100\n"})
+    assert portable.portable_state(slow).board.now == ("CPU Speed Limit 99 %",)

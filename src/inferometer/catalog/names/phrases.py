@@ -103,8 +103,7 @@ def _of_row(row: NamedRow) -> Iterator[tuple[str, bool]]:
     for name in (row.name, *row.aliases):
         words = words_of_row(_UNIT_ENDING.sub("", name))
         yield from ((phrase, _weak(phrase)) for phrase in _orders(row, words))
-        for part in _endings(row, words):
-            yield part, True if part.isdecimal() else _weak(part)
+        yield from ((part, _weak(part)) for part in _endings(row, words))
     if row.chip:
         whole = "".join(words_of_row(row.chip.lower()))
         yield whole, _weak(whole)

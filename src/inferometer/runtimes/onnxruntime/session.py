@@ -93,8 +93,7 @@ class ArraySession:
             self._opened = replace(self._opened, notes=(*self._opened.notes, *notes))
 
     def _run_anew(self) -> None:
-        self._binding.clear_binding_outputs()
-        self._bind_outputs(self._binding)
+        self._bind_outputs(self._binding)  # in place of those of the step before
         self._session.run_with_iobinding(self._binding)
 
     def step(self) -> None:

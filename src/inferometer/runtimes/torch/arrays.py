@@ -77,6 +77,7 @@ class Arrays:
         return self._host.memory_reserved_bytes
 
     def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self._host.require_open()
         ports, module, torch = self._host.module.inputs, self._host.module, self._host.torch
         require_fitting(ports, inputs)
         self._check_ids(inputs)

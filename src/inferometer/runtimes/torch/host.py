@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.engine import Execution
+from inferometer.errors import EngineError
 from inferometer.runtimes.base import Opened, Port, Stage, Target
 from inferometer.runtimes.torch.capture import capture_graph
 from inferometer.runtimes.torch.engine import Place, Threads, translated, versions_of
@@ -92,8 +93,13 @@ class Host:
             stored_names=self._stored,
         )  # fmt: skip
 
+    def require_open(self) -> None:
+        if self.module is None:
+            raise EngineError("The session is closed.", remedy="Open the model again.")
+
     @contextmanager
     def running(self, doing: str) -> Iterator[None]:
+        self.require_open()
         self.threads.hold()
         other = self.place.cuda and self.place.device != "cuda:0"
         card = self.torch.cuda.device(self.place.device) if other else nullcontext()

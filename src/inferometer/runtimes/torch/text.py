@@ -78,6 +78,7 @@ class Text:
         return str(self._tokens().decode(list(ids)))
 
     def generate(self, request: Request) -> Iterator[Event]:
+        self._host.require_open()
         require_request(request, vocabulary=self._vocabulary, room=self._room())
         return self._events(request)
 

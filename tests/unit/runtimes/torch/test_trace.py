@@ -1,6 +1,8 @@
 """Traces become rows: every nanosecond of a step in one of them, each op at the module that called it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inferometer.runtimes.torch.trace import rows_by_step
 from unit.runtimes.torch.documents import eager_step, event, launch, module, ran, replayed_step, step
@@ -17,6 +19,53 @@ def named(rows):
 
 def test_every_nanosecond_of_a_step_is_in_one_row():
     assert sum(row.host_ns for row in rows_of(eager_step())) == 100_000
+
+
+INSIDE_AN_OP = ("aten::mm", "aten::view", "cudaLaunchKernel", "cudaStreamSynchronize")
+LEAVES = st.tuples(st.sampled_from([*INSIDE_AN_OP, "cudaGraphLaunch"]), st.just(()), st.integers(1, 9))
+OPS = st.tuples(
+    st.sampled_from(["aten::linear", "aten::mm"]),
+    st.lists(st.tuples(st.sampled_from(INSIDE_AN_OP), st.just(()), st.integers(1, 9)), max_size=3),
+    st.integers(1, 9),
+)
+AROUND = st.sampled_from(["inferometer.module:a", "inferometer.module:a.b", "inferometer.part:sample", "a wrapper"])
+TREES = st.recursive(
+    st.one_of(LEAVES, OPS),
+    lambda inner: st.tuples(AROUND, st.lists(inner, max_size=3), st.integers(1, 9)),
+    max_leaves=8,
+)
+
+
+def nested(tree, start):
+    """The events of a tree of calls, each with so many microseconds of its own before and after all it calls."""
+    name, inner, own = tree
+    events, at = [], start + own
+    for child in inner:
+        more, at = nested(child, at)
+        events += more
+        at += own
+    number = round(start * 10)
+    if name.startswith("cuda"):
+        kernels = {"cudaGraphLaunch": 3, "cudaLaunchKernel": 1}.get(name, 0)
+        events += [ran("gemv", at + 5.0 * place, 4.0, number) for place in range(kernels)]
+        return [launch(start, at - start, number, name), *events], at
+    return [event(name, start, at - start), *events], at
+
+
+@given(st.lists(TREES, max_size=4), st.integers(0, 5))
+def test_the_rows_of_the_host_close_to_the_step_whatever_it_calls(trees, own):
+    """What a graph replays is the device's time, and none of the host's."""
+    events, at = [], 1000.0 + own
+    for tree in trees:
+        more, at = nested(tree, at)
+        events += more
+        at += own
+    took = at - 1000.0
+    rows = [row for _, rows in rows_by_step([step("decode", 1000.0, took), *events]) for row in rows]
+    assert sum(row.host_ns for row in rows if not row.on_device) == round(1000 * took)
+    graphs = sum(each["name"] == "cudaGraphLaunch" for each in events)
+    assert sum(row.on_device for row in rows) >= 3 * graphs
+    assert all(row.host_ns >= 0 and row.waited_ns >= 0 for row in rows)
 
 
 def test_the_op_that_works_has_the_time_of_the_call_around_it():
