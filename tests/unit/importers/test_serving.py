@@ -82,7 +82,7 @@ def test_vllm_keeps_each_request_that_succeeded():
     assert profile.summary.tpot_s == pytest.approx(0.0125)
     assert (profile.workload.prompt, profile.workload.generate) == (512, 3)
     assert profile.workload.arrival_per_s is None  # "inf" is no rate
-    assert any("1 requests failed" in note for note in profile.provenance.notes)
+    assert any("the times leave out 1 failed request" in note for note in profile.provenance.notes)
 
 
 def test_vllms_appended_results_are_a_profile_each():
