@@ -57,10 +57,11 @@ SHARED = {
     "providers": ("contract/test_providers.py",),
     "core": ("property/test_values.py", "property/test_statistics.py", "property/test_intervals.py"),
     "verbs": ("unit/test_verbs.py", "property/test_doors.py"),
-    "accuracy": ("golden/test_accuracy.py",),
+    "accuracy": ("golden/test_accuracy.py", "golden/test_edgeprofiler.py"),
     "cli": (
         "e2e/test_commands.py", "e2e/test_runs_command.py", "unit/hub/test_hub_commands.py",
-        "unit/atlas/test_command.py", "unit/importers/test_import_command.py",
+        "unit/atlas/test_command.py", "unit/importers/test_import_command.py", "unit/measure/test_options_reach.py",
+        "unit/hub/test_push.py",
     ),
     "hub": ("contract/test_api.py",),
 }  # fmt: skip
