@@ -39,6 +39,7 @@ SHARED = {
     "readers": (
         "contract/test_readers.py", "golden/test_parameters.py", "golden/test_gguf_models.py",
         "property/test_binary_readers_fuzz.py", "property/test_onnx_fuzz.py", "property/test_readers_folding.py",
+        "property/test_readers_strides.py",
     ),
     "asking": ("property/test_doors.py",),
     "atlas": ("property/test_atlas.py",),
