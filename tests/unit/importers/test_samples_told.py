@@ -1,8 +1,7 @@
 """What each sample of another tool becomes, and what each of its fields is read for: the sample without it, or twice.
 
 `samples_told.txt` has the samples and below each the profiles that it becomes, a value a line, without what is empty;
-then, for every field that is left out (`-`) or changed (`*`: a number doubled, a word with an x behind it), what else
-the profiles say. `python tests/unit/importers/test_samples_told.py` writes those lines anew (with src and tests on the
+then, for every field that is left out (`-`), doubled (`*`) or 0, what else the profiles say. `python tests/unit/importers/test_samples_told.py` writes those lines anew (with src and tests on the
 path): every line is read against the sample before it is committed.
 """
 
@@ -59,9 +58,10 @@ def leaves(value, start=()):
 
 
 def changed(value):
+    """{mark: another value}: what is not known, twice a number, and 0, which tools write for what they did not measure."""
     if isinstance(value, bool) or value is None:
-        return not value
-    return 2 * value if isinstance(value, int | float) else f"{value}x" if isinstance(value, str) else None
+        return {"*": not value}
+    return {"*": 2 * value, "0": 0} if isinstance(value, int | float) else {}
 
 
 def edited(plain, path, edit):
@@ -82,8 +82,8 @@ def variants_of_document(plain):
         value = plain
         for key in path:
             value = value[key]
-        if (other := changed(value)) is not None:
-            yield f"*{name}", edited(plain, path, lambda parent, key, other=other: parent.__setitem__(key, other))
+        for mark, other in changed(value).items():
+            yield f"{mark}{name}", edited(plain, path, lambda parent, key, other=other: parent.__setitem__(key, other))
 
 
 def variants_of_text(text):
@@ -96,8 +96,9 @@ def variants_of_text(text):
         seen.add(kind)
         yield f"-{number + 1}", "".join(lines[:number] + lines[number + 1 :])
         for place, found in enumerate(re.finditer(r"(?<![\w.])\d+(\.\d+)?(?![\w.])", line)):
-            other = f"{line[: found.start()]}{2 * float(found[0]):g}{line[found.end() :]}"
-            yield f"*{number + 1}/{place + 1}", "".join([*lines[:number], other, *lines[number + 1 :]])
+            for mark, times in (("*", 2), ("0", 0)):
+                other = f"{line[: found.start()]}{times * float(found[0]):g}{line[found.end() :]}"
+                yield f"{mark}{number + 1}/{place + 1}", "".join([*lines[:number], other, *lines[number + 1 :]])
 
 
 def variants(name):
