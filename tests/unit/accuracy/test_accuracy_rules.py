@@ -429,7 +429,7 @@ def test_the_page_has_every_case_with_calibrations_and_with_priors_alone(monkeyp
 
 def test_a_device_gives_edgeprofiler_its_own_rates_shares_and_energies():
     def link(rate):
-        return SimpleNamespace(bandwidth_bytes_per_s=sourced(rate))
+        return SimpleNamespace(bandwidth_bytes_per_s=rate)
 
     shares = {
         "compute": None,

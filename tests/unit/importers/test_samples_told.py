@@ -1,8 +1,9 @@
 """What each sample of another tool becomes, and what each of its fields is read for: the sample without it, or twice.
 
 `samples_told.txt` has the samples and below each the profiles that it becomes, a value a line, without what is empty;
-then, for every field that is left out (`-`), doubled (`*`) or 0, what else the profiles say. `python tests/unit/importers/test_samples_told.py` writes those lines anew (with src and tests on the
-path): every line is read against the sample before it is committed.
+then, for every field that is left out (`-`), doubled (`*`) or 0, what else the profiles say. `python
+tests/unit/importers/test_samples_told.py` writes those lines anew (with src and tests on the path): every line is read
+against the sample before it is committed.
 """
 
 import json
@@ -58,7 +59,7 @@ def leaves(value, start=()):
 
 
 def changed(value):
-    """{mark: another value}: what is not known, twice a number, and 0, which tools write for what they did not measure."""
+    """{mark: another value}: twice a number, and 0, which tools write for what they did not measure."""
     if isinstance(value, bool) or value is None:
         return {"*": not value}
     return {"*": 2 * value, "0": 0} if isinstance(value, int | float) else {}
