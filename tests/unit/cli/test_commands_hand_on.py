@@ -273,8 +273,8 @@ def test_an_agent_is_started_as_it_was_asked_for(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("inferometer.box.process.set_oom_score", started.append)
     assert run([
         "agent", "--hub", "http://h:1", "--token-file", str(token), "--name", "pi", "--label", "room=lab", "--root",
-        str(tmp_path), "--jobs", "2", "--allow", "native-code", "--box", "none", "--memory-limit", "4 GB", "--disk-limit",
-        "50 %", "--no-guard", "--no-reference",
+        str(tmp_path), "--jobs", "2", "--allow", "native-code", "--box", "none", "--memory-limit", "4 GB",
+        "--disk-limit", "50 %", "--no-guard", "--no-reference",
     ]) == 0  # fmt: skip
     score, (client, plan, seams) = started
     assert score == -500
