@@ -56,7 +56,10 @@ SHARED = {
     ),
     "serving": ("property/test_serving_steps.py", "unit/cli/test_simulate_command.py"),
     "providers": ("contract/test_providers.py",),
-    "core": ("property/test_values.py", "property/test_statistics.py", "property/test_intervals.py"),
+    "core": (
+        "property/test_values.py", "property/test_statistics.py", "property/test_intervals.py",
+        "property/test_core_requests.py",
+    ),
     "verbs": ("unit/test_verbs.py", "property/test_doors.py"),
     "accuracy": ("golden/test_accuracy.py", "golden/test_edgeprofiler.py"),
     "cli": (
