@@ -252,6 +252,7 @@ def test_a_run_of_another_machine_is_not_explained_as_one_of_this(explaining):
     assert found["notes"][0].startswith("local:cpu is another machine here: the run was made on pi")
     assert found["notes"][1:] == ("device by None", "files False", "more")
     assert len(explanations.explained(PLAIN, on="board")["notes"]) == 3
+    assert explanations.explained(PLAIN, on="local")["notes"][0].startswith("local is another machine here")
 
 
 # Beside what others say
