@@ -39,6 +39,7 @@ SHARED = {
     "readers": (
         "contract/test_readers.py", "golden/test_parameters.py", "golden/test_gguf_models.py",
         "property/test_binary_readers_fuzz.py", "property/test_onnx_fuzz.py", "property/test_readers_folding.py",
+        "property/test_readers_strides.py",
     ),
     "asking": ("property/test_doors.py",),
     "atlas": ("property/test_atlas.py",),
@@ -58,12 +59,16 @@ SHARED = {
     ),
     "serving": ("property/test_serving_steps.py", "unit/cli/test_simulate_command.py"),
     "providers": ("contract/test_providers.py",),
-    "core": ("property/test_values.py", "property/test_statistics.py", "property/test_intervals.py"),
+    "core": (
+        "property/test_values.py", "property/test_statistics.py", "property/test_intervals.py",
+        "property/test_core_requests.py",
+    ),
     "verbs": ("unit/test_verbs.py", "property/test_doors.py"),
-    "accuracy": ("golden/test_accuracy.py",),
+    "accuracy": ("golden/test_accuracy.py", "golden/test_edgeprofiler.py"),
     "cli": (
         "e2e/test_commands.py", "e2e/test_runs_command.py", "unit/hub/test_hub_commands.py",
-        "unit/atlas/test_command.py", "unit/importers/test_import_command.py",
+        "unit/atlas/test_command.py", "unit/importers/test_import_command.py", "unit/measure/test_options_reach.py",
+        "unit/hub/test_push.py",
     ),
     "hub": ("contract/test_api.py",),
 }  # fmt: skip

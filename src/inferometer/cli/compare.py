@@ -121,4 +121,4 @@ def hold_gates(gates: "tuple[Gate, ...]", comparisons: "list[Comparison]") -> No
             say(f"inferometer: {comparison.b}: not sure, so conditions on {comparison.metric} were not checked.")
     failures = [failure for comparison in comparisons for failure in failed(gates, comparison)]
     if failures:
-        raise GateError(f"{'; '.join(failures)}.")
+        raise GateError(f"{'; '.join(failures).removesuffix('.')}.")  # some end with a sentence of the profile's

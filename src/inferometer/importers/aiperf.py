@@ -15,6 +15,7 @@ from inferometer.importers.assemble import Draft, facts, finish
 from inferometer.importers.base import Document
 from inferometer.importers.fields import mapping, milliseconds, number, optional, positive, text, whole
 from inferometer.importers.serving import Measure, Offered, add_level, add_requests, add_sizes, distribution
+from inferometer.units import counted
 
 _METRICS = ("request_throughput", "request_latency", "time_to_first_token", "output_token_throughput")
 _DIGITS = {"s": 0, "sec": 0, "seconds": 0, "ms": 3, "us": 6, "µs": 6, "ns": 9}
@@ -50,7 +51,7 @@ class AiPerf:
         )
         failed = _average(export, "error_request_count")
         if failed:
-            draft.notes.append(f"{failed:g} requests failed and are not in the times")
+            draft.notes.append(f"the times leave out {counted(round(failed), 'failed request')}")
         add_level(draft, _offered(mapping(export.get("input_config"))), _figures(export))
         return (finish(draft, document),)
 

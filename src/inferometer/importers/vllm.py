@@ -23,6 +23,7 @@ from inferometer.importers.serving import (
     distribution,
     per_step,
 )
+from inferometer.units import counted
 
 _HOST = ("backend", "endpoint_type", "label", "num_prompts", "request_rate", "burstiness", "max_concurrency")
 _STATISTICS = ("mean", "median")
@@ -72,7 +73,7 @@ def _draft(result: Result) -> Draft:
     failed = positive(result.get("failed"), "`failed`")
     add_level(draft, offered_of(result), figures_of(result, "e2el"))
     if failed:
-        draft.notes.append(f"{failed:g} requests failed and are not in the times")
+        draft.notes.append(f"the times leave out {counted(round(failed), 'failed request')}")
     return draft
 
 

@@ -164,7 +164,8 @@ def _figure_facts(level: Level, figures: LevelFigures) -> Iterator[tuple[str, st
         shown = format_quantity(figures.window_s, "s", digits=3)
         yield "steady window", shown, f"{counted(figures.counted or 0, 'request')} · {window.why}"
     if figures.requests_per_s is not None:
-        offered = f"of {figures.offered_per_s:.4g} offered" if level.rate_per_s is not None else ""
+        stated = figures.offered_per_s if level.rate_per_s is not None else None  # other tools may state the rate alone
+        offered = "" if stated is None else f"of {stated:.4g} offered"
         yield "requests/s", f"{figures.requests_per_s:.4g}", offered
     for name, words in (("output_tokens_per_s", "tokens/s out"), ("input_tokens_per_s", "tokens/s in")):
         rate = getattr(figures, name)

@@ -5,12 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.accuracy import judge, served_rows
+from inferometer.accuracy import judge, page, served_rows
 from inferometer.accuracy.cases import AccuracyCase, Peer
+from inferometer.accuracy.edgeprofiler import EdgeHardware, edge_hardware
 from inferometer.accuracy.judge import Judged, chart_rows, error_summary, groups_of, peer_errors
 from inferometer.accuracy.targets import Aim, _row
 from inferometer.atlas.measurement import PublishedMeasurement
 from inferometer.core.profile import OpTime, Phase
+from inferometer.errors import DomainError
 
 
 def case(**given):
@@ -279,3 +281,173 @@ def test_a_published_service_is_predicted_in_the_seconds_of_its_row(monkeypatch)
     )
     assert figure(monkeypatch, quantity="request") == ((8.0, pytest.approx(8 / wide), pytest.approx(8 * wide)), [15])
     assert figure(monkeypatch, quantity="request", cold=True)[0][0] == 11.0
+
+
+def parts(monkeypatch, room, **more):
+    """What the kernels are asked for: sequences in a step, and users."""
+    what = SimpleNamespace(limits="limits", memory="memory", step="step", rules="rules", stages=2)
+    monkeypatch.setattr(served_rows.ServedCase, "served", lambda _self: what)
+    monkeypatch.setattr(served_rows, "held", lambda *given: room if given == ("limits", "traffic", "memory") else None)
+    seen = {}
+    monkeypatch.setattr(served_rows, "kernel_parts", lambda *given, **asked: seen.update(asked, given=given))
+    given = {"question": None, "traffic": "traffic", "users": 5, "quantity": "tpot"}
+    served_rows.parts_of(served_rows.ServedCase(**{**given, **more}))
+    assert (seen["given"], seen["stages"]) == (("step", "rules", "limits", "traffic"), 2)
+    return seen["sequences"], seen["users"]
+
+
+def test_kernels_run_for_as_many_as_there_is_room_for(monkeypatch):
+    assert parts(monkeypatch, 9) == (5, 5)
+    assert parts(monkeypatch, 3) == (3, 5)
+    assert parts(monkeypatch, 0) == (1, 5)
+    assert parts(monkeypatch, 9, users=None) == (1, 1)
+    assert parts(monkeypatch, 3, quantity="tokens") == (3, 3)
+    assert parts(monkeypatch, 9, quantity="tokens", users=None) == (9, 9)
+    assert parts(monkeypatch, 1, quantity="request") == (5, 5)
+    assert parts(monkeypatch, 9, quantity="request", users=None) == (1, 1)
+
+
+def test_the_fewest_devices_leave_room_for_a_cache(monkeypatch):
+    room = {1: DomainError("too large"), 2: (15.0, 100.0), 4: (15.1, 100.0), 8: (90.0, 100.0)}
+    asked = []
+
+    def ask(model, **given):
+        asked.append((model, given["on"], given["runtime"], given["weights"], given["options"].overrides))
+        if isinstance(room[given["tp"]], DomainError):
+            raise room[given["tp"]]
+        return room[given["tp"]]
+
+    def memory(found):
+        return SimpleNamespace(
+            memory=None if found is None else SimpleNamespace(kv_bytes=found[0], usable_bytes=found[1])
+        )
+
+    monkeypatch.setattr(served_rows, "ask", ask)
+    monkeypatch.setattr(served_rows, "served", memory)
+    row = published(weights="f16", count=6)
+    assert served_rows._fewest_devices(row, "vllm") == 4
+    assert asked == [("llama-3.1-8b", "nvidia-h200", "vllm", "bf16", {})] * 3
+    room[2] = None  # nothing is known of its memory
+    assert served_rows._fewest_devices(row, "vllm") == 2
+    room.update(dict.fromkeys((1, 2, 4, 8), (1.0, 100.0)))
+    assert [served_rows._fewest_devices(published(count=count), "vllm") for count in (6, 0)] == [6, 1]
+
+
+def test_drafts_are_as_long_as_attention_is_not_copied(monkeypatch):
+    monkeypatch.setattr(served_rows, "accepted_tokens", lambda length: length + 0.5)
+    for dp, length in ((1, 3), (2, 1)):
+        found = served_rows.served_case(published(settings={"tp": "1", "dp": str(dp), "drafts": "1"}))
+        drafts = found.traffic.drafts
+        assert (drafts.length, drafts.gained, drafts.layers) == (length, length + 0.5, 32)
+    assert served_rows.served_case(published(model=None)) is None
+    cold = served_rows.served_case(published(settings={"tp": "1", "cold": "1"}))
+    assert (cold.cold, cold.traffic.drafts, cold.memory_share, cold.fronted) == (True, None, None, False)
+    room = served_rows.served_case(published(model="minimax-m2", settings={"tp": "8", **MAX}))
+    assert (room.memory_share, room.sequences) == (0.95, 256)
+
+
+# Which calibration a case is judged with
+
+
+def test_a_case_is_judged_without_its_own_model(monkeypatch):
+    chosen = SimpleNamespace(fitted_on=("m",))
+    calls = []
+
+    def choose(*key, folders, shipped, setup):
+        calls.append((*key, folders, shipped, None if setup is None else setup.threads))
+        return SimpleNamespace(calibration=None if key[0] == "none" else chosen)
+
+    monkeypatch.setattr(judge, "choose_calibration", choose)
+    monkeypatch.setattr(judge, "device_named", lambda name: SimpleNamespace(name=name))
+    monkeypatch.setattr(judge, "by_weights", lambda runtime: runtime == "stored")
+    refits = {"m": "refit", "n": None}
+    trained = []
+    monkeypatch.setattr(judge, "without_model", lambda _found, train, model: trained.append(train) or refits[model])
+    monkeypatch.setattr(judge, "_judged", lambda one, calibration, how: (one.model, calibration, how))
+    known = case(role="train", model="k", threads=4)
+    cases = [
+        known,
+        case(threads=4),
+        case(model="k", threads=4),
+        case(device="none"),
+        case(runtime="stored", weights="i4"),
+    ]
+    watched = []
+    found, refused = judge.judge_cases(
+        cases, folders=("f",), shipped="s", watch=lambda number, count: watched.append((number, count))
+    )
+    assert found == (
+        ("k", chosen, "held out"), ("m", "refit", "left out"), ("k", chosen, "held out"), ("m", None, "priors"),
+        ("m", "refit", "left out"),
+    )  # fmt: skip
+    assert (watched, refused) == ([(number, 5) for number in range(5)], ())
+    assert calls == [
+        ("d", "r", "bf16", ("f",), "s", 4), ("none", "r", "bf16", ("f",), "s", None),
+        ("d", "stored", "i4", ("f",), "s", None),
+    ]  # fmt: skip
+    assert trained == [[known], []]
+    chosen.fitted_on = ("n",)
+    assert judge.judge_cases([case(model="n")])[0] == (("n", chosen, "seen"),)
+    assert judge.judge_cases([case()], priors=True)[0] == (("m", None, "priors"),)
+
+    def refuses(*_):
+        raise DomainError("No.")
+
+    monkeypatch.setattr(judge, "_judged", refuses)
+    assert judge.judge_cases([case(), case()], priors=True) == ((), ("m on d, decode: No.",))
+
+
+@pytest.mark.parametrize("phase", [None, Phase(name="decode", time_s=1.0), Phase(name="decode", time_s=1.0, low_s=0.5)])
+def test_a_prediction_without_the_phase_or_its_interval_is_no_judgement(monkeypatch, phase):
+    monkeypatch.setattr(judge, "ask_like", lambda *_: SimpleNamespace(phase=lambda _name: phase))
+    with pytest.raises(DomainError, match="no phase decode"):
+        judge._judged(case(), None, "priors")
+
+
+def test_the_page_has_every_case_with_calibrations_and_with_priors_alone(monkeypatch):
+    cases, alone = [judged(1.1, 1.0, 1.2)], [judged(1.3, 1.0, 1.2, runtime="p")]
+    monkeypatch.setattr(page, "read_cases", lambda: "cases")
+    monkeypatch.setattr(page, "read_peers", lambda: "peers")
+    monkeypatch.setattr(
+        page, "judge_cases", lambda given, priors=False: ({"cases": tuple(alone if priors else cases)}[given], ())
+    )
+    monkeypatch.setattr(page, "against_aims", lambda found: ("aims", found))
+    monkeypatch.setattr(page, "peer_errors", lambda found, peers: (found, peers))
+    monkeypatch.setattr(judge, "family_of", lambda model: f"family of {model}")
+    found = page.accuracy_findings()
+    assert (found.judged, found.priors, found.aims) == (tuple(cases), tuple(alone), ("aims", tuple(cases)))
+    assert found.peers == (tuple(cases), "peers")
+    assert [*found.by_phase] == [(*groups_of("phase")(cases[0]), "held out")]
+    assert [*found.by_family] == [("family of m", "r", "held out")]
+    assert [*found.by_op] == [("b", "r", "held out")]
+    assert [*found.priors_by_phase] == [(*groups_of("phase")(alone[0]), "held out")]
+    assert found.by_phase[next(iter(found.by_phase))]["median"] == pytest.approx(0.1)
+
+
+# EdgeProfiler
+
+
+def test_a_device_gives_edgeprofiler_its_own_rates_shares_and_energies():
+    def link(rate):
+        return SimpleNamespace(bandwidth_bytes_per_s=rate)
+
+    shares = {
+        "compute": None,
+        "memory": 0.2,
+        "storage": 0.3,
+        "host": 0.4,
+        "network": 0.5,
+    }
+    device = SimpleNamespace(
+        name="d", peaks={"i8": 9.0, "f16": 7.0}, storage_bytes_per_s=3.0, host_link=link(4.0),
+        memory=SimpleNamespace(bandwidth_bytes_per_s=2.0), network_link=link(5.0),
+        shares=SimpleNamespace(**shares), joules_per_flop=6.0, joules_per_byte=None,
+    )  # fmt: skip
+    assert edge_hardware(device) == EdgeHardware(
+        name="d", flops_per_s=7.0, memory_bytes_per_s=2.0, storage_bytes_per_s=3.0, transfer_bytes_per_s=4.0,
+        network_bytes_per_s=5.0, memory_share=0.2, storage_share=0.3, transfer_share=0.4, network_share=0.5,
+        joules_per_flop=6.0,
+    )  # fmt: skip
+    device.peaks, device.memory, device.host_link, device.network_link = {}, None, None, None
+    with pytest.raises(DomainError, match="not known: flops, memory, transfer, network"):
+        edge_hardware(device)

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from inferometer.agent.boxed import EntryPlan
 
 from fakes.fleet import a_job, a_result
 from inferometer.agent import boxed, carrying_out, warden
-from inferometer.agent.boxed import EntryPlan
 from inferometer.agent.carrying_out import carry_out, result_of
 from inferometer.agent.warden import Limits, Warden
 from inferometer.box.seccomp import Refused

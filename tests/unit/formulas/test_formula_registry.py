@@ -1,12 +1,14 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 import pytest
 
 from inferometer.errors import DomainError, UnknownNameError
-from inferometer.formulas import distributed, inference, llm, parallel, queueing
+from inferometer.formulas import distributed, inference, llm, parallel, quantities, queueing, registry
 from inferometer.formulas.quantities import Bytes, Count, Quantity, Seconds, SecondsList
 from inferometer.formulas.registry import SECTIONS, all_formulas, find_formula, formula, quantity_of
 
@@ -160,3 +162,73 @@ def test_bounds_are_the_last_floats_inside():
     low, high = Quantity(unit="1", low=0.0, high=1.0, open_low=True, open_high=True).bounds
     assert 0.0 < low < 1e-300
     assert 1.0 - 1e-15 < high < 1.0
+
+
+def test_a_registered_formula_is_all_that_its_author_wrote(monkeypatch):
+    monkeypatch.setattr(registry, "_FORMULAS", {})
+
+    @formula(row="9.9 A made-up rate", source="a book", example={"n": 3}, answer=7.0)
+    def made_up(*, n: Count, spare: Annotated[float, "a remark", Quantity(unit="s", low=1.0)] = 2.0) -> Bytes:
+        """The text."""
+        return 2 * n + spare - 1
+
+    made = registry._FORMULAS["made_up"]
+    assert (made.row, made.title, made.source, made.doc) == (
+        "9.9 A made-up rate",
+        "A made-up rate",
+        "a book",
+        "The text.",
+    )
+    assert (made.example, made.answer, made.unit, made.section) == ({"n": 3}, 7.0, "B", "test_formula_registry")
+    assert (made.signature.defaults, [*made.inputs]) == ({"spare": 2.0}, ["n", "spare"])
+    assert made.inputs["spare"] == Quantity(unit="s", low=1.0)
+    assert (made_up(n=3), made.function(n=3, spare=5.0)) == (7.0, 10.0)
+    for wrong in ({}, {"n": 3, "spare": 0.5}, {"n": 0}, {"n": 2.5}):
+        with pytest.raises(DomainError, match=r"^made_up: "):
+            made_up(**wrong)
+
+
+def test_the_kinds_of_quantities():
+    assert quantities._positive("s") == Quantity(unit="s", low=0.0, open_low=True)
+    assert quantities._at_least_zero("s") == Quantity(unit="s", low=0.0)
+    listed = Quantity(unit="s", low=0.0, sequence=True)
+    assert quantities._list("s") == listed
+    assert quantities._list("s", at_least=3, open_low=True) == replace(listed, at_least=3, open_low=True)
+    assert (Quantity(unit="s").bounds, Quantity(unit="s").at_least) == ((-sys.float_info.max, sys.float_info.max), 1)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "why"),
+    [
+        (Quantity(unit="s", low=2.0, high=5.0), [2.0, 5.0], None),
+        (Quantity(unit="s", low=2.0, open_low=True), 2.0, "must be greater than 2"),
+        (Quantity(unit="s", low=2.0), [3.0, 1.9], "must be 2 or more"),
+        (Quantity(unit="s", high=5.0, open_high=True), 5.0, "must be less than 5"),
+        (Quantity(unit="s", high=5.0), [1.0, 5.1], "must be 5 or less"),
+        (Quantity(unit="s", whole=True), [1.0, 2.5], "must be a whole number"),
+        (Quantity(unit="s", sequence=True, at_least=2), [1.0], "must hold 2 values or more"),
+        (Quantity(unit="s", sequence=True, at_least=2), [1.0, 2.0], None),
+        (Quantity(unit="s", sequence=True), 4.0, None),
+        (Quantity(unit="word", choices=("a", "b")), "b", None),
+        (Quantity(unit="word", choices=("a", "b")), "c", "must be one of a, b"),
+        (Quantity(unit="s"), [1.0, float("nan")], "must be finite"),
+        (Quantity(unit="s"), 10**400, "is too large a number"),
+        (Quantity(unit="s"), [10**400, 1.0], "is too large a number"),
+        (Quantity(unit="s"), [2**70, 1.0], None),
+        (Quantity(unit="s"), [], "must not be empty"),
+        (Quantity(unit="s"), True, "must be a number"),
+    ],
+)
+def test_a_value_is_read_or_refused_with_its_reason(quantity, value, why):
+    if why is None:
+        assert np.array_equal(quantity.read(value), np.atleast_1d(value) if quantity.sequence else value)
+        return
+    with pytest.raises(ValueError, match=f"^{why}"):
+        quantity.read(value)
+
+
+def test_a_whole_number_beyond_a_floats_digits_is_a_float():
+    read = Quantity(unit="s").read
+    assert [type(read(value)) for value in (2**53, 2**53 + 1, -(2**53) - 1, np.int8(3), np.float32(3))] == [
+        int, float, float, int, float,
+    ]  # fmt: skip

@@ -56,6 +56,9 @@ def test_zero_is_what_tools_write_for_not_measured():
     assert fields.size(1.5, "x", unit=1 << 20) == 1572864
     with pytest.raises(FormatError):
         fields.size(1e20, "x")
+    assert fields.size(1 << 52, "x", unit=1 << 10) == 1 << 62  # the most that is read, and what is one step above
+    with pytest.raises(FormatError):
+        fields.size((1 << 52) + 1, "x", unit=1 << 10)
 
 
 def test_words_are_words():

@@ -1,5 +1,7 @@
 """GuideLLM, AIPerf, vllm bench serve, SGLang, InferenceX and LoadGen."""
 
+from dataclasses import replace
+
 import pytest
 
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Profile
@@ -82,7 +84,7 @@ def test_vllm_keeps_each_request_that_succeeded():
     assert profile.summary.tpot_s == pytest.approx(0.0125)
     assert (profile.workload.prompt, profile.workload.generate) == (512, 3)
     assert profile.workload.arrival_per_s is None  # "inf" is no rate
-    assert any("1 requests failed" in note for note in profile.provenance.notes)
+    assert any("the times leave out 1 failed request" in note for note in profile.provenance.notes)
 
 
 def test_vllms_appended_results_are_a_profile_each():
@@ -189,5 +191,9 @@ def test_results_of_one_service_join_into_a_sweep():
     joined = as_sweep([_level_profile(rate) for rate in (8.0, 1.0, 4.0)])
     assert [level.name for level in joined.served.levels] == ["1/s", "4/s", "8/s"]
     assert joined.served.levels[joined.served.headline].name == "4/s"  # the knee
+    crowd, rest = _level_profile(3.0), _level_profile(1.0)
+    level = replace(crowd.served.levels[0], rate_per_s=None, name="all at once")
+    unstated = replace(crowd, served=replace(crowd.served, levels=(level,)))
+    assert [level.name for level in as_sweep([rest, unstated]).served.levels] == ["all at once", "1/s"]
     with pytest.raises(FormatError, match="several services"):
         as_sweep([_level_profile(1.0), _level_profile(2.0, model="other")])

@@ -102,6 +102,42 @@ def test_a_search_is_asked_as_it_was_asked_for(monkeypatch):
             services.plan("m", rate=1.0, slo="ttft<=1s", **wrong)
 
 
+PLAIN = {
+    services.load: {
+        "model": None, "rate": None, "concurrency": None, "trace": None, "requests": None, "duration_s": None,
+        "prompt": 128, "generate": 64, "arrivals": "poisson", "slo": (), "stream": True, "device": None, "seed": 0,
+    },
+    services.simulate: {
+        "runtime": None, "rate": None, "concurrency": None, "trace": None, "requests": None, "duration_s": None,
+        "prompt": 512, "generate": 128, "arrivals": "poisson", "slo": (), "weights": None, "kv": None, "tp": 1, "pp": 1,
+        "ep": 1, "dp": 1, "replicas": 1, "routing": "least-loaded", "max_num_seqs": None,
+        "max_num_batched_tokens": None, "kv_blocks": None, "options": None, "seed": 0,
+    },
+    services.plan: {
+        "prompt": 1024, "generate": 256, "goal": "cheapest", "devices": (), "runtimes": (), "weights": (), "tp": (),
+        "most_devices": 256, "availability": None, "headroom": 0.0, "discount": 0.0, "fallback": None, "edge": None,
+        "edge_model": None, "edge_weights": None, "round_trip_s": 0.0, "keep": 3, "options": None, "engine": "local",
+        "seed": 0,
+    },
+    questions.fit: {
+        "runtime": None, "weights": None, "activations": None, "kv": None, "batch": 1, "prompt": None, "generate": None,
+        "context": None, "image": None, "sizes": None, "tp": 1, "pp": 1, "ep": 1, "dp": 1, "options": None,
+    },
+    questions.predict: {
+        "runtime": None, "weights": None, "activations": None, "kv": None, "batch": 1, "prompt": None, "generate": None,
+        "context": None, "image": None, "sizes": None, "tp": 1, "pp": 1, "ep": 1, "dp": 1, "threads": None,
+        "calibration": None, "calibrated": True, "prefill_on": None, "options": None,
+    },
+    compare: {"threshold": 0.01, "alpha": 0.005, "names": None, "store": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", PLAIN)
+def test_what_is_left_out_is_what_the_documentation_says(verb):
+    parameters = inspect.signature(verb).parameters.values()
+    assert {one.name: one.default for one in parameters if one.default is not one.empty} == PLAIN[verb]
+
+
 def test_gains_are_of_the_phase_that_the_change_is_about():
     asked = questions.ask("llama-3.2-1b", on="nvidia-l4", runtime="torch-compile", prompt=512, generate=8)
     rows = {row["change"]: row for row in questions.gains(asked, ["weights=i8", "prompt=256", "tp=3", "batch=2"])}
@@ -174,16 +210,19 @@ def row(**more):
 @pytest.mark.parametrize(
     ("given", "sizes"),
     [
-        ({}, {"batch": 1, "image": None, "weights": "f32", "activations": "f32"}),
+        ({}, {}),
         ({"batch": 4, "image": 7, "activations": "f16", "settings": {"autocast": "1"}},
          {"batch": 4, "image": 7, "weights": "f16", "activations": "f16"}),
-        ({"quantity": "decode", "context": 100, "generate": 31}, {"prompt": 1, "context": 115}),
+        ({"quantity": "decode", "context": 100, "generate": 31, "batch": 3}, {"batch": 3, "prompt": 1, "context": 115}),
+        ({"quantity": "decode", "context": 7}, {"prompt": 1, "context": 7}),
+        ({"quantity": "decode", "generate": 31}, {"prompt": 1, "context": 15}),
         ({"quantity": "decode"}, {"prompt": 1, "context": 1}),
-        ({"quantity": "prefill", "prompt": 9}, {"prompt": 9, "generate": 0}),
+        ({"quantity": "prefill", "prompt": 9, "batch": 2}, {"batch": 2, "prompt": 9, "generate": 0}),
     ],
 )  # fmt: skip
 def test_a_published_figure_is_asked_with_its_sizes(given, sizes):
-    assert dict(published_rows._sizes(row(**given))).items() >= sizes.items()
+    plain = {"batch": 1, "image": None, "weights": "f32", "activations": "f32"}
+    assert dict(published_rows._sizes(row(**given))) == {**plain, **sizes}
 
 
 def test_only_a_figure_that_a_prediction_has_is_predicted(monkeypatch):
@@ -202,7 +241,9 @@ def test_a_figure_below_every_floor_cannot_be(monkeypatch):
     monkeypatch.setattr(published_rows, "_has_own_figures", lambda name: name == "d")
     monkeypatch.setattr(published_rows, "_predicted", lambda _row, name: name and SimpleNamespace(floor_s=floors[name]))
     told = published_rows.impossible(row(seconds=0.89, engine="onnxruntime"))
-    assert told.startswith("890 ms is faster than d can be")
+    assert told == "890 ms is faster than d can be: forward takes at least 1 s."
+    floors["unheard of"] = 0.1  # an engine that nobody here knows makes nothing possible
+    assert published_rows.impossible(row(seconds=1.79, engine="unheard of")) is not None
     assert published_rows.impossible(row(seconds=0.91, engine="onnxruntime")) is None
     assert published_rows.impossible(row(seconds=1.79)) is not None
     assert published_rows.impossible(row(seconds=1.81)) is None

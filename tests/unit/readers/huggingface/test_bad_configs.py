@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.counting import calls_of
+from golden.test_parameters import ROWS
 from inferometer.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.readers.huggingface.graph import graph_from_config
 from unit.readers.huggingface.examples import DEEPSEEK, LLAMA, MIXTRAL, RESNET, VIT
@@ -60,6 +61,52 @@ def test_sizes_that_cannot_be_are_refused_by_name(key, value):
 def test_heads_that_do_not_divide_are_refused():
     assert "which 7 heads do not divide" in refused(LLAMA, num_attention_heads=7)
     assert "which 3 key-value heads do not divide" in refused(LLAMA, num_key_value_heads=3)
+
+
+VGG, DENSENET, MOBILENET, YOLO = (
+    ROWS[name]["config"] for name in ("vgg16", "densenet121", "mobilenet-v3-large", "yolov8n")
+)
+SWIN, UNET, MAMBA2, PHI = (CONFIGS[name] for name in ("swin", "unet_sdxl", "mamba2", "phi"))
+
+
+def layers_of(**changes):
+    """YOLO with its first layer of a kind changed."""
+    return [{**YOLO["layers"][0], **changes}, *YOLO["layers"][1:]]
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "why"),
+    [
+        (VGG, {"classifier": [8, 8, 8, 8]}, "classifier has 4 layers, and vgg at most 3"),
+        (MOBILENET, {"classifier": [8]}, "classifier has 1 layers, and mobilenet_v3 has 2"),
+        (DENSENET, {"block_config": [4000, 97]}, "block_config has more than 4096 layers"),
+        (RESNET, {"hidden_sizes": [6, 6, 6, 6], "layer_type": "bottleneck"}, "6, which is not a multiple of four"),
+        (SWIN, {"num_heads": [2, 4]}, "num_heads has 2 entries for 3 stages"),
+        (SWIN, {"num_heads": [2, 4, 7]}, "7 heads, which do not divide a width of 48"),
+        (SWIN, {"depths": [2, 2, 4097]}, "depths must be at most"),
+        (SWIN, {"depths": [1] * 40, "num_heads": [1] * 40}, "depths must be at most"),
+        (UNET, {"down_block_types": ["DownBlock2D"] * 2}, "down_block_types must be 3 of"),
+        (UNET, {"down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D", "Other"]}, "down_block_types must be 3 of"),
+        (UNET, {"up_block_types": ["UpBlock2D"] * 3}, "up_block_types must mirror down_block_types"),
+        (UNET, {"transformer_layers_per_block": [1, 2]}, "has 2 entries for 3 levels"),
+        (UNET, {"attention_head_dim": [2, 5, 4]}, "5 heads, which do not divide 24 channels"),
+        (MAMBA2, {"num_heads": 11}, "times head_dim must be expand × hidden_size, which is 96"),
+        (PHI, {"partial_rotary_factor": 0.0}, "must be over 0 and at most 1, and is 0.0"),
+        (PHI, {"partial_rotary_factor": 1.1}, "must be over 0 and at most 1, and is 1.1"),
+        (PHI, {"partial_rotary_factor": float("nan")}, "must be a finite number"),
+        (PHI, {"partial_rotary_factor": True}, "must be a finite number"),
+        (YOLO, {"layers": layers_of(module="other")}, "is 'other', and only conv, c2f"),
+        (
+            YOLO,
+            {"layers": [*YOLO["layers"][:3], {**YOLO["layers"][3], "from": [3]}]},
+            "names layer 3, which does not come before",
+        ),
+        (YOLO, {"layers": [*YOLO["layers"][:2], {**YOLO["layers"][2], "out": 1}]}, "out must be at least 2"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_with_both_sides(config, changes, why):
+    graph_from_config(config, name="sound")
+    assert why in refused(config, **changes)
 
 
 def test_more_experts_chosen_than_there_are_is_refused():

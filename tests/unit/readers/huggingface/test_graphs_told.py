@@ -10,7 +10,8 @@ import json
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from fakes.every import every
+import pytest
+
 from golden.test_parameters import ROWS
 from inferometer.core.dims import evaluate, product
 from inferometer.readers.huggingface.graph import graph_from_config
@@ -61,7 +62,7 @@ def told(name):
     }, default=str))  # fmt: skip
 
 
-@every(CONFIGS)
+@pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_becomes_the_graph_it_was(name):
     assert told(name) == RECORDED[name]
 

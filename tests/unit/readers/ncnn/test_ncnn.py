@@ -6,6 +6,7 @@ from contract.runtime_cases_ncnn import LAYERS, write_network
 from inferometer.errors import FormatError
 from inferometer.readers.ncnn import reader
 from inferometer.readers.ncnn.param import input_shape, parse_param, sizes_of
+from inferometer.readers.onnx.faults import Fault
 
 
 def test_layers_have_their_shapes_weights_and_the_activation_that_runs_inside(tmp_path):
@@ -156,3 +157,35 @@ def test_one_row_that_a_pooling_leaves_is_normed_as_a_row(tmp_path):
     )
     (norm,) = (op for _, op in reader.read(path).ops() if op.kind == "norm")
     assert norm.outputs[0].shape == (1, 16)
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["7767518", "1 1"], "does not start with 7767517"),
+        (["7767517"], "second line is not the numbers"),
+        (["7767517", "1"], "second line is not the numbers"),
+        (["7767517", "1 -1"], "second line is not the numbers"),
+        (["7767517", "1 1234567890"], "second line is not the numbers"),
+        (["7767517", "999999999 1"], "a network of more than"),
+        (["7767517", "2 1", "Input data 0 1 data 0=3"], "2 layers are announced and 1 are there"),
+        (["7767517", "1 1", "Input data 0"], "line 3 is no layer"),
+        (["7767517", "1 1", "Input data x 1 data"], "line 3 is no layer"),
+        (["7767517", "1 1", "Input data 0 2 data"], "line 3 has fewer blobs than it says"),
+        (["7767517", "1 1", "Input data 0 1 data 0=x"], "line 3 has 'x' where a number is expected"),
+        (["7767517", "1 1", "Input data 0 1 data 0"], "line 3 has '0' where a parameter is expected"),
+        (["7767517", "1 1", "Input data 0 1 data a=1"], "line 3 has 'a=1' where a parameter is expected"),
+    ],
+)
+def test_a_text_that_is_no_network_says_which_line_is_wrong(lines, why):
+    with pytest.raises(Fault, match=why):
+        parse_param("\n".join(lines))
+
+
+def test_parameters_are_numbers_lists_and_expressions():
+    (layer,) = parse_param('7767517\n1 2\n\nReshape r 1 1 a b 0=5 1=2.5 -23303=3,1,2,-4 6="1,*(2,0w)"\n')
+    assert (layer.type, layer.name, layer.bottoms, layer.tops) == ("Reshape", "r", ("a",), ("b",))
+    assert (layer.numbers, layer.lists, layer.texts) == ({0: 5.0, 1: 2.5}, {3: (1.0, 2.0, -4.0)}, {6: "1,*(2,0w)"})
+    assert (layer.whole(0), layer.whole(1), layer.whole(9), layer.whole(9, -1)) == (5, 2, 0, -1)
+    (huge,) = parse_param("7767517\n1 1\nInput d 0 1 d 0=1e300")
+    assert huge.whole(0, 7) == 7

@@ -277,3 +277,89 @@ def test_a_cycle_is_refused_by_the_name_of_a_node_in_it():
     with pytest.raises(Fault, match="cyclic") as caught:
         read_bytes(Path("m.onnx"), model(graph(nodes, [X], ["b"])))
     assert "first" in caught.value.where
+
+
+# What goes through the bodies, at shapes and axes that are not the usual ones
+
+
+def scanned(body_outputs, *, inputs, stored=(), nodes, **attributes):
+    body = graph(nodes, [value(name, None) for name in ("s", "u", "v")], body_outputs)
+    version = attributes.pop("version", 17)
+    call = node("Scan", "a x z" if version > 8 else "_ a x z", "last stacked other", name="scan", body=body,
+                num_scan_inputs=2, **attributes)  # fmt: skip
+    return only(read([call], inputs, ["last", "stacked", "other"], stored, version=version))
+
+
+ADDED = [node("Add", "s u", "t"), node("Concat", "u v", "both", axis=0), node("Neg", "v", "w")]
+
+
+def test_a_scan_takes_slices_along_its_axes_and_stacks_along_others():
+    inputs = [value("a", (3,)), value("x", (3, 5)), value("z", (5, 4))]
+    op = scanned(["t", "both", "w"], inputs=inputs, nodes=ADDED, scan_input_axes=(1, 0), scan_output_axes=(1, -1))
+    assert op["trips"] == 5
+    assert [out.shape for out in op.outputs] == [(3,), (7, 5), (4, 5)]
+    assert [inner.outputs[0].shape for inner in op["bodies"][0]] == [(3,), (7,), (4,)]
+    plain = scanned(["t", "both", "w"], inputs=[value("a", (3,)), value("x", (5, 3)), value("z", (5, 4))], nodes=ADDED)
+    assert [out.shape for out in plain.outputs] == [(3,), (5, 7), (5, 4)]
+
+
+def test_a_scan_of_operator_set_eight_has_a_batch_before_everything():
+    inputs = [value("a", (2, 3)), value("x", (2, 5, 3)), value("z", (2, 5, 4))]
+    op = scanned(["t", "both", "w"], inputs=inputs, nodes=ADDED, version=8)
+    assert op["trips"] == 10, "each trip of each of the batch"
+    assert [out.shape for out in op.outputs] == [(2, 3), (2, 5, 7), (2, 5, 4)]
+
+
+def test_a_scan_whose_body_takes_other_inputs_is_refused():
+    body = graph([node("Identity", "s", "t")], [value("s", None)], ["t"])
+    with pytest.raises(Fault, match="a scan over 1 of 2 inputs with a body of 1"):
+        read([node("Scan", "a x", "y", body=body, num_scan_inputs=1)], [value("a", (3,)), value("x", (5, 3))], ["y"])
+
+
+def test_the_body_of_a_sequence_map_runs_once_for_each_element():
+    body = graph([node("MatMul", "e w", "r")], [value("e", None), value("w", None)], ["r"])
+    nodes = [
+        node("SequenceConstruct", "x x x", "s"), node("SequenceMap", "s k", "t", name="each", body=body),
+        node("SequenceLength", "t", "n"), node("Unsqueeze", "n zero", "m"), node("ConstantOfShape", "m", "filled"),
+        node("SequenceAt", "t first", "y"),
+    ]  # fmt: skip
+    found = read(
+        nodes, [value("x", (2, 5)), value("k", (5, 7))], ["y", "filled"], [ints("zero", 0), scalar("first", 0)]
+    )
+    op = next(op for op in ops(found) if op.kind == "control")
+    assert (op["trips"], op.outputs[0].shape) == (3, (2, 7))
+    assert [inner.name for inner in op["bodies"][0]] == ["each/body/r"]
+    assert (shapes(found)["y"], shapes(found)["filled"]) == (("2", "7"), ("3",))
+
+
+def looped(results, *, carried, nodes, trips="most", stored=()):
+    names = [f"c{place}" for place in range(len(carried))]
+    formals = [value("i", (), INT64), value("go", (), BOOL), *(value(name, None) for name in names)]
+    body = graph(nodes, formals, ["go", *results])
+    outputs = " ".join(f"y{place}" for place in range(len(results)))
+    call = node("Loop", f"{trips} _ {' '.join(carried)}", outputs, name="loop", body=body)
+    given = [value("a", (2, 3)), value("b", (4,))]
+    return only(read([call], given, outputs.split(), [scalar("most", 6), *stored]))
+
+
+def test_what_a_loop_changes_is_open_and_what_it_leaves_alone_is_not():
+    op = looped(["grown", "c1", "each"], carried=["a", "b"], nodes=[
+        node("Concat", "c0 c0", "grown", axis=1), node("Neg", "c1", "each"),
+    ])  # fmt: skip
+    grown, kept, each = op.outputs
+    assert (op["trips"], kept.shape, each.shape) == (6, (4,), (6, 4))
+    assert (grown.shape[0], isinstance(grown.shape[1], int)) == (2, False)
+    assert [inner.inputs[0].name for inner in op["bodies"][0]] == ["loop/body/c0", "b"], "b is the same in every trip"
+
+
+def test_a_loop_may_carry_nothing_and_stack_what_it_makes():
+    op = looped(["made"], carried=["a"], nodes=[node("Relu", "c0", "made")])
+    assert (op["trips"], op.outputs[0].shape) == (6, (2, 3))
+    absent = looped(["made", "each"], carried=["_"], nodes=[node("Relu", "b", "made"), node("Relu", "b", "each")])
+    assert [out.shape for out in absent.outputs] == [(4,), (6, 4)]
+
+
+@pytest.mark.parametrize("results", [[], ["c0"]])
+def test_a_loop_that_carries_other_than_its_body_takes_is_refused(results):
+    with pytest.raises(Fault, match="a loop that carries"):
+        looped(results, carried=["a", "b"] if results else ["a"], nodes=[])

@@ -134,3 +134,80 @@ def test_weights_are_looked_for_beside_the_file_and_within_it(tmp_path):
     ir.data = b"short"
     with pytest.raises(FormatError, match=r"byte 16 of 'model\.bin', which has 5"):
         read(ir, tmp_path)
+
+
+def body_ir(*, first, second):
+    """A body that takes x and k and has two results, of which `first` is the sum and `second` the product with k."""
+    ir = Ir()
+    x, k = ir.parameter("inner x", (2, 3)), ir.parameter("inner k", (3, 5))
+    added = ir.layer(first, [(x, (2, 3))], [(2, 3)], name="turned")
+    made = ir.layer(second, [(added, (2, 3)), (k, (3, 5))], [(2, 5)], name="product")
+    ir.result(added, (2, 3))
+    ir.result(made, (2, 5))
+    return ir
+
+
+def test_branches_read_what_is_passed_to_them_and_give_it_in_the_outer_order(tmp_path):
+    """As OpenVINO writes an If: by port maps, whose results here stand the other way round than in the bodies."""
+
+    def inside(ir, tag):
+        return ir.text().partition("?>\n")[2].replace("<net ", f"<{tag} ").replace("</net>", f"</{tag}>")
+
+    def ports(tag):
+        read = "".join(
+            f'<input external_port_id="{port}" internal_layer_id="{inner}"/>' for port, inner in ((1, 0), (2, 1))
+        )
+        # The body's results are its layers 4 (turned) and 5 (product); the If's ports 3 and 4 are product, turned.
+        made = "".join(
+            f'<output external_port_id="{port}" internal_layer_id="{inner}"/>' for port, inner in ((4, 4), (3, 5))
+        )
+        return f"<{tag}>{read}{made}</{tag}>"
+
+    then, other = body_ir(first="Relu", second="MatMul"), body_ir(first="Tanh", second="MatMul")
+    extra = inside(then, "then_body") + inside(other, "else_body") + ports("then_port_map") + ports("else_port_map")
+    ir = Ir()
+    c, x, k = ir.parameter("c", (), "boolean"), ir.parameter("x", (2, 3)), ir.parameter("k", (3, 5))
+    number, place = ir.layer("If", [(c, ()), (x, (2, 3)), (k, (3, 5))], [(2, 5), (2, 3)], name="choice", extra=extra,
+                             kinds=("boolean", "f32", "f32"))  # fmt: skip
+    ir.result((number, place), (2, 5))
+    ir.result((number, place + 1), (2, 3))
+    graph = read(ir, tmp_path)
+    (op,) = ops_of(graph)
+    assert (op.kind, op["function"], shapes_of(graph)) == ("control", "if", [("2", "5"), ("2", "3")])
+    assert [[inner.source_type for inner in body] for body in op["bodies"]] == [["Relu", "MatMul"], ["Tanh", "MatMul"]]
+    first, second = op["bodies"][0]
+    assert (first.inputs[0].name, second.inputs[1].name, first.outputs[0].name) == (
+        "x",
+        "k",
+        "choice/then/choice/then_body/turned",
+    )
+
+
+def test_names_that_are_taken_or_made_up_are_told_apart(tmp_path):
+    ir = Ir()
+    x = ir.parameter("x", (2, 3))
+    one = ir.layer("Relu", [(x, (2, 3))], [(2, 3)], name="same")
+    two = ir.layer("Tanh", [(one, (2, 3))], [(2, 3)], name="same")
+    ir.result(two, (2, 3))
+    assert [op.outputs[0].name for op in ops_of(read(ir, tmp_path))] == ["same", "same#2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (('offset="0"', 'offset="-1"'), "without its shape, offset and size"),
+        (('size="432"', 'size=""'), "without its shape, offset and size"),
+        (('shape="4, 3, 3, 3"', 'shape="4, x"'), "without its shape, offset and size"),
+        (
+            ('type="Const" version="opset1"><data element_type="f32"', 'type="Const"><data element_type="f9"'),
+            "'f9' is not known",
+        ),
+        (('to-port="1"', 'to-port="7"'), "its input 1 comes from nothing"),
+        (('<layer id="0"', '<layer id="x"'), "with 'x' as its id"),
+    ],
+)
+def test_a_network_that_is_not_whole_says_what_is_missing(tmp_path, change, why):
+    text = convolution_ir()
+    assert change[0] in text
+    with pytest.raises(FormatError, match=why):
+        read(text.replace(*change, 1), tmp_path)

@@ -1,8 +1,11 @@
+import json
+import re
 import struct
 
 import pytest
 
 from inferometer.errors import FormatError
+from inferometer.readers.safetensors.files import _MANY_FILES, _by_index
 from inferometer.readers.safetensors.header import read_header
 from unit.readers.safetensors.safetensors_bytes import described, packed, write
 
@@ -72,3 +75,41 @@ def test_a_file_that_is_not_there_is_said_plainly(tmp_path):
         read_header(tmp_path / "none")
     with pytest.raises(FormatError, match="cannot be read"):
         read_header(tmp_path)
+
+
+def indexed(folder, mapping, **files):
+    """An index with its files, each of which holds tensors of one number."""
+    for name, held in files.items():
+        write(folder / f"{name}.safetensors", {tensor: ("F32", [1]) for tensor in held})
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": mapping}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("mapping", "files", "why"),
+    [
+        ({"a": "one.safetensors"}, {"one": "ab", "two": "b"}, None),
+        ({"a": "one.safetensors", "b": "two.safetensors"}, {"one": "ab", "two": "b"}, "hold a tensor twice"),
+        (
+            {"a": "one.safetensors", "c": "one.safetensors"},
+            {"one": "ab"},
+            "says 'c' is in one.safetensors; it is in no file",
+        ),
+        ({"a": "two.safetensors", "b": "one.safetensors"}, {"one": "ab", "two": "c"}, "it is in one.safetensors"),
+        ({"a": "one.bin"}, {"one": "a"}, "no safetensors file beside it"),
+        ({"a": "../one.safetensors"}, {"one": "a"}, "no safetensors file beside it"),
+        ({"a": "x\\one.safetensors"}, {"one": "a"}, "no safetensors file beside it"),
+        ({"a": "c:one.safetensors"}, {"one": "a"}, "no safetensors file beside it"),
+        ({"a": 3}, {}, "has no weight_map"),
+        ([], {}, "has no weight_map"),
+        ({str(number): f"{number}.safetensors" for number in range(_MANY_FILES + 1)}, {}, "files; at most"),
+    ],
+)
+def test_an_index_names_files_beside_it_that_agree(tmp_path, mapping, files, why):
+    path = indexed(tmp_path, mapping, **files)
+    if why is None:
+        assert [header.path.name for header in _by_index(path)] == ["one.safetensors"]
+        return
+    with pytest.raises(FormatError, match=re.escape(why)):
+        _by_index(path)

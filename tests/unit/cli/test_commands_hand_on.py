@@ -1,0 +1,607 @@
+"""Every option of the commands that make, check, calibrate, sweep and serve arrives where it counts."""
+
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from inferometer.box.values import parse_ceiling
+from inferometer.cli import (
+    agent,
+    bench,
+    bundle,
+    calibrate,
+    elsewhere,
+    hub,
+    prepare,
+    progress,
+    push,
+    storing,
+    sweep,
+    synth,
+    verify,
+)
+from inferometer.cli.run import run
+from inferometer.core.calibration import Calibration
+from inferometer.core.job import JobResult
+from inferometer.core.profile import Verification
+from inferometer.core.workload import Workload
+from inferometer.errors import DomainError, EngineError, GateError, InferometerError, PlaceError, UnknownNameError
+from inferometer.measure.tolerance import Tolerance
+from inferometer.providers.requests import Calibrating, pack_calibration
+
+
+class HandedOnError(Exception):
+    """Raised where a command hands on: nothing after it is of interest."""
+
+
+def handed(monkeypatch, where):
+    """What is handed on to the function at `where`, once a command was run."""
+    seen = SimpleNamespace(given=None, asked=None)
+
+    def take(*given, **asked):
+        seen.given, seen.asked = given, asked
+        raise HandedOnError
+
+    monkeypatch.setattr(where, take)
+
+    def ask(command, *words):
+        result = CliRunner().invoke(command, list(words))
+        if result.exception is not None and not isinstance(result.exception, HandedOnError | SystemExit):
+            raise result.exception
+        assert isinstance(result.exception, HandedOnError), result.output
+        return seen
+
+    return ask
+
+
+def test_prepare_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
+    monkeypatch.setattr(prepare, "recording_from", lambda options, **more: nullcontext((options, more)))
+    ask = handed(monkeypatch, "inferometer.prepare.run.carry_out_request")
+    out = tmp_path / "m.onnx"
+    (request,) = ask(
+        prepare.command, "m", "--for", "onnxruntime@phone", "--quantise", "i8", "--calibrate-with", "a",
+        "--calibrate-with", "b", "-o", str(out), "--no-measure", "--force", "--overwrite", "--batch", "2",
+        "--prompt", "3",
+        "--generate", "4", "--image", "5", "--size", "heads=6", "--threads", "7", "--runs", "8", "--seed", "9",
+        "--trust", "m",
+    ).given  # fmt: skip
+    assert (request.model, request.runtime, request.device, request.quantise) == ("m", "onnxruntime", "phone", "i8")
+    assert (request.calibrate_with, request.out, request.measure) == (("a", "b"), out, False)
+    assert (request.force, request.overwrite, request.sizes) == (True, True, {"heads": 6})
+    assert request.workload == Workload(batch=2, prompt=3, generate=4, image=5)
+    assert (request.threads, request.runs, request.seed, request.trust) == (7, 8, 9, ("m",))
+    (plain,) = ask(prepare.command, "m", "--for", "onnxruntime", "-o", str(out)).given
+    assert (plain.device, plain.calibrate_with, plain.measure, plain.force) == (None, ("random",), True, False)
+    searched = handed(monkeypatch, "inferometer.prepare.search.search")(
+        prepare.command, "m", "--for", "onnxruntime", "--search", "--budget", "2 min"
+    )
+    assert (searched.given[0].out, searched.asked) == (None, {"budget_s": 120.0})
+
+
+def test_a_step_that_makes_outputs_wrong_fails_and_is_told(monkeypatch, tmp_path):
+    rows = (
+        SimpleNamespace(verdict="right", name="a", notes=("x",)),
+        SimpleNamespace(verdict="wrong", name="b", notes=("y", "too far")),
+    )
+    wrong = SimpleNamespace(right=False, steps=rows, artifact=None, profile=None)
+    monkeypatch.setattr(prepare, "recording_from", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(prepare, "_prepared", lambda _request: wrong)
+    monkeypatch.setattr(prepare, "_keep", lambda *_: None)
+    monkeypatch.setattr(prepare, "_print", lambda *_: None)
+    result = CliRunner().invoke(prepare.command, ["m", "--for", "r", "-o", str(tmp_path / "o.onnx")])
+    assert isinstance(result.exception, GateError)
+    assert result.exception.message == "The step b makes the outputs wrong: too far."
+
+
+def test_verify_asks_for_all_that_it_was_given(monkeypatch):
+    ask = handed(monkeypatch, "inferometer.measure.run.verify_against")
+    seen = ask(
+        verify.command, "m", "--against", "other", "--reference", "old", "--relative", "5%", "--cosine", "0.9",
+        "--top-1", "0.8", "--nll", "0.1", "--runtime", "r", "--prompt", "4", "--generate", "2",
+    )  # fmt: skip
+    asked, reference = seen.given
+    assert (asked.model, asked.runtime, asked.workload.prompt, asked.workload.generate) == ("m", "r", 4, 2)
+    assert (asked.shape, asked.guarded, asked.strict, asked.plan, reference) == (False, False, False, None, "other")
+    assert seen.asked == {"tolerance": Tolerance(relative=0.05, cosine=0.9, top_1=0.8, nll=0.1), "model": "old"}
+    plain = ask(verify.command, "m", "--against", "other")
+    assert plain.asked == {"tolerance": Tolerance(), "model": None}
+    with pytest.raises(DomainError, match="one length"):
+        ask(verify.command, "m", "--against", "other", "--prompt", "4,8")
+
+
+def test_only_outputs_that_differ_fail_a_verification(capsys):
+    for status in ("verified", "unchecked"):
+        verify.print_verification("m", Verification(status=status, reference="r", reason="why"), "json")
+    with pytest.raises(GateError, match="differ from those of r: why"):
+        verify.print_verification("m", Verification(status="failed", reference="r", reason="why"), "json")
+    assert '"status": "failed"' in capsys.readouterr().out
+
+
+def test_a_calibration_here_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
+    ask = handed(monkeypatch, "inferometer.calibrate.job.calibration_job")
+    out, folder = tmp_path / "c.json", tmp_path / "kept"
+    words = (
+        "--runtime",
+        "r",
+        "--budget",
+        "2 min",
+        "--device",
+        "d",
+        "--unit",
+        "gpu:1",
+        "--dtype",
+        "f16",
+        "--threads",
+        "3",
+    )
+    seen = ask(calibrate.command, *words, "--out", str(out), "--folder", str(folder), "--no-guard", "--fresh")
+    assert seen.given == ("d",)
+    assert seen.asked == {
+        "unit": "gpu:1", "runtime": "r", "dtype": "f16", "budget_s": 120.0, "folder": folder, "out": out, "fresh": True,
+        "threads": 3, "guarded": False,
+    }  # fmt: skip
+    monkeypatch.setattr("inferometer.asking.files.own_folder", lambda: "own")
+    plain = ask(calibrate.command)
+    assert (plain.given, plain.asked["fresh"], plain.asked["guarded"], plain.asked["folder"]) == (
+        ("local",),
+        False,
+        True,
+        "own",
+    )
+    assert (plain.asked["budget_s"], plain.asked["unit"], plain.asked["out"]) == (120.0, None, None)
+
+
+def test_a_calibration_elsewhere_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(calibrate, "run_elsewhere", lambda place, work, _progress: seen.append((place, work)))
+    words = [
+        "calibrate",
+        "--on",
+        "ssh://pi",
+        "--runtime",
+        "r",
+        "--budget",
+        "30s",
+        "--device",
+        "d",
+        "--unit",
+        "cpu",
+        "--dtype",
+        "f16",
+    ]
+    assert run([*words, "--threads", "3", "--no-guard", "--fresh"]) == 0
+    ((place, work),) = seen
+    expected = pack_calibration(
+        "r", Calibrating(budget_s=30.0, device="d", unit="cpu", dtype="f16", threads=3, guarded=False, fresh=True)
+    )
+    assert (place, work.job.runtime, work.job.options) == ("ssh://pi", "r", expected.job.options)
+    assert run([*words, "--folder", str(tmp_path)]) == 2
+    assert len(seen) == 1
+
+
+def test_a_calibration_of_others_figures_needs_a_device_and_an_engine(monkeypatch, capsys):
+    fit = SimpleNamespace(
+        set_aside=tuple(SimpleNamespace(file="f", line=number, reason="bad") for number in range(2)), rows=1,
+        left=Counter({"too slow": 2, "unknown": 1}), median_error=0.125,
+        calibration=SimpleNamespace(fitted_on=("a", "b"), dtype="f16", device="d", runtime="r"),
+    )  # fmt: skip
+    asked = {}
+    monkeypatch.setattr(
+        "inferometer.verbs.calibrating.calibrate_from", lambda source, **more: asked.update(more, source=source) or fit
+    )
+    monkeypatch.setattr("inferometer.verbs.calibrating.save_fit", lambda made, out: (made is fit, out))
+    monkeypatch.setattr(calibrate, "_print_calibration", lambda *given: asked.update(printed=given))
+    words = ["calibrate", "--from", "atlas", "--dtype", "f16"]
+    assert run([*words, "--device", "d", "--runtime", "r", "--format", "csv"]) == 0
+    assert asked == {
+        "source": "atlas",
+        "device": "d",
+        "runtime": "r",
+        "dtype": "f16",
+        "printed": (fit.calibration, (True, None), "csv"),
+    }
+    assert capsys.readouterr().err.splitlines() == [
+        "Set aside 2 rows:", "  f, line 0: bad", "  f, line 1: bad", "Not used: 2 rows: too slow",
+        "Not used: 1 row: unknown",
+        "1 published step of 2 models fitted in f16; each model left out, the median error is 12.5%.",
+        "Saved (True, None). `inferometer predict --on d --runtime r` will use it.",
+    ]  # fmt: skip
+    assert run([*words, "--device", "d"]) == run([*words, "--runtime", "r"]) == 2
+
+
+def test_a_calibration_from_elsewhere_is_kept_here_unless_it_is_of_that_machine(monkeypatch, capsys, tmp_path):
+    written, printed = [], []
+    monkeypatch.setattr("inferometer.asking.files.own_folder", lambda: "own")
+    monkeypatch.setattr(
+        "inferometer.asking.files.write_calibration", lambda made, here: written.append((made.device, here)) or here
+    )
+    monkeypatch.setattr(calibrate, "_print_calibration", lambda *given: printed.append(given))
+
+    def result(device):
+        made = Calibration(device=device, runtime="r", dtype="f16", created="c")
+        return JobResult(job=pack_calibration(None, Calibrating()).job, ended="done", calibration=made, log=" told \n")
+
+    calibrate.print_calibrated(result("local"), None, "json")
+    assert (written, printed[0][1:]) == ([], (None, "json"))
+    assert capsys.readouterr().err.splitlines() == [
+        "told", "The device keeps it for jobs that run there; --out saves it here as well.",
+    ]  # fmt: skip
+    calibrate.print_calibrated(result("board"), None, "json")
+    calibrate.print_calibrated(result("local"), tmp_path, "json")
+    assert (written, [one[1] for one in printed[1:]]) == ([("board", "own"), ("local", tmp_path)], ["own", tmp_path])
+
+
+def test_synth_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
+    ask = handed(monkeypatch, "inferometer.synth.synthesise")
+    out = tmp_path / "m.onnx"
+    seen = ask(
+        synth.command,
+        "m",
+        "-o",
+        str(out),
+        "--weights",
+        "q4_0",
+        "--seed",
+        "3",
+        "--size",
+        "a=2",
+        "--part",
+        "encoder",
+        "--overwrite",
+    )
+    assert (seen.given, seen.asked) == (
+        ("m", out), {"weights": "q4_0", "seed": 3, "sizes": {"a": 2}, "part": "encoder", "overwrite": True},
+    )  # fmt: skip
+    assert ask(synth.command, "m", "-o", str(out)).asked == {
+        "weights": "f32", "seed": 0, "sizes": {}, "part": None, "overwrite": False,
+    }  # fmt: skip
+
+
+def test_an_agent_is_started_as_it_was_asked_for(monkeypatch, tmp_path, capsys):
+    token = tmp_path / "token"
+    token.write_text(" secret \n")
+    started = []
+    monkeypatch.setattr("inferometer.agent.serving_hub.serve_hub", started.append)
+    monkeypatch.setattr(
+        "inferometer.agent.serving_hub.HubAgent", lambda client, plan, seams, **_: (client, plan, seams)
+    )
+    monkeypatch.setattr("inferometer.box.process.set_oom_score", started.append)
+    assert run([
+        "agent", "--hub", "http://h:1", "--token-file", str(token), "--name", "pi", "--label", "room=lab", "--root",
+        str(tmp_path), "--jobs", "2", "--allow", "native-code", "--box", "none", "--memory-limit", "4 GB",
+        "--disk-limit", "50 %", "--no-guard", "--no-reference",
+    ]) == 0  # fmt: skip
+    score, (client, plan, seams) = started
+    assert score == -500
+    assert (plan.name, plan.root, plan.labels, plan.jobs) == ("pi", tmp_path, {"room": ["lab"]}, 2)
+    assert (seams.guard, seams.reference, seams.settings) == (None, None, {"INFEROMETER_ALLOW": "native-code"})
+    assert (seams.box.wish, seams.box.hide) == ("none", (str(token),))
+    assert (seams.box.memory, seams.box.disk) == tuple(parse_ceiling(text, "--limit") for text in ("4 GB", "50 %"))
+    assert "unencrypted" in capsys.readouterr().err
+    assert client.url.startswith("http://h:1")
+    started.clear()
+    assert run(["agent", "--hub", "http://h:1", "--root", str(tmp_path)]) == 0
+    _, (_, plan, seams) = started
+    assert (plan.jobs, seams.settings, seams.box.wish, seams.box.hide) == (None, {}, "auto", ())
+    assert None not in (seams.guard, seams.reference)
+    assert "Jobs run in a box" in capsys.readouterr().err
+    with pytest.raises(DomainError, match="cannot be read"):
+        agent._read(tmp_path / "absent")
+    assert (agent._read(token), agent._read(None)) == ("secret", None)
+
+
+def test_a_strict_box_that_the_device_lacks_is_refused(monkeypatch):
+    monkeypatch.setattr("inferometer.box.found.means_here", lambda: SimpleNamespace(real=False, said="nothing"))
+    monkeypatch.setattr("inferometer.agent.serving_hub.serve_hub", lambda _made: None)
+    assert run(["agent", "--hub", "http://h:1", "--box", "strict"]) == 2
+
+
+# Sweeps
+
+
+def questions(**more):
+    return {"pareto": None, "heatmap": None, "by": "usd_per_million_tokens", "cheapest": (), "chart": None, **more}
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"pareto": "tpot_s,nothing"}, "nothing"),
+        ({"by": "nothing"}, "nothing"),
+        ({"heatmap": "batch,context"}, "three columns"),
+        ({"heatmap": "batch,context,tpot_s"}, "a file to draw to"),
+        ({"chart": Path("a.svg")}, "a Pareto front or a heat map"),
+        ({"chart": Path("a.svg"), "pareto": "tpot_s"}, "a Pareto front or a heat map"),
+        ({"chart": Path("a.doc"), "pareto": "tpot_s,batch"}, "a.doc"),
+        ({"cheapest": ("tpot_s?",)}, "tpot_s"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_before_anything_is_computed(asked, why):
+    with pytest.raises(InferometerError, match=why):
+        sweep._require_answerable(questions(**asked))
+
+
+def test_what_can_be_answered_is_not_refused():
+    for asked in ({}, {"pareto": " tpot_s , batch"}, {"chart": Path("a.svg"), "pareto": "tpot_s,batch"},
+                  {"chart": Path("a.svg"), "heatmap": "batch,context,tpot_s"},
+                  {"cheapest": ("tpot_s<=50ms",)}):  # fmt: skip
+        sweep._require_answerable(questions(**asked))
+
+
+def test_rows_that_are_there_are_not_changed():
+    sweep._require_alone(Path("r.csv"), {"models": None}, None)
+    for values, out, named in (
+        ({"batch": "1"}, None, "--batch"),
+        ({"kv_format": "i8"}, None, "--kv-format"),
+        ({}, Path("o"), "--out"),
+    ):
+        with pytest.raises(DomainError, match=f"{named} cannot change them"):
+            sweep._require_alone(Path("r.csv"), values, out)
+
+
+def test_how_far_a_sweep_is():
+    def told(**more):
+        return sweep._progress_text(
+            SimpleNamespace(**{"done": 1, "total": 4, "rate": 2000.0, "remaining_s": None, **more})
+        )
+
+    assert told() == f"{'█' * 6}{'·' * 18}  25%  1 of 4 rows, 2,000 rows/s"
+    assert told(remaining_s=30.0).endswith(" rows/s, 30 s left")
+
+
+def test_what_was_written_is_told(monkeypatch, capsys):
+    def told(**more):
+        made = SimpleNamespace(**{"rows": 1200, "kept": 200, "seconds": 2.0, "impossible": 0, **more})
+        seen = {}
+        monkeypatch.setattr("inferometer.sweep.stream", lambda *given, **asked: seen.update(asked, given=given) or made)
+        sweep._write("study", Path("o.csv"), "local:2", resume=True)
+        assert (seen["given"], seen["engine"], seen["resume"]) == (("study", Path("o.csv")), "local:2", True)
+        return capsys.readouterr().err.strip()
+
+    assert told() == "Wrote 1,200 rows to o.csv, 200 of them from an earlier run (500 rows/s)."
+    assert (
+        told(kept=0, impossible=3) == "Wrote 1,200 rows to o.csv (600 rows/s). 3 of them are impossible, and say why."
+    )
+    assert told(rows=1, kept=0, seconds=0.0) == "Wrote 1 row to o.csv (0 rows/s)."
+
+
+# Elsewhere, and where runs are kept
+
+
+def test_on_names_one_place_and_one_device():
+    assert elsewhere.place_and_device(()) == (None, None)
+    assert elsewhere.place_and_device(("ssh://pi", "nvidia-l4")) == ("ssh://pi", "nvidia-l4")
+    assert elsewhere.place_and_device(("nvidia-l4",)) == (None, "nvidia-l4")
+    for wrong, why in ((("ssh://a", "hub:b"), "two places"), (("nvidia-l4", "nvidia-t4"), "two devices")):
+        with pytest.raises(DomainError, match=why):
+            elsewhere.place_and_device(wrong)
+    with pytest.raises(UnknownNameError, match="http"):
+        elsewhere.place_and_device(("http://x",))
+
+
+def test_a_hub_is_told_what_its_run_is_called():
+    assert elsewhere.for_hub("ssh://a", "p", "n", ("t",)) == "ssh://a"
+    assert elsewhere.for_hub("hub:a", "default", None, ()) == "hub:a"
+    assert elsewhere.for_hub("hub:a", "p q", "n", ("s", "t")) == "hub:a?project=p%20q&name=n&tags=s%2Ct"
+    assert elsewhere.for_hub("hub:a?x=1", "default", "n", ()) == "hub:a?x=1&name=n"
+    assert [elsewhere.keeps_runs(place) for place in (None, "hub:a", "ssh://hub:a")] == [False, True, False]
+    assert [elsewhere.waits(place) for place in ("bundle:x.zip", "ssh://a")] == [True, False]
+
+
+def test_what_went_wrong_elsewhere_has_its_kind():
+    def error(**more):
+        return elsewhere.error_of(
+            replace(JobResult(job=pack_calibration(None, Calibrating()).job, ended="failed"), **more)
+        )
+
+    assert (type(error(error="No.", error_kind="PlaceError")), error(error="No.").message) == (PlaceError, "No.")
+    assert type(error(error="No.", error_kind="UnknownNameError")) is DomainError
+    for kind in (None, "Nothing"):
+        assert type(error(error="No.", error_kind=kind)) is EngineError
+    assert error().message == "The job ended without a result (failed)."
+    assert error(error="No.", log="a\n\n", ended="lost").message == "No. Its log ends with: a"
+    assert error(error="No.", log="a\nb", ended="failed").message == "No."
+    assert error(error="No.", remedy="Do.").remedy == "Do."
+
+
+OPTIONS = {
+    "project": "p",
+    "tags": ("t",),
+    "name": "n",
+    "no_store": False,
+    "store": "s",
+    "hub": None,
+    "token": None,
+    "token_file": None,
+}
+
+
+def test_a_recorder_has_what_the_options_ask_for(monkeypatch, tmp_path):
+    asked = {}
+
+    def recording(project, **more):
+        asked.update(more, project=project)
+        return SimpleNamespace(then=None)
+
+    monkeypatch.setattr("inferometer.store.recording.recording", recording)
+    monkeypatch.setattr("inferometer.settings.value_of", lambda _name: None)
+    file = tmp_path / "m.onnx"
+    file.write_bytes(b"")
+    assert storing.recording_from(OPTIONS, kind="bench", model=str(file), job="7").then is None
+    assert asked == {
+        "project": "p", "store": "s", "enabled": True, "name": "n", "tags": ("t",), "kind": "bench",
+        "parameters": {"model": str(file), "job": "7"}, "subject": {"model": "m.onnx"},
+    }  # fmt: skip
+    storing.recording_from(OPTIONS, kind="bench", enabled=False, model="resnet50")
+    assert (asked["enabled"], asked["subject"]) == (False, {"model": "resnet50"})
+    storing.recording_from({**OPTIONS, "no_store": True}, kind="bench")
+    assert (asked["enabled"], asked["subject"]) == (False, {})
+    with pytest.raises(DomainError, match="--no-store stores none"):
+        storing.recording_from({**OPTIONS, "no_store": True, "hub": "http://h"}, kind="bench")
+    made = []
+    monkeypatch.setattr(storing, "hub_client", lambda *given: made.append(given))
+    pushed = storing.recording_from({**OPTIONS, "hub": "http://h", "token": "x"}, kind="bench")
+    assert (made, pushed.then is not None) == ([("http://h", "x", None)], True)
+    assert storing.recording_from({**OPTIONS, "hub": "http://h"}, kind="bench", enabled=False).then is None
+
+
+def test_the_token_is_read_from_its_file_and_told_where_it_goes_unencrypted(monkeypatch, tmp_path, capsys):
+    file = tmp_path / "token"
+    file.write_text(" s3\n")
+    seen = []
+    monkeypatch.setattr("inferometer.providers.hub_client.hub_address", lambda *given: seen.append(given) or "address")
+    monkeypatch.setattr(
+        "inferometer.providers.hub_client.HubClient", lambda _: SimpleNamespace(in_the_clear=True, url="http://h")
+    )
+    storing.hub_client("http://h", None, file)
+    storing.hub_client("http://h", "given", file)
+    assert seen == [("http://h", "s3"), ("http://h", "given")]
+    assert "the token goes to http://h unencrypted" in capsys.readouterr().err
+    with pytest.raises(DomainError, match="cannot be read"):
+        storing.read_token(tmp_path)
+
+
+def test_what_was_sent_and_what_waits_is_told(monkeypatch, capsys):
+    def said(*answers):
+        monkeypatch.setattr("inferometer.providers.pushing.push", lambda *_: answers)
+        storing._push_and_say(SimpleNamespace(url="u"), "store", "r")
+        return capsys.readouterr().err.splitlines()
+
+    def answer(run_id, **more):
+        return SimpleNamespace(**{"run": run_id, "link": None, "waits": False, "reason": "No.", **more})
+
+    assert said(answer("a", link="l")) == ["Run a is at l"]
+    assert said(answer("a", waits=True), answer("b", waits=True, reason="Away.")) == [
+        "inferometer: Away. 2 runs waiting: `inferometer push` sends them."
+    ]
+    assert said(answer("a")) == ["inferometer: No."]
+    assert [push._state(one) for one in (answer("a", link="l"), answer("a", waits=True), answer("a"))] == [
+        "sent",
+        "waiting",
+        "refused",
+    ]
+
+
+# Bundles
+
+
+def test_a_bundle_has_the_measurement_and_whom_it_is_for(monkeypatch, tmp_path, capsys):
+    seen = {}
+    place = SimpleNamespace(submit=lambda job, files: seen.update(job=job, files=files))
+    monkeypatch.setattr(
+        "inferometer.providers.bundle.BundlePlace", lambda out, **more: seen.update(more, out=out) or place
+    )
+    monkeypatch.setattr(
+        "inferometer.providers.requests.pack_measurement",
+        lambda *given: seen.update(packed=given) or SimpleNamespace(job="j", files="f"),
+    )
+    out = tmp_path / "job.zip"
+    result = CliRunner().invoke(
+        bundle.command,
+        [
+            "create",
+            "m",
+            "-o",
+            str(out),
+            "--target",
+            "t",
+            "--leave",
+            "torch",
+            "--text",
+            "hi",
+            "--no-predict",
+            "--verify",
+            "r",
+            "--batch",
+            "3",
+        ],
+        catch_exceptions=False,
+    )
+    assert result.exit_code == 0
+    verb, asked, judging = seen["packed"]
+    assert (verb, asked.model, asked.words, asked.workload.batch) == ("profile", "m", "hi", 3)
+    assert (judging.predict, judging.against) == (False, "r")
+    assert (seen["out"], seen["target"], seen["leave"], seen["job"], seen["files"]) == (out, "t", ("torch",), "j", "f")
+    assert "python job.zip" in result.output
+
+
+# The progress line
+
+
+def test_the_line_is_drawn_at_most_ten_times_a_second_and_wiped(monkeypatch):
+    written, times = [], iter([10.0, 10.05, 10.06, 10.2])
+    stream = SimpleNamespace(isatty=lambda: True, write=written.append, flush=lambda: None)
+    monkeypatch.setattr(progress.sys, "stderr", stream)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
+    with progress.progress_line(str) as draw:
+        for line in ("runs 1", "runs 2", "warmup 1", "warmup 2"):
+            draw(line)
+    assert written == ["\r\x1b[Kruns 1", "\r\x1b[Kwarmup 1", "\r\x1b[Kwarmup 2", "\r\x1b[K"]
+    monkeypatch.setattr(stream, "isatty", lambda: False)
+    with progress.progress_line(str) as draw:
+        assert draw is None
+
+
+def test_a_step_is_a_bar_once_there_is_something_to_show():
+    def text(share, done):
+        return progress.step_text(SimpleNamespace(stage="runs", share=share, done=done))
+
+    assert text(0.0, 0) == "runs …"
+    assert text(0.5, 3) == f"runs     {'█' * 12}{'·' * 12}  50%  3"
+    assert text(0.25, 0) == f"runs     {'█' * 6}{'·' * 18}  25%  0"
+
+
+# Measuring commands
+
+
+def test_the_plan_of_a_bench_is_what_was_asked_for():
+    with bench.command.make_context("bench", [
+        "--runs", "7", "--seconds", "2s", "--runs-at-most", "9", "--seconds-at-most", "3s", "--warmup", "4",
+        "--timeout", "5s", "--memory-limit", "2GB", "--cooldown", "6s", "--seed", "8", "--", "true",
+    ]) as context:  # fmt: skip
+        plan = bench.plan_from(context.params)
+    assert (plan.runs, plan.seconds, plan.runs_at_most, plan.seconds_at_most) == (7, 2.0, 9, 3.0)
+    assert (plan.warmup, plan.timeout_s, plan.memory_bytes, plan.cooldown_s, plan.seed) == (
+        4,
+        5.0,
+        2_000_000_000,
+        6.0,
+        8,
+    )
+    request = bench._model_request("m", "r", plan, guarded=False, strict=True)
+    assert (request.limits.silence_s, request.limits.memory_bytes, request.seed) == (5.0, 2_000_000_000, 8)
+    assert (request.shape, request.guarded, request.strict, request.runtime) == (False, False, True, "r")
+
+
+def test_a_provider_of_identities_is_named_by_options_or_settings(monkeypatch, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text(" s \n")
+    settings = {}
+    monkeypatch.setattr("inferometer.settings.value_of", settings.get)
+    monkeypatch.setattr("inferometer.hub.oidc.require_oidc", lambda: None)
+    assert hub._oidc_rules(None, None, None, ()) is None
+    with pytest.raises(DomainError, match="client-id"):
+        hub._oidc_rules("https://i", None, None, ())
+    found = hub._oidc_rules("https://i", "c", str(secret), ("a@b",))
+    assert (found.issuer, found.client_id, found.client_secret, found.allow) == ("https://i", "c", "s", ("a@b",))
+    settings.update({
+        "INFEROMETER_OIDC_ISSUER": "https://j", "INFEROMETER_OIDC_CLIENT_ID": "d", "INFEROMETER_OIDC_ALLOW": " x , ,y",
+        "INFEROMETER_OIDC_CLIENT_SECRET_FILE": str(secret),
+    })  # fmt: skip
+    found = hub._oidc_rules(None, None, None, ())
+    assert (found.issuer, found.client_id, found.client_secret, found.allow) == ("https://j", "d", "s", ("x", "y"))
+    with pytest.raises(DomainError, match="cannot be read"):
+        hub._oidc_rules("https://i", "c", str(tmp_path / "absent"), ())
+
+
+def test_a_store_may_be_named_by_the_group():
+    above = SimpleNamespace(params={"store": "above"})
+    parameter = SimpleNamespace(name="store")
+    assert storing._or_from_the_group(SimpleNamespace(parent=above), parameter, "own") == "own"
+    assert storing._or_from_the_group(SimpleNamespace(parent=above), parameter, None) == "above"
+    assert storing._or_from_the_group(SimpleNamespace(parent=None), parameter, None) is None
