@@ -10,16 +10,18 @@ import pytest
 from hypothesis import settings
 
 from fakes.closing import check_every_profile
+from fakes.tables import remembering
 from inferometer.asking.roof import machine_roof, measured_roof
 from inferometer.catalog.local import local_device
 from inferometer.cli.run import run
 from inferometer.settings import data_folder
+from inferometer.store import schema
 
 pytest_plugins = ("passed_before", "suite_plugin")
 
 # No deadline: a busy machine is not a bug. In CI the same examples each time: a change fails for what it changed.
 # Elsewhere other ones each time, so fewer than hypothesis's hundred find as much over a few runs.
-settings.register_profile("here", deadline=None, max_examples=40)
+settings.register_profile("here", deadline=None, max_examples=25)
 settings.register_profile("ci", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")  # noqa: TID251 - the test run's own environment
 
@@ -53,6 +55,13 @@ def _folders_of_our_own(tmp_path_factory):
         patch.setenv(name, value)
     yield
     patch.undo()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _tables_made_once():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "run_alembic", remembering(schema.run_alembic))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -232,7 +232,7 @@ def test_no_request_of_the_described_shape_breaks_it(here, schema, operation):
     address = str(here[1].base_url).rstrip("/") + "/api/v1"
 
     @given(case=schema[path][method].as_strategy())
-    @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def fuzz(case):
         case.call_and_validate(base_url=address, checks=checks)
 

@@ -124,7 +124,7 @@ RUN = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
 @given(st.lists(RUN, max_size=4))
 def test_whatever_is_in_a_store_restored_it_has_the_same_hashes(template, tmp_path_factory, chosen):
     folder = tmp_path_factory.mktemp("any")

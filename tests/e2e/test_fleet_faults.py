@@ -5,12 +5,12 @@
 
 import os
 import signal
-import time
 
 import pytest
 
 from fakes.fleet_processes import Process, agent_process, hub_process
 from fakes.places import LONG, one_layer, packed
+from fakes.waiting import until
 from inferometer.core.job import FINAL
 from inferometer.providers import device_side
 from inferometer.providers.base import resolve
@@ -30,13 +30,15 @@ class Lab:
         place = resolve(f"hub:box?url={self.url}")
         return place, place.submit(work.job, work.files)
 
-    def until(self, handle, holds, seconds=60):
-        for _ in range(int(seconds / 0.1)):
+    def until(self, handle, holds):
+        def held():
             row = self.client.get(f"{API}/jobs/{handle.folder}")
-            if holds(row):
-                return row
-            time.sleep(0.1)
-        raise AssertionError(row)
+            return row if holds(row) else None
+
+        return until(held, "what is waited for of a job")
+
+    def told(self, handle):
+        return "\n".join(event["text"] or "" for event in self.client.get(f"{API}/jobs/{handle.folder}/events"))
 
     def runner(self):
         (folder,) = (self.root / "jobs").glob("hub-*")
@@ -53,14 +55,6 @@ def gone(folder):
     return not device_side.is_alive(str(folder))
 
 
-def wait_for(holds, seconds=30):
-    for _ in range(int(seconds / 0.05)):
-        if holds():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not happen")
-
-
 def test_an_agent_that_is_stopped_and_killed_half_a_second_later_cancels_nothing(lab):
     with agent_process(lab.url, "box", lab.root) as first:
         _, handle = lab.submit(LONG)
@@ -68,14 +62,15 @@ def test_an_agent_that_is_stopped_and_killed_half_a_second_later_cancels_nothing
         runner = lab.runner()
         os.kill(int((runner / "runner.pid").read_bytes()), signal.SIGSTOP)  # so that it is killed before it has stopped
         first.terminate()
-        wait_for(lambda: b"switched off" in (lab.root / "agents" / "box" / "lease.json").read_bytes())
+        until((runner / "cancel").exists, "asking the runner to stop")
+        assert b"switched off" in (lab.root / "agents" / "box" / "lease.json").read_bytes()
         first.kill()
         os.kill(int((runner / "runner.pid").read_bytes()), signal.SIGCONT)
-        wait_for(lambda: gone(runner))  # it was asked to stop, and does
+        until(lambda: gone(runner), "the runner's end")  # it was asked to stop, and does
     with agent_process(lab.url, "box", lab.root):
-        row = lab.until(handle, lambda row: row["attempts"] == 1 and row["state"] in {"preparing", "running"})
-        texts = [event["text"] or "" for event in lab.client.get(f"{API}/jobs/{handle.folder}/events")]
-        assert any("It is switched off." in text for text in texts)
+        until(lambda: "It is switched off." in lab.told(handle), "giving the job back")
+        row = lab.until(handle, lambda row: row["state"] in {"preparing", "running"})
+        assert row["attempts"] == 1
         lab.client.post(f"{API}/jobs/{row['id']}/cancel")
         assert lab.until(handle, lambda row: row["state"] in FINAL)["state"] == "cancelled"  # now somebody did
 
@@ -106,7 +101,7 @@ def test_a_token_that_is_revoked_in_mid_job_ends_runner_and_agent_and_gives_the_
             lab.until(handle, lambda row: row["state"] == "running")
             runner = lab.runner()
             store.revoke_token(agents.token.id)
-            row = lab.until(handle, lambda row: row["state"] == "queued", seconds=15)
+            row = lab.until(handle, lambda row: row["state"] == "queued")
             assert row["reason"] == "The token of its agent does not hold any more."
             assert agent.wait() == 77
             assert gone(runner)

@@ -67,7 +67,7 @@ def session_of():
 
     def opened(path):
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = 2
+        options.intra_op_num_threads = 1  # more would spin while they wait for each other
         options.log_severity_level = 3
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
@@ -196,7 +196,7 @@ def server_of():
         parameters = engine.CommonParams()
         parameters.model.path = str(path)
         parameters.n_ctx, parameters.n_parallel, parameters.n_gpu_layers = 64, 1, 0
-        parameters.cpuparams.n_threads = 2
+        parameters.cpuparams.n_threads = 1
         parameters.warmup, parameters.verbosity = False, -1
         return engine.Server(parameters)
 

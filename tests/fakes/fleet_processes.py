@@ -40,7 +40,7 @@ class Process:
         """As a system that shuts down does it; nobody waits for its end."""
         self._process.send_signal(signal.SIGTERM)
 
-    def wait(self, seconds=60):
+    def wait(self, seconds=240):
         """Until it ends by itself; gives its exit code."""
         return self._process.wait(seconds)
 

@@ -1,4 +1,7 @@
-"""What a job asks, done: each verb by the same functions that the command line calls."""
+"""What a job asks, done: each verb by the same functions that the command line calls.
+
+They are imported by what calls them: a warden needs only the words here, and starts with every job.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,6 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.job import Job, JobResult
 from inferometer.errors import EngineError, InferometerError
-from inferometer.providers.admission import NATIVE_CODE, require_files
-from inferometer.providers.requests import calibrating_of, judging_of, model_path, request_of, require_known
 from inferometer.settings import value_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def carry_out(job: Job, files: Path, progress: Progress) -> JobResult:
     verbs: dict[str, Callable[[Job, Path, Progress], JobResult]] = {
         "profile": _measure, "bench": _measure, "verify": _verify, "calibrate": _calibrate,
     }  # fmt: skip
+    from inferometer.providers.requests import require_known  # noqa: PLC0415 - see above
+
     try:
         require_known(job)
         return verbs[job.verb](job, files, progress)
@@ -81,7 +84,8 @@ def without_places(result: JobResult, folder: Path) -> JobResult:
 
 
 def _measure(job: Job, files: Path, progress: Progress) -> JobResult:
-    from inferometer.verbs import measure_and_judge  # noqa: PLC0415 - each verb brings what it needs
+    from inferometer.providers.requests import judging_of, model_path  # noqa: PLC0415 - as above
+    from inferometer.verbs import measure_and_judge  # noqa: PLC0415 - as above
 
     judging = judging_of(job)
     measured = measure_and_judge(
@@ -97,6 +101,9 @@ def _measure(job: Job, files: Path, progress: Progress) -> JobResult:
 
 def _request(job: Job, files: Path) -> MeasureRequest:
     """What is measured, once its files are known to be data, or code that the owner of this machine allows."""
+    from inferometer.providers.admission import NATIVE_CODE, require_files  # noqa: PLC0415 - as above
+    from inferometer.providers.requests import request_of  # noqa: PLC0415 - as above
+
     allowed = NATIVE_CODE in (value_of("INFEROMETER_ALLOW") or "").split(",")
     compiled = require_files(job, files, native_code=allowed)
     return replace(request_of(job, files), trust=compiled)
@@ -121,6 +128,7 @@ def result_of(job: Job, measured: MeasuredRun) -> JobResult:
 def _verify(job: Job, files: Path, progress: Progress) -> JobResult:
     del progress  # two runs of one step each
     from inferometer.measure.run import verify_against  # noqa: PLC0415 - as above
+    from inferometer.providers.requests import judging_of, model_path  # noqa: PLC0415 - as above
 
     judging = judging_of(job)
     verification = verify_against(
@@ -137,6 +145,7 @@ def _calibrate(job: Job, files: Path, progress: Progress) -> JobResult:
     from inferometer.asking.files import own_folder  # noqa: PLC0415 - as above
     from inferometer.calibrate.job import calibrate, calibration_job, prepare_engine  # noqa: PLC0415 - as above
     from inferometer.calibrate.progress import step_of  # noqa: PLC0415 - as above
+    from inferometer.providers.requests import calibrating_of  # noqa: PLC0415 - as above
 
     asked = calibrating_of(job)
     made = calibration_job(

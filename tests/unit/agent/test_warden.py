@@ -13,6 +13,7 @@ import msgspec
 import psutil
 import pytest
 
+from fakes.waiting import until
 from inferometer.box.found import means_here
 from inferometer.box.values import BoxOrder, Ceiling, Means
 from inferometer.core.codec import decode, document
@@ -83,7 +84,7 @@ def started(folder, means, order, name, user=(), **asked):
 def held(folder, kind, name, order=None, **asked):
     """The result of a job that did that; nothing of it may be left."""
     order = order or BoxOrder(memory=Ceiling(amount=2000 * MB))
-    assert started(folder, means_of(kind), order, name, **asked).wait(120) == 0, "the warden lives through it"
+    assert started(folder, means_of(kind), order, name, **asked).wait(240) == 0, "the warden lives through it"
     return left(folder)
 
 
@@ -168,7 +169,7 @@ def test_a_file_beyond_the_limit_cannot_be_made_even_if_it_is_empty(place, kind)
 def test_a_job_that_will_not_stop_leaves_no_process_behind(place, kind):
     (place / "lease").write_text("0")
     mark = f"left-by-{place.parents[2].name}"
-    assert started(place, means_of(kind), BoxOrder(), "outlive", mark=mark).wait(120) == 0
+    assert started(place, means_of(kind), BoxOrder(), "outlive", mark=mark).wait(240) == 0
     result = decode((place / "result.json").read_bytes(), JobResult)
     assert (result.ended, result.error) == ("lost", "Its lease ran out: the hub could not be reached.")
     assert not running(mark)
@@ -187,15 +188,15 @@ def test_a_link_in_place_of_a_result_is_not_followed_and_a_closed_folder_goes(pl
 def test_a_box_ends_with_its_warden(place, kind):
     mark = str(place)
     warden = started(place, means_of(kind), BoxOrder(), "start_processes", many=0)
-    while not (place / "own" / "home").is_dir() or len(running(mark)) < 1:
-        assert warden.poll() is None
+    until(lambda: ((place / "own" / "home").is_dir() and running(mark)) or warden.poll() is not None, "a box")
+    assert warden.poll() is None
     warden.kill()
     warden.wait()
-    psutil.wait_procs([psutil.Process(pid) for pid in running(mark) if psutil.pid_exists(pid)], timeout=20)
-    assert not running(mark)
+    until(lambda: not running(mark), "the end of what was in the box")
 
 
-def test_an_ordinary_user_has_a_box_too(listeners):
+@pytest.mark.parametrize("kind", ["bubblewrap, watched", "Landlock, watched"])
+def test_an_ordinary_user_has_a_box_too(kind, listeners):
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("SKIPPED LOUDLY: only root becomes another user")
     folder = Path(f"/tmp/inferometer-nobody-{os.getpid()}")  # noqa: S108 - anybody may enter it
@@ -215,22 +216,18 @@ def test_an_ordinary_user_has_a_box_too(listeners):
             [*nobody, sys.executable, "-c", "import msgspec"], check=False, capture_output=True
         ).returncode:
             pytest.skip("SKIPPED LOUDLY: another user cannot run this Python")
-        order = BoxOrder(processes=60)
-        for kind in ("bubblewrap, watched", "Landlock, watched"):
-            wanted = looks(place_of, *listeners)
-            assert started(place_of, means_of(kind), order, "look_around", nobody, **wanted).wait(120) == 0
-            assert left(place_of).error.startswith("Done: [].")
-            assert started(place_of, means_of(kind), order, "start_processes", nobody, many=10_000).wait(120) == 0
-            assert left(place_of).error == "It started more than 60 processes and threads."
-            assert not running(str(place_of))
-            for name in ("result.json", "events.jsonl"):
-                (place_of / name).unlink()
+        order, means, wanted = BoxOrder(processes=60), means_of(kind), looks(place_of, *listeners)
+        assert started(place_of, means, order, "look_around", nobody, **wanted).wait(240) == 0
+        assert left(place_of).error.startswith("Done: [].")
+        assert started(place_of, means, order, "start_processes", nobody, many=10_000).wait(240) == 0
+        assert left(place_of).error == "It started more than 60 processes and threads."
+        assert not running(str(place_of))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_an_owner_who_wants_a_box_gets_no_job_without_one(place):
-    assert started(place, Means(system="darwin"), BoxOrder(wish="strict"), "litter").wait(120) == 0
+    assert started(place, Means(system="darwin"), BoxOrder(wish="strict"), "litter").wait(240) == 0
     result = left(place)
     assert result.ended == "refused"
     assert "macOS has no way" in result.error

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import select, update
 
 from fakes.fleet import a_job, a_result
+from fakes.waiting import until
 from inferometer.core.codec import document, encode
 from inferometer.core.job import JobFile, JobModel
 from inferometer.hub import dispatching
@@ -390,9 +391,6 @@ def test_a_token_that_is_revoked_in_mid_job_gives_the_job_back_within_seconds(tm
         row = submit(client)
         said(client.post(f"{API}/agent/poll", json={"device": "pi"}, headers=agent))
         store.revoke_token(made.token.id)
-        for _ in range(100):
-            found = said(client.get(f"{API}/jobs/{row['id']}"))
-            if found["state"] == "queued":
-                break
-            time.sleep(0.1)
-        assert (found["state"], found["reason"]) == ("queued", "The token of its agent does not hold any more.")
+        until(lambda: said(client.get(f"{API}/jobs/{row['id']}"))["state"] == "queued", "giving the job back")
+        found = said(client.get(f"{API}/jobs/{row['id']}"))
+        assert found["reason"] == "The token of its agent does not hold any more."

@@ -231,7 +231,7 @@ def came_back(client, who, to="/live"):
     """A browser's way to the provider and back; gives the hub's last answer."""
     there = client.get("/sign-in/provider", params={"to": to})
     assert there.status_code == 303, there.text
-    with httpx.Client(timeout=30) as outside:
+    with httpx.Client(timeout=120) as outside:
         consented = outside.post(there.headers["location"], data={"sub": who})
     back = consented.headers["location"]
     assert re.match(rf"{client.base_url}sign-in/provider/callback|{str(client.base_url).rstrip('/')}/sign-in", back)
@@ -274,7 +274,7 @@ def test_a_callback_works_once_and_only_in_the_browser_that_began(tmp_path, real
     rules = OidcRules(issuer=real, **SECRET, allow=("example.org",))
     with hub(tmp_path, tokens=True, oidc=rules) as (_, client):
         there = client.get("/sign-in/provider")
-        with httpx.Client(timeout=30) as outside:
+        with httpx.Client(timeout=120) as outside:
             back = outside.post(there.headers["location"], data={"sub": "ann"}).headers["location"]
             assert outside.get(back).status_code == 403  # somebody else's link, opened in another browser
         assert client.get(back).status_code == 303

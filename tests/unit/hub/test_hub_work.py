@@ -376,7 +376,8 @@ def timed(**times):
 @pytest.mark.parametrize(
     ("times", "floor_s", "believed"),
     [
-        ({}, 4.0, True), ({}, 4.01, False), ({"floor_s": 4.01}, 0.0, False), ({"floor_s": 4.0}, 4.0, True),
+        ({}, 4.0, True), ({}, 4.01, False), ({"floor_s": 64.1}, 0.0, False), ({"floor_s": 64.0}, 0.0, True),
+        ({"floor_s": 64.1}, 4.0, True),
         ({"samples_s": (1.0, 0.99)}, 4.0, False), ({"samples_s": None}, 4.0, True),
         ({"time_s": 1e-7, "samples_s": ()}, 0.0, True), ({"time_s": 0.9e-7, "samples_s": ()}, 0.0, False),
         ({"name": "load", "time_s": 1e-9}, 4.0, True), ({"name": "own", "time_s": 1e-9}, 4.0, True),

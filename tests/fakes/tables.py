@@ -1,0 +1,37 @@
+"""The tables of new stores: made by Alembic for the first of a process, and by the same statements for the others."""
+
+from sqlalchemy import event, inspect
+
+from inferometer.store.revisions import VERSION_TABLE
+
+
+def remembering(run_alembic):
+    """`run_alembic`, which takes a fifth of a second for a new store, and of them hundreds of tests have one."""
+    kept = {}
+
+    def run(name, connection, revision):
+        kind = connection.dialect.name
+        if (name, revision) != ("upgrade", "head") or inspect(connection).has_table(VERSION_TABLE):
+            run_alembic(name, connection, revision)
+        elif kind not in kept:
+            kept[kind] = _recorded(connection, lambda: run_alembic(name, connection, revision))
+        else:
+            for statement, parameters in kept[kind]:
+                connection.exec_driver_sql(statement, parameters)
+
+    return run
+
+
+def _recorded(connection, work):
+    done = []
+
+    def record(_connection, _cursor, statement, parameters, _context, _many):
+        if not statement.lstrip().startswith(("SELECT", "PRAGMA")):
+            done.append((statement, parameters or None))
+
+    event.listen(connection, "before_cursor_execute", record)
+    try:
+        work()
+    finally:
+        event.remove(connection, "before_cursor_execute", record)
+    return done
