@@ -10,12 +10,13 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from inferometer.agent.boxed import EntryPlan
 
 from fakes.fleet import a_job, a_result
-from inferometer.agent import boxed, carrying_out, warden
+from inferometer.agent import carrying_out, warden
 from inferometer.agent.carrying_out import carry_out, result_of
 from inferometer.agent.warden import Limits, Warden
+from inferometer.box import entering
+from inferometer.box.entering import EntryPlan
 from inferometer.box.seccomp import Refused
 from inferometer.box.values import BoxOrder, Means
 from inferometer.box.view import View
@@ -38,8 +39,9 @@ LIMITS = Limits(
 def asked(monkeypatch):
     """What a verb was asked, by name; its files are as they should be."""
     heard = {}
-    monkeypatch.setattr(carrying_out, "require_known", lambda _job: None)
-    monkeypatch.setattr(carrying_out, "require_files", lambda _job, _files, **how: heard.update(how) or ("compiled",))
+    monkeypatch.setattr("inferometer.providers.requests.require_known", lambda _job: None)
+    let_in = "inferometer.providers.admission.require_files"
+    monkeypatch.setattr(let_in, lambda _job, _files, **how: heard.update(how) or ("compiled",))
     return heard
 
 
@@ -101,7 +103,7 @@ def test_a_calibration_is_made_with_all_that_was_asked(tmp_path, monkeypatch, ma
         heard.update(device=device, **more)
         return "job"
 
-    monkeypatch.setattr(carrying_out, "require_known", lambda _job: None)
+    monkeypatch.setattr("inferometer.providers.requests.require_known", lambda _job: None)
     monkeypatch.setattr(carrying_out, "JobResult", SimpleNamespace)
     for name, fake in (
         ("job.calibration_job", calibration_job), ("job.calibrate", calibrate),
@@ -149,13 +151,12 @@ def test_a_process_gives_up_what_its_plan_says_in_this_order(monkeypatch, view, 
 
     for name, answer in (("set_oom_score", None), ("limit", None), ("die_with_parent", None),
                          ("keep_settings_from_root", True), ("give_up_privileges", None)):  # fmt: skip
-        monkeypatch.setattr(boxed.process, name, noted(name, answer))
-    monkeypatch.setattr(boxed.landlock, "restrict", noted("restrict"))
-    monkeypatch.setattr(boxed.seccomp, "install", noted("install"))
-    boxed.enter(
+        monkeypatch.setattr(entering.process, name, noted(name, answer))
+    monkeypatch.setattr(entering.landlock, "restrict", noted("restrict"))
+    monkeypatch.setattr(entering.seccomp, "install", noted("install"))
+    entering.enter(
         EntryPlan(
-            folder="/f",
-            own="/o",
+            run=("m",),
             file_bytes=10,
             processes=20,
             view=view,
@@ -168,18 +169,17 @@ def test_a_process_gives_up_what_its_plan_says_in_this_order(monkeypatch, view, 
     if view is not None:
         expected += [("die_with_parent",), ("keep_settings_from_root",), ("give_up_privileges",)]
         expected += [("restrict", ("/r",), ("/w",), ("/d",), True)]
-    assert done == expected + ([("install", True)] if filtered else [])
+    assert done == expected + ([("install", True, False, False)] if filtered else [])
 
 
 def test_the_listener_of_a_filter_is_handed_out(monkeypatch):
     theirs, ours = socket.socketpair()
     reading, writing = os.pipe()
     for name in ("set_oom_score", "limit"):
-        monkeypatch.setattr(boxed.process, name, lambda *_given, **_more: None)
-    monkeypatch.setattr(boxed.seccomp, "install", lambda **_how: writing)
+        monkeypatch.setattr(entering.process, name, lambda *_given, **_more: None)
+    monkeypatch.setattr(entering.seccomp, "install", lambda **_how: writing)
     plan = EntryPlan(
-        folder="",
-        own="",
+        run=("m",),
         file_bytes=1,
         processes=None,
         view=None,
@@ -187,7 +187,7 @@ def test_the_listener_of_a_filter_is_handed_out(monkeypatch):
         connecting=False,
         channel=ours.detach(),
     )
-    boxed.enter(plan)
+    entering.enter(plan)
     words, found, *_ = socket.recv_fds(theirs, 16, 1)
     assert words == b"refused"
     os.write(found[0], b"x")
@@ -255,9 +255,10 @@ def test_a_runner_is_started_in_as_many_layers_as_there_are(
     assert (plan.filtered, plan.connecting, plan.view is not None, plan.processes) == (
         filtered, connecting, has_view, processes,
     )  # fmt: skip
-    assert (plan.folder, plan.own, plan.file_bytes) == (str(mine._folder), str(mine._own), 5000)
+    assert plan.run == ("inferometer.agent.runner", str(mine._folder), str(mine._own))
+    assert (plan.file_bytes, plan.alone) == (5000, False)
     assert (plan.channel is not None) is filtered is bool(started["pass_fds"])
-    assert command[command.index(sys.executable) : -1] == [sys.executable, "-P", "-m", "inferometer.agent.boxed"]
+    assert command[command.index(sys.executable) : -1] == [sys.executable, "-P", "-m", "inferometer.box.entering"]
     assert ("/bwrap" in command) is connecting
     assert (started["cwd"], started["start_new_session"], started["stdin"]) == (mine._own, True, subprocess.DEVNULL)
     if means.get("memory") == "systemd":
@@ -305,7 +306,7 @@ def test_a_refused_call_is_told_once_and_a_listener_that_ended_is_closed(a_warde
     mine._listener = 77
     for _ in range(4):
         mine._answer(77)
-    assert (mine._refused, closed, mine._listener) == ([Refused("mount"), Refused("bpf")], [77], None)
+    assert (mine._refused, closed, mine._listener) == (["call mount", "call bpf"], [77], None)
     texts = [decode(line, JobEvent).text for line in (mine._folder / "events.jsonl").read_bytes().splitlines()]
     assert texts == [f"It tried to call {name}, which the box refuses." for name in ("mount", "bpf")]
 

@@ -457,7 +457,10 @@ def test_a_quiet_stream_says_every_fifteen_seconds_that_it_is_there():
 
 @pytest.mark.parametrize(
     ("error", "reason"),
-    [(StoreError("It is away."), "It is away."), (UnknownNameError("run", "x", []), "This run is not there any more.")],
+    [
+        (StoreError("It is away at /srv.", told="It is away."), "It is away."),
+        (UnknownNameError("run", "x", []), "This run is not there any more."),
+    ],
 )
 def test_a_stream_that_cannot_go_on_says_why(error, reason):
     told, _ = streamed(Watched("a", error))
