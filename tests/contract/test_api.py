@@ -37,7 +37,7 @@ def test_the_description_names_every_path_with_its_errors(client):
         "/catalog/{table}", "/catalog/{table}/{name}", "/formulas", "/formulas/{name}", "/formulas/{name}/calculate",
         "/predict", "/sweeps", "/atlas", "/health", "/tokens", "/tokens/{token}", "/sessions", "/sessions/{session}",
         "/projects/{project}", "/projects/{project}/members", "/projects/{project}/members/{user}", "/links",
-        "/links/{link}", "/audit", "/fleet/devices/{name}/projects/{project}",
+        "/links/{link}", "/audit", "/projects/{project}/retention", "/fleet/devices/{name}/projects/{project}",
         "/fleet/devices", "/fleet/devices/{name}", "/fleet/jobs", "/fleet/jobs/{job}", "/fleet/jobs/{job}/document",
         "/fleet/jobs/{job}/again", "/fleet/jobs/{job}/cancel", "/fleet/jobs/{job}/events", "/fleet/jobs/{job}/result",
         "/fleet/artifacts/missing", "/fleet/artifacts/{sha256}", "/fleet/agent/register", "/fleet/agent/poll",

@@ -165,7 +165,7 @@ def _add_presence(api: APIRouter, desk: FleetDesk) -> None:
         )
         by = Registrar(
             user=user_of(request), project=None if visitor is None else visitor.project,
-            everyone=not desk.rules.tokens, takes_over=visitor is not None and "admin" in visitor.scopes,
+            everyone=not desk.rules.tokens, takes_over=visitor is not None and visitor.sees_all,
         )  # fmt: skip
         made = desk.acting(request, "device.register", project=by.project, subject=said.name).register(device, by)
         desk.dispatcher.ring()

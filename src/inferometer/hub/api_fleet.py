@@ -138,7 +138,7 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
 
     @api.delete("/devices/{name}/projects/{project}", status_code=204)
     def take_device_back(request: Request, name: DeviceName, project: DeviceName) -> Response:
-        """Let it take no more of them. Its owner may, and an owner of the project."""
+        """Let it take no more of them, and give back what it has. Its owner may, and an owner of the project."""
         device = desk.seen(request).device(name, facts=False)
         seen(request, desk.store).project(project)
         require_control(request, device, (project,))

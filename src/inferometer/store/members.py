@@ -1,12 +1,12 @@
 """Members of projects: who may read, who may write, and who decides about both."""
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, select, update
 
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import upserts
 from inferometer.store.finding import project_id
 from inferometer.store.people import user_id
-from inferometer.store.tables import members, projects, users
+from inferometer.store.tables import fleet_device_projects, fleet_devices, members, projects, tokens, users
 from inferometer.store.values import ROLES, Member, Role
 
 
@@ -21,12 +21,17 @@ def put(connection: Connection, project: str, user: str, role: Role, *, now_us: 
     upserts.put(connection, "members", row, over=("role",))
 
 
-def remove(connection: Connection, project: str, user: str) -> None:
+def remove(connection: Connection, project: str, user: str, *, now_us: int) -> None:
+    """With the member go their tokens for this project alone, and their devices out of it."""
     project_no, user_no = project_id(connection, project), user_id(connection, user)
     _require_another_owner(connection, project_no, user_no, f"{user} is the only owner of {project}.")
     where = members.c.project_id == project_no, members.c.user_id == user_no
     if not connection.execute(delete(members).where(*where)).rowcount:
         raise UnknownNameError("member", user, [member.user for member in listed(connection, project)])
+    held = (tokens.c.user_id == user_no, tokens.c.project_id == project_no, tokens.c.revoked_us.is_(None))
+    connection.execute(update(tokens).where(*held).values(revoked_us=now_us))
+    theirs, of = select(fleet_devices.c.name).where(fleet_devices.c.user == user), fleet_device_projects.c
+    connection.execute(delete(fleet_device_projects).where(of.project_id == project_no, of.device.in_(theirs)))
 
 
 def _require_another_owner(connection: Connection, project: int, user: int, message: str) -> None:

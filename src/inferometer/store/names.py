@@ -27,6 +27,8 @@ def valid_name(kind: Kind, text: str) -> str:
     # `runs tag RUN +a -b` adds and removes: a tag begins with neither sign.
     if kind == "tag" and (name[0] in "+-~" or any(letter.isspace() for letter in name)):
         raise DomainError(f"{text!r} cannot be a tag.", remedy="A tag is one word that begins with no sign.")
+    if kind == "project" and not name.strip("."):  # browsers take these for a way up
+        raise DomainError(f"{text!r} cannot name a project.", remedy="Use letters and digits.")
     # No way up, no way out of the folder that an archive is unpacked into.
     if kind == "file" and any(part in {"", ".", ".."} for part in name.split("/")):
         raise DomainError(f"{text!r} cannot be the name of a run's file.", remedy="Give a name such as trace.json.")

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from inferometer.errors import InferometerError, UnknownNameError
 from inferometer.store import audit, links, members, outbox, people, projects, retention, visitors
@@ -139,7 +139,18 @@ class Store(Exchange):
         self._write(members.put, project, user, role, now_us=self._now())
 
     def remove_member(self, project: str, user: str) -> None:
-        self._write(members.remove, project, user)
+        """Their devices take no more jobs of it, and give back what they have."""
+        from inferometer.store.queue.ending import strand, take_back  # noqa: PLC0415 - the queue, which few need
+        from inferometer.store.queue.values import Moment, Timing  # noqa: PLC0415 - as above
+
+        now = self._now()
+
+        def work(connection: Connection) -> None:
+            members.remove(connection, project, user, now_us=now)
+            take_back(connection, Moment(timing=Timing(), now_us=now))
+            strand(connection, now)
+
+        self._write(work)
 
     # What is kept, and for how long
 

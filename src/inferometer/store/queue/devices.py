@@ -61,7 +61,7 @@ def register(connection: Connection, device: NewDevice, by: Registrar, *, now_us
     before = connection.execute(known.with_for_update()).one()
     if before.user != by.user and not by.takes_over:
         raise DomainError(
-            f"There is a device {name!r} already: the one of {before.user}.", remedy="Choose another name with --name."
+            f"There is a device {name!r} already, of somebody else.", remedy="Choose another name with --name."
         )
     if by.everyone:
         row["everyone"] = True

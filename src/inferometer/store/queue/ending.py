@@ -22,6 +22,7 @@ from inferometer.store.tables import (
     HELD_ONLY,
     QUEUED_ONLY,
     fleet_checks,
+    fleet_device_projects,
     fleet_devices,
     fleet_faults,
     fleet_files,
@@ -36,6 +37,7 @@ from inferometer.store.upserts import put_new
 from inferometer.units import format_duration
 
 _AT_ONCE = 100  # jobs that are looked after in one transaction
+_MOST_EVENTS = 20_000  # that are kept of a job while it runs
 _MOVED = "The reference moved twice while it was measured: the device was not the same before and after."
 
 
@@ -280,6 +282,23 @@ def _shut_out(now_us: int) -> ColumnElement[bool]:
     return and_(literal_column(HELD_ONLY), fleet_jobs.c.device.in_(devices_))
 
 
+def _strayed() -> ColumnElement[bool]:
+    """Jobs of devices that do not work for their project any more."""
+    of = fleet_device_projects.c
+    pairs = select(of.device).where(of.device == fleet_jobs.c.device, of.project_id == fleet_jobs.c.project_id)
+    everyone = select(fleet_devices.c.name).where(fleet_devices.c.everyone)
+    return and_(literal_column(HELD_ONLY), ~pairs.exists(), fleet_jobs.c.device.not_in(everyone))
+
+
+def take_back(connection: Connection, moment: Moment) -> tuple[str, ...]:
+    """Back into the queue with what devices hold of projects that they do not work for any more."""
+    rows = _busy_rows(connection, _strayed())
+    for row in rows:
+        loss = Loss(reason=f"{row.device} does not work for the project any more.", counts=False)
+        lose(connection, row, loss, moment)
+    return tuple(row.id for row in rows)
+
+
 def _late(moment: Moment) -> ColumnElement[bool]:
     """Jobs that take many times as long as they were expected to, of which it was not said yet."""
     timing, ran_us = moment.timing, moment.now_us - fleet_jobs.c.leased_us
@@ -289,7 +308,7 @@ def _late(moment: Moment) -> ColumnElement[bool]:
 
 def some_to_look_after(connection: Connection, moment: Moment) -> bool:
     """Whether `look_after` has anything to do."""
-    any_of = or_(_silent(moment.now_us), _shut_out(moment.now_us), _late(moment))
+    any_of = or_(_silent(moment.now_us), _shut_out(moment.now_us), _strayed(), _late(moment))
     return connection.execute(select(fleet_jobs.c.id).where(any_of).limit(1)).first() is not None
 
 
@@ -304,13 +323,14 @@ def look_after(connection: Connection, moment: Moment) -> tuple[str, ...]:
     shut_out = _busy_rows(connection, _shut_out(moment.now_us))
     for row in shut_out:
         lose(connection, row, Loss(reason="The token of its agent does not hold any more.", blames=False), moment)
+    strayed = take_back(connection, moment)
     for row in _busy_rows(connection, _late(moment)):
         ran = format_duration((moment.now_us - row.leased_us) / 1e6)
         text = f"It has taken {ran}, and was expected to take {format_duration(row.expected_s)}: it may hang."
         said = JobEvent(job=row.key, number=1, at=moment.now_us / 1e6, kind="notice", text=text)
         changes = {"events": events.add(connection, row.id, row.events, [said]), "late_us": moment.now_us}
         connection.execute(update(fleet_jobs).where(fleet_jobs.c.id == row.id).values(changes))
-    return tuple(row.id for row in (*silent, *shut_out))
+    return (*(row.id for row in (*silent, *shut_out)), *strayed)
 
 
 def _busy_rows(connection: Connection, which: ColumnElement[bool]) -> Sequence[Any]:
@@ -385,7 +405,8 @@ def tell(
     job_id, (row, now_us) = held[0], (held_row(connection, *held), moment.now_us)
     fresh = [(count, event) for count, event in said if count > row.sequence]
     first, last_us = row.leased_us / 1e6, now_us / 1e6
-    kept = [replace(event, at=min(max(event.at, first), last_us)) for _, event in fresh if not event.final]
+    room = max(_MOST_EVENTS - row.events, 0)  # what an agent says beyond that is heard, and not kept
+    kept = [replace(event, at=min(max(event.at, first), last_us)) for _, event in fresh if not event.final][:room]
     state: JobState = "running" if any(event.state == "running" for event in kept) else row.state
     last = max([row.sequence, *(count for count, _ in fresh)])
     values = {

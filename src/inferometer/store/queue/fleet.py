@@ -81,12 +81,13 @@ class Fleet(Opened):
         return self._read(device_named, name, self.sight, facts=facts)
 
     def share(self, name: str, project: str | None, *, shared: bool = True) -> None:
-        """Let a device take the jobs of a project, or of every one (None); or not any more."""
-        now = self._now()
+        """Let a device take the jobs of a project, or of every one (None); or no more, nor keep one that it has."""
+        moment = self._moment()
 
         def work(connection: Connection) -> None:
             devices.share(connection, name, project, shared=shared)
-            ending.strand(connection, now)
+            ending.take_back(connection, moment)
+            ending.strand(connection, moment.now_us)
 
         self._write(work)
 

@@ -4,7 +4,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, bindparam, insert, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    bindparam,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from inferometer.core.job import Job
 from inferometer.errors import DomainError
@@ -34,6 +45,7 @@ from inferometer.store.tables import (
     fleet_files,
     fleet_jobs,
     fleet_wants,
+    tokens,
 )
 from inferometer.store.upserts import put_new
 from inferometer.store.writing import ensure_project
@@ -134,10 +146,11 @@ def lease(connection: Connection, asking: Mapping[str, int | None], moment: Mome
     beat = update(fleet_devices).where(fleet_devices.c.name.in_(asking)).values(heartbeat_us=now_us)
     # What is not asked for here are the facts, which may be long. The rows are locked until the end.
     of = fleet_devices.c
-    columns = (of.name, of.state, of.labels, of.failures, of.everyone, of.probes, of.probe_us)
+    columns = (of.name, of.state, of.labels, of.failures, of.everyone, of.probes, of.probe_us, of.token)
     known = {row.name: row for row in connection.execute(beat.returning(*columns))}
     leases = _held(connection, known, now_us + round(timing.lease_s * 1e6), timing)
     free = [name for name in asking if name in known and name not in leases and _may_have_more(known[name])]
+    free = _let_in(connection, {name: known[name].token for name in free}, now_us)
     limited = _limits(connection, [name for name in free if not known[name].everyone])
     lost = _left_to_others(connection, free, moment)
     alike: dict[tuple[tuple[int, ...], frozenset[int] | None, tuple[str, ...]], list[str]] = {}
@@ -155,6 +168,16 @@ def lease(connection: Connection, asking: Mapping[str, int | None], moment: Mome
 def _may_have_more(device: Any) -> bool:
     """One that has failed often is probed first; an agent that cannot be probed is as good as it ever was."""
     return device.state == "ready" and not (device.probe_us is not None and device.probes)
+
+
+def _let_in(connection: Connection, tokens_: Mapping[str, str | None], now_us: int) -> list[str]:
+    """The devices whose agent's token still holds: it may have been revoked while the agent waited for a job."""
+    known = {token for token in tokens_.values() if token is not None}
+    if not known:
+        return list(tokens_)
+    holds = (tokens.c.revoked_us.is_(None), or_(tokens.c.expires_us.is_(None), tokens.c.expires_us > now_us))
+    held = set(connection.execute(select(tokens.c.id).where(tokens.c.id.in_(known), *holds)).scalars())
+    return [name for name, token in tokens_.items() if token is None or token in held]
 
 
 def _limits(connection: Connection, devices_: Sequence[str]) -> dict[str, frozenset[int]]:
