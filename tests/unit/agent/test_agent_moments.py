@@ -4,6 +4,7 @@ The hub is a list of answers, the clock is moved by hand, and what the machine w
 """
 
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -25,8 +26,9 @@ from inferometer.bench.loop import Step
 from inferometer.box.seccomp import Refused
 from inferometer.box.values import BoxOrder, Ceiling, Means
 from inferometer.core.codec import decode, document, encode
-from inferometer.core.job import Job, JobEvent, JobResult
+from inferometer.core.job import Job, JobEvent, JobFile, JobModel, JobResult
 from inferometer.errors import DomainError, EngineError, FormatError
+from inferometer.providers.artifacts import ArtifactFolder
 from inferometer.providers.hub_client import HubAwayError, HubRefusalError
 from unit.hub.samples import network
 
@@ -977,3 +979,38 @@ def test_a_box_that_must_be_one_and_is_none_takes_no_job(tmp_path):
     assert kept.error == result.error
     events = [json.loads(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
     assert [(each["state"], each["text"]) for each in events] == [("failed", result.error)]
+
+
+@pytest.mark.parametrize(
+    ("ended", "looked_at"),
+    [("refused", True), ("failed", True), ("crashed", True), ("done", False), ("too-big", False), ("stopped", False)],
+)
+def test_a_model_that_could_not_be_read_is_looked_at_for_damage(held, ended, looked_at):
+    data = b"model"
+    file = JobFile(path="net.onnx", sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
+    job = replace(JOB, model=JobModel(name="net", entry="net.onnx", files=(file,)))
+    mine = held(ALIVE, job=job)
+    place = ArtifactFolder(root=mine._root).path(file.sha256)
+    assert mine._spoilt(a_result(job, ended=ended)) is None  # it is not here
+    place.parent.mkdir(parents=True)
+    place.write_bytes(data)
+    assert mine._spoilt(a_result(job, ended=ended)) is None
+    place.write_bytes(b"other")
+    found = mine._spoilt(a_result(job, ended=ended))
+    assert found == ("net.onnx was damaged on its disk, and is thrown away." if looked_at else None)
+    assert place.exists() is not looked_at
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_result_that_is_there_needs_no_files_and_no_lease(held, monkeypatch, there):
+    mine = held(HubAwayError("It is away."), round=1)
+    mine._folder().mkdir(parents=True)
+    if there:
+        (mine._folder() / "result.json").write_bytes(b"{}")
+    done = []
+    monkeypatch.setattr(mine, "_bring_files", lambda: done.append("files"))
+    monkeypatch.setattr(mine, "_measured", lambda: done.append("measured") or "result")
+    monkeypatch.setattr(mine, "_again", lambda _result: len(done) < 3)
+    assert mine._answer() == "result"
+    assert done == (["measured"] * 3 if there else ["files", "measured", "measured"])
+    assert mine._client.paths == ([] if there else ["beat"])

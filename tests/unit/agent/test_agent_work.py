@@ -113,6 +113,7 @@ def test_a_calibration_is_made_with_all_that_was_asked(tmp_path, monkeypatch, ma
     options = {"budget_s": 9.0, "device": "local:cpu", "unit": "cpu", "dtype": "f16", "threads": 2, "guarded": False}
     job = replace(JOB, verb="calibrate", model=None, options={**options, "fresh": True}, runtime="openvino")
     found = carry_out(job, tmp_path, steps.append)
+    assert found.job is job
     assert {name: heard[name] for name in options} == options
     assert (heard["runtime"], heard["fresh"], heard["engine"], steps) == (
         "openvino",
@@ -378,3 +379,47 @@ def test_a_job_ends_as_its_result_says(a_warden):
     mine._leave(a_result(JOB, network(), ended="failed"))
     last = decode((mine._folder / "events.jsonl").read_bytes().splitlines()[-1], JobEvent)
     assert (last.kind, last.state, last.text) == ("state", "failed", "It was failed.")
+
+
+@pytest.mark.parametrize(
+    ("verb", "made", "kept"), [("calibrate", True, True), ("calibrate", False, False), ("profile", True, False)]
+)
+def test_only_a_calibration_that_was_asked_for_leaves_its_box(a_warden, tmp_path, monkeypatch, *, verb, made, kept):
+    mine = a_warden()
+    mine._job = replace(JOB, verb=verb)
+    (mine._own / "data" / "calibrations").mkdir(parents=True)
+    (mine._own / "data" / "calibrations" / "c.json").touch()
+    (mine._own / "result.json").write_bytes(b"{}")
+    result = replace(a_result(JOB), calibration="made" if made else None)
+    monkeypatch.setattr(warden, "decode", lambda *_given: result)
+    assert mine._brought() == replace(result, job=mine._job)
+    assert (tmp_path / "data" / "calibrations" / "c.json").exists() is kept
+
+
+def test_a_socket_is_readable_when_something_came():
+    here, there = socket.socketpair()
+    assert warden._readable([], 600.0) == warden._readable([here], 0.0) == []
+    there.send(b"x")
+    assert warden._readable([here], 600.0) == [here]
+    here.close(), there.close()
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_warden_reads_the_job_and_what_its_owner_wants_from_the_folder(tmp_path, monkeypatch, readable):
+    made, handlers, folder = [], {}, tmp_path / "j"
+    folder.mkdir()
+    fake = SimpleNamespace(ask="ask", run=lambda: made.append("ran"))
+    monkeypatch.setattr(warden, "Warden", lambda *given: made.append(given) or fake)
+    monkeypatch.setattr(warden, "means_here", lambda: "means")
+    monkeypatch.setattr(warden.process, "adopt_orphans", lambda: made.append("adopted"))
+    monkeypatch.setattr(warden.signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(sys, "argv", ["warden", str(folder)])
+    order = BoxOrder(wish="strict", processes=7)
+    (folder / "job.json").write_bytes(encode(JOB) if readable else b'{"schema": "inferometer.job/9"}')
+    (folder / "box.json").write_bytes(msgspec.json.encode(order))
+    warden.main()
+    if readable:
+        assert made == ["adopted", (folder, JOB, order, "means"), "ran"]
+        assert handlers == {signal.SIGTERM: "ask", signal.SIGINT: "ask"}
+    else:
+        assert (made, (folder / "result.json").exists()) == ([], True)

@@ -167,8 +167,12 @@ def test_wheels_are_fetched_once_and_pips_words_are_passed_on(tmp_path, monkeypa
     monkeypatch.setattr(wheels.subprocess, "run", pip)
     target = parse_target("linux-x86_64-cp312")
     for _ in range(2):
-        assert [path.name for path in download_wheels(["x"], target, tmp_path / "a")] == ["x-1-py3-none-any.whl"]
+        assert download_wheels(["x"], target, tmp_path / "a") == (tmp_path / "a" / "x-1-py3-none-any.whl",)
     assert len(calls) == 1
+    monkeypatch.setattr(wheels, "cache_folder", lambda: tmp_path)
+    kept = [download_wheels(wanted, target)[0].parent for wanted in (["x", "y"], ["y", "x"], ["x"])]
+    assert (kept[0] == kept[1], kept[0] == kept[2]) == (True, False)  # by what is wanted, in any order
+    assert {folder.parent for folder in kept} == {tmp_path / "wheels"}
     assert {"--only-binary", "manylinux2014_x86_64", "cp312", "3.12"} <= set(calls[0])
     with pytest.raises(InferometerError, match="No matching distribution found for broken"):
         download_wheels(["broken"], target, tmp_path / "b")

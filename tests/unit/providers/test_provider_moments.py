@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -35,7 +36,8 @@ from inferometer.providers.bundle import BundlePlace
 from inferometer.providers.following import LOST, follow, result_in
 from inferometer.providers.hub import HubPlace
 from inferometer.providers.hub_client import HubAddress, HubAwayError, HubClient, HubRefusalError, fetch, upload
-from inferometer.providers.requests import _beside
+from inferometer.providers.local import FolderHere, LocalPlace, unique
+from inferometer.providers.requests import _beside, model_path, pack_measurement
 from inferometer.providers.ssh import setup
 from inferometer.providers.ssh.place import SshPlace, _FolderThere
 from inferometer.providers.wheels import parse_target
@@ -384,6 +386,7 @@ def test_a_runner_is_started_apart_in_a_box_if_one_is_wished_for(tmp_path, monke
     assert (started["start_new_session"], started["cwd"], started["stdin"]) == (True, tmp_path, subprocess.DEVNULL)
     assert started["env"]["PYTHONPATH"].split(os.pathsep) == ["a", "b", "before"]
     assert started["env"]["SETTING"] == "1"
+    assert started["stdout"].name == started["stderr"].name == str(tmp_path / "runner.log")
     assert (tmp_path / "runner.pid").read_bytes() == b"1234"
     assert (tmp_path / "box.json").exists() is (module == "warden")
     monkeypatch.delenv("PYTHONPATH")
@@ -783,6 +786,18 @@ def phone(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("server", "where"),
+    [("", ("127.0.0.1", 5037)), ("board", ("board", 5037)), ("board:99", ("board", 99)), (":99", ("127.0.0.1", 99)),
+     ("board:x", ("board", 5037))],
+)  # fmt: skip
+def test_an_adb_server_is_here_unless_the_address_says_where(tmp_path, server, where):
+    (tmp_path / "benchmark_model").write_bytes(b"program")
+    address = parse_address(f"adb:s?binary={tmp_path}/benchmark_model&server={server}")
+    found = phones.AdbPlace(address)._server
+    assert (found.host, found.port) == where
+
+
+@pytest.mark.parametrize(
     ("request_", "words"),
     [
         ({"shape": False}, ["--graph=m"]),
@@ -911,6 +926,10 @@ def test_a_reference_of_another_content_lies_beside_the_model():
 
     model = of("net.onnx", "a")
     assert _beside(of("net.onnx", "a"), model) == of("net.onnx", "a")
+    shared = JobFile(path="other.bin", sha256="c" * 64, size_bytes=1)
+    two = of("net.onnx", "b")
+    two = replace(two, model=replace(two.model, files=(*two.model.files, shared)))
+    assert [file.path for file in _beside(two, model).model.files] == ["reference/net.onnx", "reference/other.bin"]
     assert _beside(of("other.onnx", "b"), model) == of("other.onnx", "b")
     moved = _beside(of("net.onnx", "b"), model).model
     assert (moved.entry, moved.files[0].path) == ("reference/net.onnx", "reference/net.onnx")
@@ -959,3 +978,57 @@ def test_another_limit_is_another_job(monkeypatch):
     monkeypatch.setattr(place._client, "post", lambda _path, value: sent.append(value) or row)
     handle = place.submit(replace(JOB, model=JobModel(name="resnet50")), {})
     assert (handle.job, sent[0]["job"]["id"], sent[0]["job"]["seconds_at_most"]) == ("j-120s", "j-120s", 120.0)
+
+
+# Here
+
+
+def test_the_folder_of_a_job_here_is_read_from_a_byte_on(tmp_path, monkeypatch):
+    folder = FolderHere(folder=tmp_path)
+    (tmp_path / "events.jsonl").write_bytes(DATA)
+    assert (folder.read("events.jsonl"), folder.read("events.jsonl", 4), folder.read("none")) == (DATA, b"456789", b"")
+    monkeypatch.setattr(device_side, "is_alive", lambda found: found == str(tmp_path))
+    assert folder.alive()
+
+
+def test_a_job_here_is_started_once_with_its_files_and_goes_when_it_is_fetched(tmp_path, monkeypatch):
+    started, collected = [], []
+    monkeypatch.setattr(device_side, "run_detached", lambda *given: started.append(given))
+    monkeypatch.setattr(device_side, "collect_garbage", lambda root, **how: collected.append((root, how)))
+    (tmp_path / "model").write_bytes(DATA)
+    place = LocalPlace(tmp_path / "place")
+    job = replace(JOB, reference=JOB.model)  # a model may be its own reference
+    handle = place.submit(job, {SHA: tmp_path / "model"})
+    folder = tmp_path / "place" / "jobs" / "j"
+    assert handle == Handle(address="local", job="j", folder=str(folder))
+    assert place.submit(job, {}) == handle
+    assert started == [(folder, [str(Path(device_side.__file__).parents[2])], {})]
+    assert collected == [(str(tmp_path / "place"), {"older_s": 7 * 86_400.0})] * 2
+    assert (folder / "files" / "net.tflite").read_bytes() == DATA
+    place.cancel(handle)
+    assert (folder / "cancel").exists()
+    result = JobResult(job=job, ended="done")
+    (folder / "result.json").write_bytes(encode(result))
+    assert place.fetch(handle) == result
+    assert not folder.exists()
+    place.cancel(handle)  # it is done and fetched
+    with pytest.raises(InferometerError, match="fetched before"):
+        place.fetch(handle)
+    (tmp_path / "file").touch()
+    with pytest.raises(InferometerError, match="cannot be made"):
+        LocalPlace(tmp_path / "file").submit(job, {})
+
+
+def test_the_id_of_a_job_is_its_verb_and_a_mark_of_what_it_asks():
+    first = pack_measurement("bench", MeasureRequest(model="resnet50")).job
+    assert re.fullmatch(r"bench-[0-9a-f]{16}", first.id)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", first.created)
+    assert re.fullmatch(r"j-[0-9a-f]{8}", unique(JOB).id)
+
+
+@pytest.mark.parametrize(
+    ("job", "folder", "path"),
+    [(JOB.model, Path("/f"), "/f/net.tflite"), (JobModel(name="resnet50"), Path("/f"), "resnet50")],
+)
+def test_a_model_lies_in_the_folder_of_its_job_or_is_a_name(job, folder, path):
+    assert model_path(job, folder) == path
