@@ -244,12 +244,39 @@ def test_units_of_a_machine_with_several_cards_are_numbered():
     assert _caches(bare) == {}
 
 
+def test_sensors_of_linux_are_told_once_for_each_channel():
+    """A monitor may have an input and an average of one channel, and several channels in one folder."""
+    chip = "/sys/class/hwmon/hwmon0"
+    files = {
+        f"{chip}/name": "nct", f"{chip}/power1_input": "1", f"{chip}/power1_average": "1",
+        f"{chip}/power1_label": "PKG", f"{chip}/power2_input": "2", "/sys/class/hwmon/hwmon1/name": "ina3221", f"{chip}/power3_cap": "9",
+        **{f"/sys/class/hwmon/hwmon1/{name}": text for name, text in (
+            ("in1_label", "VDD"), ("in1_input", "5"), ("curr1_input", "6"), ("in2_label", "NC"), ("in2_input", "5"),
+            ("curr2_input", "6"), ("in3_label", "HALF"), ("in3_input", "5"))},
+        "/sys/class/power_supply/BAT0/type": "Battery", "/sys/class/power_supply/BAT0/power_now": "1",
+        "/sys/class/power_supply/BAT1/type": "Battery", "/sys/class/power_supply/BAT1/current_now": "1",
+        "/sys/class/power_supply/BAT2/type": "Battery", "/sys/class/power_supply/BAT2/current_now": "1",
+        "/sys/class/power_supply/BAT2/voltage_now": "1", "/sys/class/power_supply/AC/type": "Mains",
+        "/sys/class/power_supply/AC/power_now": "1", "/sys/class/powercap/intel-rapl:0/name": "package-0",
+        "/sys/class/powercap/intel-rapl:0/energy_uj": "5", "/sys/class/powercap/intel-rapl:0:1/name": "dram",
+        "/sys/class/powercap/intel-rapl:1/energy_uj": "5", "/sys/class/powercap/intel-rapl-mmio:0/name": "x",
+    }  # fmt: skip
+    found = {row.name: (row.domains, row.why) for row in detect_host(
+        RecordedMachine(system="Linux", architecture="x86_64", files=files)).sensors}  # fmt: skip
+    assert found["hwmon"] == (("nct PKG", "nct"), None)
+    assert found["ina3221"] == (("VDD",), None)
+    assert found["battery"] == (("BAT0", "BAT2"), None)
+    assert found["rapl"] == (("package-0", "intel-rapl:1"), None), "those that may be read"
+    assert found["pmic"][1] == "not a Raspberry Pi 5"
+
+
 # Names.
 
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("8x H100", 8), ("1x H100", 1), ("1x box, H100 x 4", 4), ("H100 x 4096", 4096), ("H100 x 4097", 1), ("RTX 4090 24GB * 4", 4),
+    [("8x H100", 8), ("1x H100", 1), ("1x box, H100 x 4", 4), ("H100 x 4096", 4096), ("H100 x 4097", 1),
+     ("RTX 4090 24GB * 4", 4),
      ("A100 (x2)", 2), ("P40 (10x 24GB)", 10), ("Cortex-A76 2.4GHz x 4", 1), ("H100", 1)],
 )  # fmt: skip
 def test_how_many_a_name_speaks_of(name, count):
@@ -320,7 +347,8 @@ def chip(name, unit, peaks, cores=10, clock=1e9):
     group = CoreGroup(core="c", count=cores, clock_hz=clock, ops_per_cycle={"f32": 2.0})
     return Device(
         name=name, title=name.upper(), vendor="v", unit=unit, aliases=("also",), cores=told(cores),
-        clock_hz=told(clock), peaks={key: told(value) for key, value in peaks.items()}, core_groups=(group, group), notes="old",
+        clock_hz=told(clock), peaks={key: told(value) for key, value in peaks.items()}, core_groups=(group, group),
+        notes="old",
     )  # fmt: skip
 
 
