@@ -249,7 +249,8 @@ def test_sensors_of_linux_are_told_once_for_each_channel():
     chip = "/sys/class/hwmon/hwmon0"
     files = {
         f"{chip}/name": "nct", f"{chip}/power1_input": "1", f"{chip}/power1_average": "1",
-        f"{chip}/power1_label": "PKG", f"{chip}/power2_input": "2", "/sys/class/hwmon/hwmon1/name": "ina3221", f"{chip}/power3_cap": "9",
+        f"{chip}/power1_label": "PKG", f"{chip}/power2_input": "2",
+        "/sys/class/hwmon/hwmon1/name": "ina3221", f"{chip}/power3_cap": "9",
         **{f"/sys/class/hwmon/hwmon1/{name}": text for name, text in (
             ("in1_label", "VDD"), ("in1_input", "5"), ("curr1_input", "6"), ("in2_label", "NC"), ("in2_input", "5"),
             ("curr2_input", "6"), ("in3_label", "HALF"), ("in3_input", "5"))},
