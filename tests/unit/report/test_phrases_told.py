@@ -243,6 +243,13 @@ def test_a_ratio_has_its_interval_where_it_has_both_ends():
     assert (text(None), text(1.5), text(1.5, 1.0), text(1.5, 1.0, 2.0)) == (None, "1.5", "1.5", "1.5 (1 – 2)")
 
 
+def test_what_only_one_of_two_runs_has_changed_by_all_of_it():
+    ops = [SimpleNamespace(name=name, a=a, b=b) for name, a, b in (
+        ("little", 1.0, 1.5), ("gone", 3.0, None), ("new", None, 2.0), ("neither", None, None))]  # fmt: skip
+    found = measured._largest_changes(SimpleNamespace(ops=ops))
+    assert [op.name for op in found] == ["gone", "new", "little", "neither"]
+
+
 # Readings.
 
 
