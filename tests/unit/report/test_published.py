@@ -124,3 +124,23 @@ def test_a_listing_says_how_many_more_there_are():
     rows = [listing_row(ROW, SOURCE)] * 2
     assert listing_table(rows, more=3).note == "3 more: --limit 5 shows them, --format csv has every column."
     assert listing_table(rows).note is None
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "value"),
+    [
+        ({}, "date", "2026-10"), ({"date": None}, "date", "2020"), ({"count": 2, "device": "d"}, "device", "2 × d"),
+        ({"device_spelling": None}, "device", "Q-8750 npu"), ({"device_published": "An NPU", "device_spelling": "x"},
+                                                              "device", "An NPU"),
+        ({"model": None, "part": "encoder"}, "model", "vit (encoder)"), ({}, "published", None),
+        ({"figure": 12.5, "figure_unit": "tokens/s/device", "quantity": "decode"}, "published",
+         "12.5 tokens/s a device"),
+        ({}, "source", "AI Hub"), ({}, "quantity", "forward"),
+    ],
+)  # fmt: skip
+def test_a_line_says_what_is_known_or_what_stands_for_it(given, key, value):
+    assert listing_row(replace(ROW, **given), replace(SOURCE, date="2020"))[key] == value
+
+
+def test_a_users_own_figures_are_told_by_their_line():
+    assert listing_row(ROW, replace(SOURCE, licence="yours"))["source"] == "AI Hub, line 7"

@@ -11,7 +11,7 @@ import pytest
 from inferometer import predict
 from inferometer.cost.options import HostCosts, Options, Place
 from inferometer.errors import DomainError, InferometerError
-from inferometer.sweep import Rows, evaluate, grid, run_study, serving, study_of
+from inferometer.sweep import Rows, answer, evaluate, grid, run_study, serving, study_of
 from inferometer.sweep.choose import parse_condition
 from inferometer.sweep.engines import _in_order, _process_count, spread_over
 from inferometer.sweep.grid import Sizes, _tiles
@@ -426,3 +426,24 @@ def test_an_encoder_has_a_part_for_each_prompt_and_all_of_them_must_be(monkeypat
     assert evaluate._evaluate([question], Sizes(prompt=(3, 4)), details=False, dense=False) == found
     assert sizes == [(3,), (4,)]
     assert evaluate._evaluate([question], Sizes(prompt=(3, None)), details=False, dense=False) == ["one a"]
+
+
+def test_what_is_not_known_is_chosen_place_by_place():
+    known, values, otherwise = np.array([True, False, True]), np.array([1.0, 2.0, 3.0]), np.array([7.0, 8.0, 9.0])
+    assert answer._where(known, values, otherwise).tolist() == [1.0, 8.0, 3.0]
+    assert answer._where(~known, values, otherwise).tolist() == [7.0, 2.0, 9.0]
+    assert answer._where(known | True, values, otherwise) is values
+
+
+def test_devices_to_search_are_gpus_of_data_centres_with_kernels_and_an_instance(monkeypatch):
+    def device_of(kind="server", unit="gpu"):
+        return SimpleNamespace(kind=kind, unit=unit)
+
+    devices = {
+        "good": device_of(), "desk": device_of(kind="desktop"), "cpu": device_of(unit="cpu"), "no-kernels": device_of(),
+        "no-instance": device_of(),
+    }  # fmt: skip
+    monkeypatch.setattr(serving, "all_devices", lambda: devices)
+    monkeypatch.setattr(serving, "system_of", lambda name: None if name == "no-kernels" else "system")
+    monkeypatch.setattr(serving, "instances_with", lambda name: () if name == "no-instance" else ("one",))
+    assert serving._priced() == ("good",)
