@@ -170,3 +170,10 @@ def test_a_counter_is_read_and_closed_by_its_descriptor():
         LinuxKernel().close(descriptor)
         with pytest.raises(OSError, match="Bad file"):
             os.fstat(descriptor)
+
+
+def test_a_counter_is_switched_by_itself_and_not_with_its_group(monkeypatch):
+    fcntl, asked = pytest.importorskip("fcntl", reason="only where Linux is"), []
+    monkeypatch.setattr(fcntl, "ioctl", lambda *given: asked.append(given))
+    LinuxKernel().control(7, ENABLE)
+    assert asked == [(7, ENABLE, 0)]
