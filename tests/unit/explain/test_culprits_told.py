@@ -230,3 +230,19 @@ def test_kinds_are_off_alike_by_nearly_one_factor_beyond_what_is_near(ratios, al
     small = KindGap(kind="small", measured_s=0.5, predicted_s=9.0, share=0.1, ops=1)
     beside = KindGap(kind="beside the layers", measured_s=9.0, predicted_s=1.0, share=0.1, ops=0)
     assert _alike((*kinds, small, beside), 10.0) is alike, "what is a twentieth of the time does not matter"
+
+
+@pytest.mark.parametrize(
+    ("told", "waste"),
+    [({"tokens": 60, "padded_tokens": 100}, 0.4), ({"tokens": 85, "padded_tokens": 100.0}, 0.15),
+     ({"tokens": 86, "padded_tokens": 100}, None), ({"tokens": "60", "padded_tokens": 100}, None),
+     ({"tokens": 60, "padded_tokens": "100"}, None), ({"tokens": 60}, None), ({"tokens": 0, "padded_tokens": 9}, None),
+     ("60 of 100", None)],
+)  # fmt: skip
+def test_padding_is_what_a_report_counts_in_numbers(told, waste):
+    made = profile(forward(computing(1.0)), environment=Environment(host={"padding": told}))
+    found = FINDERS["padding.waste"](case_of(made, CPU))
+    assert (found and found.evidence["waste"]) == (None if waste is None else pytest.approx(waste))
+    if found is not None:
+        assert found.evidence["speedup_at_most"] == pytest.approx(1 / (1 - waste))
+        assert found.stake_s == pytest.approx(waste)
