@@ -58,9 +58,7 @@ def engine_text(row: PublishedMeasurement) -> str | None:
     """`qnn 2.50, dlc`: the engine, its version, and the settings that tell rows apart."""
     name = row.engine or row.engine_published
     version = ".".join(row.version.split(".")[:2]) if row.version else None
-    kept = [
-        value for key, value in row.settings.items() if key in {"layout", "backend", "provider", "form", "delegate"}
-    ]
+    kept = [value for key, value in row.settings.items() if key in _TELLING]
     kept += [f"{row.settings['threads']} threads"] if "threads" in row.settings else []
     return ", ".join(filter(None, (" ".join(filter(None, (name, version))), *kept))) or None
 

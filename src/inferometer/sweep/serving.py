@@ -74,10 +74,7 @@ def _priced() -> tuple[str, ...]:
     return tuple(
         name
         for name, device in all_devices().items()
-        if device.kind == "server"
-        and device.unit == "gpu"
-        and system_of(name)
-        and any(True for _ in instances_with(name))
+        if device.kind == "server" and device.unit == "gpu" and system_of(name) and instances_with(name)
     )
 
 

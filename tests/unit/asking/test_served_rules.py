@@ -14,8 +14,8 @@ from inferometer.catalog import link as link_named
 from inferometer.core import Device, Memory, Sourced
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.workload import Precision
-from inferometer.cost.options import Options
-from inferometer.cost.serving.memory import StepLimits
+from inferometer.cost.options import Options, Speculative
+from inferometer.cost.serving.memory import ServingMemory, StepLimits
 from inferometer.errors import DomainError, UnknownNameError
 
 
@@ -108,6 +108,31 @@ def test_a_model_that_is_too_large_says_how_many_devices_hold_it():
     assert serving._fewer_bytes(question, memory).startswith("Use --tp 16,")  # 300 GB over 20 GB each
     exact = SimpleNamespace(**{**vars(memory), "weights_bytes": 80e9})
     assert serving._fewer_bytes(question, exact).startswith("Use --tp 8,")  # 160 GB are 8 × 20 GB
+    more = SimpleNamespace(**{**vars(memory), "weights_bytes": 84e9})
+    assert serving._fewer_bytes(question, more).startswith("Use --tp 16,")  # what is reserved leaves no 21 GB
+    none = SimpleNamespace(**{**vars(memory), "usable_bytes": 3e9})
+    assert serving._fewer_bytes(question, none).startswith("Use --tp 1,")
+
+
+def test_a_draft_lies_whole_on_every_device_and_gains_what_is_accepted(monkeypatch, question):
+    """Of three drafted tokens, each accepted by half: 1 + 1/2 + 1/4 + 1/8 tokens a step."""
+    asked = []
+    drafter = SimpleNamespace(memory=SimpleNamespace(weights_bytes=5.0), step="a step")
+    monkeypatch.setattr(serving, "served", lambda other: asked.append(other) or drafter)
+    draft = ask("llama-3.2-1b", on="nvidia-l4").graph
+    drafting = Options(speculative=Speculative(draft=draft, acceptance=0.5, length=3), cached_prefix=7)
+    memory = ServingMemory(
+        visible_bytes=1e3, usable_bytes=900.0, weights_bytes=100.0, activations_bytes=1.0, reserve_bytes=2.0,
+        kv_bytes_per_token=3.0, block_tokens=16,
+    )  # fmt: skip
+    drafts, held = serving._drafts(replace(question, options=drafting), memory)
+    assert (drafts.length, drafts.gained, drafts.step) == (3, 1.875, "a step")
+    assert held == replace(memory, weights_bytes=105.0)
+    (other,) = asked
+    assert other.graph is draft
+    assert (other.options.speculative, other.options.cached_prefix) == (None, 0)
+    assert (other.workload.parallel.devices, other.workload.precision) == (1, Precision())
+    assert serving._drafts(question, None) == (None, None)
 
 
 def test_tokens_for_nobody_are_refused(question):

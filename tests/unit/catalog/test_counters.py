@@ -1,12 +1,15 @@
 """The processor's counters: with a kernel that answers, with one that refuses, and with the real one."""
 
 import errno
+import os
 import struct
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from inferometer.catalog.counters import PieceCounts, hardware_counters
+from inferometer.catalog import counters as module
+from inferometer.catalog.counters import LinuxKernel, PieceCounts, hardware_counters
 from inferometer.core.counters import branch_miss_share, cache_miss_share, instructions_per_cycle
 from inferometer.core.profile import Environment, Phase
 from inferometer.measure.arrays import count_steps
@@ -122,3 +125,55 @@ def test_the_card_tells_instructions_a_cycle_and_misses():
         ("IPC", "1.50", "3,000 million instructions, 25.0% cache misses, 1.0% branch misses")
     ]
     assert list(counter_fact(Phase(name="forward", time_s=1))) == []
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "number"),
+    [("Linux", "x86_64", 298), ("Linux", "aarch64", 241), ("Linux", "vax", None), ("Darwin", "x86_64", None)],
+)
+def test_the_kernel_is_called_by_its_number_where_there_is_one(monkeypatch, system, machine, number):
+    """A counter is off at first, of this process and its threads, in user mode, and gone with the program."""
+    asked = []
+
+    def syscall(*given):
+        asked.append(given)
+        return 7
+
+    monkeypatch.setattr(module.platform, "system", lambda: system)
+    monkeypatch.setattr(module.platform, "machine", lambda: machine)
+    monkeypatch.setattr(module.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=syscall))
+    if number is None:
+        with pytest.raises(OSError, match="no perf_event") as caught:
+            LinuxKernel().open(3)
+        assert (caught.value.errno, asked) == (errno.ENOSYS, [])
+        return
+    assert LinuxKernel().open(3) == 7
+    ((called, attributes, pid, cpu, group, flags),) = asked
+    assert (called, pid, cpu, group, flags) == (number, 0, -1, -1, 8)
+    assert struct.unpack("=IIQQQQQIIQ", attributes.raw[:64]) == (0, 64, 3, 0, 0, 3, 0b1100011, 0, 0, 0)
+
+
+def test_a_refusal_of_the_kernel_is_its_own_error(monkeypatch):
+    monkeypatch.setattr(module.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(module.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(module.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=lambda *_: -1))
+    monkeypatch.setattr(module.ctypes, "get_errno", lambda: errno.EACCES)
+    with pytest.raises(PermissionError):
+        LinuxKernel().open(0)
+
+
+def test_a_counter_is_read_and_closed_by_its_descriptor():
+    reader, writer = os.pipe()
+    os.write(writer, bytes(range(30)))
+    assert LinuxKernel().read(reader) == bytes(range(24))
+    for descriptor in (reader, writer):
+        LinuxKernel().close(descriptor)
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(descriptor)
+
+
+def test_a_counter_is_switched_by_itself_and_not_with_its_group(monkeypatch):
+    fcntl, asked = pytest.importorskip("fcntl", reason="only where Linux is"), []
+    monkeypatch.setattr(fcntl, "ioctl", lambda *given: asked.append(given))
+    LinuxKernel().control(7, ENABLE)
+    assert asked == [(7, ENABLE, 0)]

@@ -72,3 +72,11 @@ def test_riscv_letters():
     assert isa.riscv_letters("rv64imafdcv_zicbom_zba") == ("i", "m", "a", "f", "d", "c", "v", "zicbom", "zba")
     assert isa.riscv_letters("not an isa") == ()
     assert isa.flags_of_linux("riscv64", isa.riscv_letters("rv64imafdcv"))[0] == ("v",)
+
+
+@pytest.mark.parametrize(
+    ("text", "vendor"),
+    [("GenuineIntel", "Intel"), ("Somebody", "Somebody"), ("", None), ("  ", None), (None, None)],
+)
+def test_a_maker_has_its_usual_name_and_blanks_have_none(text, vendor):
+    assert isa.vendor_name(text) == vendor

@@ -271,6 +271,8 @@ TOLD = [
      {"allowed": 0.7, "max_hz": 2e9}),
     ("cpu-clock-capped", capped((0.6875, 2e9), (0.75, 4e9)), "bad", "69% of 2 GHz allowed, now up to 3 GHz",
      {"allowed": 0.6875, "max_hz": 2e9, "current_hz": 3e9}),
+    ("cpu-clock-capped", clocks(allowed_hz=None), "unknown",
+     "not measurable here: no CPU reports its highest clock", {}),
     ("cpu-throttled", throttled(5, 8), "bad", "now: 3 events in the interval", {"now": 3.0, "since_boot": 8.0}),
     ("cpu-throttled", throttled(8, 8), "warn", "since boot: 8 events; not now", {"now": 0.0, "since_boot": 8.0}),
     ("cpu-throttled", throttled(8, 5), "warn", "since boot: 5 events; not now", {"now": 0.0, "since_boot": 5.0}),

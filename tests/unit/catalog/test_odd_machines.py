@@ -14,7 +14,8 @@ from inferometer.catalog.detect.macos import parse_sw_vers, parse_swap_usage, pa
 from inferometer.catalog.detect.sensors import nvidia_sensor
 from inferometer.catalog.detect.windows import COMMAND
 from inferometer.catalog.local import _caches, _near, local_device
-from inferometer.catalog.names import described, match_device, words
+from inferometer.catalog.names import described, match, match_device, words
+from inferometer.core.device import CoreGroup, Device, Sourced
 from inferometer.errors import UnknownNameError
 
 MIB, GIB = 2**20, 2**30
@@ -243,12 +244,40 @@ def test_units_of_a_machine_with_several_cards_are_numbered():
     assert _caches(bare) == {}
 
 
+def test_sensors_of_linux_are_told_once_for_each_channel():
+    """A monitor may have an input and an average of one channel, and several channels in one folder."""
+    chip = "/sys/class/hwmon/hwmon0"
+    files = {
+        f"{chip}/name": "nct", f"{chip}/power1_input": "1", f"{chip}/power1_average": "1",
+        f"{chip}/power1_label": "PKG", f"{chip}/power2_input": "2",
+        "/sys/class/hwmon/hwmon1/name": "ina3221", f"{chip}/power3_cap": "9",
+        **{f"/sys/class/hwmon/hwmon1/{name}": text for name, text in (
+            ("in1_label", "VDD"), ("in1_input", "5"), ("curr1_input", "6"), ("in2_label", "NC"), ("in2_input", "5"),
+            ("curr2_input", "6"), ("in3_label", "HALF"), ("in3_input", "5"))},
+        "/sys/class/power_supply/BAT0/type": "Battery", "/sys/class/power_supply/BAT0/power_now": "1",
+        "/sys/class/power_supply/BAT1/type": "Battery", "/sys/class/power_supply/BAT1/current_now": "1",
+        "/sys/class/power_supply/BAT2/type": "Battery", "/sys/class/power_supply/BAT2/current_now": "1",
+        "/sys/class/power_supply/BAT2/voltage_now": "1", "/sys/class/power_supply/AC/type": "Mains",
+        "/sys/class/power_supply/AC/power_now": "1", "/sys/class/powercap/intel-rapl:0/name": "package-0",
+        "/sys/class/powercap/intel-rapl:0/energy_uj": "5", "/sys/class/powercap/intel-rapl:0:1/name": "dram",
+        "/sys/class/powercap/intel-rapl:1/energy_uj": "5", "/sys/class/powercap/intel-rapl-mmio:0/name": "x",
+    }  # fmt: skip
+    found = {row.name: (row.domains, row.why) for row in detect_host(
+        RecordedMachine(system="Linux", architecture="x86_64", files=files)).sensors}  # fmt: skip
+    assert found["hwmon"] == (("nct PKG", "nct"), None)
+    assert found["ina3221"] == (("VDD",), None)
+    assert found["battery"] == (("BAT0", "BAT2"), None)
+    assert found["rapl"] == (("package-0", "intel-rapl:1"), None), "those that may be read"
+    assert found["pmic"][1] == "not a Raspberry Pi 5"
+
+
 # Names.
 
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("8x H100", 8), ("1x H100", 1), ("H100 x 4096", 4096), ("H100 x 4097", 1), ("RTX 4090 24GB * 4", 4),
+    [("8x H100", 8), ("1x H100", 1), ("1x box, H100 x 4", 4), ("H100 x 4096", 4096), ("H100 x 4097", 1),
+     ("RTX 4090 24GB * 4", 4),
      ("A100 (x2)", 2), ("P40 (10x 24GB)", 10), ("Cortex-A76 2.4GHz x 4", 1), ("H100", 1)],
 )  # fmt: skip
 def test_how_many_a_name_speaks_of(name, count):
@@ -309,3 +338,50 @@ def test_an_instance_has_as_many_threads_as_its_size_says(name, threads):
 def test_a_bare_number_counts_beside_its_maker_or_alone(name, row):
     found = match_device(name, "gpu")
     assert (found and found.device) == row
+
+
+def told(value, **more):
+    return Sourced(value=value, origin="datasheet", source="s", date="2026", **more)
+
+
+def chip(name, unit, peaks, cores=10, clock=1e9):
+    group = CoreGroup(core="c", count=cores, clock_hz=clock, ops_per_cycle={"f32": 2.0})
+    return Device(
+        name=name, title=name.upper(), vendor="v", unit=unit, aliases=("also",), cores=told(cores),
+        clock_hz=told(clock), peaks={key: told(value) for key, value in peaks.items()}, core_groups=(group, group),
+        notes="old",
+    )  # fmt: skip
+
+
+def test_cpu_and_gpu_together_add_what_both_compute():
+    both = match._together(chip("c", "cpu", {"f32": 1e12, "f64": 9.0}), chip("g", "gpu", {"f32": 2.5e12, "i8": 9.0}))
+    assert both.peaks == {"f32": told(3.5e12, note="CPU 1e+12 + GPU 2.5e+12")}
+    assert (both.name, both.title, both.unit) == ("c+gpu", "C and GPU together", "gpu")
+    assert (both.core_groups, both.cores, both.clock_hz, both.aliases) == ((), None, None, ())
+    assert both.notes == "CPU and GPU share the work; the peaks are the sum of both."
+
+
+def test_fewer_cores_have_their_share_of_every_peak():
+    few = match._with_cores(chip("g", "gpu", {"f32": 40.0, "i8": 80.0}), 4)
+    assert {name: peak.value for name, peak in few.peaks.items()} == {"f32": 16.0, "i8": 32.0}
+    assert (few.name, few.cores.value, [group.count for group in few.core_groups]) == ("g-4-cores", 4, [4])
+    assert (few.notes, few.aliases) == ("The row has 10 cores; the published name says 4.", ())
+
+
+def test_a_raised_clock_raises_every_peak_of_a_cpu():
+    raised = described.overclocked(chip("c", "cpu", {"f32": 40.0}, clock=2e9), "C (overclocked to 2.5 GHz)")
+    assert (raised.name, raised.peaks["f32"].value, raised.clock_hz.value) == ("c-at-2.5ghz", 50.0, 2.5e9)
+    assert [group.clock_hz for group in raised.core_groups] == [2.5e9, 2.5e9]
+    assert raised.notes == "Overclocked to 2.5 GHz, as its published name says."
+    assert described.overclocked(chip("g", "gpu", {}), "G (overclocked to 2.5 GHz)") is None
+    assert described.overclocked(chip("c", "cpu", {}), "C at 2.5 GHz") is None
+
+
+def test_described_cores_are_listed_by_what_one_of_them_does():
+    made = described.described_cores("Cortex-A55 2.0GHz x 4 + Cortex-A76 2.4GHz x 2")
+    assert [(group.core, group.count, group.clock_hz) for group in made.core_groups] == [
+        ("cortex-a76", 2, 2.4e9), ("cortex-a55", 4, 2.0e9),
+    ]  # fmt: skip
+    assert made.name == "described-2x-cortex-a76-2.4ghz-4x-cortex-a55-2ghz"
+    assert (made.family, made.cores.value, made.clock_hz.value) == ("cortex-a76", 6, 2.4e9)
+    assert made.peaks["f32"].value == sum(group.peak("f32") for group in made.core_groups)

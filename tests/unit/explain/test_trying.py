@@ -28,6 +28,7 @@ from inferometer.measure import run as running
 from inferometer.measure.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.order import MeasureOrder
 from inferometer.measure.run import MeasureRequest
+from inferometer.prepare.run import PrepareRequest
 from inferometer.report.explanations import trial_table
 from inferometer.runtimes.base import Capabilities, Target
 from unit.explain.explain_cases import PAIRS, forward, profile, sampled, steady
@@ -411,9 +412,16 @@ def test_a_name_of_the_catalog_is_prepared_where_the_engine_computes_in_the_file
     asked = []
     made = SimpleNamespace(right=True, artifact=tmp_path / "small.onnx")
     monkeypatch.setattr("inferometer.prepare.run.carry_out_request", lambda order: asked.append(order) or made)
-    request = MeasureRequest(model="mobilenet-v2", runtime="onnxruntime")
+    request = MeasureRequest(
+        model="mobilenet-v2", runtime="onnxruntime", threads=3, seed=7, workload=Workload(batch=2, image=96)
+    )
     changed = with_preparation(request, "precision=i8", replace(ABLE, precision=()))
-    assert [(order.model, order.quantise) for order in asked] == [("mobilenet-v2", "i8")]
+    assert asked == [
+        PrepareRequest(
+            model="mobilenet-v2", runtime="onnxruntime", quantise="i8", measure=False, threads=3, seed=7,
+            workload=Workload(batch=2, image=96),
+        )
+    ], "both are measured later, beside each other"  # fmt: skip
     assert changed.model == str(made.artifact)
     kept = with_preparation(request, "precision=i8", replace(ABLE, precision=("i8",)))
     assert (kept.model, kept.precision) == ("mobilenet-v2", "i8"), "this engine computes in it by itself"

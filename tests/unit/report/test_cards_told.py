@@ -5,14 +5,27 @@ from types import SimpleNamespace
 
 import pytest
 
+from inferometer.catalog.detect.host import (
+    Cache,
+    Cpu,
+    Gpu,
+    Host,
+    Limits,
+    MemoryFacts,
+    OperatingSystem,
+    PowerSensor,
+)
 from inferometer.catalog.health.check import Check
 from inferometer.catalog.zoo import CatalogModel
 from inferometer.core.device import CoreGroup, Device, DeviceShares, Link, Memory, Sourced
 from inferometer.cost.memory.footprint import Footprint
 from inferometer.report.cards import Card, _domain, device_card, formula_card
+from inferometer.report.demo import host_facts
 from inferometer.report.inventories import _covered, _memory_facts, _parts, inventory_card, layer_table
 from inferometer.report.listings import calculation_table, card_table, check_table, synthesis_table
 from inferometer.report.records import device_record, model_record, ops_per_joule
+
+MIB = 2**20
 
 
 def told(value, source="sheet", **more):
@@ -208,3 +221,35 @@ def test_a_list_of_values_is_a_list_of_rows():
     assert (table.rows, table.note) == (
         ({"path": "x", "format": "onnx", "weights": "f16", "parameters": 3, "nbytes": 4},), "n"
     )  # fmt: skip
+
+
+# A machine.
+
+
+def test_a_machine_is_told_with_what_it_does_not_say():
+    host = Host(
+        board=None, python="3.12", os=OperatingSystem(name="L", version="1"),
+        cpu=Cpu(model="C", architecture="x86-64", physical_cores=4, flags=("avx", "fma"), max_hz=3e9,
+                caches=(Cache(level=1, kind="instruction", total_bytes=1),
+                        Cache(level=2, kind="unified", total_bytes=MIB))),
+        memory=MemoryFacts(total_bytes=16 * 10**9, available_bytes=8 * 10**9),
+        gpus=(Gpu(name="G", memory_bytes=10**9, source="x"), Gpu(source="x")),
+        limits=Limits(quota_cpus=1.5, memory_bytes=10**9, container="docker", hypervisor="KVM"),
+        sensors=(PowerSensor(name="rapl", available=True, why=None, domains=()),
+                 PowerSensor(name="nvml", available=False, why="no", domains=())),
+    )  # fmt: skip
+    assert host_facts(host) == [
+        ("cpu", "C", "x86-64"), ("cores", "4 physical, unknown logical", "up to 3 GHz"),
+        ("instructions", "avx fma", ""), ("caches", "L2 1 MiB", "all cores together"),
+        ("memory", "16 GB", "8 GB available"),
+        ("limits", "1.5 CPUs, 1 GB", "docker"), ("gpu", "G", "1 GB"), ("gpu", "unknown", "unknown"),
+        ("power sensors", "rapl", ""), ("system", "L 1", "Python 3.12"),
+    ]  # fmt: skip
+    bare = Host(board=None, python=None, os=OperatingSystem(), cpu=Cpu(logical_cores=8), memory=MemoryFacts(), gpus=(),
+                limits=Limits(hypervisor="KVM"), sensors=())  # fmt: skip
+    assert host_facts(bare) == [
+        ("cpu", "unknown", ""), ("cores", "unknown physical, 8 logical", ""), ("instructions", "unknown", ""),
+        ("caches", "unknown", "all cores together"), ("memory", "unknown", "unknown available"),
+        ("limits", "none found", "KVM"),
+        ("power sensors", "none readable here", ""), ("system", "unknown", "Python None"),
+    ]  # fmt: skip

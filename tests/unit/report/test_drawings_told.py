@@ -1,6 +1,7 @@
 """Drawings of flows and roofs: what is worth drawing, where it stands, and what its numbers say."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -8,9 +9,10 @@ from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.workload import Workload
 from inferometer.errors import DomainError, UnknownNameError
-from inferometer.profiler.attribution import Attribution, Trend
+from inferometer.profiler.attribution import Attribution, Call, Part, Trend
 from inferometer.profiler.flow import Flow, FlowRow, PhaseFlow
 from inferometer.report.charts.roofline import roofline
+from inferometer.report.dataflow import part_table, trend_table
 from inferometer.report.drawing import _short, draw, unit_colour, unit_tag
 
 # Flows.
@@ -219,3 +221,40 @@ def test_what_cannot_be_drawn_says_why():
         drawn_roof(op("a", 1.0, 5.0, 1.0), phase="decode")
     made = drawn_roof(op("a", 1.0, 5.0, 1.0), op("short", 0.9e-4, 5.0, 1.0))
     assert set(dots(made)) == {"a"}, "less than a ten-thousandth of the time"
+
+
+# Segments.
+
+
+def call(name, count, mean_s, *parts):
+    return Call(name=name, unit="cpu", count=count, mean_s=mean_s, min_s=mean_s, max_s=mean_s, total_s=count * mean_s,
+                parts=parts)  # fmt: skip
+
+
+def test_segments_are_of_a_call_and_close_to_what_a_run_has_of_them():
+    calls = (
+        call("a", 4, 0.5, Part(name="copy", time_s=0.1, bytes=10.0), Part(name="run", time_s=0.4, bytes=5.0)),
+        call("b", 2, 0.3, Part(name="run", time_s=0.3)),
+        call("bare", 9, 1.0),
+    )
+    table = part_table(replace(phase(runs=2), calls=calls))
+    assert [column.key for column in table.columns] == ["call", "time_s", "copy", "run", "bytes"]
+    assert table.rows[:2] == (
+        {"call": "a", "time_s": 0.5, "copy": 0.1, "run": 0.4, "bytes": 15.0}, {"call": "b", "time_s": 0.3, "run": 0.3}
+    )  # fmt: skip
+    last = table.rows[2]
+    assert last == {"call": "a run of the phase", "time_s": pytest.approx(1.3), "copy": pytest.approx(0.2),
+                    "run": pytest.approx(1.1)}  # fmt: skip
+    assert table.note == "copy 15.4 % · run 84.6 %"
+    assert "bytes" not in [column.key for column in part_table(replace(phase(), calls=calls[1:2])).columns]
+
+
+def test_the_trend_of_tokens_has_its_moments_in_order():
+    trend = Trend(count=9, first_s=1.0, middle_s=2.0, last_s=3.0, min_s=0.5, max_s=4.0, mean_s=2.5, drift=-0.125,
+                  slope_s=2.5e-3, values_s=())  # fmt: skip
+    table = trend_table(phase(), trend)
+    assert [(row["token"], row["time_s"]) for row in table.rows] == [
+        ("first", 1.0), ("middle", 2.0), ("last", 3.0), ("min", 0.5), ("max", 4.0), ("mean", 2.5),
+    ]  # fmt: skip
+    assert table.note == "9 tokens; first → last -12.50%; fitted: 2.5 ms a token"
+    assert trend_table(phase(), replace(trend, slope_s=None)).note == "9 tokens; first → last -12.50%"

@@ -1,5 +1,6 @@
 """The words of reports where parts are missing, equal or at a limit; charts of readings with some far off."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -243,6 +244,13 @@ def test_a_ratio_has_its_interval_where_it_has_both_ends():
     assert (text(None), text(1.5), text(1.5, 1.0), text(1.5, 1.0, 2.0)) == (None, "1.5", "1.5", "1.5 (1 – 2)")
 
 
+def test_what_only_one_of_two_runs_has_changed_by_all_of_it():
+    ops = [SimpleNamespace(name=name, a=a, b=b) for name, a, b in (
+        ("little", 1.0, 1.5), ("gone", 3.0, None), ("new", None, 2.0), ("neither", None, None))]  # fmt: skip
+    found = measured._largest_changes(SimpleNamespace(ops=ops))
+    assert [op.name for op in found] == ["gone", "new", "little", "neither"]
+
+
 # Readings.
 
 
@@ -378,3 +386,22 @@ def test_the_longest_ops_of_the_last_phase_are_listed_and_the_others_counted():
     shown = predictions.stream_table(streams)
     assert ([column.key for column in shown.columns], len(shown.rows)) == (["name", "compute"], 1)
     assert predictions.stream_table(profile()).note is None
+
+
+def test_a_prediction_in_rows_has_ends_where_they_are_known():
+    first = OpTime(name="a", kind="x", time_s=1.0, flops=2.0, bytes=3.0, energy_j=4.0)
+    ops = (first, OpTime(name="b", kind="x", time_s=3.0))
+    phase = Phase(name="decode", time_s=5.0, low_s=4.0, high_s=6.0, floor_s=2.0, bound="memory", flops=7.0, bytes=8.0)
+    summary = Headline(tpot_s=5.0, e2e_s=9.0, e2e_low_s=8.0, e2e_high_s=10.0, peak_memory_bytes=64, energy_j=2.0)
+    table = predictions.prediction_rows(profile(phases=(replace(phase, ops=ops),), summary=summary))
+    assert [(row["name"], row["value"], row["unit"], row["low"], row["high"]) for row in table.rows[:4]] == [
+        ("tpot_s", 5.0, "s", None, None), ("e2e_s", 9.0, "s", 8.0, 10.0), ("peak_memory_bytes", 64, "B", None, None),
+        ("energy_j", 2.0, "J", None, None),
+    ]  # fmt: skip
+    whole, longest, other = table.rows[4:]
+    assert (whole["part"], whole["value"], whole["low"], whole["high"], whole["floor_s"], whole["flops"]) == (
+        "phase", 5.0, 4.0, 6.0, 2.0, 7.0,
+    )  # fmt: skip
+    assert [(row["name"], row["value"], row["share"], row["flops"]) for row in (longest, other)] == [
+        ("b", 3.0, 0.6, None), ("a", 1.0, 0.2, 2.0),
+    ]  # fmt: skip

@@ -213,6 +213,10 @@ def test_a_heat_map_has_panels_labels_and_colours_by_what_is_better():
     assert test.startswith("datum['tpot_s'] > ")
     assert float(test.rpartition(" ")[2]) == pytest.approx((0.01 * 0.08) ** 0.5)
     assert [row["text"] for row in made["data"]["values"][:2]] == ["10 ms", "20 ms"]
+    digits = heatmap(swept({"tpot_s": 0.0123456, "usd_per_million_tokens": 1.2345}), "batch", "tp", "tpot_s", by=None)
+    assert digits["data"]["values"][0]["text"] == "12.3 ms"
+    dollars = heatmap(swept({"usd_per_million_tokens": 1.2345}), "batch", "tp", "usd_per_million_tokens", by=None)
+    assert dollars["data"]["values"][0]["text"] == "$1.2"
     more = heatmap(rows, "batch", "prompt", "tokens_per_s", by=None)
     assert "facet" not in more
     assert more["layer"][0]["encoding"]["color"]["scale"]["reverse"] is False

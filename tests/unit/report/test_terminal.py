@@ -1,8 +1,12 @@
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 from inferometer.report import terminal
+from inferometer.report.cards import Card
 from inferometer.report.table import Column, ReportTable
-from inferometer.report.terminal import draw_fields, draw_heading, draw_table, draw_verdicts
+from inferometer.report.terminal import draw_card, draw_fields, draw_heading, draw_table, draw_verdicts
 
 TABLE = ReportTable(
     columns=(
@@ -129,3 +133,54 @@ def test_a_remedy_stands_under_the_line_it_belongs_to():
     text = draw_verdicts([("bad", "Load", "load 9", "stop it"), ("good", "Disk", "fine", "nothing to say")])
     assert "→ stop it" in text.splitlines()[1]
     assert "nothing to say" not in text
+
+
+def test_a_checklist_is_laid_out_to_the_letter(width):
+    width(40)
+    rows = [
+        ("bad", "Load", "load 9 of many words that do not fit", "stop it now and wait"),
+        ("good", "Disk space", "fine", "nothing to say"),
+        ("unknown", "GPU", "not here", "nor here"),
+    ]
+    assert draw_verdicts(rows).splitlines() == [
+        "✗  Load        load 9 of many words that",
+        "               do not fit",
+        "               → stop it now and wait",
+        "✓  Disk space  fine",
+        "·  GPU         not here",
+    ]
+    assert draw_verdicts([]) == ""
+    width(10)
+    assert draw_verdicts([("warn", "T", "x" * 24, None)]) == f"!  T  {'x' * 24}", "never narrower than a few words"
+
+
+def test_columns_give_way_from_the_widest_and_go_from_the_last(width):
+    def fitted(columns, right=None):
+        return terminal._fitted([["x" * count] for count in columns], right or [False] * len(columns))
+
+    width(60)
+    assert fitted([10, 20, 26]) == [10, 20, 26], "60 with the gaps between them"
+    assert fitted([10, 20, 27]) == [10, 20, 26]
+    assert fitted([8, 40, 60]) == [8, 24, 24], "down to a few words each"
+    assert fitted([9, 40, 60]) == [9, 24], "62 are too many"
+    assert fitted([50, 30, 30]) == [50], "what does not fit goes, and the name stays"
+    assert fitted([10, 30, 30], [False, True, True]) == [10, 30], "numbers are not cut"
+    assert fitted([99]) == [99]
+    assert [terminal._shared(*row) for row in ((3, 4, 7), (9, 3, 10), (3, 9, 10), (9, 9, 11), (6, 6, 11))] == [
+        (3, 4), (7, 3), (3, 7), (6, 5), (6, 5),
+    ]  # fmt: skip
+
+
+def test_a_card_has_its_text_between_its_heading_and_its_facts(width):
+    width(80)
+    card = Card(title="T", subtitle="s", facts=(("a", "1", ""),), text="Words.", sources=("[1] x",))
+    assert draw_card(card) == "T  s\n\nWords.\n\na  1\n[1] x"
+    assert draw_card(replace(card, text=None, sources=())) == "T  s\na  1"
+
+
+def test_a_pipe_has_lines_of_its_own_length_and_a_terminal_at_least_sixty(monkeypatch):
+    assert terminal._width() == 160
+    monkeypatch.setattr(terminal, "_on_terminal", lambda: True)
+    for columns, wide in ((59, 60), (61, 61)):
+        monkeypatch.setattr("shutil.get_terminal_size", lambda _, columns=columns: SimpleNamespace(columns=columns))
+        assert terminal._width() == wide

@@ -11,10 +11,10 @@ import pytest
 from inferometer import predict
 from inferometer.cost.options import HostCosts, Options, Place
 from inferometer.errors import DomainError, InferometerError
-from inferometer.sweep import Rows, run_study, serving, study_of
+from inferometer.sweep import Rows, answer, evaluate, grid, run_study, serving, study_of
 from inferometer.sweep.choose import parse_condition
 from inferometer.sweep.engines import _in_order, _process_count, spread_over
-from inferometer.sweep.grid import _tiles
+from inferometer.sweep.grid import Sizes, _tiles
 from inferometer.sweep.resume import Journal, Standing, fingerprint
 from inferometer.sweep.sinks import discard, partial_of
 from inferometer.sweep.table import table_of
@@ -373,3 +373,77 @@ def test_a_cluster_computes_the_same_rows(monkeypatch):
 def test_a_map_of_this_process_is_a_map():
     with spread_over("local") as spread:
         assert spread is map
+
+
+# What is refused, and how rows are computed.
+
+
+@pytest.mark.parametrize(
+    ("unused", "refused"),
+    [([{"a": "no a"}, {"a": "no a"}], "no a"), ([{"a": "no a"}, {}], None), ([{}, {"a": "no a"}], None),
+     ([{"a": "no a"}, {"b": "no b"}], None), ([{"a": "no a", "b": "no b"}, {"b": "nor b"}], "no b"),
+     ([{"a": "no a"}, {"b": "no b"}, {"b": "no b"}], None)],
+)  # fmt: skip
+def test_an_option_is_refused_where_no_combination_at_all_uses_it(monkeypatch, unused, refused):
+    asked = iter(unused)
+    monkeypatch.setattr(grid, "unused", lambda *_, **__: next(asked))
+    question = SimpleNamespace(graph=None, device=None, options=None, prefill_on=None)
+    questions = [question] * len(unused)
+    if refused is None:
+        grid._require_used(questions, [None])
+        return
+    with pytest.raises(DomainError) as caught:
+        grid._require_used(questions, [None])
+    assert caught.value.message == refused
+
+
+@pytest.mark.parametrize(
+    ("answers", "special", "found"),
+    [(["x"], False, ["joined x"]), ([None], False, ["one a", "one b"]), (["x"], True, ["one a", "one b"])],
+)
+def test_rows_are_computed_together_where_every_part_can_be_and_else_one_by_one(monkeypatch, answers, special, found):
+    told = iter(answers)
+    monkeypatch.setattr(evaluate, "_is_special", lambda _: special)
+    monkeypatch.setattr(evaluate, "_answer", lambda *_, **__: next(told))
+    monkeypatch.setattr(evaluate, "joined", lambda parts: f"joined {' '.join(parts)}")
+    monkeypatch.setattr(evaluate, "one_by_one", lambda question, *_, **__: f"one {question.name}")
+    graph = SimpleNamespace(metadata={})
+    questions = [SimpleNamespace(name=name, graph=graph) for name in "ab"]
+    assert evaluate._evaluate(questions, Sizes(), details=False, dense=False) == found
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"), [(["x", "y"], ["joined x y"]), (["x", None], ["one a"]), ([None, "y"], ["one a"])]
+)
+def test_an_encoder_has_a_part_for_each_prompt_and_all_of_them_must_be(monkeypatch, answers, found):
+    told, sizes = iter(answers), []
+    monkeypatch.setattr(evaluate, "_is_special", lambda _: False)
+    monkeypatch.setattr(evaluate, "encodes_prompt", lambda _: True)
+    monkeypatch.setattr(evaluate, "_answer", lambda _, part, **__: sizes.append(part.prompt) or next(told))
+    monkeypatch.setattr(evaluate, "joined", lambda parts: f"joined {' '.join(parts)}")
+    monkeypatch.setattr(evaluate, "one_by_one", lambda question, *_, **__: f"one {question.name}")
+    question = SimpleNamespace(name="a", graph=SimpleNamespace(metadata={"default_sizes": {"encoder": 5}}))
+    assert evaluate._evaluate([question], Sizes(prompt=(3, 4)), details=False, dense=False) == found
+    assert sizes == [(3,), (4,)]
+    assert evaluate._evaluate([question], Sizes(prompt=(3, None)), details=False, dense=False) == ["one a"]
+
+
+def test_what_is_not_known_is_chosen_place_by_place():
+    known, values, otherwise = np.array([True, False, True]), np.array([1.0, 2.0, 3.0]), np.array([7.0, 8.0, 9.0])
+    assert answer._where(known, values, otherwise).tolist() == [1.0, 8.0, 3.0]
+    assert answer._where(~known, values, otherwise).tolist() == [7.0, 2.0, 9.0]
+    assert answer._where(known | True, values, otherwise) is values
+
+
+def test_devices_to_search_are_gpus_of_data_centres_with_kernels_and_an_instance(monkeypatch):
+    def device_of(kind="server", unit="gpu"):
+        return SimpleNamespace(kind=kind, unit=unit)
+
+    devices = {
+        "good": device_of(), "desk": device_of(kind="desktop"), "cpu": device_of(unit="cpu"), "no-kernels": device_of(),
+        "no-instance": device_of(),
+    }  # fmt: skip
+    monkeypatch.setattr(serving, "all_devices", lambda: devices)
+    monkeypatch.setattr(serving, "system_of", lambda name: None if name == "no-kernels" else "system")
+    monkeypatch.setattr(serving, "instances_with", lambda name: () if name == "no-instance" else ("one",))
+    assert serving._priced() == ("good",)

@@ -256,8 +256,11 @@ def test_a_file_that_is_no_sweep_is_refused(tmp_path):
         path.write_bytes(data)
         with pytest.raises(FormatError):
             read_rows(path)
-    with pytest.raises(FormatError, match="no file"):
-        read_rows(tmp_path / "missing.csv")
+    (tmp_path / "there.txt").write_text("x")
+    (tmp_path / "folder.csv").mkdir()
+    for name in ("missing.csv", "there.txt", "folder.csv"):
+        with pytest.raises(FormatError, match=r"There is no file .* of a sweep\."):
+            read_rows(tmp_path / name)
 
 
 def test_a_file_with_something_that_is_no_number_says_so(tmp_path, rows):
