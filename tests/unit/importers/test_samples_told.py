@@ -1,7 +1,8 @@
 """What each sample of another tool becomes, and what each of its fields is read for: the sample without it, or twice.
 
 `samples_told.txt` has the samples and below each the profiles that it becomes, a value a line, without what is empty;
-then, for every field that is left out (`-`), doubled (`*`) or 0, what else the profiles say. `python
+then, for every field that is left out (`-`), doubled (`*`), 0 or something else (`3`), and for every line that is a
+remark (`#`), what else the profiles say. `python
 tests/unit/importers/test_samples_told.py` writes those lines anew (with src and tests on the path): every line is read
 against the sample before it is committed.
 """
@@ -68,6 +69,8 @@ def changed(value):
     """{mark: another value}: twice a number, and 0, which tools write for what they did not measure."""
     if isinstance(value, bool) or value is None:
         return {"*": not value}
+    if isinstance(value, dict):
+        return {"3": 3}  # something else where a record is due
     return {"*": 2 * value, "0": 0} if isinstance(value, int | float) else {}
 
 
@@ -102,6 +105,7 @@ def variants_of_text(text):
             continue
         seen.add(kind)
         yield f"-{number + 1}", "".join(lines[:number] + lines[number + 1 :])
+        yield f"#{number + 1}", "".join([*lines[:number], f"# {line}", *lines[number + 1 :]])
         for place, found in enumerate(re.finditer(r"(?<![\w.])\d+(\.\d+)?(?![\w.])", line)):
             for mark, times in (("*", 2), ("0", 0)):
                 other = f"{line[: found.start()]}{times * float(found[0]):g}{line[found.end() :]}"
@@ -116,6 +120,7 @@ def variants(name):
         first, *rest = text.splitlines()
         for label, plain in variants_of_document(json.loads(first)):
             yield label, "\n".join([json.dumps(plain), *rest])
+        yield "{}", "\n".join([first, "{}", *rest[1:]])
     else:
         yield from variants_of_text(text)
 
