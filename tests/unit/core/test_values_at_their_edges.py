@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from inferometer.core import codec, statistics
+from inferometer.core.binding import Binding
 from inferometer.core.device import Sourced
 from inferometer.core.dims import Symbol
 from inferometer.core.dtype import DTYPES, DType, _block, _plain, _scaled, dtype, is_gguf_block
@@ -50,7 +51,8 @@ OTHER_NAMES = {
 }  # fmt: skip
 NATIVE = {  # bits, and what a product of the format may be computed in after the format itself
     "f64": (64, ()), "f32": (32, ()), "tf32": (32, ("f32",)), "bf16": (16, ("f16", "f32")),
-    "f16": (16, ("bf16", "f32")), "i64": (64, ()), "i32": (32, ()), "i16": (16, ("i32",)), "u16": (16, ("i32",)), "u32": (32, ("i32",)),
+    "f16": (16, ("bf16", "f32")), "i64": (64, ()), "i32": (32, ()), "i16": (16, ("i32",)), "u16": (16, ("i32",)),
+    "u32": (32, ("i32",)),
     "u64": (64, ("i64",)), "bool": (8, ("i8",)), "c64": (64, ("f32",)), "c128": (128, ("f64",)),
     "i8": (8, ("bf16", "f16", "f32")), "u8": (8, ("i8", "bf16", "f16", "f32")),
 }  # fmt: skip
@@ -275,3 +277,15 @@ def test_ops_that_a_device_timed_leave_nothing_to_the_host_even_if_others_were_t
 def test_only_a_job_that_is_done_is_complete():
     ends = ("done", "lost", "stopped", "failed", "refused", "crashed")
     assert [JobResult(job=None, ended=end).complete for end in ends] == [True, *[False] * 5]
+
+
+def test_an_op_is_computed_in_what_it_says_or_in_what_its_first_tensor_is():
+    index, wide = Tensor(name="i", shape=(2,), role="index"), Tensor(name="x", shape=(2,), dtype="q4_0")
+    weight = Tensor(name="w", shape=(2,), role="weight")
+    binding = Binding(precision=Precision(weights="i8", activations="bf16"))
+    assert binding.arithmetic(Op(name="o", kind="linear", inputs=(wide,), attributes={"compute": "f16"})) == "f16"
+    assert binding.arithmetic(Op(name="o", kind="gather", inputs=(index, wide))) == "i8"
+    assert binding.arithmetic(Op(name="o", kind="embedding", inputs=(index,), weights=(weight,))) == "i8"
+    assert binding.arithmetic(Op(name="o", kind="fill", outputs=(replace(wide, dtype="f16"),))) == "f16"
+    only_places = Op(name="o", kind="range", outputs=(index,))
+    assert (binding.arithmetic(only_places), Binding().arithmetic(only_places)) == ("bf16", "f32")
