@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from inferometer.core import codec, statistics
-from inferometer.core.binding import Binding
 from inferometer.core.device import Sourced
 from inferometer.core.dims import Symbol
 from inferometer.core.dtype import DTYPES, DType, _block, _plain, _scaled, dtype, is_gguf_block
@@ -277,15 +276,3 @@ def test_ops_that_a_device_timed_leave_nothing_to_the_host_even_if_others_were_t
 def test_only_a_job_that_is_done_is_complete():
     ends = ("done", "lost", "stopped", "failed", "refused", "crashed")
     assert [JobResult(job=None, ended=end).complete for end in ends] == [True, *[False] * 5]
-
-
-def test_an_op_is_computed_in_what_it_says_or_in_what_its_first_tensor_is():
-    index, wide = Tensor(name="i", shape=(2,), role="index"), Tensor(name="x", shape=(2,), dtype="q4_0")
-    weight = Tensor(name="w", shape=(2,), role="weight")
-    binding = Binding(precision=Precision(weights="i8", activations="bf16"))
-    assert binding.arithmetic(Op(name="o", kind="linear", inputs=(wide,), attributes={"compute": "f16"})) == "f16"
-    assert binding.arithmetic(Op(name="o", kind="gather", inputs=(index, wide))) == "i8"
-    assert binding.arithmetic(Op(name="o", kind="embedding", inputs=(index,), weights=(weight,))) == "i8"
-    assert binding.arithmetic(Op(name="o", kind="fill", outputs=(replace(wide, dtype="f16"),))) == "f16"
-    only_places = Op(name="o", kind="range", outputs=(index,))
-    assert (binding.arithmetic(only_places), Binding().arithmetic(only_places)) == ("bf16", "f32")
