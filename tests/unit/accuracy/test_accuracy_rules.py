@@ -1,5 +1,6 @@
 """Errors, aims and published services, with numbers worked out by hand."""
 
+from dataclasses import replace
 from math import exp, log
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ from inferometer.accuracy import judge, page, served_rows
 from inferometer.accuracy.cases import AccuracyCase, Peer
 from inferometer.accuracy.edgeprofiler import EdgeHardware, edge_hardware
 from inferometer.accuracy.judge import Judged, chart_rows, error_summary, groups_of, peer_errors
-from inferometer.accuracy.targets import Aim, _row
+from inferometer.accuracy.targets import AIMS, Aim, _row
 from inferometer.atlas.measurement import PublishedMeasurement
 from inferometer.core.profile import OpTime, Phase
 from inferometer.errors import DomainError
@@ -91,6 +92,23 @@ def test_an_aim_has_a_median_a_tail_and_two_ends_of_coverage(predicted, met):
     found = _row(aim, [judged(time, 0.9, 1.2) if time < 2 else judged(time, 2.9, 3.1) for time in predicted])
     assert found["met"] is met
     assert found["aim"] == "≤ 5%, ≤ 30%, 75% to 90% covered"
+
+
+def test_an_aim_is_about_the_cases_that_it_names():
+    def aims_of(**given):
+        how = given.pop("how", "held out")
+        one = replace(judged(1.0, 0.9, 1.1, **{"device": "nvidia-h200", "runtime": "torch-compile", **given}), how=how)
+        return [aim.what for aim in AIMS if aim.holds(one)]
+
+    cpu = "intel-emerald-rapids-1-vcpu"
+    assert aims_of() == ["H200, torch-compile, decode"]
+    assert aims_of(phase="prefill") == ["H200, torch-compile, prefill"]
+    assert aims_of(runtime="torch-graph", phase="forward") == ["H200, vision and BERT forward, graph"]
+    assert aims_of(device="nvidia-l4") == aims_of(runtime="torch-eager") == aims_of(phase="forward") == []
+    assert aims_of(device=cpu, runtime="onnxruntime") == ["CPU, ONNX Runtime"]
+    assert aims_of(device=cpu, runtime="llamacpp") == ["CPU, llama.cpp"]
+    assert aims_of(device=cpu, runtime="onnxruntime", how="priors") == []  # a datasheet alone has an aim of its own
+    assert aims_of(runtime="onnxruntime") == aims_of(device=cpu, runtime="openvino") == []
 
 
 # Published services
@@ -354,7 +372,7 @@ def test_a_case_is_judged_without_its_own_model(monkeypatch):
     calls = []
 
     def choose(*key, folders, shipped, setup):
-        calls.append((*key, folders, shipped, None if setup is None else setup.threads))
+        calls.append((*key, folders, shipped, "as it is" if setup is None else setup.threads))
         return SimpleNamespace(calibration=None if key[0] == "none" else chosen)
 
     monkeypatch.setattr(judge, "choose_calibration", choose)
@@ -382,8 +400,8 @@ def test_a_case_is_judged_without_its_own_model(monkeypatch):
     )  # fmt: skip
     assert (watched, refused) == ([(number, 5) for number in range(5)], ())
     assert calls == [
-        ("d", "r", "bf16", ("f",), "s", 4), ("none", "r", "bf16", ("f",), "s", None),
-        ("d", "stored", "i4", ("f",), "s", None),
+        ("d", "r", "bf16", ("f",), "s", 4), ("none", "r", "bf16", ("f",), "s", "as it is"),
+        ("d", "stored", "i4", ("f",), "s", "as it is"),
     ]  # fmt: skip
     assert trained == [[known], []]
     chosen.fitted_on = ("n",)

@@ -329,6 +329,9 @@ def test_a_tensor_without_a_format_has_that_of_its_role():
     assert binding.arithmetic(Op(name="o", kind="linear", attributes={"compute": "f8e4m3"})) == "f8e4m3"
     assert binding.arithmetic(Op(name="o", kind="gather", inputs=(tensor("i", role="index"), tensor("x")))) == "bf16"
     assert binding.arithmetic(Op(name="o", kind="control")) == "bf16"
+    assert Binding().arithmetic(Op(name="o", kind="control")) == "f32"
+    stored = (tensor("w", role="weight"),)
+    assert binding.arithmetic(Op(name="o", kind="fill", weights=stored, outputs=(tensor("y"),))) == "i8"
 
 
 def test_a_weight_counts_once_wherever_it_is_named_and_as_often_as_its_block():

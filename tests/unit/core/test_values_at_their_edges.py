@@ -8,10 +8,12 @@ import pytest
 from inferometer.core import codec, statistics
 from inferometer.core.device import Sourced
 from inferometer.core.dims import Symbol
-from inferometer.core.dtype import DType, _block, _plain, _scaled, dtype, is_gguf_block
+from inferometer.core.dtype import DTYPES, DType, _block, _plain, _scaled, dtype, is_gguf_block
 from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.core.job import JobResult
 from inferometer.core.profile import Phase, Profile
+from inferometer.core.request import outside_layers
 from inferometer.core.run import Run
 from inferometer.core.sizes import OpenSize, default_prompt, open_sizes
 from inferometer.core.steps import pace, sampled_steps, step_times, summed_samples
@@ -37,6 +39,28 @@ def test_the_makers_of_formats_keep_all_that_they_are_given():
         True, False, False, True, False,
     ]  # fmt: skip
     assert dtype("FP16").name == "f16"
+
+
+OTHER_NAMES = {
+    "float64": "f64", "double": "f64", "float32": "f32", "fp32": "f32", "float": "f32", "tensorfloat32": "tf32",
+    "bfloat16": "bf16", "float16": "f16", "fp16": "f16", "half": "f16", "float8_e4m3fn": "f8e4m3", "fp8": "f8e4m3",
+    "float8_e5m2": "f8e5m2", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
+    "uint16": "u16", "uint32": "u32", "uint64": "u64", "boolean": "bool", "complex64": "c64", "complex128": "c128",
+    "int4": "i4", "uint4": "u4", "int5": "i5", "int6": "i6", "int2": "i2", "binary": "i1",
+}  # fmt: skip
+NATIVE = {  # bits, and what a product of the format may be computed in after the format itself
+    "f64": (64, ()), "f32": (32, ()), "tf32": (32, ("f32",)), "bf16": (16, ("f16", "f32")),
+    "f16": (16, ("bf16", "f32")), "i64": (64, ()), "i32": (32, ()), "i16": (16, ("i32",)), "u16": (16, ("i32",)),
+    "u32": (32, ("i32",)),
+    "u64": (64, ("i64",)), "bool": (8, ("i8",)), "c64": (64, ("f32",)), "c128": (128, ("f64",)),
+    "i8": (8, ("bf16", "f16", "f32")), "u8": (8, ("i8", "bf16", "f16", "f32")),
+}  # fmt: skip
+
+
+def test_formats_are_known_by_the_names_that_others_give_them():
+    assert {alias: entry.name for entry in DTYPES.values() for alias in entry.aliases} == OTHER_NAMES
+    assert {name: (DTYPES[name].bits, DTYPES[name].arithmetic[1:]) for name in NATIVE} == NATIVE
+    assert all(dtype(alias.upper()).name == name for alias, name in OTHER_NAMES.items())
 
 
 # Open sizes
@@ -239,3 +263,16 @@ def test_a_step_is_the_median_over_generations_and_the_pace_is_of_the_sampled_on
     assert summed_samples(sampled) == (1.5, 2.25)
     for other in ([], [*sampled, ops[2]], [*sampled, replace(ops[2], samples_s=(1.0,))]):
         assert summed_samples(other) is None
+
+
+def test_ops_that_a_device_timed_leave_nothing_to_the_host_even_if_others_were_timed_here():
+    ops = profile().phases[0].ops[:2]
+    mixed = (ops[0], replace(ops[1], device_s=1e-3))
+    phase = Phase(name="p", time_s=0.01, ops=mixed, parts={"run": 0.004, "sampling": 0.006})
+    assert outside_layers(phase) == {"unattributed": pytest.approx(0.01 - 0.003)}
+    assert outside_layers(replace(phase, ops=ops))["sampling"] == 0.006
+
+
+def test_only_a_job_that_is_done_is_complete():
+    ends = ("done", "lost", "stopped", "failed", "refused", "crashed")
+    assert [JobResult(job=None, ended=end).complete for end in ends] == [True, *[False] * 5]

@@ -1,6 +1,8 @@
 """Formulas as records: what lists, documents and the calculator are made of."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -57,3 +59,20 @@ def test_what_is_counted_is_whole_and_nothing_else_is():
     for name in ("layers", "attention_width"):
         with pytest.raises(DomainError, match=name):
             find_formula("forward_flops_per_token").function(**{**layers, name: 1.5})
+
+
+def test_a_result_is_said_in_words_or_in_its_unit():
+    said = {
+        ("realtime_feasible", "inference_time=28ms", "fps=30"): "yes",
+        ("realtime_feasible", "inference_time=40ms", "fps=30"): "no",
+        ("bound_class", "intensity=1", "peak=989TFLOP/s", "bandwidth=3.35TB/s"): "memory",
+        ("speedup", "before=3s", "after=2s"): "1.5",
+        ("tpot", "e2e=2s,3s", "ttft=1s", "tokens=11"): "0.1 s  (100 ms)\n0.2 s  (200 ms)",
+    }
+    assert {words: calculation_record(words[0], words[1:])["text"] for words in said} == said
+
+
+def test_a_process_that_names_one_formula_knows_all():
+    code = "from inferometer.formulas.registry import all_formulas; print(*all_formulas())"
+    known = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert known == [*all_formulas()]

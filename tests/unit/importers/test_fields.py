@@ -41,7 +41,7 @@ def test_a_moment_may_lie_before_zero():
 
 def test_counts_are_whole():
     assert fields.whole("512", "x") == 512
-    assert fields.whole(2.0, "x") == 2
+    assert [fields.whole(value, "x") for value in (2.0, "2.0", "2e3")] == [2, 2, 2000]
     assert fields.whole(None, "x") is None
     assert fields.whole((1 << 61) + 1, "x") == (1 << 61) + 1
     for wrong in (1.5, 1e20, -1, 10**30):

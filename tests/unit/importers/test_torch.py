@@ -4,6 +4,7 @@ import json
 import pytest
 
 from inferometer.errors import FormatError
+from inferometer.importers.torch import _short
 from unit.importers.sources import DATA, only, parsed, taken, times, written
 
 
@@ -138,3 +139,8 @@ def test_a_duration_that_cannot_be_is_named(tmp_path, wrong):
 def test_a_trace_of_annotations_alone_is_no_profile(tmp_path):
     with pytest.raises(FormatError, match="No importer knows"):
         taken(written(tmp_path, trace(span("user_annotation", "forward", 0, 5))))
+
+
+def test_a_kernel_is_called_by_its_function_and_one_without_a_name_by_all_of_it():
+    assert _short("void at::native::gemm<float, 4>(float*)") == "at::native::gemm"
+    assert (_short("relu(int)"), _short("void "), _short("<lambda>(int)")) == ("relu", "void ", "<lambda>(int)")
