@@ -64,6 +64,7 @@ imports: $(VENV)/.dev
 unit test-torch: export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 --dist=worksteal -q
 unit: $(VENV)/.dev
+	@$(BIN)/python -m compileall -q -j 0 src  # else every worker compiles all of it
 	$(PYTEST) --note-passed=$(VENV)/passed.json
 
 # The tests come last, so that their summary is the last thing to read.

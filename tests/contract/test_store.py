@@ -758,13 +758,13 @@ def everything(store):
 
 @pytest.mark.slow
 def test_writers_at_the_same_time_lose_nothing(store, place, tmp_path):
-    concurrently(store, tmp_path, place, processes=3, each=20)
+    concurrently(store, tmp_path, place, processes=2, each=30)
 
 
 def test_processes_that_make_the_same_new_store_at_once_make_one(kind, tmp_path):
     place = kind.empty()
-    started = [child(place, tmp_path, f"w{number}", 2) for number in range(3)]
-    assert [process.wait(240) for process in started] == [0] * 3
+    started = [child(place, tmp_path, f"w{number}", 3) for number in range(2)]
+    assert [process.wait(240) for process in started] == [0] * 2
     with open_store(place) as store:
         assert store.count() == 6
 

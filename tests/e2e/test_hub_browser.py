@@ -569,30 +569,26 @@ SIDEWAYS = """() => [...document.querySelectorAll('main .scroll:has(> table)')].
 
 
 LISTS = {"/", "/projects/wide", "/compare", "/devices"}
+PAGES = (
+    *LISTS, "/runs/{run}", "/predict", "/formulas", "/sweep", "/live", "/atlas?model=resnet101", "/devices/nvidia-h200",
+    *(f"/catalog/{name}" for name in TABLES), "/catalog/instances/azure-nc-a100-v4",
+)  # fmt: skip
 
 
-def test_no_page_is_wider_than_the_screen(page, here):
+@pytest.fixture(scope="module")
+def wide(here):
+    """The last of three runs with long names."""
     long = "a-model-whose-name-somebody-exported-with-a-hash-0123456789abcdef0123456789abcdef.onnx"
     for made in (replace(network(40, name=long), runtime="openvino"), decoder(), sweep_profile()):
         run = here[0].add(made, "wide", name=f"run of {long}", tags=["nightly", "candidate", "arm64"])
-    for path in (
-        "/",
-        "/projects/wide",
-        f"/runs/{run}",
-        "/predict",
-        "/devices",
-        "/formulas",
-        "/sweep",
-        "/compare",
-        "/live",
-        "/atlas?model=resnet101",
-        "/devices/nvidia-h200",
-        *(f"/catalog/{name}" for name in TABLES),
-        "/catalog/instances/azure-nc-a100-v4",
-    ):
-        page.goto(path)
-        for width in (1280, 390):
-            page.set_viewport_size({"width": width, "height": 800})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-            if width == 1280 and path in LISTS:
-                assert page.evaluate(SIDEWAYS) == [], path
+    return run
+
+
+@pytest.mark.parametrize("path", sorted(PAGES))
+def test_no_page_is_wider_than_the_screen(page, wide, path):
+    page.goto(path.format(run=wide))
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if width == 1280 and path in LISTS:
+            assert page.evaluate(SIDEWAYS) == []
