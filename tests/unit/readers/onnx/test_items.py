@@ -39,7 +39,7 @@ def test_numbers_are_computed_as_python_computes_them(name):
             assert items.BINARY[name](one, other) == expected, (one, other)
 
 
-@pytest.mark.parametrize("name", [*items.BINARY.keys() - {"Pow", "And", "Or"}])
+@pytest.mark.parametrize("name", sorted(items.BINARY.keys() - {"Pow", "And", "Or"}))
 def test_sizes_are_computed_as_the_numbers_that_they_will_be(name):
     sizes = [N, algebra.add(N, 3), algebra.mul(N, 2), algebra.sub(N, 1)]
     told = 0
