@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import platform
 import socket
 import struct
@@ -182,6 +181,8 @@ def install(*, connecting: bool, alone: bool = False, notify: bool = True) -> in
 
 def answer_refused(listener: int) -> Refused | None:
     """Take one notification from a listener that has one, refuse the call, and say which it was."""
+    import fcntl  # noqa: PLC0415 - not on Windows, where a hub asks only whether there is a filter
+
     space = bytearray(_NOTIFICATION.size)
     try:
         fcntl.ioctl(listener, _RECEIVE, space)

@@ -140,8 +140,9 @@ class FleetDesk:
         return self.uploads.receive(sha256, offset, data, Note(size=size, sender=sender_of(request)))
 
     def tidy(self) -> None:
-        """Drop what is kept for a while only: old events and faults, and uploads that nobody goes on with."""
+        """Drop what is kept for a while only: events, faults, uploads that nobody goes on with, what forecasts left."""
         self.uploads.tidy()
+        self.forecaster.tidy()
         self.fleet.tidy()
 
     def damaged(self, sha256: str, job: str) -> bool:

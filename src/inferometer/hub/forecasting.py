@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -44,6 +45,7 @@ _TIMED, _LEAST = 20, 3  # earlier jobs that are looked at, and that are enough
 MEMORY_BYTES, SECONDS = 4_000_000_000, 60  # that reading and pricing a model may take
 _READER = "inferometer.hub.forecast"  # the module that opens what others sent
 _REMEMBERED = 1000
+_LEFT_S = 3600.0  # far longer than one takes
 _LOOKED_S, _ASKED = 2.0, 3  # how old a look at the devices may be, and how many are asked what they can do
 
 
@@ -163,6 +165,13 @@ class Forecaster:
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
         return known
+
+    def tidy(self) -> None:
+        """Drop what a hub that was ended in the middle of a forecast has left."""
+        for folder in (self._desk.root / "forecasts").glob("*"):
+            with suppress(OSError):
+                if time.time() - folder.stat().st_mtime > _LEFT_S:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def _asked(self, job: Job, device: FleetDevice, more: dict[str, Any]) -> dict[str, Any]:
         root, location = self._desk.root, self._desk.store.location

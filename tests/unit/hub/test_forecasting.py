@@ -118,6 +118,17 @@ def test_what_cannot_be_predicted_says_why(desk, tmp_path, monkeypatch):
     assert str(tmp_path) not in expected.source
 
 
+def test_what_a_forecast_left_behind_is_dropped(desk, tmp_path):
+    old, new = (desk.root / "forecasts" / name / "files" for name in ("old", "new"))
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    os.utime(old.parent, (0, 0))
+    desk.tidy()
+    assert (old.parent.exists(), new.exists()) == (False, True)
+    forecast(desk, given(desk, tmp_path)[0])
+    assert list((desk.root / "forecasts").iterdir()) == [new.parent]
+
+
 HERE = means_here()
 
 
