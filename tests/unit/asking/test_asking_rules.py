@@ -23,6 +23,7 @@ from inferometer.asking.gains import gain_of
 from inferometer.catalog import device as device_named
 from inferometer.core import Device, Memory, Sourced
 from inferometer.core.calibration import Calibration, Utilisation
+from inferometer.core.dims import Symbol
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile
 from inferometer.core.workload import Precision, Workload
@@ -189,5 +190,10 @@ def test_every_part_of_a_question_arrives():
     plain = ask("llama-3.2-1b", on=device_named("nvidia-l4"))
     assert (plain.workload.parallel.devices, plain.workload.batch, plain.prefill_on) == (1, 1, None)
     assert plain.graph is asked.graph is model_graph("llama-3.2-1b"), "read once"
+    x = Tensor(name="x", shape=(Symbol("batch"), Symbol("width")), dtype="f32")
+    op = Op(name="relu", kind="activation", inputs=(x,), outputs=(replace(x, name="y"),))
+    file = Graph(name="f", blocks=(Block(name="b", ops=(op,)),), inputs=(x,), metadata={"size_names": {"W": "width"}})
+    sized = ask(file, on="nvidia-l4", runtime="onnxruntime", sizes={"W": 64, "batch": 3})
+    assert (sized.options.sizes, sized.workload.batch) == ({"width": 64}, 3), "each where it belongs"
     made = graph(weight("a", 3, 3))
     assert model_graph(made) is made

@@ -340,6 +340,10 @@ def test_latent_attention_is_its_module_less_the_products(monkeypatch):
             (2112.0, 7168.0), (3072.0, 1536.0), (4096.0, 512.0), (7168.0, 2048.0),
         ]  # fmt: skip
         assert versions[f"mla.{way}"] == "1.0"
+    for formats, seconds in ((np.array(["fp8", "bfloat16"]), [0.8]), (np.array(["fp8", "fp8"]), [6.0, 0.8])):
+        raw = {"mla_module.decode": {**part, "format": formats}, "gemm": {}}
+        reading._take_latent_from_modules(raw, {"mla_module.decode": "1.0"})
+        assert raw["mla.decode"]["seconds"].tolist() == pytest.approx(seconds), "those in bf16, where there are any"
     kept = {"mla_module.decode": part, "mla.decode": "own", "gemm": {}}
     reading._take_latent_from_modules(kept, {})
     assert kept["mla.decode"] == "own"

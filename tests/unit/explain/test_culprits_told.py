@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from inferometer.core.finding import Finding
 from inferometer.core.profile import Environment, Headline, ModelFacts, Phase
 from inferometer.explain.findings import FINDERS
 from inferometer.explain.findings.bounds import _slowest
@@ -246,3 +247,11 @@ def test_padding_is_what_a_report_counts_in_numbers(told, waste):
     if found is not None:
         assert found.evidence["speedup_at_most"] == pytest.approx(1 / (1 - waste))
         assert found.stake_s == pytest.approx(waste)
+
+
+def test_what_a_prediction_noticed_of_memory_is_told_as_it_was():
+    other = Finding(code="memory.bound", severity="info", title="Other", evidence={})
+    noticed = Finding(code="memory.does-not-fit", severity="critical", title="Too large", evidence={})
+    made = profile(forward(computing(1.0)))
+    assert FINDERS["memory.does-not-fit"](case_of(replace(made, findings=(other, noticed)), CPU)) is noticed
+    assert FINDERS["memory.does-not-fit"](case_of(replace(made, findings=(other,)), CPU)) is None
