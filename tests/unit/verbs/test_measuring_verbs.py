@@ -403,6 +403,11 @@ def test_a_file_is_ours_or_another_tools_and_a_broken_one_of_ours_says_so(tmp_pa
         naming.profile_named("x", tmp_path / "none.db")
 
 
+def test_without_a_place_the_store_is_the_users_own(monkeypatch):
+    monkeypatch.setattr("inferometer.store.store.open_store", lambda location: ("opened", location))
+    assert naming.open_chosen(None) == ("opened", None)
+
+
 def test_flags_are_set_above_those_before():
     before = Options(
         overrides={"a": "f16"}, offload=Offload(layers=3), battery=Battery(capacity_j=5.0, per_s=2.0),
