@@ -1,6 +1,7 @@
 """Backups and archives on SQLite, quickly: what is counted, what comes back, and every limit at its last value."""
 
 import shutil
+import zipfile
 from types import SimpleNamespace
 
 import pytest
@@ -156,3 +157,15 @@ def test_rows_are_written_few_enough_and_small_enough_at_once(monkeypatch, sizes
     found = list(_batches(iter(rows)))
     assert [len(batch) for batch in found] == batches
     assert [row for batch in found for row in batch] == rows
+
+
+@pytest.mark.parametrize("missing", ["tables/metrics.jsonl", "artifacts/"])
+def test_a_backup_that_lacks_a_part_is_refused(store, tmp_path, missing):
+    store.add(profile(), attachments=[Attachment(name="f", source=b"12345")])
+    write_backup(store, tmp_path / "b.zip")
+    with zipfile.ZipFile(tmp_path / "b.zip") as whole, zipfile.ZipFile(tmp_path / "c.zip", "w") as cut:
+        for name in whole.namelist():
+            if not name.startswith(missing):
+                cut.writestr(name, whole.read(name))
+    with pytest.raises(FormatError, match="parts of it are missing"):
+        backup.Backup(tmp_path / "c.zip")
