@@ -7,8 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # pip compiles one file after the other, packages' own tests and models nobody opens too: minutes of a fresh checkout.
 PIP_LATER := $(PIP) install --no-compile
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|transformers/models)/' $(VENV)/lib
-# One more than there are cores: tests wait for processes, browsers and servers.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+# Two more than there are cores: tests wait for processes, browsers and servers.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 
 .PHONY: help demo test test-torch test-matrix fuzz lint types imports unit bench mutants docs notebooks site clean
 help:

@@ -7,7 +7,6 @@ signals to processes outside.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import stat
@@ -67,14 +66,16 @@ def restrict(readable: Iterable[str], writable: Iterable[str], devices: Iterable
 
 
 def _grant(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
-    with contextlib.suppress(FileNotFoundError, PermissionError):  # what we cannot open ourselves is nobody's
+    try:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        try:
-            allowed = rights if stat.S_ISDIR(os.fstat(folder).st_mode) else rights & _OF_FILES
-            if libc.syscall(_ADD, rules, _PATH_BENEATH, struct.pack("=Qi", allowed, folder), 0):
-                raise OSError(ctypes.get_errno(), "Landlock refuses a path", path)
-        finally:
-            os.close(folder)
+    except (FileNotFoundError, PermissionError):
+        return  # what we cannot open ourselves is nobody's
+    try:
+        allowed = rights if stat.S_ISDIR(os.fstat(folder).st_mode) else rights & _OF_FILES
+        if libc.syscall(_ADD, rules, _PATH_BENEATH, struct.pack("=Qi", allowed, folder), 0):
+            raise OSError(ctypes.get_errno(), "Landlock refuses a path", path)
+    finally:
+        os.close(folder)
 
 
 def _libc() -> ctypes.CDLL:

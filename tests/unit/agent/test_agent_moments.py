@@ -597,7 +597,7 @@ def test_a_job_without_enough_memory_is_too_big(tmp_path, monkeypatch):
     def too_much(*_given):
         raise MemoryError
 
-    monkeypatch.setattr("inferometer.agent.carrying_out.require_known", too_much)
+    monkeypatch.setattr("inferometer.providers.requests.require_known", too_much)
     found = carry_out(JOB, tmp_path, lambda _step: None)
     assert (found.ended, found.error_kind) == ("too-big", "EngineError")
 
@@ -959,11 +959,11 @@ def test_what_the_kernel_stopped_it_for_is_said(a_warden, *, group, result, code
 
 def test_what_was_refused_is_said_of_a_job_that_failed_and_of_no_other(a_warden):
     mine = a_warden()
-    mine._refused = [Refused("socket", 2), Refused("connect"), Refused("mount")]
+    mine._refused = [Refused("socket", 2).words, Refused("mount").words]
     for ended, said in (
         ("done", None),
         ("stopped", "It was stopped."),
-        ("failed", "It was failed. It tried to open a network connection and to call mount, which the box refuses."),
+        ("failed", "It was failed. It tried to open a network socket and to call mount, which the box refuses."),
     ):
         brought(mine, a_result(JOB, ended=ended))
         assert mine._result(0, None, LIMITS).error == said

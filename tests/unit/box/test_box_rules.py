@@ -3,6 +3,7 @@
 import errno
 import os
 import platform
+import re
 import signal
 import socket
 import struct
@@ -40,7 +41,24 @@ def answer(lines, *, machine, number, arguments=(0,) * 6, arch=None):
     raise AssertionError("the filter gave no answer")
 
 
+HEADERS = {
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+}
 each_machine = pytest.mark.parametrize(("machine", "column"), [("x86_64", 0), ("aarch64", 1)])
+
+
+@each_machine
+def test_the_numbers_are_those_of_the_kernels_own_headers(machine, column):
+    if not HEADERS[machine].is_file():
+        pytest.skip(f"the kernel's headers are not installed: {HEADERS[machine].name}")
+    known = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", HEADERS[machine].read_text()))
+    others = {
+        "socket": seccomp._SOCKET, "connect": seccomp._CONNECT, "sendto": seccomp._SENDTO, "clone": seccomp._CLONE,
+        "clone3": seccomp._CLONE3,
+    }  # fmt: skip
+    expected = {name: numbers[column] for name, numbers in {**seccomp._NUMBERS, **others}.items()}
+    assert {name: int(known[name]) if name in known else None for name in expected} == expected
 
 
 @each_machine
@@ -119,7 +137,7 @@ def test_what_was_refused_is_said_by_its_name(monkeypatch):
         else:
             sent.append(seccomp._ANSWER.unpack(space))
 
-    monkeypatch.setattr(seccomp.fcntl, "ioctl", ioctl)
+    monkeypatch.setattr("fcntl.ioctl", ioctl)
     taken += [(41, 10), (42, 0), (44, 0), (56, 0), (165, 0), (999, 0)]
     assert [seccomp.answer_refused(5) for _ in range(6)] == [
         seccomp.Refused("socket", 10), seccomp.Refused("connect"), seccomp.Refused("sendto"), seccomp.Refused("clone"),
@@ -127,12 +145,12 @@ def test_what_was_refused_is_said_by_its_name(monkeypatch):
     ]  # fmt: skip
     assert set(sent) == {(77, 0, -errno.EPERM, 0)}
     words = [seccomp.Refused(call).words for call in ("socket", "connect", "sendto", "mount")]
-    assert words == ["open a network connection"] * 3 + ["call mount"]
+    assert words == ["open a network socket"] * 3 + ["call mount"]
 
     def gone(*_given):
         raise OSError(errno.ENOENT, "gone")
 
-    monkeypatch.setattr(seccomp.fcntl, "ioctl", gone)
+    monkeypatch.setattr("fcntl.ioctl", gone)
     assert seccomp.answer_refused(5) is None
 
 

@@ -4,7 +4,6 @@ Requests are made by hand and clocks stand still: every limit is tried at its la
 """
 
 import asyncio
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -593,9 +592,6 @@ def test_a_priority_may_be_as_high_as_the_ceiling_of_a_role(role, ceiling):
         require_priority(asking, store, "p", ceiling + 1)
     require_priority(by(), store, "p", 100)
     require_priority(by(roles=None), store, "p", 100)
-    made = SimpleNamespace(project=store.project, visitor_again=lambda who: replace(who, roles={"p": "owner"}))
-    require_priority(by(), made, "p", 50)
-    require_priority(by(roles={"q": "owner"}), made, "p", 50)  # it was made just now, and is theirs
-    nobody = SimpleNamespace(project=store.project, visitor_again=lambda _who: None)
-    with pytest.raises(HubError, match="A writer's"):
-        require_priority(by(roles={"q": "owner"}), nobody, "p", 11)
+    require_priority(by(roles={"q": "writer"}), None, "p", 50)  # it is made by this job, and is theirs
+    with pytest.raises(HubError, match="An owner's jobs in p have a priority of 50 at most, and 51"):
+        require_priority(by(roles={"q": "writer"}), None, "p", 51)

@@ -25,7 +25,7 @@ from inferometer.hub.prediction_fields import field_groups
 from inferometer.hub.rules import Rules
 from inferometer.hub.security import ARRIVED, VISITOR
 from inferometer.hub.sign_in import own_path
-from inferometer.hub.uploads import Note, Uploads
+from inferometer.hub.uploads import Note, Sender, Uploads
 from inferometer.store.queue.values import FleetDevice, JobRow, Wanted
 from inferometer.store.values import Token, Visitor
 
@@ -53,8 +53,12 @@ def place(tmp_path, monkeypatch):
     return made
 
 
+def receive(place, sha256, offset, size, data, *, user="ada"):
+    return place.receive(sha256, offset, data, Note(size=size, sender=Sender(user=user)))
+
+
 def begin(place, name, size, *, user="ada", data=b""):
-    return place.receive(hashlib.sha256(name.encode()).hexdigest(), 0, size, data, user=user)
+    return receive(place, hashlib.sha256(name.encode()).hexdigest(), 0, size, data, user=user)
 
 
 def test_a_file_may_be_as_large_as_the_quota_and_uploads_fill_it_to_the_last_byte(place):
@@ -69,7 +73,7 @@ def test_a_file_may_be_as_large_as_the_quota_and_uploads_fill_it_to_the_last_byt
 def test_models_in_use_keep_their_room_and_others_make_it(place, tmp_path):
     data = b"x" * 60
     sha256 = hashlib.sha256(data).hexdigest()
-    assert place.receive(sha256, 0, 60, data, user="ada") == 60
+    assert receive(place, sha256, 0, 60, data) == 60
     place.kept.add(sha256)
     begin(place, "a", 40)
     with pytest.raises(HubError, match="take the 100 B"):
@@ -93,10 +97,10 @@ def test_what_has_arrived_needs_no_more_room(place):
     sha256 = hashlib.sha256(b"a").hexdigest()
     begin(place, "a", 50, data=b"x" * 30)
     place.free[0] = ROOM + 20
-    assert place.receive(sha256, 30, 50, b"x" * 10, user="ada") == 40
+    assert receive(place, sha256, 30, 50, b"x" * 10) == 40
     place.free[0] = ROOM + 9
     with pytest.raises(HubError, match="too little"):
-        place.receive(sha256, 40, 50, b"x", user="ada")
+        receive(place, sha256, 40, 50, b"x")
 
 
 def test_an_upload_is_dropped_after_a_day_and_not_at_it(place, tmp_path):
@@ -104,15 +108,15 @@ def test_an_upload_is_dropped_after_a_day_and_not_at_it(place, tmp_path):
     (note,) = (tmp_path / "incoming").glob("*.upload")
     touched = max(path.stat().st_mtime for path in (tmp_path / "incoming").iterdir())
     place.now[0] = touched + 86_400.0
-    assert list(place._notes().values()) == [Note(size=50, user="ada")]
+    assert list(place._notes().values()) == [Note(size=50, sender=Sender(user="ada"))]
     place.now[0] += 0.01
     assert (place._notes(), note.exists()) == ({}, False)
 
 
 @pytest.mark.parametrize(("count", "more"), [(31, True), (32, False)])
 def test_one_person_has_so_many_unfinished_uploads(count, more):
-    notes = {str(number): Note(size=1, user="ada") for number in range(count)}
-    Uploads._require_few({**notes, "x": Note(size=1, user="bob")}, "bob")
+    notes = {str(number): Note(size=1, sender=Sender(user="ada")) for number in range(count)}
+    Uploads._require_few({**notes, "x": Note(size=1, sender=Sender(user="bob"))}, "bob")
     if more:
         Uploads._require_few(notes, "ada")
     else:

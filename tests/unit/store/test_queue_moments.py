@@ -342,9 +342,10 @@ def test_devices_go_to_the_urgent_then_to_who_has_fewest_and_used_least(fleet, s
 def test_how_long_devices_were_busy(fleet, clock):
     measured(fleet, 1, took_s=10.0)
     measured(fleet, 2, took_s=20.0)
-    running, waits = submitted(fleet, 3), submitted(fleet, 4)
+    running = submitted(fleet, 3)
     assert fleet.lease("jetson").row.id == running
     clock.now += 5
+    waits = submitted(fleet, 4)
     assert fleet.busy(36) == {"pi": 30.0, "jetson": 5.0}
     assert fleet.busy(25) == {"pi": 20.0, "jetson": 5.0}  # of those that began in that time
     fleet.give_back(running, fleet.lease("jetson").id, "It is off.", counts=False)

@@ -180,8 +180,13 @@ def test_an_imported_run_keeps_its_times_author_and_note_and_is_admitted_where_i
     store.note(run, "look")
     file = store.export(run, tmp_path / "run.zip")
     asked = []
-    twin, _ = store.take_in(file, new_id=True, admit=asked.append)
-    other, _ = store.take_in(file, new_id=True, project="cars", author="bob", admit=asked.append)
+
+    def admit(into, project):
+        asked.append(project)
+        return into
+
+    twin, _ = store.take_in(file, new_id=True, admit=admit)
+    other, _ = store.take_in(file, new_id=True, project="cars", author="bob", admit=admit)
     assert asked == ["phones", "cars"]
     for made, author in ((twin, "ada"), (other, "bob")):
         row = store.row(made)
