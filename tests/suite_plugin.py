@@ -25,6 +25,7 @@ import pytest
 
 TEST_LIMIT_S = float(os.environ.get("TEST_LIMIT_S", "300"))  # noqa: TID251 - the test run's own environment
 SUITE_LIMIT_S = float(os.environ.get("SUITE_LIMIT_S", "3600"))  # noqa: TID251 - as above
+WAITING = ("tests/contract/", "tests/docs/", "tests/e2e/")
 GRACE_S = 20.0  # between asking and ending: for cleaning up, on a machine that may be busy
 
 
@@ -52,18 +53,28 @@ def pytest_report_header(config):
 
 @pytest.hookimpl(trylast=True)  # after pytest has put together what shares a fixture
 def pytest_collection_modifyitems(config, items):
-    seed = config.getoption("shuffle")
-    if seed is None:
-        return
     modules = {}
     for item in items:
         modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    chance = random.Random(seed)  # noqa: S311 - every worker must have the same order
-    shuffled = [*modules.values()]
-    chance.shuffle(shuffled)
-    for module in shuffled:
-        chance.shuffle(module)
-    items[:] = [item for module in shuffled for item in module]
+    seed = config.getoption("shuffle")
+    if seed is None:
+        ordered = _spread(modules)
+    else:
+        chance = random.Random(seed)  # noqa: S311 - every worker must have the same order
+        ordered = [*modules.values()]
+        chance.shuffle(ordered)
+        for module in ordered:
+            chance.shuffle(module)
+    items[:] = [item for module in ordered for item in module]
+
+
+def _spread(modules):
+    """Those that wait for processes, servers and browsers evenly among those that compute: neither is left for last."""
+    kinds = {}
+    for name in modules:
+        kinds.setdefault(name.startswith(WAITING), []).append(name)
+    place = {name: (number + 0.5) / len(names) for names in kinds.values() for number, name in enumerate(names)}
+    return [modules[name] for name in sorted(modules, key=place.__getitem__)]
 
 
 def _signals_as_python_has_them():

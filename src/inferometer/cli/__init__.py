@@ -71,7 +71,13 @@ def main() -> None:
     print_readably()
     arguments = sys.argv[1:]
     if arguments in ([], ["--help"], ["-h"]) and not completing():
-        sys.stdout.write(front_page())
+        try:
+            sys.stdout.write(front_page())
+            sys.stdout.flush()
+        except BrokenPipeError:
+            from inferometer.cli.run import close_quietly
+
+            close_quietly()
         return
     import gc
 

@@ -66,7 +66,11 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort) as error:
         return _print_error(_noted("Interrupted.", error), _INTERRUPTED, debug=debug)
     except BrokenPipeError:
-        return _close_quietly()
+        return close_quietly()
+    except SystemExit as error:
+        if error.code != 1:
+            raise
+        return close_quietly()  # click met the broken pipe first, and ends with 1
     return result if isinstance(result, int) else 0
 
 
@@ -110,7 +114,7 @@ def _usage(error: click.ClickException) -> str:
     return f"{message} `{context.command_path} --help` explains it." if context else message
 
 
-def _close_quietly() -> int:
+def close_quietly() -> int:
     """The reader of our output has closed it (`| head`), which is no error."""
     import os
 
