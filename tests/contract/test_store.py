@@ -150,6 +150,16 @@ def rows_in(store, table):
         return connection.execute(select(func.count()).select_from(table)).scalar_one()
 
 
+def test_what_somebody_still_reads_by_is_closed_when_they_are_done(place, tmp_path):
+    store = open_store(place, artifacts=tmp_path / "artifacts")
+    with store.database.reading() as connection:
+        held = connection.connection.dbapi_connection
+        store.close()
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    with pytest.raises(Exception, match="closed"):
+        held.execute("SELECT 1")
+
+
 # A run from begin to end
 
 

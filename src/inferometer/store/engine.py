@@ -178,6 +178,8 @@ class Database:
     def close(self) -> None:
         if self.watcher is not None:
             self.watcher.close()
+        # One that a thread still uses comes back later, to a pool that nobody empties any more.
+        event.listen(self.engine, "checkin", lambda _connection, record: record.invalidate())
         self.engine.dispose()
 
 
