@@ -27,7 +27,7 @@ def contents(path):
 
 
 @pytest.mark.parametrize(
-    "text", [b'"at /work/main/x"', b"file:/home/me/a.onnx:3", b"'/root/.cache'", b"a/site-packages/"]
+    "text", [b'"at /mnt/disk/x"', b"file:/home/me/a.onnx:3", b"'/root/.cache'", b"a/site-packages/"]
 )
 def test_a_folder_of_a_machine_is_found(text):
     assert FOLDER.search(text)

@@ -140,7 +140,7 @@ def share(name: str, project: str | None, everyone: bool, store: str | None) -> 
 @click.option("--everyone", is_flag=True, help="Not with every project any more: only with those it is shared with.")
 @store_option
 def unshare(name: str, project: str | None, everyone: bool, store: str | None) -> None:
-    """Let a device take no more jobs of a project. The job that it has is brought to its end."""
+    """Let a device take no more jobs of a project. The one that it has goes back into the queue."""
     _share(name, project, store, everyone=everyone, shared=False)
     say(f"{name} does not work for {'every project' if everyone else project} any more.")
 
