@@ -1,35 +1,16 @@
 // The pages of a device and of a job: what their buttons do, and what happens to a job as it happens.
+import { ask, attempt } from "./asking.js";
 import { byId, writeMoments } from "./dom.js";
 
-const API = "/api/v1/fleet";
+const FLEET = "/fleet";
 const FINAL = ["done", "failed", "cancelled", "inconclusive"];
 
 writeMoments();
 
-async function ask(method, path, body) {
-  const response = await fetch(`${API}${path}`, {
-    method, headers: { "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body),
-  });
-  const found = await response.json();
-  if (!response.ok) throw new Error([found.error, found.remedy].filter(Boolean).join(" "));
-  return found;
-}
-
-async function attempt(work) {
-  const problem = byId("problem");
-  problem.hidden = true;
-  try {
-    await work();
-  } catch (error) {
-    problem.textContent = error.message;
-    problem.hidden = false;
-  }
-}
-
 function device(box) {
   for (const button of box.querySelectorAll("button[data-state]")) {
     button.addEventListener("click", () => attempt(async () => {
-      await ask("PATCH", `/devices/${encodeURIComponent(box.dataset.name)}`, { state: button.dataset.state });
+      await ask("PATCH", `${FLEET}/devices/${encodeURIComponent(box.dataset.name)}`, { state: button.dataset.state });
       window.location.reload();
     }));
   }
@@ -59,7 +40,7 @@ async function follow(job, begun) {
   while (true) {
     let events = [];
     try {
-      events = await ask("GET", `/jobs/${job}/events?after=${after}&wait_s=20&inconclusive=true`);
+      events = await ask("GET", `${FLEET}/jobs/${job}/events?after=${after}&wait_s=20&inconclusive=true`);
     } catch {
       await new Promise((resolve) => setTimeout(resolve, 2000));  // the hub is being restarted
       continue;
@@ -82,11 +63,11 @@ if (jobBox) {
   const job = jobBox.dataset.job;
   byId("cancel")?.addEventListener("click", () => attempt(async () => {
     byId("cancel").disabled = true;
-    await ask("POST", `/jobs/${job}/cancel`);
+    await ask("POST", `${FLEET}/jobs/${job}/cancel`);
   }));
   byId("run-again")?.addEventListener("click", () => attempt(async () => {
     const chosen = byId("where").value;
-    const made = await ask("POST", `/jobs/${job}/again`, chosen ? { device: chosen } : {});
+    const made = await ask("POST", `${FLEET}/jobs/${job}/again`, chosen ? { device: chosen } : {});
     window.location.assign(made.link);
   }));
   follow(job, jobBox.dataset.state);

@@ -1,26 +1,6 @@
 // The pages of people: tokens, sessions, members, links. The hub decides whether one may.
+import { ask, attempt } from "./asking.js";
 import { byId, writeMoments } from "./dom.js";
-
-async function ask(method, path, body) {
-  const response = await fetch(`/api/v1${path}`, {
-    method, headers: { "content-type": "application/json", accept: "application/json" }, body: body && JSON.stringify(body),
-  });
-  const found = response.status === 204 ? null : await response.json().catch(() => ({ error: `The hub answered ${response.status}.` }));
-  if (!response.ok) throw new Error([found?.error, found?.remedy].filter(Boolean).join(" "));
-  return found;
-}
-
-async function attempt(work) {
-  const problem = byId("problem");
-  problem.hidden = true;
-  try {
-    await work();
-  } catch (error) {
-    problem.textContent = error.message;
-    problem.hidden = false;
-    problem.scrollIntoView({ block: "nearest" });
-  }
-}
 
 function onSubmit(id, work) {
   byId(id)?.addEventListener("submit", (event) => {
