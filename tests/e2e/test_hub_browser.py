@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,10 +56,10 @@ def here(tmp_path_factory):
         yield store, str(client.base_url).rstrip("/")
 
 
-@pytest.fixture
-def page(browser, here):
+@contextmanager
+def watched_page(browser, address):
     """A page that fails the test for any error of a script or the policy."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=here[1])
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=address)
     opened = context.new_page()
     opened.set_default_timeout(120_000)
     troubles = []
@@ -67,6 +68,12 @@ def page(browser, here):
     yield opened
     context.close()
     assert troubles == []
+
+
+@pytest.fixture
+def page(browser, here):
+    with watched_page(browser, here[1]) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -584,8 +591,16 @@ def wide(here):
     return run
 
 
+@pytest.fixture(scope="module")
+def one_page(browser, here):
+    """For tests that only look: a page of its own takes a test longer than the look."""
+    with watched_page(browser, here[1]) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("path", sorted(PAGES))
-def test_no_page_is_wider_than_the_screen(page, wide, path):
+def test_no_page_is_wider_than_the_screen(one_page, wide, path):
+    page = one_page
     page.goto(path.format(run=wide))
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 800})
