@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,24 +55,31 @@ def here(tmp_path_factory):
         yield store, str(client.base_url).rstrip("/")
 
 
-@contextmanager
-def watched_page(browser, address):
-    """A page that fails the test for any error of a script or the policy."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=address)
-    opened = context.new_page()
+@pytest.fixture(scope="module")
+def tab(browser, here):
+    """One for all tests, since opening it takes longer than most of them; and the errors of scripts and the policy."""
+    context = browser.new_context(base_url=here[1])
+    opened, troubles = context.new_page(), []
     opened.set_default_timeout(120_000)
-    troubles = []
     opened.on("pageerror", lambda error: troubles.append(str(error)))
     opened.on("console", lambda said: troubles.append(said.text) if said.type == "error" else None)
-    yield opened
+    yield opened, troubles
     context.close()
-    assert troubles == []
 
 
 @pytest.fixture
-def page(browser, here):
-    with watched_page(browser, here[1]) as opened:
-        yield opened
+def page(tab):
+    """The tab as a new visitor has it; any error fails the test."""
+    opened, troubles = tab
+    opened.set_viewport_size({"width": 1280, "height": 900})
+    yield opened
+    opened.evaluate("localStorage.clear()")
+    for other in opened.context.pages[1:]:
+        other.close()
+    opened.goto("about:blank")  # what it still asks for ends here
+    found = [*troubles]
+    troubles.clear()
+    assert found == []
 
 
 @pytest.fixture(scope="module")
@@ -591,16 +597,8 @@ def wide(here):
     return run
 
 
-@pytest.fixture(scope="module")
-def one_page(browser, here):
-    """For tests that only look: a page of its own takes a test longer than the look."""
-    with watched_page(browser, here[1]) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize("path", sorted(PAGES))
-def test_no_page_is_wider_than_the_screen(one_page, wide, path):
-    page = one_page
+def test_no_page_is_wider_than_the_screen(page, wide, path):
     page.goto(path.format(run=wide))
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 800})
