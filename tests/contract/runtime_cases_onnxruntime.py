@@ -26,16 +26,17 @@ def packaged(package, pattern):
 
 
 def squeezenet(folder):
-    return Target(path=packaged("onnx", "backend/test/data/light/light_squeezenet.onnx"), format="onnx")
+    path = packaged("onnx", "backend/test/data/light/light_squeezenet.onnx")
+    return Target(path=path, format="onnx", threads=1)
 
 
 def silero(folder):
-    return Target(path=packaged("silero_vad", "data/silero_vad.onnx"), format="onnx")
+    return Target(path=packaged("silero_vad", "data/silero_vad.onnx"), format="onnx", threads=1)
 
 
 def llama(folder):
     pytest.importorskip("onnx", reason="SKIPPED LOUDLY: onnx is not installed, nothing was run")
-    return Target(path=synthesise(LLAMA, folder / "llama.onnx").path, format="onnx", text=True)
+    return Target(path=synthesise(LLAMA, folder / "llama.onnx").path, format="onnx", text=True, threads=1)
 
 
 CASES = [

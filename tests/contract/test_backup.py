@@ -214,21 +214,17 @@ def test_files_that_were_lost_or_damaged_before_are_named_and_do_not_stop_a_back
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_backup_of_an_earlier_version_is_restored_and_brought_up_to_date(revision, kind_of_old, new_place, tmp_path):
+def test_a_backup_of_an_earlier_version_is_restored_and_brought_up_to_date(revision, new_place, tmp_path):
     """Made as that version would have: from tables of its time, with what they hold."""
     with opened(new_place("sqlite"), tmp_path, "old") as store:
         run = store.add(profile(1), "phones", tags=["t"])
         downgrade(store.database, revision)
         _write_old(store, revision, tmp_path / "old.zip")
-    with opened(new_place(kind_of_old), tmp_path, "new") as store:
-        restore_backup(tmp_path / "old.zip", store)
-        assert (store.get(run).profile, store.get(run).tags) == (profile(1), ("t",))
-        store.add(profile(2), "another")
-
-
-@pytest.fixture(params=KINDS)
-def kind_of_old(request):
-    return request.param
+    for kind in KINDS:
+        with opened(new_place(kind), tmp_path, kind) as store:
+            restore_backup(tmp_path / "old.zip", store)
+            assert (store.get(run).profile, store.get(run).tags) == (profile(1), ("t",))
+            store.add(profile(2), "another")
 
 
 def _write_old(store, revision, to):
@@ -260,14 +256,21 @@ def _write_old(store, revision, to):
 # What is refused
 
 
-@pytest.fixture
-def taken(tmp_path):
-    """A backup of a small SQLite store."""
-    with open_store(tmp_path / "small.db") as store:
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A folder with a small SQLite store and a backup of it."""
+    folder = tmp_path_factory.mktemp("small")
+    with open_store(folder / "small.db") as store:
         run = store.begin("phones")
         store.finish(run, profile(1), log="one line")
-        write_backup(store, tmp_path / "small.zip")
-    return tmp_path / "small.zip"
+        write_backup(store, folder / "small.zip")
+    return folder
+
+
+@pytest.fixture
+def taken(small, tmp_path):
+    """A copy of that backup, beside one of its store."""
+    return shutil.copytree(small, tmp_path, dirs_exist_ok=True) / "small.zip"
 
 
 def rewritten(path, change):

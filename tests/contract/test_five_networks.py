@@ -29,10 +29,10 @@ LIGHT = "backend/test/data/light/light_{}.onnx"
 # name: the package, its module, the file in it, and the sizes that it leaves open
 NETWORKS = {
     "ocr-cls": ((*OCR, "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"), {"height": 48, "width": 192}),
-    "ocr-det": ((*OCR, "models/ch_PP-OCRv4_det_infer.onnx"), {"height": 96, "width": 96}),
-    "ocr-rec": ((*OCR, "models/ch_PP-OCRv4_rec_infer.onnx"), {"height": 48, "width": 160}),
+    "ocr-det": ((*OCR, "models/ch_PP-OCRv4_det_infer.onnx"), {"height": 64, "width": 64}),
+    "ocr-rec": ((*OCR, "models/ch_PP-OCRv4_rec_infer.onnx"), {"height": 48, "width": 48}),
     "shufflenet": (("onnx", "onnx", LIGHT.format("shufflenet")), {}),
-    "yolo": (("nudenet", "nudenet", "320n.onnx"), {"height": 320, "width": 320}),
+    "yolo": (("nudenet", "nudenet", "320n.onnx"), {"height": 96, "width": 96}),
 }
 LITE = ("face_detection_front", "face_detection_back", "face_detection_full_range", "face_landmark", "iris_landmark")
 KEPT = ("squeezenet", "shufflenet", "resnet50", "densenet121", "ocr-cls")

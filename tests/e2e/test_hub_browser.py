@@ -55,18 +55,31 @@ def here(tmp_path_factory):
         yield store, str(client.base_url).rstrip("/")
 
 
-@pytest.fixture
-def page(browser, here):
-    """A page that fails the test for any error of a script or the policy."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=here[1])
-    opened = context.new_page()
+@pytest.fixture(scope="module")
+def tab(browser, here):
+    """One for all tests, since opening it takes longer than most of them; and the errors of scripts and the policy."""
+    context = browser.new_context(base_url=here[1])
+    opened, troubles = context.new_page(), []
     opened.set_default_timeout(120_000)
-    troubles = []
     opened.on("pageerror", lambda error: troubles.append(str(error)))
     opened.on("console", lambda said: troubles.append(said.text) if said.type == "error" else None)
-    yield opened
+    yield opened, troubles
     context.close()
-    assert troubles == []
+
+
+@pytest.fixture
+def page(tab):
+    """The tab as a new visitor has it; any error fails the test."""
+    opened, troubles = tab
+    opened.set_viewport_size({"width": 1280, "height": 900})
+    yield opened
+    opened.evaluate("localStorage.clear()")
+    for other in opened.context.pages[1:]:
+        other.close()
+    opened.goto("about:blank")  # what it still asks for ends here
+    found = [*troubles]
+    troubles.clear()
+    assert found == []
 
 
 @pytest.fixture(scope="module")

@@ -117,8 +117,11 @@ def product(dims: tuple[Dim, ...]) -> Dim:
 
 
 def symbols_in(dim: Dim) -> frozenset[str]:
-    if isinstance(dim, int):
-        return frozenset()
-    if isinstance(dim, Symbol):
-        return frozenset({dim.name})
-    return symbols_in(dim.left) | symbols_in(dim.right)
+    names, left = set(), [dim]
+    while left:  # a loop: expressions of an image's sides are deep, and graphs have thousands of them
+        part = left.pop()
+        if isinstance(part, Expression):
+            left += (part.left, part.right)
+        elif isinstance(part, Symbol):
+            names.add(part.name)
+    return frozenset(names)

@@ -55,7 +55,7 @@ class Tensor:
 
     @property
     def symbols(self) -> frozenset[str]:
-        return frozenset().union(*(symbols_in(dim) for dim in self.shape))
+        return frozenset().union(*(symbols_in(dim) for dim in self.shape if not isinstance(dim, int)))
 
 
 @frozen
@@ -168,7 +168,9 @@ class Graph:
     def symbols(self) -> frozenset[str]:
         """The sizes a workload must bind."""
         ends = (tensor.symbols for tensor in (*self.inputs, *self.outputs))
-        return frozenset().union(*ends, *(op.symbols for _, op in self.ops()))
+        return _sizes.get_or_make(
+            id(self), (self,), lambda: frozenset().union(*ends, *(op.symbols for _, op in self.ops()))
+        )
 
 
 def require_layers(graph: Graph) -> None:
@@ -179,7 +181,7 @@ def require_layers(graph: Graph) -> None:
 
 
 # Looking through a graph takes milliseconds, and every prediction asks: the answers are kept.
-_generative, _prompted = Kept(), Kept()
+_generative, _sizes = Kept(), Kept()
 
 
 def is_generative(graph: Graph) -> bool:
@@ -198,7 +200,7 @@ def _makes_tokens(graph: Graph) -> bool:
 
 def takes_prompt(graph: Graph) -> bool:
     """Whether a size of the graph is the number of tokens read at once."""
-    return _prompted.get_or_make(id(graph), (graph,), lambda: "query" in graph.symbols)
+    return "query" in graph.symbols
 
 
 def _symbols(value: Any) -> frozenset[str]:
