@@ -18,7 +18,7 @@ ONE_SECOND = {"TEST_LIMIT_S": "1"}
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals that a process could be sent")
 
 FILE = """
-import signal, subprocess, sys, threading, time
+import ctypes, signal, subprocess, sys, threading, time
 from pathlib import Path
 import pytest
 """
@@ -34,8 +34,13 @@ def test_hangs():
     except Exception:
         pass
 """
-# A sum of a range gives no alarm and no other thread a turn until it is done.
-HANGS_IN_C = "\ndef test_hangs_in_c():\n    Path('begun in c').touch()\n    sum(range(10**15))\n"
+# What is called through PyDLL gives no other thread a turn until it returns, and here no alarm wakes it up.
+HANGS_IN_C = """
+def test_hangs_in_c():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    Path("begun in c").touch()
+    ctypes.PyDLL(None).sleep(1000)
+"""
 HANGS_AFTERWARDS = """
 @pytest.fixture
 def stuck():
