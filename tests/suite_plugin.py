@@ -92,7 +92,7 @@ def _signals_as_python_has_them():
 
 class _TestLimit:
     def __init__(self, stderr):
-        self._stderr = stderr
+        self._stderr, self._ends = stderr, 0.0  # when the process would end
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item):
@@ -123,16 +123,22 @@ class _TestLimit:
         if hasattr(signal, "setitimer"):  # Windows has none: there the process ends
             signal.signal(signal.SIGALRM, fail)
             signal.setitimer(signal.ITIMER_REAL, seconds)
-        faulthandler.dump_traceback_later(seconds + GRACE_S, exit=True, file=self._stderr)
+        # The thread that ends the process takes a millisecond to start and to stop: one serves the phases of a test.
+        soonest = time.monotonic() + seconds + GRACE_S
+        if soonest > self._ends:
+            faulthandler.dump_traceback_later(seconds + 2 * GRACE_S, exit=True, file=self._stderr)
+            self._ends = soonest + GRACE_S
         try:
             yield
         finally:
-            self._disarm()
+            self._disarm(thread=phase == "teardown")
 
-    def _disarm(self):
+    def _disarm(self, *, thread=True):
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
-        faulthandler.cancel_dump_traceback_later()
+        if thread:
+            faulthandler.cancel_dump_traceback_later()
+            self._ends = 0.0
 
 
 def _stacks():

@@ -101,7 +101,7 @@ def test_each_test_that_hangs_fails_with_all_stacks_and_the_others_run(tmp_path)
 
 
 def test_a_worker_that_does_not_react_is_ended_with_its_stacks_and_replaced(tmp_path):
-    soon = "suite_plugin.GRACE_S = 1.0"
+    soon = "suite_plugin.GRACE_S = 0.5"
     ended = run(tmp_path, HANGS + HANGS_IN_C + OTHER + SIGNALS, *XDIST, settings=soon, **ONE_SECOND)
     assert "The call of test_it.py::test_hangs was not over after 1 s." in ended.stdout
     assert "in test_hangs_in_c" in ended.stderr
@@ -110,7 +110,7 @@ def test_a_worker_that_does_not_react_is_ended_with_its_stacks_and_replaced(tmp_
 
 
 def test_without_workers_one_that_does_not_react_ends_the_run(tmp_path):
-    ended = run(tmp_path, HANGS_IN_C, settings="suite_plugin.GRACE_S = 1.0", **ONE_SECOND)
+    ended = run(tmp_path, HANGS_IN_C, settings="suite_plugin.GRACE_S = 0.5", **ONE_SECOND)
     assert ended.returncode == 1
     assert "in test_hangs_in_c" in ended.stderr
 
