@@ -12,6 +12,7 @@ from hypothesis import settings
 from fakes.closing import check_every_profile
 from fakes.tables import remembering
 from inferometer.asking.roof import machine_roof, measured_roof
+from inferometer.catalog.health import host_calls
 from inferometer.catalog.local import local_device
 from inferometer.cli.run import run
 from inferometer.settings import data_folder
@@ -58,9 +59,11 @@ def _folders_of_our_own(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _tables_made_once():
+def _shortcuts():
+    """The tables of stores are made once, and how fast the host is told by a few calls: a tenth of a second each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "run_alembic", remembering(schema.run_alembic))
+        patch.setattr(host_calls, "_CALLS", 20)
         yield
 
 
