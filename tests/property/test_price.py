@@ -32,7 +32,7 @@ SIZES = st.fixed_dictionaries(
     {"batch": st.integers(1, 9), "query": st.integers(1, 300), "context": st.integers(0, 300)}
 )
 FIXED = {"encoder": 50, "image": 16}  # sizes that prepared graphs have as numbers
-briefly = settings(max_examples=60, deadline=None)
+briefly = settings(max_examples=25)
 
 
 def stated(value):
