@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import sys
+from functools import cache, partial
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import settings
 
 from fakes.closing import check_every_profile
 from fakes.tables import remembering
-from inferometer.asking.roof import machine_roof, measured_roof
+from inferometer.asking import roof
+from inferometer.catalog.health import host_calls
 from inferometer.catalog.local import local_device
 from inferometer.cli.run import run
 from inferometer.settings import data_folder
@@ -58,16 +60,19 @@ def _folders_of_our_own(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _tables_made_once():
+def _shortcuts():
+    """The tables of stores are made and the machine's roof is measured once, and a few calls tell how fast it is."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(roof, "measured_roof", cache(partial(roof.measured_roof, load=lambda: 0.0)))
         patch.setattr(schema, "run_alembic", remembering(schema.run_alembic))
+        patch.setattr(host_calls, "_CALLS", 20)
         yield
 
 
 @pytest.fixture(scope="session")
-def roofs(_folders_of_our_own):
+def roofs(_folders_of_our_own, _shortcuts):
     """The folder with the roof of this machine, measured once for all tests: it takes a second."""
-    machine_roof(local_device("local:cpu"), measure=lambda machine: measured_roof(machine, load=lambda: 0.0))
+    roof.machine_roof(local_device("local:cpu"))
     return data_folder() / "roofs"
 
 

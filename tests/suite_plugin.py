@@ -16,9 +16,9 @@ import random
 import signal
 import sys
 import threading
-import time
 import traceback
 from contextlib import contextmanager, suppress
+from time import monotonic  # itself: a test may put another into the module
 
 import psutil
 import pytest
@@ -92,7 +92,7 @@ def _signals_as_python_has_them():
 
 class _TestLimit:
     def __init__(self, stderr):
-        self._stderr = stderr
+        self._stderr, self._ends = stderr, 0.0  # when the process would end
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item):
@@ -123,16 +123,22 @@ class _TestLimit:
         if hasattr(signal, "setitimer"):  # Windows has none: there the process ends
             signal.signal(signal.SIGALRM, fail)
             signal.setitimer(signal.ITIMER_REAL, seconds)
-        faulthandler.dump_traceback_later(seconds + GRACE_S, exit=True, file=self._stderr)
+        # The thread that ends the process takes a millisecond to start and to stop: one serves the phases of a test.
+        soonest = monotonic() + seconds + GRACE_S
+        if soonest > self._ends:
+            faulthandler.dump_traceback_later(seconds + 2 * GRACE_S, exit=True, file=self._stderr)
+            self._ends = soonest + GRACE_S
         try:
             yield
         finally:
-            self._disarm()
+            self._disarm(thread=phase == "teardown")
 
-    def _disarm(self):
+    def _disarm(self, *, thread=True):
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
-        faulthandler.cancel_dump_traceback_later()
+        if thread:
+            faulthandler.cancel_dump_traceback_later()
+            self._ends = 0.0
 
 
 def _stacks():
@@ -164,7 +170,7 @@ class _SuiteLimit:
         self._over.set()
 
     def pytest_runtest_logstart(self, nodeid):
-        self._running[nodeid] = time.monotonic()
+        self._running[nodeid] = monotonic()
 
     def pytest_runtest_logfinish(self, nodeid):
         self._running.pop(nodeid, None)
@@ -187,7 +193,7 @@ class _SuiteLimit:
     def _watch(self):
         if not self._is_reached():
             return
-        now = time.monotonic()
+        now = monotonic()
         running = [f"  {nodeid}, for {now - since:.0f} s" for nodeid, since in [*self._running.items()]]
         said = (f"The tests were not over after {SUITE_LIMIT_S:g} s (SUITE_LIMIT_S). Still running:", *running)
         os.write(self._stderr, "\n".join(("", *said, "")).encode())

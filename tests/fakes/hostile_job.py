@@ -16,8 +16,6 @@ from pathlib import Path
 
 import msgspec
 
-from inferometer.agent import warden
-from inferometer.box import process
 from inferometer.box.entering import EntryPlan, enter
 from inferometer.box.values import BoxOrder, Means
 from inferometer.core.codec import decode, encode
@@ -25,6 +23,9 @@ from inferometer.core.job import Job, JobResult
 
 
 def main():
+    from inferometer.agent import warden  # the job in the box has no use for it
+    from inferometer.box import process
+
     folder = Path(sys.argv[1])
     job = decode((folder / "job.json").read_bytes(), Job)
     means, order = (

@@ -1,4 +1,4 @@
-"""The tables of new stores: made by Alembic for the first of a process, and by the same statements for the others."""
+"""The tables of new stores: made by Alembic for the first of a process, and as they then were for the others."""
 
 from sqlalchemy import event, inspect
 
@@ -14,12 +14,20 @@ def remembering(run_alembic):
         if (name, revision) != ("upgrade", "head") or inspect(connection).has_table(VERSION_TABLE):
             run_alembic(name, connection, revision)
         elif kind not in kept:
-            kept[kind] = _recorded(connection, lambda: run_alembic(name, connection, revision))
+            record = _dumped if kind == "sqlite" else _recorded
+            kept[kind] = record(connection, lambda: run_alembic(name, connection, revision))
         else:
             for statement, parameters in kept[kind]:
                 connection.exec_driver_sql(statement, parameters)
 
     return run
+
+
+def _dumped(connection, work):
+    """SQLite tells its tables in their last form, without the hundred steps that led there."""
+    work()
+    dump = connection.connection.driver_connection.iterdump()
+    return [(statement, None) for statement in dump if statement not in {"BEGIN TRANSACTION;", "COMMIT;"}]
 
 
 def _recorded(connection, work):

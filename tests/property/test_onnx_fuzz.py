@@ -31,7 +31,7 @@ from unit.readers.onnx.onnx_bytes import (
     value,
 )
 
-QUICK = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def sample():
@@ -148,7 +148,7 @@ ATTRIBUTES = st.dictionaries(
 DIMS = st.lists(st.one_of(st.sampled_from([0, 1, 2, 3, 4, 8, 2**40, "batch", "N", "a+1", None])), max_size=5)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(OPERATORS, NAMES, ATTRIBUTES, st.tuples(DIMS, DIMS), st.lists(NUMBERS, max_size=4))
 def test_any_operator_with_any_inputs_and_attributes(operator, names, attributes, dims, numbers):
     (domain, op_type), (x, z) = operator, dims

@@ -32,7 +32,7 @@ SIZES = st.fixed_dictionaries(
     {"batch": st.integers(1, 9), "query": st.integers(1, 300), "context": st.integers(0, 300)}
 )
 FIXED = {"encoder": 50, "image": 16}  # sizes that prepared graphs have as numbers
-briefly = settings(max_examples=60, deadline=None)
+briefly = settings(max_examples=25)
 
 
 def stated(value):
@@ -147,7 +147,7 @@ def test_every_kind_of_op_has_a_price_that_holds_together(example, device, runti
 
 
 @pytest.mark.parametrize("runtime", sorted(engines()))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=6)  # for each engine
 @given(chosen=st.lists(st.sampled_from(EXAMPLES), min_size=1, max_size=6), many=st.lists(SIZES, min_size=1, max_size=4))
 def test_polynomials_say_what_the_rules_say(runtime, chosen, many):
     graph = with_sizes(Graph(name="any", blocks=(Block(name="any", ops=tuple(chosen), count=2),)), FIXED)

@@ -281,7 +281,7 @@ def settings_of(examples):
 def test_whatever_happens_on_sqlite(tmp_path):
     PLACES["sqlite"] = tmp_path / "template.db"
     open_store(PLACES["sqlite"]).close()
-    run_state_machine_as_test(Queue, settings=settings_of(12))
+    run_state_machine_as_test(Queue, settings=settings_of(8))
 
 
 @pytest.mark.slow

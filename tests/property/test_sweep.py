@@ -127,7 +127,7 @@ def require_same(row, found, *, details):
             assert row[name] == value, name
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(axes=AXES, options=OPTIONS, how=HOW, calibrated=some.booleans())
 def test_a_row_is_the_summary_of_its_prediction(axes, options, how, calibrated):
     rows = swept(axes, options=options, calibrated=calibrated, **how)
@@ -136,7 +136,7 @@ def test_a_row_is_the_summary_of_its_prediction(axes, options, how, calibrated):
         require_same(row, prediction, details=how["details"])
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(
     model=some.sampled_from(MODELS),
     devices=some.lists(some.sampled_from([*rows_of("devices").by_name]), min_size=3, max_size=6, unique=True),

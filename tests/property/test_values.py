@@ -130,7 +130,7 @@ def value_of(kind):
 
 @pytest.mark.parametrize("kind", SCHEMAS, ids=lambda kind: kind.__name__)
 def test_a_document_written_and_read_loses_nothing(kind):
-    @settings(max_examples=40)
+    @settings(max_examples=15)
     @given(value_of(kind))
     def round_trip(value):
         assert decode(encode(value), kind) == value
@@ -152,7 +152,7 @@ def test_unknown_fields_are_skipped_and_newer_schemas_refused(kind):
     check()
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.one_of(st.binary(max_size=40), st.text(max_size=40)))
 def test_any_bytes_are_a_document_or_a_schema_error(data):
     with pytest.raises(SchemaError):
@@ -168,7 +168,7 @@ def test_a_quantity_written_for_people_reads_back_within_its_digits(value, unit)
     assert math.isclose(parse_quantity(text, unit), value, rel_tol=1e-5)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.text(max_size=20), st.sampled_from(UNITS))
 def test_any_text_is_a_quantity_or_a_unit_error(text, unit):
     try:

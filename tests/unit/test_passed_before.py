@@ -24,7 +24,8 @@ def suite(pytester, request):
 
 
 def run(suite, *arguments):
-    return suite.runpytest_inprocess("-p", "passed_before", "-p", "no:cacheprovider", "-v", *arguments)
+    plain = ("--disable-plugin-autoload", "-p", "no:cacheprovider", "-p", "passed_before")  # others' take a second each
+    return suite.runpytest_inprocess(*plain, "-v", *arguments)
 
 
 def ran(result):

@@ -18,7 +18,7 @@ ONE_SECOND = {"TEST_LIMIT_S": "1"}
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals that a process could be sent")
 
 FILE = """
-import signal, subprocess, sys, threading, time
+import ctypes, signal, subprocess, sys, threading, time
 from pathlib import Path
 import pytest
 """
@@ -34,8 +34,13 @@ def test_hangs():
     except Exception:
         pass
 """
-# A sum of a range gives no alarm and no other thread a turn until it is done.
-HANGS_IN_C = "\ndef test_hangs_in_c():\n    Path('begun in c').touch()\n    sum(range(10**15))\n"
+# What is called through PyDLL gives no other thread a turn until it returns, and here no alarm wakes it up.
+HANGS_IN_C = """
+def test_hangs_in_c():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    Path("begun in c").touch()
+    ctypes.PyDLL(None).sleep(1000)
+"""
 HANGS_AFTERWARDS = """
 @pytest.fixture
 def stuck():
@@ -96,7 +101,7 @@ def test_each_test_that_hangs_fails_with_all_stacks_and_the_others_run(tmp_path)
 
 
 def test_a_worker_that_does_not_react_is_ended_with_its_stacks_and_replaced(tmp_path):
-    soon = "suite_plugin.GRACE_S = 1.0"
+    soon = "suite_plugin.GRACE_S = 0.5"
     ended = run(tmp_path, HANGS + HANGS_IN_C + OTHER + SIGNALS, *XDIST, settings=soon, **ONE_SECOND)
     assert "The call of test_it.py::test_hangs was not over after 1 s." in ended.stdout
     assert "in test_hangs_in_c" in ended.stderr
@@ -105,7 +110,7 @@ def test_a_worker_that_does_not_react_is_ended_with_its_stacks_and_replaced(tmp_
 
 
 def test_without_workers_one_that_does_not_react_ends_the_run(tmp_path):
-    ended = run(tmp_path, HANGS_IN_C, settings="suite_plugin.GRACE_S = 1.0", **ONE_SECOND)
+    ended = run(tmp_path, HANGS_IN_C, settings="suite_plugin.GRACE_S = 0.5", **ONE_SECOND)
     assert ended.returncode == 1
     assert "in test_hangs_in_c" in ended.stderr
 

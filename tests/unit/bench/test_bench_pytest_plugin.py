@@ -1,14 +1,16 @@
 """The plug-in, in a pytest of its own."""
 
 import json
-import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from inferometer.bench.files import load_profile, save_profile
 from inferometer.core.profile import Profile
+
+pytest_plugins = ["pytester"]
 
 TESTS = """
 from inferometer.bench import Plan
@@ -32,21 +34,13 @@ def test_plain():
 
 
 @pytest.fixture
-def session(tmp_path):
-    (tmp_path / "test_it.py").write_text(TESTS)
+def session(pytester):
+    pytester.makepyfile(test_it=TESTS)
 
     def run(*options, plain=True):
-        command = [sys.executable, "-m", "pytest", "-p", "inferometer.bench.pytest_plugin", "-p", "no:cacheprovider"]
-        return subprocess.run(
-            [*command, *options, *(["--inferometer-no-guard"] if plain else [])],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=240,
-            check=False,
-            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONIOENCODING": "utf-8"},  # noqa: TID251 - a child needs PATH
-        )
+        plugins = ("--disable-plugin-autoload", "-p", "inferometer.bench.pytest_plugin", "-p", "no:cacheprovider")
+        result = pytester.runpytest_inprocess(*plugins, *options, *(["--inferometer-no-guard"] if plain else []))
+        return SimpleNamespace(returncode=result.ret, stdout=result.stdout.str(), stderr=result.stderr.str())
 
     return run
 
@@ -62,46 +56,46 @@ def rescaled(profile: Profile, factor: float) -> Profile:
     return replace(profile, phases=tuple(phases))
 
 
-def test_a_session_is_saved_compared_and_gated(session, tmp_path):
+def test_a_session_is_saved_compared_and_gated(session, pytester):
     first = session("--inferometer-save=out/base.json")
     assert first.returncode == 0, first.stdout + first.stderr
     assert "test_it.py::test_forward" in first.stdout
-    base = load_profile(tmp_path / "out" / "base.json")
+    base = load_profile(pytester.path / "out" / "base.json")
     names = [phase.name for phase in base.phases]
     assert names == ["test_it.py::test_forward", "test_it.py::test_twice", "test_it.py::test_twice:again"]
     assert all(len(phase.samples_s) == 40 for phase in base.phases)
 
-    save_profile(rescaled(base, 1e-3), tmp_path / "quick.json")
+    save_profile(rescaled(base, 1e-3), pytester.path / "quick.json")
     slower = session("--inferometer-compare=quick.json", "--inferometer-fail-if=latency>50%")
     assert slower.returncode == 1, slower.stdout
     assert "FAILED latency>50% holds" in slower.stdout
     assert "slower" in slower.stdout
 
-    save_profile(rescaled(base, 1e3), tmp_path / "slow.json")
+    save_profile(rescaled(base, 1e3), pytester.path / "slow.json")
     faster = session("--inferometer-compare=slow.json", "--inferometer-fail-if=latency>50%")
     assert faster.returncode == 0, faster.stdout
     assert "faster" in faster.stdout
 
 
-def test_once_only_calls(session, tmp_path):
+def test_once_only_calls(session, pytester):
     result = session("--inferometer-once", "--inferometer-save=base.json")
     assert result.returncode == 0, result.stdout
-    assert not (tmp_path / "base.json").exists()
+    assert not (pytester.path / "base.json").exists()
 
 
-def test_the_guard_says_what_it_saw(session, tmp_path):
+def test_the_guard_says_what_it_saw(session, pytester):
     result = session("-k", "test_forward", "--inferometer-save=base.json", plain=False)
     assert result.returncode == 0, result.stdout
-    document = json.loads((tmp_path / "base.json").read_text())
+    document = json.loads((pytester.path / "base.json").read_text())
     assert document["environment"]["disturbed"] in {True, False, None}
     assert document["environment"]["host"]["logical_cores"] >= 1
 
 
-def test_beside_other_tests_a_measurement_is_disturbed(session, tmp_path):
+def test_beside_other_tests_a_measurement_is_disturbed(session, pytester):
     pytest.importorskip("xdist")
     result = session("-p", "xdist", "-n", "2", "--inferometer-save=base.json")
     assert result.returncode == 0, result.stdout
-    environment = load_profile(tmp_path / "base.json").environment
+    environment = load_profile(pytester.path / "base.json").environment
     assert environment.disturbed
     assert "pytest-xdist" in " ".join(environment.reasons)
 

@@ -106,18 +106,19 @@ def test_a_model_that_no_step_was_of_is_predicted_from_the_others():
 
 def test_whole_steps_of_language_models_tell_more_than_timers_that_mislead():
     """Kernels that were timed alone took a third in prompts of some widths: no factor of a class mends that."""
-    told = points_from(replace(TRUTH, steps=tuple(works_of_step(SUBJECT, step) for step in STEPS)), {})
+    steps = [step for step in STEPS if step.model != "probe-decoder-1536"]  # three models tell it as four do
+    told = points_from(replace(TRUTH, steps=tuple(works_of_step(SUBJECT, step) for step in steps)), {})
     alone = [
         replace(point, seconds=point.seconds / 3)
         if point.axes.get("rows", 1) > 1 and point.probe in {"probe-decoder-768", "probe-decoder-1280"}
         else point
         for point in told
     ]
-    by_steps = assemble_calibration(SUBJECT, alone, STEPS)
+    by_steps = assemble_calibration(SUBJECT, alone, steps)
     assert by_steps.environment["ops_told_by"] == "whole steps"
-    one = [step for step in STEPS if step.model == "probe-decoder-768"]
+    one = [step for step in steps if step.model == "probe-decoder-768"]
     assert "ops_told_by" not in assemble_calibration(SUBJECT, alone, one).environment, "no other model tells"
-    again = assemble_calibration(SUBJECT, alone, STEPS, by_steps)
+    again = assemble_calibration(SUBJECT, alone, steps, by_steps)
     assert again.environment["ops_told_by"] == "whole steps", "as the calibration that it starts from"
 
 

@@ -245,28 +245,33 @@ def test_every_route_says_who_may(tmp_path):
     assert found == set(MATRIX), "a new route needs a row in MATRIX"
 
 
+def request_to(world, name):
+    method, _, template = name.partition(" ")
+    _, path, given = MATRIX[name]
+    given = {key: value(world) if callable(value) else value for key, value in given.items()}
+    place = path(world) if callable(path) else path or template.replace("{table}", "links")
+    if isinstance(place, tuple):
+        place, given["json"] = place
+    return method, place, given
+
+
 @pytest.mark.parametrize("name", MATRIX)
 def test_who_may(world, name):
-    method, _, template = name.partition(" ")
-    expected, path, given = MATRIX[name]
     found = {}
     for who in PEOPLE:
-        asked = {key: value(world) if callable(value) else value for key, value in given.items()}
-        place = path(world) if callable(path) else path or template.replace("{table}", "links")
-        if isinstance(place, tuple):
-            place, asked["json"] = place
-        found[who] = world.ask(who, method, place, **asked).status_code
-    assert found == dict(zip(PEOPLE, expected, strict=True))
+        method, place, given = request_to(world, name)
+        found[who] = world.ask(who, method, place, **given).status_code
+    assert found == dict(zip(PEOPLE, MATRIX[name][0], strict=True))
 
 
 @pytest.fixture(scope="module")
 def open_world(tmp_path_factory):
-    """The same at a hub that asks nobody who they are: every request comes as far as the store."""
+    """The same at a hub that asks nobody who they are, and a request to every route: each comes as far as the store."""
     with hub(tmp_path_factory.mktemp("open"), burst=10**6, oidc=PROVIDER) as (store, client):
         made = World(store, client)
         made.tokens = dict.fromkeys(made.tokens)
         assert client.put(f"{FLEET}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA).is_success
-        yield made
+        yield made, [request_to(made, name) for name in MATRIX]
 
 
 SECRETS = ("db.inner.example", "hub-role", "s3cret", "/srv/hub/runs.db", "/srv/hub/runs.artifacts")
@@ -279,14 +284,7 @@ REFUSED = 'connection to server at "db.inner.example" failed: Connection refused
 @pytest.mark.parametrize("location", [FILE, SERVER], ids=["file", "server"])
 def test_a_store_that_fails_says_nowhere_where_it_is(open_world, monkeypatch, caplog, broken, location):
     """Every route, while nothing can be read, or nothing written: the log has the whole, a visitor what happened."""
-    asked = []
-    for name, (_, path, given) in MATRIX.items():
-        method, _, template = name.partition(" ")
-        values = {key: value(open_world) if callable(value) else value for key, value in given.items()}
-        place = path(open_world) if callable(path) else path or template.replace("{table}", "links")
-        if isinstance(place, tuple):
-            place, values["json"] = place
-        asked.append((method, place, values))
+    open_hub, requests = open_world
 
     def fails(*_):
         raise OperationalError("SELECT", {}, Exception(REFUSED))
@@ -294,12 +292,14 @@ def test_a_store_that_fails_says_nowhere_where_it_is(open_world, monkeypatch, ca
     monkeypatch.setattr(Database, "_once", fails)
     if broken == "reading":
         monkeypatch.setattr(Database, "_answering", fails)
-    real = object.__getattribute__(open_world.store.database, "location")
-    object.__setattr__(open_world.store.database, "location", location)
+    real = object.__getattribute__(open_hub.store.database, "location")
+    object.__setattr__(open_hub.store.database, "location", location)
     try:
-        answers = [(method, place, open_world.client.request(method, place, **given)) for method, place, given in asked]
+        answers = [
+            (method, place, open_hub.client.request(method, place, **given)) for method, place, given in requests
+        ]
     finally:
-        object.__setattr__(open_world.store.database, "location", real)
+        object.__setattr__(open_hub.store.database, "location", real)
     told = [answer for _, _, answer in answers if answer.status_code == 503]
     assert len(told) > (60 if broken == "reading" else 20)
     for method, place, answer in answers:

@@ -23,7 +23,7 @@ ODD = [
 ]  # fmt: skip
 TREES = sorted(name for name in SAMPLES if name.endswith((".json", ".jsonl")))
 # Of each of forty samples; other ones in each run.
-EVERY = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+EVERY = settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @pytest.fixture(autouse=True, scope="module")

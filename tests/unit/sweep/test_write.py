@@ -163,8 +163,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
-@pytest.mark.parametrize("engine", ["local", "local:2"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "engine"), [("csv", "local:2"), ("sqlite", "local"), pytest.param("parquet", "local", marks=NEEDS_ARROW)]
+)
 def test_a_process_that_is_killed_can_be_resumed(tmp_path, rows, form, engine):
     script, path = tmp_path / "child.py", tmp_path / f"rows.{form}"
     script.write_text(CHILD, encoding="utf-8")

@@ -16,7 +16,7 @@ from dataclasses import field, replace
 from functools import cache, lru_cache
 from math import exp, log, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.frozen import frozen
 from inferometer.cost.precision import is_autocast
@@ -420,19 +420,33 @@ def _expected(model: str, features: tuple[int, ...] | None, engine: str, formats
 
     known, unit = known_deviations(), engine.partition(":")[0]
     pulls = {where: models for where, models in known.pulls.items() if where.startswith(f"{unit}:")}
-    return known.usual.get(engine, 0.0) + expected_effect(model, features, (engine, formats), pulls, known.features)
+    likenesses = None if features is None else _likenesses(features)
+    return known.usual.get(engine, 0.0) + expected_effect(model, likenesses, (engine, formats), pulls)
 
 
 @lru_cache(maxsize=4096)
 def _likeness(features: tuple[int, ...] | None, engine: str) -> float:
     """How like a model is to the nearest that was measured with an engine."""
+    if features is None:
+        return 0.0
+    likenesses = _likenesses(features)
+    return max((likenesses[name] for models in _pulls_with(engine) for name in models), default=0.0)
+
+
+@lru_cache(maxsize=64)  # a table of a thousand numbers for each
+def _likenesses(features: tuple[int, ...]) -> Mapping[str, float]:
+    """How like a model is to each that was measured."""
     from inferometer.cost.price.likeness import alike  # noqa: PLC0415 - it needs the classes of this module
 
-    measured = {name for models in _pulls_with(engine) for name in models}
-    if features is None or not measured:
-        return 0.0
-    known = known_deviations().features
-    return float(alike([features], [known[name] for name in sorted(measured)]).max())
+    return dict(zip(known_deviations().features, alike([features], _measured_features())[0].tolist(), strict=True))
+
+
+@cache
+def _measured_features() -> Any:
+    """[models, features]: making the array of the thousand tuples takes longer than all that is done with it."""
+    import numpy as np  # noqa: PLC0415 - a calibrated answer needs no priors
+
+    return np.array([*known_deviations().features.values()])
 
 
 def effect_key(graph: Graph, image: int | None) -> str:

@@ -66,12 +66,14 @@ def in_common(same_engine: Any, same_formats: Any) -> Any:
 
 def expected_effect(
     model: str,
-    features: Features | None,
+    likenesses: Mapping[str, float] | None,
     where: tuple[str, str],
     pulls: Mapping[str, Mapping[str, tuple[float, int]]],
-    known: Mapping[str, Features],
 ) -> float:
-    """The sum of all pulls on a model, `where` being its engine and formats, and `pulls` those of its kind of unit."""
+    """The sum of all pulls on a model, `where` being its engine and formats, and `pulls` those of its kind of unit.
+
+    `likenesses` say how like it is to each model that was measured; None where its graph is not known.
+    """
     engine, formats = where
     total = 0.0
     for place, models in pulls.items():
@@ -79,8 +81,6 @@ def expected_effect(
         common = float(in_common(other == engine, place == f"{engine}:{formats}"))
         own = models.get(model)
         total += 0.0 if own is None else common * OWN * own[0]
-        if features is None or not models:
-            continue
-        strengths = np.array([pull for pull, _ in models.values()])
-        total += common * ALIKE * float(alike([features], [known[name] for name in models])[0] @ strengths)
+        if likenesses is not None:
+            total += common * ALIKE * sum(likenesses[name] * pull for name, (pull, _) in models.items())
     return total

@@ -16,7 +16,7 @@ from unit.readers.torch.archives import DATA, document_of, packed, with_document
 WHOLE = (DATA / "mlp.pt2").read_bytes()
 DOCUMENTS = {name: json.dumps(document_of(name)) for name in ("mlp", "mixed")}
 BOUNDED = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=8),
