@@ -27,7 +27,7 @@ def converted(folder):
 
     from inferometer.prepare.tools.openvino_genai import NETWORK, stateful
 
-    network = openvino.Core().read_model(str(synthesise(LLAMA, folder / "llama.onnx").path))
+    network = openvino.convert_model(str(synthesise(LLAMA, folder / "llama.onnx").path))
     order = opset13.parameter([-1], openvino.Type.i32, name="beam_idx")
     others = [opset13.parameter([-1, -1], openvino.Type.i64, name=name) for name in ("attention_mask", "position_ids")]
     for parameter in (order, *others):

@@ -158,7 +158,7 @@ def by_sweep(model, asked, options=None, **axes):
 
 
 def test_every_door_gives_the_same_answer(tmp_path):
-    card = {"on": "nvidia-rtx-4090", "runtime": "torch-eager", "weights": "f16", "activations": "f16"}
+    card = {"on": "nvidia-t4", "runtime": "torch-eager", "weights": "f16", "activations": "f16"}
     cases = [
         (BOARD, {"threads": 2}, None, ["--threads", "2"], {"threads": 2}),
         (card, {}, Options(layout="nhwc"), ["--layout", "nhwc"], {"layout": "nhwc"}),
@@ -167,7 +167,7 @@ def test_every_door_gives_the_same_answer(tmp_path):
     with hub(tmp_path) as (_, client):
         for asked, axes, options, flags, sent in cases:
             wanted = seconds("resnet50", options=options, **asked, **axes)
-            assert wanted != seconds("resnet50", **asked)
+            assert wanted != pytest.approx(seconds("resnet50", **asked), rel=0.01)
             assert by_command("resnet50", asked, *flags) == wanted
             row = by_sweep("resnet50", asked, options, **axes)
             assert row["latency_s"] == pytest.approx(wanted, rel=1e-9)
