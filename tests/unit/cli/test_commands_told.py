@@ -34,7 +34,7 @@ MASKS = (
     (re.compile(r"ifm_[\w-]+|(?<=--after )\w+"), "SECRET"),
     (re.compile(r"\b(?=[a-z]*\d)(?=\d*[a-z])[0-9a-z]{12}\b"), "ID"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?(\.\d+)?(\+00:00)?"), "WHEN"),
-    (re.compile(r"file +size  run\n─+"), "file  size  run\n─"),  # as wide as the size's own text
+    (re.compile(r"file +size  run|─+"), lambda found: re.sub(r"([ ─])\1+", r"\1", found[0])),  # as wide as SIZE was
     (re.compile(r"\d\.\d+ kB"), "SIZE"),
     (re.compile(r"\d+\.\d{6,}(?:e-\d+)?"), lambda found: f"{float(found[0]):.5g}"),  # the last digits are libraries'
 )
