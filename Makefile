@@ -84,7 +84,7 @@ test-matrix:
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py
 
-# Outside `make test`: minutes for each package. PACKAGES='cost bench' and SEED=2 choose others.
+# Outside `make test`: minutes for each package. PACKAGES='predict measure/bench' and SEED=2 choose others.
 mutants: $(VENV)/.dev
 	$(PIP) install cosmic-ray==8.7.0 coverage==7.17.2
 	$(BIN)/python benchmarks/mutation $(PACKAGES) $(if $(SEED),--seed $(SEED))

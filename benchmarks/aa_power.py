@@ -12,9 +12,9 @@ import time
 
 from figure import Figure
 
-from inferometer.bench import Guard, NoGuard, Plan, bench_against, bench_commands, judge
-from inferometer.bench.compare import compare
-from inferometer.bench.run import function_subject, measure
+from inferometer.measure.bench import Guard, NoGuard, Plan, bench_against, bench_commands, judge
+from inferometer.measure.bench.compare import compare
+from inferometer.measure.bench.run import function_subject, measure
 
 RUNS = (30, 100)  # a side; 30 is the default plan's least
 RECORDED = 20_000  # calls: a hundred stretches of the longest pair that do not overlap

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from figure import Figure
 
-from inferometer.bench.plan import Plan
-from inferometer.box.found import means_here
 from inferometer.core.codec import document
-from inferometer.measure.run import MeasureRequest
-from inferometer.providers import device_side
-from inferometer.providers.following import follow, result_in
-from inferometer.providers.local import FolderHere
-from inferometer.providers.requests import Judging, pack_measurement
-from inferometer.synth import synthesise
+from inferometer.formats.synth import synthesise
+from inferometer.hub.box.found import means_here
+from inferometer.hub.places import device_side
+from inferometer.hub.places.following import follow, result_in
+from inferometer.hub.places.local import FolderHere
+from inferometer.hub.places.requests import Judging, pack_measurement
+from inferometer.measure.bench.plan import Plan
+from inferometer.measure.run.model import MeasureRequest
 
 TURNS, RUNS = 5, 100
 

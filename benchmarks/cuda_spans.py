@@ -19,8 +19,8 @@ from pathlib import Path
 
 from figure import Figure
 
-from inferometer.profiler import Measure, Profiler
-from inferometer.profiler.cuda import cuda_missing
+from inferometer.measure.spans import Measure, Profiler
+from inferometer.measure.spans.cuda import cuda_missing
 
 RAW = "INFEROMETER_BENCHMARK_RAW"
 SIZE, CALLS = 8192, 50

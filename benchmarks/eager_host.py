@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.asking.ask import ask
-from inferometer.catalog.engines import require_effects
-from inferometer.catalog.health.host_calls import host_call_s
-from inferometer.cost.ready import make_ready
+from inferometer.known.engines import require_effects
+from inferometer.known.machine.health.host_calls import host_call_s
+from inferometer.predict.ask import ask
+from inferometer.predict.ready import make_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable

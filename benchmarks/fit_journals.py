@@ -21,11 +21,13 @@ from pathlib import Path
 
 import torch  # noqa: TID251 - names the formats of the kernels
 
-from inferometer.asking.files import read_calibration, sealed, write_calibration
-from inferometer.calibrate.fitting import single as ops
-from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration, whole_steps
-from inferometer.calibrate.fitting.bounds import bounded, unbounded
-from inferometer.calibrate.fitting.points import (
+from inferometer.core.calibration import Calibration
+from inferometer.known import device
+from inferometer.known.engines import require_effects
+from inferometer.measure.calibrate.fitting import single as ops
+from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration, whole_steps
+from inferometer.measure.calibrate.fitting.bounds import bounded, unbounded
+from inferometer.measure.calibrate.fitting.points import (
     OpPoint,
     StepPoint,
     measured_point,
@@ -33,12 +35,10 @@ from inferometer.calibrate.fitting.points import (
     read_points,
     read_steps,
 )
-from inferometer.calibrate.fitting.steps import alone_note, whole_fit
-from inferometer.calibrate.torch.kernels import Kernels
-from inferometer.calibrate.torch.timing import Clock
-from inferometer.catalog import device
-from inferometer.catalog.engines import require_effects
-from inferometer.core.calibration import Calibration
+from inferometer.measure.calibrate.fitting.steps import alone_note, whole_fit
+from inferometer.measure.calibrate.torch.kernels import Kernels
+from inferometer.measure.calibrate.torch.timing import Clock
+from inferometer.predict.basis.files import read_calibration, sealed, write_calibration
 
 SHIPPED = Path(__file__).parent.parent / "src" / "inferometer" / "catalog" / "data" / "calibrations"
 PRODUCTS = ("linear", "experts")

@@ -31,15 +31,15 @@ from fakes.dropping_proxy import DroppingProxy, RepeatingProxy
 from fakes.fleet import a_result
 from fakes.fleet_processes import Process
 from fakes.places import LONG, QUICK, one_layer, packed
-from inferometer.bench.plan import Plan
 from inferometer.core.codec import decode, document
 from inferometer.core.job import FINAL, Job
 from inferometer.core.workload import Workload
-from inferometer.providers import device_side
-from inferometer.providers.base import resolve
+from inferometer.hub.places import device_side
+from inferometer.hub.places.base import resolve
+from inferometer.measure.bench.plan import Plan
 from inferometer.store import open_store
 from inferometer.store.tables import fleet_results, runs
-from unit.hub import samples
+from unit.hub.web import samples
 from unit.store import postgres
 
 ROOT = Path(__file__).parent.parent
@@ -336,7 +336,7 @@ def git(*arguments):
 
 def older(lab):
     """An older agent, by default of the first version that had one, at a hub of today."""
-    first = git("log", "--diff-filter=A", "--format=%h", "--", "src/inferometer/cli/agent.py").decode().split()
+    first = git("log", "--diff-filter=A", "--format=%h", "--", "src/inferometer/cli/commands/agent.py").decode().split()
     commit = lab.version or (first[-1] if first else "")
     archive = git("archive", commit, "src") if commit else b""
     if not archive:

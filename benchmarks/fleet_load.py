@@ -24,12 +24,12 @@ from pathlib import Path
 import psutil
 from sqlalchemy import func, select
 
-from inferometer.catalog import device as catalog_device
 from inferometer.core.codec import decode, document
 from inferometer.core.job import Job, JobModel, JobResult
-from inferometer.hub.rules import Rules
-from inferometer.hub.serving import listen
-from inferometer.hub.serving import serve as serve_hub
+from inferometer.hub.web.guard.rules import Rules
+from inferometer.hub.web.serving import listen
+from inferometer.hub.web.serving import serve as serve_hub
+from inferometer.known import device as catalog_device
 from inferometer.store import open_store
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.tables import fleet_results

@@ -1,9 +1,9 @@
-"""The formulas of `formulas.llm` on arrays, against a loop of scalar calls over the same numbers."""
+"""The formulas of `known.formulas.llm` on arrays, against a loop of scalar calls over the same numbers."""
 
 import numpy as np
 from figure import Figure, call_seconds
 
-from inferometer.formulas.registry import all_formulas
+from inferometer.known.formulas.registry import all_formulas
 
 SIZE = 100_000
 LOOP = 2_000

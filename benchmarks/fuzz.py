@@ -29,10 +29,10 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
-from inferometer.errors import InferometerError
-from inferometer.readers.base import look
-from inferometer.readers.detect import choose_reader, read_graph
-from inferometer.synth import synthesise
+from inferometer.core.errors import InferometerError
+from inferometer.formats.base import look
+from inferometer.formats.detect import choose_reader, read_graph
+from inferometer.formats.synth import synthesise
 
 REPOSITORY = Path(__file__).parents[1]
 MEMORY_BYTES, CPU_S, WALL_S = 1_000_000_000, 20, 300

@@ -18,8 +18,8 @@ from figure import Figure, command_seconds
 from inferometer.core.codec import encode
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.workload import Workload
-from inferometer.hub.rules import Rules
-from inferometer.hub.serving import hub_in_thread
+from inferometer.hub.web.guard.rules import Rules
+from inferometer.hub.web.serving import hub_in_thread
 from inferometer.store import open_store
 
 LAYERS, ROUNDS, STARTS, INGESTED, BATCH = 5000, 15, 5, 300, 50
@@ -32,7 +32,7 @@ FLAGS = [
     "--no-first-run",
     "--disable-background-networking",
 ]
-START = "from inferometer.cli.hub import command; command()"
+START = "from inferometer.cli.commands.hub import command; command()"
 LISTS = ("/", "/?sort=-latency", "/projects/project-3", "/?words=model+phone", "/?model=model-17", "/?tag=nightly",
          "/api/v1/runs", "/api/v1/runs?project=project-3&sort=latency")  # fmt: skip
 

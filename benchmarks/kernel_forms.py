@@ -1,10 +1,10 @@
 """The forms that kernels of serving engines follow: five numbers a family and format, fitted to measured tables.
 
-Run it with the extra `engines` installed: python benchmarks/kernel_forms.py [--write]
-It alone writes src/inferometer/asking/engine_tables/forms.json, with which those predict who have not installed the
-tables. `like no other` are the forms of all devices together, for one that no system of the package resembles. The
-table shows what single kernels are off by, as the median of |log|: by the form of their own system, and by that of all
-others, which is what a device without tables has to expect.
+Run it with the extra `engines` installed: python benchmarks/kernel_forms.py [--write] It alone writes
+src/inferometer/predict/basis/engine_tables/forms.json, with which those predict who have not installed the tables.
+`like no other` are the forms of all devices together, for one that no system of the package resembles. The table shows
+what single kernels are off by, as the median of |log|: by the form of their own system, and by that of all others,
+which is what a device without tables has to expect.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from inferometer.asking.engine_tables import forms
-from inferometer.asking.engine_tables.calibrating import measured_kernels, systems
-from inferometer.asking.engine_tables.reading import ideals_of
-from inferometer.catalog import device
 from inferometer.core.calibration import KernelForm, KernelShares
-from inferometer.cost.price.kernel_floors import floor_of, form_terms, peak_rates
+from inferometer.known import device
+from inferometer.predict.basis.engine_tables import forms
+from inferometer.predict.basis.engine_tables.calibrating import measured_kernels, systems
+from inferometer.predict.basis.engine_tables.reading import ideals_of
+from inferometer.predict.price.kernel_floors import floor_of, form_terms, peak_rates
 
 MOST = 3000  # kernels of a family and format that are drawn
 _NORMAL = 1.4826  # standard deviations in a median deviation

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch  # noqa: TID251 - what is measured
 
-from inferometer.calibrate.run import CalibrationJournal, Candidate
-from inferometer.calibrate.torch.provider import torch_environment, torch_provider
-from inferometer.catalog import device
-from inferometer.catalog.engines import require_effects
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
+from inferometer.known import device
+from inferometer.known.engines import require_effects
+from inferometer.measure.calibrate.run import CalibrationJournal, Candidate
+from inferometer.measure.calibrate.torch.provider import torch_environment, torch_provider
 
 
 def wanted(candidate: Candidate, only: list[str]) -> bool:

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.measure.child import runtime_named
-from inferometer.runtimes.base import Request, Target
+from inferometer.engines.base import Request, Target
+from inferometer.measure.run.child import runtime_named
 
 
 def ours(session: Any, request: Request) -> float:

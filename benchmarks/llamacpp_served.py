@@ -29,17 +29,17 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from inferometer.asking.ask import ask
 from inferometer.core.calibration import Calibration
 from inferometer.core.codec import decode
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.lengths import parse_lengths
+from inferometer.core.traffic.traces import RequestTrace
+from inferometer.formats.synth import synthesise
+from inferometer.predict.ask import ask
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.run import load
 from inferometer.serving.simulate import run as runner
 from inferometer.serving.simulate.plan import SimulationPlan
-from inferometer.synth import synthesise
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.lengths import parse_lengths
-from inferometer.traffic.traces import RequestTrace
 
 MODEL, WEIGHTS, SLOTS, CONTEXT = "smollm2-135m", "q4_0", 4, 4096
 PROMPT, GENERATE = "uniform:8-40", "uniform:8-24"

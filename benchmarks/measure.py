@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 from figure import Figure
 
-from inferometer.bench.plan import Plan
-from inferometer.importers.detect import import_file
-from inferometer.measure.child import runtime_named
-from inferometer.measure.inputs import make_inputs
-from inferometer.measure.run import MeasureRequest, measure_model
-from inferometer.runtimes.base import Port, Target
+from inferometer.engines.base import Port, Target
+from inferometer.engines.results.detect import import_file
+from inferometer.measure.bench.plan import Plan
+from inferometer.measure.run.child import runtime_named
+from inferometer.measure.run.inputs import make_inputs
+from inferometer.measure.run.model import MeasureRequest, measure_model
 
 # Layers, their width, and whether the layers' sum is held to the target: where a node takes less than a tenth of what
 # timing it costs, no correction finds the truth, and the figure is there to be seen.

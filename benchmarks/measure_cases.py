@@ -20,26 +20,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from inferometer.bench.guard import Guard
-from inferometer.calibrate.probes.checkpoints import converted_checkpoint, steps_to
-from inferometer.calibrate.probes.converted import converted_probe, converter_to
-from inferometer.calibrate.probes.models import READS, SEES, WRITES, Probe, ProbeRun
-from inferometer.calibrate.probes.pace import MachinePace
-from inferometer.calibrate.probes.steps import fed, order_of, run_in_turns
-from inferometer.calibrate.probes.texts import run_texts
-from inferometer.calibrate.probes.workshop import Workshop
-from inferometer.catalog.engines import engine
-from inferometer.catalog.zoo import model
+from inferometer.core.errors import InferometerError
+from inferometer.core.settings import cache_folder
 from inferometer.core.workload import Workload
-from inferometer.errors import InferometerError
-from inferometer.measure.child import runtime_named
-from inferometer.measure.inputs import input_shapes
-from inferometer.measure.order import TextOrder
-from inferometer.measure.prepare import PreparedModel, SyntheticWeights, prepare_model
-from inferometer.readers.resolve import read
-from inferometer.readers.sizes import bind
-from inferometer.runtimes.base import Target
-from inferometer.settings import cache_folder
+from inferometer.engines.base import Target
+from inferometer.formats.resolve import read
+from inferometer.formats.sizes import bind
+from inferometer.known.engines import engine
+from inferometer.known.zoo import model
+from inferometer.measure.bench.guard import Guard
+from inferometer.measure.calibrate.probes.checkpoints import converted_checkpoint, steps_to
+from inferometer.measure.calibrate.probes.converted import converted_probe, converter_to
+from inferometer.measure.calibrate.probes.models import READS, SEES, WRITES, Probe, ProbeRun
+from inferometer.measure.calibrate.probes.pace import MachinePace
+from inferometer.measure.calibrate.probes.steps import fed, order_of, run_in_turns
+from inferometer.measure.calibrate.probes.texts import run_texts
+from inferometer.measure.calibrate.probes.workshop import Workshop
+from inferometer.measure.run.child import runtime_named
+from inferometer.measure.run.inputs import input_shapes
+from inferometer.measure.run.model_file import PreparedModel, SyntheticWeights, prepare_model
+from inferometer.measure.run.order import TextOrder
 
 # [batch, image] of networks that see, [batch, tokens] of encoders.
 IMAGES = {

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import inferometer as im
-from inferometer.bench.plan import Plan
-from inferometer.errors import InferometerError
-from inferometer.prepare.run import Prepared, StepResult
-from inferometer.prepare.steps import step_named
-from inferometer.settings import cache_folder
-from inferometer.synth import synthesise
+from inferometer.core.errors import InferometerError
+from inferometer.core.settings import cache_folder
+from inferometer.formats.synth import synthesise
+from inferometer.measure.bench.plan import Plan
+from inferometer.measure.prepare.run import Prepared, StepResult
+from inferometer.measure.prepare.steps import step_named
 
 RECORDED = Path(__file__).with_name("recorded")
 NETWORK, LLAMA_NAME = "resnet50", "small-llama"

@@ -16,7 +16,7 @@ import numpy as np
 from figure import Figure, call_seconds
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from inferometer.readers.gguf import reader
+from inferometer.formats.gguf import reader
 
 LAYERS, HIDDEN, MIDDLE, KEYS, VOCABULARY, MERGES = 32, 4096, 14336, 1024, 128_256, 280_147
 F32, Q4, Q6 = GGMLQuantizationType.F32, GGMLQuantizationType.Q4_K, GGMLQuantizationType.Q6_K
@@ -25,7 +25,7 @@ PARAMETERS = 8_030_261_248
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from inferometer.readers.gguf import reader
+from inferometer.formats.gguf import reader
 reader.read(Path(sys.argv[1]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

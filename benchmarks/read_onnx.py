@@ -16,7 +16,7 @@ import onnx
 from figure import Figure, call_seconds
 from onnx import TensorProto, helper
 
-from inferometer.readers.onnx import reader
+from inferometer.formats.onnx import reader
 
 LAYERS, HIDDEN, MIDDLE, VOCABULARY = 32, 4096, 14336, 32000
 PARTS = dict.fromkeys("qkvo", (HIDDEN, HIDDEN)) | {"up": (HIDDEN, MIDDLE), "down": (MIDDLE, HIDDEN)}
@@ -24,7 +24,7 @@ PARTS = dict.fromkeys("qkvo", (HIDDEN, HIDDEN)) | {"up": (HIDDEN, MIDDLE), "down
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from inferometer.readers.onnx import reader
+from inferometer.formats.onnx import reader
 reader.read(Path(sys.argv[1]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

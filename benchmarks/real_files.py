@@ -18,18 +18,18 @@ from importlib.metadata import version
 from math import fsum, isclose
 from pathlib import Path
 
-from inferometer.asking.roof import roof_for
-from inferometer.bench.plan import Plan
-from inferometer.catalog.detect.identity import this_machine
-from inferometer.catalog.local import local_device
+from inferometer.api import profile
 from inferometer.core.dims import Symbol
-from inferometer.errors import InferometerError
-from inferometer.measure.isolate import ChildLimits
-from inferometer.plugins import load_all
-from inferometer.readers.detect import read_graph
-from inferometer.runtimes.base import Ready
-from inferometer.settings import cache_folder
-from inferometer.verbs import profile
+from inferometer.core.errors import InferometerError
+from inferometer.core.plugins import load_all
+from inferometer.core.settings import cache_folder
+from inferometer.engines.base import Ready
+from inferometer.formats.detect import read_graph
+from inferometer.known.machine.detect.identity import this_machine
+from inferometer.known.machine.local import local_device
+from inferometer.measure.bench.plan import Plan
+from inferometer.measure.run.isolate import ChildLimits
+from inferometer.predict.basis.roof import roof_for
 
 FOLDER = Path(__file__).parent
 RECORDED = FOLDER / "recorded" / "real-files.json"

@@ -14,12 +14,12 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from inferometer.asking.calibrations import with_calibration
-from inferometer.asking.files import SHIPPED, files_in, read_calibration, write_calibration
-from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
-from inferometer.calibrate.fitting.points import read_points, read_steps
-from inferometer.catalog import device
-from inferometer.catalog.engines import require_effects
+from inferometer.known import device
+from inferometer.known.engines import require_effects
+from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
+from inferometer.measure.calibrate.fitting.points import read_points, read_steps
+from inferometer.predict.basis.calibrations import with_calibration
+from inferometer.predict.basis.files import SHIPPED, files_in, read_calibration, write_calibration
 
 
 def refit(journal: Path, shipped: Path) -> None:

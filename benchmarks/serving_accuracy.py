@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from inferometer.accuracy.served_rows import predict_served, served_case
-from inferometer.atlas.shipped import load
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
+from inferometer.known.atlas.shipped import load
+from inferometer.understand.accuracy.served_rows import predict_served, served_case
 
 SETS = {
     "aiconfigurator, tpot": ("aiconfigurator", "tpot", 0.08, None),

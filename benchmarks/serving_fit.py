@@ -1,8 +1,8 @@
 """Fit what the kernels do not say of serving engines: a step's own time, a sequence's, a prompt's, by engine and era.
 
 Published TTFT, TPOT, saturated throughput and whole batches of the shipped atlas are the data. The numbers go to
-src/inferometer/catalog/data/serving_costs.json, which the product reads; the closed form is the product's own
-(`cost.serving.steady`). An era of an engine, and a class of devices in it, is drawn towards what it belongs to: all
+src/inferometer/known/data/serving_costs.json, which the product reads; the closed form is the product's own
+(`predict.served.steady`). An era of an engine, and a class of devices in it, is drawn towards what it belongs to: all
 engines together, then the engine's era. Every model and every device is left out in turn, and the intervals are as wide
 as eight in ten of the figures need that the fit had not seen.
 
@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from inferometer.accuracy.served_rows import parts_of, served_case
-from inferometer.atlas.shipped import load
-from inferometer.catalog.engines import version_numbers
-from inferometer.catalog.serving_costs import FILE, NUMBERS
 from inferometer.core.device import Sourced
 from inferometer.core.engine import StepCosts
-from inferometer.cost.serving.steady import EIGHT_IN_TEN, KernelParts, request_seconds, steady_times, token_seconds
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
+from inferometer.known.atlas.shipped import load
+from inferometer.known.engines import version_numbers
+from inferometer.known.serving_costs import FILE, NUMBERS
+from inferometer.predict.served.steady import EIGHT_IN_TEN, KernelParts, request_seconds, steady_times, token_seconds
+from inferometer.understand.accuracy.served_rows import parts_of, served_case
 
 DATASETS = ("aiconfigurator", "trtllm", "argonne", "rocm-vllm", "mlperf")
 NAMES = ("kernels", "kernels_prompt", "step_s", "sequence_s", "prompt_s", "launch_s", "later", "together")

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.accuracy.served_rows import predict_served, served_case
-from inferometer.atlas.shipped import load
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
+from inferometer.known.atlas.shipped import load
+from inferometer.understand.accuracy.served_rows import predict_served, served_case
 
 RECORD = Path(__file__).parent / "recorded" / "serving-peer.jsonl"
 _SYSTEMS = {

@@ -2,7 +2,7 @@
 
 `recorded/vllm_serving_requests.csv.gz`: 600 requests with their arrivals, TTFT and TPOT, vLLM 0.19, Llama-3.1-8B on an
 RTX 4090 and an RTX PRO 6000 (LLMServingSim, bench/examples, MIT). Each is replayed with its own arrivals and limits.
-The step costs of those two devices are fitted to these very rows (`catalog/data/engines/vllm.toml`, source
+The step costs of those two devices are fitted to these very rows (`known/data/engines/vllm.toml`, source
 `requests`), so they say how well rules and kernels explain them and not how well others are predicted.
 
 `python benchmarks/simulator.py --fit` fits them, `--left-out` shows each device with the step of the other one and
@@ -23,20 +23,20 @@ from pathlib import Path
 import numpy as np
 from figure import Figure
 
-from inferometer.asking import served as served_by
-from inferometer.asking.ask import ask
-from inferometer.catalog.engines import costs_of, engine
 from inferometer.core.kept import Kept
-from inferometer.cost.options import Options
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.lengths import Lengths
+from inferometer.core.traffic.objectives import parse_objective
+from inferometer.core.traffic.traces import RequestTrace
+from inferometer.known.engines import costs_of, engine
+from inferometer.predict.ask import ask
+from inferometer.predict.options import Options
+from inferometer.predict.served import question as served_by
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.plans.asked import PlanSearch
 from inferometer.serving.plans.search import plan
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.run import simulate
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.lengths import Lengths
-from inferometer.traffic.objectives import parse_objective
-from inferometer.traffic.traces import RequestTrace
 
 RECORDED = Path(__file__).parent / "recorded" / "vllm_serving_requests.csv.gz"
 DEVICES = {"NVIDIA GeForce RTX 4090": "nvidia-rtx-4090", "RTXPRO6000": "nvidia-rtx-pro-6000-blackwell"}

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from figure import Figure
 
-from inferometer.profiler import Everything, Measure, Profiler
+from inferometer.measure.spans import Everything, Measure, Profiler
 
 SPANS, ROUNDS, BLOCKS = 500, 10, 60  # a block is 10 rounds of each subject, which begins it with nothing recorded
 SLOW = 5e-6  # seconds a span: beyond it a few rounds are enough

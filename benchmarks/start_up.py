@@ -5,7 +5,7 @@ from pathlib import Path
 
 from figure import Figure, call_seconds, command_seconds
 
-from inferometer.catalog.detect import LocalMachine, detect_host
+from inferometer.known.machine.detect import LocalMachine, detect_host
 
 COMMAND = str(Path(sys.executable).with_name("inferometer"))
 

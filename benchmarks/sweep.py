@@ -14,11 +14,11 @@ from pathlib import Path
 
 from figure import Figure
 
-from inferometer.catalog import device
-from inferometer.catalog.files import rows_of
 from inferometer.core.profile import Headline
-from inferometer.readers.resolve import read
-from inferometer.sweep import sweep
+from inferometer.formats.resolve import read
+from inferometer.known import device
+from inferometer.known.files import rows_of
+from inferometer.predict.sweep import sweep
 
 MODELS = ("llama-3.2-1b", "llama-3.1-8b")
 DEVICES = ("nvidia-h200", "nvidia-a100-80gb", "nvidia-l4", "raspberry-pi-5")
@@ -39,9 +39,9 @@ LOOP = 50_000
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from inferometer.catalog import device
-from inferometer.sweep import stream, study_of
-from inferometer.readers.resolve import read
+from inferometer.known import device
+from inferometer.predict.sweep import stream, study_of
+from inferometer.formats.resolve import read
 axes = {"models": [read(sys.argv[2])], "devices": [device(sys.argv[3])], "batch": range(1, 17),
         "prompt": range(1, 129), "context": range(1, 1 + int(sys.argv[4]))}
 stream(study_of(axes), Path(sys.argv[1]))

@@ -18,15 +18,15 @@ from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
-from inferometer.atlas.sources.timm import current_name
 from inferometer.core.binding import Binding
 from inferometer.core.dims import evaluate
 from inferometer.core.graph import Graph, Op
 from inferometer.core.workload import Workload
-from inferometer.cost.work.count import with_formats
-from inferometer.cost.work.rules import work_of
-from inferometer.readers.sizes import bind
-from inferometer.readers.zoo.shipped import networks, shipped_graph
+from inferometer.formats.networks.shipped import networks, shipped_graph
+from inferometer.formats.sizes import bind
+from inferometer.known.atlas.sources.timm import current_name
+from inferometer.predict.work.count import with_formats
+from inferometer.predict.work.rules import work_of
 
 _ROUNDED = 0.0051  # the table rounds to two decimals
 

@@ -12,15 +12,15 @@ import numpy as np
 from click.testing import CliRunner
 
 import inferometer as im
-from inferometer.accuracy.published import left_out_results
-from inferometer.atlas.shipped import load
-from inferometer.atlas.sources.tidy import COLUMNS
-from inferometer.calibrate.priors.judged import DEVICE_OUT
 from inferometer.cli.run import cli
+from inferometer.known.atlas.shipped import load
+from inferometer.known.atlas.sources.tidy import COLUMNS
+from inferometer.measure.calibrate.priors.judged import DEVICE_OUT
+from inferometer.understand.accuracy.published import left_out_results
 
 if TYPE_CHECKING:
-    from inferometer.atlas.measurement import PublishedMeasurement
     from inferometer.core.calibration import Calibration
+    from inferometer.known.atlas.measurement import PublishedMeasurement
 
 NPU = "qualcomm-snapdragon-8-elite-npu"
 KEPT, ASKED = 10, 30

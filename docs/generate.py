@@ -23,22 +23,23 @@ sys.path.insert(0, str(Path(__file__).parent))
 import elsewhere
 
 import inferometer
-from inferometer import predict, settings
-from inferometer.catalog import devices, grids, instances, links, memory_levels, models, pues
-from inferometer.catalog.health import CHECKS
+from inferometer import predict
 from inferometer.cli import COMMANDS
-from inferometer.cli.accuracy import page as accuracy_page
+from inferometer.cli.commands.accuracy import page as accuracy_page
 from inferometer.cli.run import cli
+from inferometer.core import settings
 from inferometer.core.dtype import DTYPES
-from inferometer.explain.pages import pages as finding_pages
-from inferometer.formulas.registry import SECTIONS, Formula, all_formulas
-from inferometer.plugins import GROUPS, listed
-from inferometer.report.explanations import page_text
-from inferometer.report.listings import device_table, model_table
-from inferometer.report.records import device_record, model_record
-from inferometer.report.render import render
-from inferometer.report.table import Column, ReportTable
-from inferometer.units import format_quantity
+from inferometer.core.plugins import GROUPS, listed
+from inferometer.core.units import format_quantity
+from inferometer.known import devices, grids, instances, links, memory_levels, models, pues
+from inferometer.known.formulas.registry import SECTIONS, Formula, all_formulas
+from inferometer.known.machine.health import CHECKS
+from inferometer.understand.pages import pages as finding_pages
+from inferometer.understand.view.explanations import page_text
+from inferometer.understand.view.listings import device_table, model_table
+from inferometer.understand.view.records import device_record, model_record
+from inferometer.understand.view.render import render
+from inferometer.understand.view.table import Column, ReportTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -304,11 +305,11 @@ _API = {
 # What the verbs return or take, and lives deeper.
 _FURTHER = (
     "inferometer.core.profile.Phase", "inferometer.core.profile.OpTime", "inferometer.core.profile.Headline",
-    "inferometer.bench.compare.Comparison", "inferometer.bench.compare.Metric",
-    "inferometer.bench.measurement.Measurement", "inferometer.bench.plan.Plan",
-    "inferometer.explain.explanation.Explanation", "inferometer.core.finding.Finding",
-    "inferometer.sweep.rows.Rows", "inferometer.cost.memory.fit.Fit", "inferometer.cost.options.Options",
-    "inferometer.hub.exporting.DrawnChart", "inferometer.prepare.run.Prepared",
+    "inferometer.measure.bench.compare.Comparison", "inferometer.measure.bench.compare.Metric",
+    "inferometer.measure.bench.measurement.Measurement", "inferometer.measure.bench.plan.Plan",
+    "inferometer.understand.explanation.Explanation", "inferometer.core.finding.Finding",
+    "inferometer.predict.sweep.rows.Rows", "inferometer.predict.memory.fit.Fit", "inferometer.predict.options.Options",
+    "inferometer.hub.web.exporting.DrawnChart", "inferometer.measure.prepare.run.Prepared",
 )  # fmt: skip
 
 
@@ -328,16 +329,8 @@ def _home(name: str) -> str:
     """Where a public name is defined: a package that is a verb too is documented by its function."""
     value = getattr(inferometer, name)
     if isinstance(value, ModuleType):
-        return f"{_verb_home(name)}.{name}"
+        value = getattr(import_module(f"{value.__name__}.verbs"), name)
     return f"{value.__module__}.{value.__qualname__}"
-
-
-def _verb_home(name: str) -> str:
-    homes = {
-        "bench": "bench.run", "sweep": "sweep.run", "atlas": "atlas.looking", "explain": "verbs.explanations",
-        "prepare": "prepare.run",
-    }  # fmt: skip
-    return f"inferometer.{homes[name]}"
 
 
 def _directive(path: str) -> str:
@@ -450,7 +443,7 @@ _PLUGIN_INTRODUCTION = """A complete engine in three files: it opens perceptrons
   of a TOML file with a row `[engines.NAME]`, or an `EngineDescriptor`. Without one the engine can be measured, and not
   predicted. Only `title` is required; every number has a source.
   [core/engine.py](../src/inferometer/core/engine.py) says what each key means, and
-  [catalog/data/engines](../src/inferometer/catalog/data/engines/llamacpp.toml) has ours.
+  [known/data/engines](../src/inferometer/known/data/engines/llamacpp.toml) has ours.
 
 The rest follows from the descriptor: the engine is chosen for files in its format, predicted with its overheads,
 listed by `runtimes`, seen by `doctor`, advised in formats that it has, and calibrated where it says with what."""
@@ -464,7 +457,7 @@ $ inferometer explain digits.json
 $ inferometer doctor
 ```
 
-An engine of ours is made the same way: a file in `catalog/data/engines`, a package in `runtimes`, and in
+An engine of ours is made the same way: a file in `known/data/engines`, a package in `runtimes`, and in
 `pyproject.toml` an entry point and an extra with what it installs; `tests/contract/runtime_cases_NAME.py` puts it
 through the suite that every runtime passes."""
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from inferometer.formulas import llm
-from inferometer.units import format_quantity
+from inferometer.core.units import format_quantity
+from inferometer.known.formulas import llm
 
 contexts = np.array([1_024, 8_192, 32_768, 131_072])
 per_token = llm.kv_bytes_per_token(layers=80, kv_heads=8, head_dim=128, element_bytes=2)

@@ -6,7 +6,7 @@ spans cost nothing.
 
 import numpy as np
 
-from inferometer.profiler import Profiler
+from inferometer.measure.spans import Profiler
 
 LAYERS, WIDTH, VOCABULARY, PROMPT, NEW_TOKENS = 4, 256, 4096, 64, 96
 random = np.random.default_rng(0)

@@ -4,8 +4,8 @@ Its weights are made up at the exact shapes, so nothing has to be downloaded.
 """
 
 import inferometer as im
-from inferometer.bench import Plan
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
+from inferometer.measure.bench import Plan
 
 try:
     profile = im.profile(

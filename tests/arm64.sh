@@ -1,5 +1,5 @@
 #!/bin/sh
-# Run tests as on arm64, on an x86-64 Debian or Ubuntu, as root: sh tests/arm64.sh tests/unit/runtimes/openvino
+# Run tests as on arm64, on an x86-64 Debian or Ubuntu, as root: sh tests/arm64.sh tests/unit/engines/openvino
 # Needs: apt-get install qemu-user-static debootstrap; the first call sets up ROOT (ten minutes, 3 GB).
 # Names and fusions of kernels are arm64's; times are the emulator's, fifty times longer, and mean nothing.
 set -eu

@@ -12,11 +12,11 @@ from hypothesis import settings
 
 from fakes.closing import check_every_profile
 from fakes.tables import remembering
-from inferometer.asking import roof
-from inferometer.catalog.health import host_calls
-from inferometer.catalog.local import local_device
 from inferometer.cli.run import run
-from inferometer.settings import data_folder
+from inferometer.core.settings import data_folder
+from inferometer.known.machine.health import host_calls
+from inferometer.known.machine.local import local_device
+from inferometer.predict.basis import roof
 from inferometer.store import schema
 
 pytest_plugins = ("passed_before", "suite_plugin")

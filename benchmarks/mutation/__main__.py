@@ -1,4 +1,4 @@
-"""How many realistic mistakes the tests notice: `make mutants`, or `make mutants PACKAGES='cost bench' SEED=2`.
+"""How many realistic mistakes the tests notice: `make mutants`, or `make mutants PACKAGES=measure/bench SEED=2`.
 
 A sample of single changes to each package (an operator swapped, a term or a check dropped, two arguments exchanged; see
 operators.py), made by Cosmic Ray. Each is tried by the tests that touch its line. What nobody can notice is listed with
@@ -24,53 +24,53 @@ from sites import sample
 from touching import ROOT, touched
 from trying import OPTIONS, Trying, prepare
 
-PACKAGES = ("cost", "calibrate", "measure", "bench", "explain", "readers")
-MORE = ("asking", "sweep", "store", "profiler", "formulas", "hub", "runtimes")
+PACKAGES = ("predict", "measure/calibrate", "measure/run", "measure/bench", "understand", "formats")
+MORE = ("predict/sweep", "store", "measure/spans", "known/formulas", "hub/web", "engines")
 RESULTS = ROOT / "benchmarks" / "recorded" / "mutation.json"
 # Where rules of a package are held besides its own unit tests. Slow ones that only repeat those are left out: the share
 # caught is then a lower bound.
 SHARED = {
-    "cost": (
+    "predict": (
         "property/test_price.py", "property/test_work_rules.py", "property/test_cost_floor.py",
         "golden/test_cost_devices.py", "golden/test_cost_encoder_decoder.py", "golden/test_predict.py",
+        "property/test_doors.py",
     ),
-    "bench": ("property/test_bench_statistics.py",),
-    "explain": ("golden/test_explain.py",),
-    "readers": (
+    "measure/bench": ("property/test_bench_statistics.py",),
+    "understand": ("golden/test_explain.py",),
+    "formats": (
         "contract/test_readers.py", "golden/test_parameters.py", "golden/test_gguf_models.py",
         "property/test_binary_readers_fuzz.py", "property/test_onnx_fuzz.py", "property/test_readers_folding.py",
         "property/test_readers_strides.py",
     ),
-    "asking": ("property/test_doors.py",),
-    "atlas": ("property/test_atlas.py",),
-    "formulas": ("golden/test_formulas.py", "golden/test_formula_options.py", "property/test_formulas.py"),
+    "known/atlas": ("property/test_atlas.py",),
+    "known/formulas": ("golden/test_formulas.py", "golden/test_formula_options.py", "property/test_formulas.py"),
     "store": (
         "contract/test_store.py", "contract/test_queue.py", "contract/test_backup.py", "contract/test_retention.py",
         "property/test_queue.py",
     ),
-    "runtimes": ("contract/test_runtimes.py",),
-    "profiler": ("property/test_profiler.py", "unit/report/test_reports_told.py"),
-    "sweep": ("property/test_sweep.py",),
-    "prepare": ("unit/explain/test_advice.py", "unit/explain/test_trying.py"),
-    "report": (
-        "unit/profiler/test_reports.py", "unit/profiler/test_dataflow.py", "unit/hub/test_html_report.py",
-        "unit/hub/test_run_charts.py", "unit/explain/test_page.py", "unit/explain/test_findings.py",
-        "unit/bench/test_bench_run.py", "unit/measure/test_generations.py", "property/test_profiler.py",
+    "engines": ("contract/test_runtimes.py",),
+    "measure/spans": ("property/test_profiler.py", "unit/understand/view/test_reports_told.py"),
+    "predict/sweep": ("property/test_sweep.py",),
+    "measure/prepare": ("unit/understand/test_advice.py", "unit/understand/test_trying.py"),
+    "understand/view": (
+        "unit/measure/spans/test_reports.py", "unit/measure/spans/test_dataflow.py", "unit/hub/web/test_html_report.py",
+        "unit/hub/web/test_run_charts.py", "unit/understand/test_page.py", "unit/understand/test_findings.py",
+        "unit/measure/bench/test_bench_run.py", "unit/measure/run/test_generations.py", "property/test_profiler.py",
     ),
     "serving": ("property/test_serving_steps.py", "unit/cli/test_simulate_command.py"),
-    "providers": ("contract/test_providers.py",),
+    "hub/places": ("contract/test_providers.py",),
     "core": (
         "property/test_values.py", "property/test_statistics.py", "property/test_intervals.py",
         "property/test_core_requests.py",
     ),
-    "verbs": ("unit/test_verbs.py", "property/test_doors.py"),
-    "accuracy": ("golden/test_accuracy.py", "golden/test_edgeprofiler.py"),
+    "api": ("unit/api/test_verbs.py", "property/test_doors.py"),
+    "understand/accuracy": ("golden/test_accuracy.py", "golden/test_edgeprofiler.py"),
     "cli": (
-        "e2e/test_commands.py", "e2e/test_runs_command.py", "unit/hub/test_hub_commands.py",
-        "unit/atlas/test_command.py", "unit/importers/test_import_command.py", "unit/measure/test_options_reach.py",
-        "unit/hub/test_push.py",
+        "e2e/test_commands.py", "e2e/test_runs_command.py", "unit/hub/web/test_hub_commands.py",
+        "unit/known/atlas/test_command.py", "unit/engines/results/test_import_command.py",
+        "unit/measure/run/test_options_reach.py", "unit/hub/web/test_push.py",
     ),
-    "hub": ("contract/test_api.py",),
+    "hub/web": ("contract/test_api.py",),
 }  # fmt: skip
 TARGET = 0.9
 
@@ -90,8 +90,8 @@ def asked():
 
 
 def tests_of(package):
-    name = Path(package).parts[0]
-    return [f"unit/{name}", *SHARED.get(name, ())]
+    shared = next((SHARED[name] for name in (package, *map(str, Path(package).parents)) if name in SHARED), ())
+    return [f"unit/{package}", *shared]
 
 
 def told(mutant):
@@ -107,7 +107,7 @@ class Tried(Trying):
     """The mutants of a package, each printed with who caught it."""
 
     def __init__(self, package, mutants, folders, *, sure):
-        super().__init__(*touched(Path(package).parts[0], folders), sure=sure)
+        super().__init__(*touched(package, folders), sure=sure)
         self.package, self.mutants, self.known = package, mutants, equivalents()
         self.survivors, self.unnoticeable, self.ended = [], 0, False
 

@@ -52,7 +52,7 @@ class Touching:
 
 def record(folder, package, tests):
     """In a process of its own (see `main`): run `tests` and keep what they touch of the package in `folder`."""
-    lines = coverage.Coverage(data_file=str(folder / "lines"), source_pkgs=[f"inferometer.{package}"])
+    lines = coverage.Coverage(data_file=str(folder / "lines"), source_pkgs=[f"inferometer.{package.replace('/', '.')}"])
     touching = Touching(lines)
     lines.start()
     pytest.main([*tests, "-q", "-p", "no:xdist", "-p", "no:cacheprovider"], plugins=[touching])
@@ -84,7 +84,7 @@ def test_files(name):
 
 def touched(package, tests):
     """{file: {line: {test}}} and {test: seconds} of the tests in folders or files; those that are new are recorded."""
-    kept = KEPT / f"{package}-{digest((ROOT / 'src' / 'inferometer' / package).rglob('*.py'))}"
+    kept = KEPT / f"{package.replace('/', '.')}-{digest((ROOT / 'src' / 'inferometer' / package).rglob('*.py'))}"
     told = kept / "seconds.json"
     by_file = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
     seconds = {}
@@ -111,7 +111,9 @@ def recorded(kept, package, files):
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     command = [sys.executable, __file__, str(new), package, *files]
-    environ = environment(MUTATION_LINES=str(new / "lines"), MUTATION_PACKAGE=f"inferometer.{package}")
+    environ = environment(
+        MUTATION_LINES=str(new / "lines"), MUTATION_PACKAGE=f"inferometer.{package.replace('/', '.')}"
+    )
     subprocess.run(command, check=True, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL)
     data = coverage.CoverageData(basename=str(kept / "lines"))
     if (kept / "lines").exists():

@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from marks import BATCH, CELLS, Opening
 
 from inferometer.core.graph import Block, Graph
-from inferometer.readers.nets.shipped import DATA, ENDING, INDEX
-from inferometer.readers.torch.live import read_module
-from inferometer.readers.torch.pretrained import read_pretrained_config
-from inferometer.readers.zoo.archive import graph_in, read_tables, write_archive
+from inferometer.formats.networks.archive import graph_in, read_tables, write_archive
+from inferometer.formats.networks.named.shipped import DATA, ENDING, INDEX
+from inferometer.formats.torch.live import read_module
+from inferometer.formats.torch.pretrained import read_pretrained_config
 
 ATLAS_NAMES = DATA.parents[2] / "atlas" / "data" / "nets.txt"
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from inferometer.core.dims import Symbol
 from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.runtimes.base import Capabilities, Kernel, Opened, Port, Ready, Stage, require_format
-from inferometer.runtimes.feeding import require_fitting
+from inferometer.engines.base import Capabilities, Kernel, Opened, Port, Ready, Stage, require_format
+from inferometer.engines.feeding import require_fitting
 
 
 def layers_of(path):

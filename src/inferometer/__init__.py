@@ -5,56 +5,63 @@ The public names load what they need when they are first used; `import inferomet
 
 from typing import TYPE_CHECKING
 
-from inferometer.lazy import attributes
+from inferometer.core.lazy import attributes, shown_by
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
-    from inferometer.atlas.looking import atlas
-    from inferometer.bench.run import bench
-    from inferometer.catalog import device, devices, model, models
-    from inferometer.catalog.detect import detect_host
+    from inferometer.api.comparing import compare
+    from inferometer.api.explanations import explain
+    from inferometer.api.measurements import profile, verify
+    from inferometer.api.services import load, plan, simulate
     from inferometer.core import Device, Graph, Profile, Work, Workload, dtype
     from inferometer.core.codec import decode, encode
-    from inferometer.errors import InferometerError
-    from inferometer.hub.exporting import chart, export
-    from inferometer.prepare.run import prepare
-    from inferometer.profiler import Profiler
-    from inferometer.readers.resolve import read
-    from inferometer.sweep.run import sweep
-    from inferometer.units import format_quantity, parse_quantity
-    from inferometer.verbs.calibrating import calibrate_from
-    from inferometer.verbs.comparing import compare
-    from inferometer.verbs.explanations import explain
-    from inferometer.verbs.measurements import profile, verify
-    from inferometer.verbs.questions import fit, predict
-    from inferometer.verbs.services import load, plan, simulate
+    from inferometer.core.errors import InferometerError
+    from inferometer.core.units import format_quantity, parse_quantity
+    from inferometer.formats.resolve import read
+    from inferometer.hub.web.exporting import chart, export
+    from inferometer.known import device, devices, model, models
+    from inferometer.known.atlas.looking import atlas
+    from inferometer.known.machine.detect import detect_host
+    from inferometer.measure.bench.guard import Guard, NoGuard
+    from inferometer.measure.bench.plan import Plan
+    from inferometer.measure.bench.run import bench
+    from inferometer.measure.calibrate.from_table import calibrate_from
+    from inferometer.measure.prepare.run import prepare
+    from inferometer.measure.spans import Profiler
+    from inferometer.predict.sweep.run import sweep
+    from inferometer.predict.verbs import fit, predict
 
 _HOMES = {
-    "inferometer.atlas": ("atlas",),
-    "inferometer.bench": ("bench",),
-    "inferometer.catalog": ("device", "devices", "model", "models"),
-    "inferometer.catalog.detect": ("detect_host",),
+    "inferometer.known.atlas.looking": ("atlas",),
+    "inferometer.measure.bench.guard": ("Guard", "NoGuard"),
+    "inferometer.measure.bench.plan": ("Plan",),
+    "inferometer.measure.bench.run": ("bench",),
+    "inferometer.known": ("device", "devices", "model", "models"),
+    "inferometer.known.machine.detect": ("detect_host",),
     "inferometer.core": ("Device", "Graph", "Profile", "Work", "Workload", "dtype"),
     "inferometer.core.codec": ("decode", "encode"),
-    "inferometer.errors": ("InferometerError",),
-    "inferometer.explain": ("explain",),
-    "inferometer.hub.exporting": ("chart", "export"),
-    "inferometer.prepare": ("prepare",),
-    "inferometer.profiler": ("Profiler",),
-    "inferometer.readers.resolve": ("read",),
-    "inferometer.verbs.calibrating": ("calibrate_from",),
-    "inferometer.verbs.comparing": ("compare",),
-    "inferometer.verbs.measurements": ("profile", "verify"),
-    "inferometer.verbs.questions": ("fit", "predict"),
-    "inferometer.verbs.services": ("load", "plan", "simulate"),
-    "inferometer.sweep": ("sweep",),
-    "inferometer.units": ("format_quantity", "parse_quantity"),
+    "inferometer.core.errors": ("InferometerError",),
+    "inferometer.api.explanations": ("explain",),
+    "inferometer.hub.web.exporting": ("chart", "export"),
+    "inferometer.measure.prepare.run": ("prepare",),
+    "inferometer.measure.spans": ("Profiler",),
+    "inferometer.formats.resolve": ("read",),
+    "inferometer.measure.calibrate.from_table": ("calibrate_from",),
+    "inferometer.api.comparing": ("compare",),
+    "inferometer.api.measurements": ("profile", "verify"),
+    "inferometer.predict.verbs": ("fit", "predict"),
+    "inferometer.api.services": ("load", "plan", "simulate"),
+    "inferometer.predict.sweep.run": ("sweep",),
+    "inferometer.core.units": ("format_quantity", "parse_quantity"),
 }
 
 __all__ = [
     "Device",
     "Graph",
+    "Guard",
     "InferometerError",
+    "NoGuard",
+    "Plan",
     "Profile",
     "Profiler",
     "Work",
@@ -91,6 +98,7 @@ __all__ = [
 
 
 __getattr__ = attributes(__name__, _HOMES)
+shown_by("inferometer.understand.view")
 
 
 def __dir__() -> list[str]:

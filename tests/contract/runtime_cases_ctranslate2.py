@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from inferometer.runtimes.base import Target
+from inferometer.engines.base import Target
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, MLP, VOCABULARY = 64, 2, 4, 2, 96, 300
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from inferometer.runtimes.base import Target
+from inferometer.engines.base import Target
 
 PROGRAMS = Path(__file__).parents[1] / "data" / "executorch"
 IMAGE = {"input_0": np.random.default_rng(0).standard_normal((1, 3, 16, 16), np.float32)}

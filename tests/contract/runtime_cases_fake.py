@@ -3,7 +3,7 @@
 import numpy as np
 
 from fakes.fake_runtime import FakeRuntime, write_arrays, write_text
-from inferometer.runtimes.base import Target
+from inferometer.engines.base import Target
 
 
 def arrays(folder):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from golden.packaged import packaged
-from inferometer.runtimes.base import Target
+from inferometer.engines.base import Target
 
 RANDOM = np.random.default_rng(0)
 

@@ -6,8 +6,8 @@ One thread: two wait for each other at every node, which takes seconds where the
 import pytest
 
 from golden.packaged import packaged
-from inferometer.runtimes.base import Target
-from inferometer.synth import synthesise
+from inferometer.engines.base import Target
+from inferometer.formats.synth import synthesise
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,

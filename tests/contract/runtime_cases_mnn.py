@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from inferometer.runtimes.base import Target
+from inferometer.engines.base import Target
 
 RANDOM = np.random.default_rng(0)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from inferometer.runtimes.base import Target
+from inferometer.engines.base import Target
 
 RANDOM = np.random.default_rng(0)
 LAYERS = """7767517

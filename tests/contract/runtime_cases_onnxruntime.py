@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.runtimes.base import Target
-from inferometer.synth import synthesise
+from inferometer.engines.base import Target
+from inferometer.formats.synth import synthesise
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

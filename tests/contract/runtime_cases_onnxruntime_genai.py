@@ -1,15 +1,15 @@
 """ONNX Runtime GenAI in the suite of every runtime: a small Llama of ours in ONNX, with the config that it wants.
 
 The file gives the logits of the last token alone, and its cache grows: the builder's own files are tried in
-tests/unit/prepare, where what the builder needs is installed.
+tests/unit/measure/prepare, where what the builder needs is installed.
 """
 
 import json
 
 import pytest
 
-from inferometer.runtimes.base import Target
-from inferometer.synth import synthesise
+from inferometer.engines.base import Target
+from inferometer.formats.synth import synthesise
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -1,7 +1,7 @@
 """OpenVINO GenAI in the suite of every runtime: a small Llama of ours, made of ONNX and given the inputs it wants.
 
 The file gives the logits of the last token alone and needs neither mask nor positions; what the converter of
-checkpoints makes is tried in tests/unit/prepare, where torch is installed.
+checkpoints makes is tried in tests/unit/measure/prepare, where torch is installed.
 """
 
 import json
@@ -11,8 +11,8 @@ import pytest
 
 from contract.runtime_cases_onnxruntime import LLAMA
 from fakes.once import made_once
-from inferometer.runtimes.base import Target
-from inferometer.synth import synthesise
+from inferometer.engines.base import Target
+from inferometer.formats.synth import synthesise
 
 
 def write_pipeline(folder):
@@ -25,7 +25,7 @@ def converted(folder):
     import openvino
     from openvino import opset13
 
-    from inferometer.prepare.tools.openvino_genai import NETWORK, stateful
+    from inferometer.engines.openvino_genai.convert import NETWORK, stateful
 
     network = openvino.convert_model(str(synthesise(LLAMA, folder / "llama.onnx").path))
     order = opset13.parameter([-1], openvino.Type.i32, name="beam_idx")

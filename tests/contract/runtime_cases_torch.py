@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.runtimes.base import Target
-from unit.runtimes.torch.configs import ARRAYS, TEXT, written
+from inferometer.engines.base import Target
+from unit.engines.torch.configs import ARRAYS, TEXT, written
 
 DATA = Path(__file__).parents[1] / "data" / "torch"
 RANDOM = np.random.default_rng(0)

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from inferometer.core.codec import document, encode
-from inferometer.hub.api import create_api
-from inferometer.hub.rules import Rules
+from inferometer.hub.web.api.routes import create_api
+from inferometer.hub.web.guard.rules import Rules
 from inferometer.store import Filter
-from unit.hub.samples import decoder, hub, network
+from unit.hub.web.samples import decoder, hub, network
 
 JSON = {"content-type": "application/json"}
 

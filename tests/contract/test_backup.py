@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import MetaData, insert, select, update
 
 from fakes.fleet import DEVICES, submitted
-from inferometer.errors import FormatError, InferometerError, SchemaError
+from inferometer.core.errors import FormatError, InferometerError, SchemaError
 from inferometer.store import Attachment, StoreError, open_store
 from inferometer.store import backup as backups
 from inferometer.store.backup import Backup, check_backup, copy_store, restore_backup, table_parts, write_backup

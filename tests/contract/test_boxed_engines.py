@@ -7,16 +7,16 @@ import pytest
 
 from contract.runtime_cases_torch import bert
 from contract.test_runtimes import INSTALLED, ROWS
-from inferometer.bench.plan import Plan
-from inferometer.box.found import means_here
 from inferometer.core.codec import document
 from inferometer.core.workload import Workload
-from inferometer.measure.run import MeasureRequest
-from inferometer.providers import device_side
-from inferometer.providers.following import follow, result_in
-from inferometer.providers.local import FolderHere, _paths
-from inferometer.providers.requests import Judging, pack_measurement
-from inferometer.runtimes.base import Missing
+from inferometer.engines.base import Missing
+from inferometer.hub.box.found import means_here
+from inferometer.hub.places import device_side
+from inferometer.hub.places.following import follow, result_in
+from inferometer.hub.places.local import FolderHere, _paths
+from inferometer.hub.places.requests import Judging, pack_measurement
+from inferometer.measure.bench.plan import Plan
+from inferometer.measure.run.model import MeasureRequest
 
 # The first model of each engine; PyTorch's compiler also writes files and starts a compiler of C++.
 FIRST = {row[0]: row for row in reversed(ROWS) if isinstance(row[0], str)}

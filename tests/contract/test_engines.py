@@ -8,11 +8,11 @@ from typing import get_args
 import pytest
 
 from fakes.every import every
-from inferometer.catalog.engines import engine, engines
-from inferometer.catalog.files import rows_of
 from inferometer.core.dtype import dtype
 from inferometer.core.engine import Use
-from inferometer.plugins import listed, load_listed
+from inferometer.core.plugins import listed, load_listed
+from inferometer.known.engines import engine, engines
+from inferometer.known.files import rows_of
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -21,11 +21,11 @@ RUN = sorted(PROJECT["entry-points"]["inferometer.runtimes"])
 # Who may write an engine's name: those that are an engine, read its files, meet it as a word of a model's name, list
 # it among packages, show an example of it, or are the table of tools that make files for engines.
 NAMING = (
-    "runtimes/", "importers/", "readers/openvino/", "atlas/sources/", "atlas/reading.py", "atlas/names.py",
-    "providers/adb/", "accuracy/targets.py", "accuracy/served_rows.py", "asking/engine_tables/reading.py",
-    "catalog/health/packages.py", "catalog/networks.py", "readers/zoo/", "serving/load/server.py", "cli/demo.py",
-    "readers/mnn/", "readers/ncnn/", "readers/ctranslate2/", "readers/onnxruntime_genai/", "readers/executorch/",
-    "prepare/steps.py", "prepare/tools/", "trust/door.py", "trust/formats.py",  # formats have their names
+    "engines/", "known/atlas/sources/", "known/atlas/reading.py", "known/atlas/names.py", "known/networks.py",
+    "known/machine/health/packages.py", "formats/openvino/", "formats/networks/", "formats/mnn/", "formats/ncnn/",
+    "formats/ctranslate2/", "formats/onnxruntime_genai/", "formats/executorch/", "formats/trust/",
+    "predict/basis/engine_tables/reading.py", "measure/prepare/steps.py", "understand/accuracy/targets.py",
+    "understand/accuracy/served_rows.py", "serving/load/server.py", "hub/places/adb/", "cli/commands/demo.py",
 )  # fmt: skip
 
 

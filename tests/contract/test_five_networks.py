@@ -1,7 +1,7 @@
 """Five convolutional networks from packages in every engine that runs one: at least 95 % of the kernels have a layer.
 
 Engines with formats of their own get the files that their own converters make of ONNX; ExecuTorch's, which takes long,
-are kept (tests/data/executorch/make_networks.py). PyTorch's networks are in tests/unit/runtimes/torch/test_names.py.
+are kept (tests/data/executorch/make_networks.py). PyTorch's networks are in tests/unit/engines/torch/test_names.py.
 """
 
 import lzma
@@ -14,14 +14,14 @@ import pytest
 from contract.runtime_cases_mnn import convert
 from contract.test_mapping import kernels_of, ops_of
 from golden.packaged import packaged
+from inferometer.core.plugins import load
 from inferometer.core.workload import Workload
-from inferometer.measure.inputs import input_shapes
-from inferometer.measure.layers import graph_layers
-from inferometer.plugins import load
-from inferometer.prepare.order import ToolOrder
-from inferometer.prepare.tools import ncnn as pnnx
-from inferometer.readers.detect import read_graph
-from inferometer.readers.sizes import bind
+from inferometer.engines.ncnn import convert as pnnx
+from inferometer.engines.order import ToolOrder
+from inferometer.formats.detect import read_graph
+from inferometer.formats.sizes import bind
+from inferometer.measure.run.inputs import input_shapes
+from inferometer.measure.run.layers import graph_layers
 
 PROGRAMS = Path(__file__).parents[1] / "data" / "executorch"
 OCR = ("rapidocr-onnxruntime", "rapidocr_onnxruntime")

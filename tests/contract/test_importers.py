@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from inferometer.core.codec import decode, encode
+from inferometer.core.errors import FormatError, InferometerError
 from inferometer.core.graph import KINDS
+from inferometer.core.plugins import load_all
 from inferometer.core.profile import Headline, ModelFacts, Phase, Profile
-from inferometer.errors import FormatError, InferometerError
-from inferometer.importers.assemble import Draft, finish
-from inferometer.importers.base import GROUP, Document, Importer
-from inferometer.importers.document import load_document, parse_document
-from inferometer.plugins import load_all
-from unit.importers.sources import DATA, ENTRIES, OURS, SAMPLES
+from inferometer.engines.results.assemble import Draft, finish
+from inferometer.engines.results.base import GROUP, Document, Importer
+from inferometer.engines.results.document import load_document, parse_document
+from unit.engines.results.sources import DATA, ENTRIES, OURS, SAMPLES
 
 ROOT = Path(__file__).parents[2]
 

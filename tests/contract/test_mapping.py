@@ -12,16 +12,16 @@ from math import isclose, prod
 import pytest
 
 from golden.packaged import packaged
+from inferometer.core.plugins import load
 from inferometer.core.workload import Workload
-from inferometer.measure.correct import Corrected
-from inferometer.measure.inputs import index_limits, input_shapes, make_inputs
-from inferometer.measure.layers import graph_layers
-from inferometer.measure.nodes import file_nodes
-from inferometer.measure.ops import measured_ops
-from inferometer.plugins import load
-from inferometer.readers.detect import read_graph
-from inferometer.readers.sizes import bind
-from inferometer.runtimes.base import Target
+from inferometer.engines.base import Target
+from inferometer.formats.detect import read_graph
+from inferometer.formats.sizes import bind
+from inferometer.measure.run.correct import Corrected
+from inferometer.measure.run.inputs import index_limits, input_shapes, make_inputs
+from inferometer.measure.run.layers import graph_layers
+from inferometer.measure.run.nodes import file_nodes
+from inferometer.measure.run.ops import measured_ops
 
 PRODUCTS = frozenset({"linear", "matmul", "convolution", "recurrent"})
 OCR = ("rapidocr-onnxruntime", "rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx")

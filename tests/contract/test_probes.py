@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fakes.xnnpack import without_patterns
-from inferometer.calibrate.probes.checkpoints import steps_to
-from inferometer.calibrate.probes.converted import EXPORTED, converter_to, source_of
-from inferometer.calibrate.probes.decoders import DecoderProvider
-from inferometer.calibrate.probes.models import ProbeRun, read_probes
-from inferometer.calibrate.probes.provider import ProbeProvider
-from inferometer.catalog import device
-from inferometer.catalog.engines import engine, engines
-from inferometer.measure.child import runtime_named
-from inferometer.prepare.child import carry_out
+from inferometer.known import device
+from inferometer.known.engines import engine, engines
+from inferometer.measure.calibrate.probes.checkpoints import steps_to
+from inferometer.measure.calibrate.probes.converted import EXPORTED, converter_to, source_of
+from inferometer.measure.calibrate.probes.decoders import DecoderProvider
+from inferometer.measure.calibrate.probes.models import ProbeRun, read_probes
+from inferometer.measure.calibrate.probes.provider import ProbeProvider
+from inferometer.measure.prepare.child import carry_out
+from inferometer.measure.run.child import runtime_named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from inferometer.prepare.order import ToolAnswer, ToolOrder
-    from inferometer.prepare.steps import Step
+    from inferometer.engines.order import ToolAnswer, ToolOrder
+    from inferometer.measure.prepare.steps import Step
 
 BOARD = device("arm-neoverse-n1-2-cores")
 PROBES = {probe.name: probe for probe in read_probes()}
@@ -49,7 +49,7 @@ def test_networks_can_be_made_for_an_engine_that_takes_arrays(name):
 
 
 def in_this_process(step: Step, order: ToolOrder, _folder: Path, _seconds_at_most: float) -> ToolAnswer:
-    """Tools take seconds to import in a process of their own, which is unit/calibrate/test_workshop.py's matter."""
+    """Tools take seconds to import in a process of their own, as test_workshop.py shows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # their own
         return carry_out(step.work, order)

@@ -5,8 +5,8 @@ import pytest
 from fakes.places import PLACES
 from inferometer.core.codec import decode, encode
 from inferometer.core.job import JobResult
-from inferometer.plugins import load_all
-from inferometer.providers.base import GROUP, Place, Provider
+from inferometer.core.plugins import load_all
+from inferometer.hub.places.base import GROUP, Place, Provider
 
 
 @pytest.fixture(scope="module", params=sorted(PLACES))

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import func, select, text
 
 from fakes.fleet import DEVICES, a_job, a_result, submitted
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.job import JobEvent
-from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import open_store
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.queue.devices import Registrar

@@ -10,16 +10,16 @@ import pytest
 from contract.runtime_cases_ctranslate2 import write_llama
 from contract.runtime_cases_mnn import write_network
 from contract.runtime_cases_ncnn import LAYERS
+from inferometer.core.errors import FormatError, InferometerError
 from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.errors import FormatError, InferometerError
-from inferometer.plugins import load_all
-from inferometer.readers.base import GROUP, HEAD_BYTES, Peek, Reader, look
-from inferometer.readers.detect import choose_reader, read_graph
-from unit.readers.gguf.gguf_bytes import header
-from unit.readers.openvino.ir_text import convolution_ir
-from unit.readers.ort.ort_bytes import linear_ort
-from unit.readers.safetensors.safetensors_bytes import described, packed
-from unit.readers.tflite.tflite_bytes import convolution
+from inferometer.core.plugins import load_all
+from inferometer.formats.base import GROUP, HEAD_BYTES, Peek, Reader, look
+from inferometer.formats.detect import choose_reader, read_graph
+from unit.formats.gguf.gguf_bytes import header
+from unit.formats.openvino.ir_text import convolution_ir
+from unit.formats.ort.ort_bytes import linear_ort
+from unit.formats.safetensors.safetensors_bytes import described, packed
+from unit.formats.tflite.tflite_bytes import convolution
 
 DATA = Path(__file__).parents[1] / "data"
 CONFIG = {

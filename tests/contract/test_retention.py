@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import func, select, text, update
 
 from fakes.fleet import DEVICES, submitted
-from inferometer.errors import DomainError, UnknownNameError
-from inferometer.hub.app import retain_daily
+from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.hub.web.app import retain_daily
 from inferometer.store import Attachment, Filter, StoreError, open_store
 from inferometer.store import retention as retaining
 from inferometer.store.queue.fleet import Fleet

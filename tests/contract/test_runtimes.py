@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.errors import DomainError, FormatError, InferometerError, MissingDependencyError
-from inferometer.plugins import load_all
-from inferometer.runtimes.base import Missing, Request, Stage, Target
+from inferometer.core.errors import DomainError, FormatError, InferometerError, MissingDependencyError
+from inferometer.core.plugins import load_all
+from inferometer.engines.base import Missing, Request, Stage, Target
 
 GROUP = "inferometer.runtimes"
 ROWS = [

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from sqlalchemy import event, func, select, text
 from sqlalchemy import text as text_of
 
+from inferometer.core.errors import DomainError, SchemaError, UnknownNameError
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Verification
 from inferometer.core.run import STATUSES
-from inferometer.errors import DomainError, SchemaError, UnknownNameError
 from inferometer.store import Attachment, Filter, StoreError, open_store
 from inferometer.store.audit import Deed
 from inferometer.store.engine import open_database

@@ -11,8 +11,8 @@ import pytest
 
 from fakes.fleet import DEVICES
 from inferometer.core.codec import encode
-from inferometer.hub.rules import Rules
-from inferometer.hub.serving import hub_in_thread
+from inferometer.hub.web.guard.rules import Rules
+from inferometer.hub.web.serving import hub_in_thread
 from inferometer.store import open_store
 from inferometer.store.queue.fleet import Fleet
 from unit.store import postgres

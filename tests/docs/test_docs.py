@@ -14,13 +14,13 @@ import click
 import pytest
 
 from fakes.every import every
-from inferometer import settings
-from inferometer.catalog.health import CHECKS
 from inferometer.cli import COMMANDS
-from inferometer.cli.fit import command
+from inferometer.cli.commands.fit import command
+from inferometer.core import settings
 from inferometer.core.finding import CODES
-from inferometer.formulas.registry import SECTIONS, all_formulas
-from inferometer.plugins import GROUPS
+from inferometer.core.plugins import GROUPS
+from inferometer.known.formulas.registry import SECTIONS, all_formulas
+from inferometer.known.machine.health import CHECKS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ import yaml
 
 from fakes.in_process import measured_here
 from inferometer.cli.run import run
-from inferometer.measure import run as running
+from inferometer.measure.run import model as running
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs" / "recipes").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")])
@@ -65,7 +65,14 @@ def enter(line):
                 slow_down(Path(word.partition("=")[2]))
         # Without the other plug-ins of this environment, which take longer to load than the page to run.
         alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # noqa: TID251 - the child's
-        command = [sys.executable, "-m", *words, "-p", "inferometer.bench.pytest_plugin", "--inferometer-no-guard"]
+        command = [
+            sys.executable,
+            "-m",
+            *words,
+            "-p",
+            "inferometer.measure.bench.pytest_plugin",
+            "--inferometer-no-guard",
+        ]
         assert subprocess.run(command, check=False, env=alone).returncode == 0, line
         return
     assert words[0] == "inferometer", line

@@ -16,7 +16,7 @@ import inferometer
 from fakes.once import made_once
 from inferometer.cli import COMMANDS
 from inferometer.cli.run import cli
-from inferometer.plugins import listed
+from inferometer.core.plugins import listed
 
 ROOT = Path(__file__).parents[2]
 TABLES = {

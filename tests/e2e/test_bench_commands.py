@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from fakes.waiting import until, until_gone
-from inferometer.bench.commands import CommandSubject
-from inferometer.bench.files import load_profile, save_profile
-from inferometer.bench.guard import Guard
-from inferometer.bench.processes import Watchdog
 from inferometer.core import Profile
 from inferometer.core.codec import decode
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase
 from inferometer.core.workload import Workload
+from inferometer.measure.bench.commands import CommandSubject
+from inferometer.measure.bench.files import load_profile, save_profile
+from inferometer.measure.bench.guard import Guard
+from inferometer.measure.bench.processes import Watchdog
 from inferometer.store import open_store
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
@@ -86,7 +86,7 @@ def test_the_guard_tells_what_the_machine_was_like(answered, monkeypatch):
         def __init__(self):
             super().__init__(interval_s=0.01)
 
-    monkeypatch.setattr("inferometer.bench.guard.Guard", Brief)
+    monkeypatch.setattr("inferometer.measure.bench.guard.Guard", Brief)
     result = answered(
         "bench", "--warmup", "0", "--runs", "2", "--seconds", "0", "--format", "json", "--", *PYTHON, "pass"
     )
@@ -111,7 +111,7 @@ open("seen", "w").close()
         """Time stands still until the run hangs: how long a process takes to start does not count."""
         return Watchdog(*given, clock=lambda: clock() if (tmp_path / "hangs").exists() else 0.0, **limits)
 
-    monkeypatch.setattr("inferometer.bench.commands.Watchdog", watched)
+    monkeypatch.setattr("inferometer.measure.bench.commands.Watchdog", watched)
     monkeypatch.chdir(tmp_path)
     plan = ["--no-guard", "--warmup", "0", "--seconds", "0", "--runs", "2", "--timeout", "0.1 s"]
     result = answered("bench", *plan, "--format", "json", "--", *PYTHON, every_other)

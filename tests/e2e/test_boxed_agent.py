@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fakes.fleet_processes import agent_process, hub_process
-from inferometer.box.found import means_here
+from inferometer.hub.box.found import means_here
 
 QUICK = ["--no-guard", "--runs", "2", "--seconds", "0", "--warmup", "0", "--threads", "1", "--no-predict"]
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from inferometer.asking.question import Question
-from inferometer.calibrate import job
-from inferometer.calibrate.probes import models as probe_models
-from inferometer.calibrate.run import CalibrationOutcome, calibrate_with
-from inferometer.catalog import device
-from inferometer.cli.calibrate import command
+from inferometer.cli.commands.calibrate import command
 from inferometer.core.workload import Precision, Workload
-from inferometer.readers.resolve import read
+from inferometer.formats.resolve import read
+from inferometer.known import device
+from inferometer.measure.calibrate import job
+from inferometer.measure.calibrate.probes import models as probe_models
+from inferometer.measure.calibrate.run import CalibrationOutcome, calibrate_with
+from inferometer.predict.question import Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

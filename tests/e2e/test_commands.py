@@ -13,12 +13,13 @@ from pathlib import Path
 import click
 import pytest
 
-from inferometer.bench.plan import Plan
-from inferometer.cli import COMMANDS, demo, front_page
+from inferometer.cli import COMMANDS, front_page
+from inferometer.cli.commands import demo
 from inferometer.cli.outputs import require_writable
 from inferometer.cli.run import cli
-from inferometer.errors import InferometerError
-from inferometer.measure import run as measuring
+from inferometer.core.errors import InferometerError
+from inferometer.measure.bench.plan import Plan
+from inferometer.measure.run import model as measuring
 
 
 def inferometer(*arguments, **environment):

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.fleet_processes import agent_process, hub_process
 from fakes.sshd import WHY_NOT, start_sshd
-from inferometer.synth import synthesise
+from inferometer.formats.synth import synthesise
 
 QUICK = ["--no-guard", "--runs", "3", "--seconds", "0", "--warmup", "1", "--no-store", "--threads", "1", "--no-predict"]
 HERE = "msgspec,numpy,psutil,onnxruntime,onnx"

@@ -12,9 +12,9 @@ from fakes.fleet_processes import Process, agent_process, hub_process
 from fakes.places import LONG, one_layer, packed
 from fakes.waiting import until
 from inferometer.core.job import FINAL
-from inferometer.providers import device_side
-from inferometer.providers.base import resolve
-from inferometer.providers.hub_client import API, HubAddress, HubClient
+from inferometer.hub.places import device_side
+from inferometer.hub.places.base import resolve
+from inferometer.hub.places.hub_client import API, HubAddress, HubClient
 from inferometer.store import open_store
 
 

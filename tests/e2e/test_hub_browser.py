@@ -15,11 +15,11 @@ import pytest
 from fakes.load_profiles import sweep_profile
 from inferometer.cli.run import run as run_command
 from inferometer.core.run import Run
-from inferometer.hub.one_file import one_file
-from inferometer.report.catalog_tables import TABLES
+from inferometer.hub.web.one_file import one_file
 from inferometer.store import Filter, Metric
 from inferometer.store.tables import tokens
-from unit.hub.samples import decoder, hostile, hub, network
+from inferometer.understand.view.catalog_tables import TABLES
+from unit.hub.web.samples import decoder, hostile, hub, network
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -457,7 +457,7 @@ GATED = """
 import time
 from dataclasses import replace
 from pathlib import Path
-from inferometer.runtimes.onnxruntime import runtime
+from inferometer.engines.onnxruntime import runtime
 
 class Gated:
     def __init__(self, real, **more):

@@ -118,7 +118,7 @@ def llama_server(tmp_path_factory):
     if importlib.util.find_spec("xllamacpp") is None or importlib.util.find_spec("gguf") is None:
         pytest.skip("pip install 'inferometer[llamacpp]'")
     from contract.runtime_cases_llamacpp import LLAMA
-    from inferometer.synth import synthesise
+    from inferometer.formats.synth import synthesise
 
     model = synthesise(LLAMA, tmp_path_factory.mktemp("model") / "tiny.gguf", weights="q8_0").path
     command = [sys.executable, str(Path(__file__).parents[1] / "fakes" / "llama_server.py"), str(model), "2"]

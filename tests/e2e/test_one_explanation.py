@@ -7,17 +7,17 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from inferometer.asking import roof as roofs
-from inferometer.catalog.detect import identity
-from inferometer.cli.explain import command as explain_command
-from inferometer.cli.export import command as export_command
-from inferometer.cli.profile import command as profile_command
+from inferometer.api import explained
+from inferometer.cli.commands.explain import command as explain_command
+from inferometer.cli.commands.export import command as export_command
+from inferometer.cli.commands.profile import command as profile_command
 from inferometer.core.codec import decode
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Profile
+from inferometer.known.machine.detect import identity
+from inferometer.predict.basis import roof as roofs
 from inferometer.store import open_store
-from inferometer.verbs import explained
-from unit.hub.samples import hub
+from unit.hub.web.samples import hub
 
 pytest.importorskip("onnxruntime")
 

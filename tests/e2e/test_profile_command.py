@@ -18,9 +18,9 @@ import pytest
 from fakes.in_process import measured_here
 from fakes.waiting import until, until_gone
 from golden.packaged import packaged
-from inferometer.bench.files import load_profile
-from inferometer.measure import run as running
-from inferometer.synth import synthesise
+from inferometer.formats.synth import synthesise
+from inferometer.measure.bench.files import load_profile
+from inferometer.measure.run import model as running
 
 QUICK = ["--no-guard", "--runs", "3", "--seconds", "0", "--warmup", "1", "--no-store"]
 ONCE = ["--no-guard", "--runs", "1", "--seconds", "0", "--warmup", "0", "--no-store"]  # for what takes a second a run
@@ -35,7 +35,7 @@ TROUBLED = textwrap.dedent(
     import os, signal, threading, time
     from dataclasses import dataclass
     import numpy as np
-    from inferometer.runtimes.base import Capabilities, Kernel, Opened, Port, Ready, Stage
+    from inferometer.engines.base import Capabilities, Kernel, Opened, Port, Ready, Stage
 
     class Session:
         def __init__(self, target):
@@ -318,7 +318,7 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_running(environment, 
 def measuring_child(process):
     for child in psutil.Process(process.pid).children(recursive=True):
         with suppress(psutil.Error):  # it has not become itself yet, or has ended
-            if "inferometer.measure.child" in child.cmdline():
+            if "inferometer.measure.run.child" in child.cmdline():
                 return child
     return None
 

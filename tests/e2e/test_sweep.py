@@ -12,8 +12,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from inferometer import plan, predict, sweep
-from inferometer.sweep import engines, read_rows
+from inferometer import plan, predict
+from inferometer.predict import sweep
+from inferometer.predict.sweep import engines, read_rows
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
 HAS_CHARTS = importlib.util.find_spec("vl_convert") is not None
@@ -30,7 +31,7 @@ LONG = (
 WAITING = """
 import sys, threading
 from inferometer.cli import main
-from inferometer.sweep.resume import Journal
+from inferometer.predict.sweep.resume import Journal
 
 def kept(journal, add=Journal.add, **chunk):
     add(journal, **chunk)

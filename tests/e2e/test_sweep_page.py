@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from inferometer.sweep import AXES, COLUMNS, DETAILS
-from inferometer.sweep.spec import parse_spec
+from inferometer.predict.sweep import AXES, COLUMNS, DETAILS
+from inferometer.predict.sweep.spec import parse_spec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(console|python|toml)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)

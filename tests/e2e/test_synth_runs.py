@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from inferometer import catalog
-from inferometer.errors import DomainError, UnknownNameError
-from inferometer.readers.huggingface.graph import graph_from_config
-from inferometer.readers.resolve import read
-from inferometer.synth import onnx as onnx_writer
-from inferometer.synth import synthesise
-from inferometer.synth.gguf.recipe import FORMATS
-from inferometer.synth.order import Order
+from inferometer import known as catalog
+from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.formats.gguf.write.recipe import FORMATS
+from inferometer.formats.huggingface.graph import graph_from_config
+from inferometer.formats.onnx import write as onnx_writer
+from inferometer.formats.resolve import read
+from inferometer.formats.synth import synthesise
+from inferometer.formats.synth.order import Order
 
 LLAMA = {
     "model_type": "llama",

@@ -4,17 +4,17 @@ import functools
 import sys
 from contextlib import contextmanager
 
-import inferometer.cost.predict
-import inferometer.importers.assemble
-import inferometer.measure.assemble
-import inferometer.measure.beside
+import inferometer.engines.results.assemble
+import inferometer.measure.run.assemble
+import inferometer.measure.run.beside
+import inferometer.predict.answer
 from inferometer.core.closing import unclosed
 
 _MAKERS = (
-    (inferometer.cost.predict, "predict_graph"),
-    (inferometer.measure.assemble, "assemble_profile"),
-    (inferometer.measure.beside, "with_prediction"),
-    (inferometer.importers.assemble, "finish"),
+    (inferometer.predict.answer, "predict_graph"),
+    (inferometer.measure.run.assemble, "assemble_profile"),
+    (inferometer.measure.run.beside, "with_prediction"),
+    (inferometer.engines.results.assemble, "finish"),
 )
 _checking = [True]
 

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from inferometer.errors import DomainError, EngineError, FormatError, UnknownNameError
-from inferometer.runtimes.base import (
+from inferometer.core.errors import DomainError, EngineError, FormatError, UnknownNameError
+from inferometer.engines.base import (
     Capabilities,
     Event,
     Kernel,

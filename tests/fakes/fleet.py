@@ -12,7 +12,7 @@ MODEL = JobModel(name="net", entry="net.onnx", files=(JobFile(path="net.onnx", s
 
 
 def a_job(seed=1, runtime="onnxruntime", model=MODEL):
-    """Of the workload that the profiles of `unit.hub.samples.network` are of."""
+    """Of the workload that the profiles of `unit.hub.web.samples.network` are of."""
     return Job(id=f"profile-{seed}", verb="profile", model=model, runtime=runtime, workload=Workload(batch=2))
 
 

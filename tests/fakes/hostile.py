@@ -9,7 +9,7 @@ import os
 import pickle
 import zipfile
 
-from unit.readers.torch.archives import document_of, members_of, packed
+from unit.formats.torch.archives import document_of, members_of, packed
 
 SAMPLES, DOCUMENT = "data/sample_inputs/model.pt", "models/model.json"
 WEIGHTS = "data/weights/model_weights_config.json"

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import msgspec
 
-from inferometer.box.entering import EntryPlan, enter
-from inferometer.box.values import BoxOrder, Means
+from inferometer.core.box import BoxOrder, Means
 from inferometer.core.codec import decode, encode
 from inferometer.core.job import Job, JobResult
+from inferometer.hub.box.entering import EntryPlan, enter
 
 
 def main():
-    from inferometer.agent import warden  # the job in the box has no use for it
-    from inferometer.box import process
+    from inferometer.hub.agent import warden  # the job in the box has no use for it
+    from inferometer.hub.box import process
 
     folder = Path(sys.argv[1])
     job = decode((folder / "job.json").read_bytes(), Job)

@@ -6,12 +6,12 @@ import pickle
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.measure.child import carry_out
-from inferometer.measure.isolate import _with, _with_partial
-from inferometer.measure.raw import Raw
+from inferometer.measure.run.child import carry_out
+from inferometer.measure.run.isolate import _with, _with_partial
+from inferometer.measure.run.raw import Raw
 
 if TYPE_CHECKING:
-    from inferometer.measure.order import MeasureOrder
+    from inferometer.measure.run.order import MeasureOrder
 
 
 def measured_here(order: MeasureOrder, **_: Any) -> Raw:

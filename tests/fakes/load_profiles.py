@@ -6,6 +6,9 @@ import numpy as np
 
 from fakes.scripted_server import HEAD, Send, Wait, chunk, ending, event, plain
 from fakes.virtual_time import VirtualPool, virtually
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.lengths import Lengths
+from inferometer.core.traffic.objectives import parse_objective
 from inferometer.serving.load.apis import Endpoint, parse_address
 from inferometer.serving.load.levels import level_of
 from inferometer.serving.load.local import Here
@@ -14,9 +17,6 @@ from inferometer.serving.load.play import RoundPlan
 from inferometer.serving.load.profile import Facts, profile_of
 from inferometer.serving.load.prompts import PromptMaker
 from inferometer.serving.load.server import ServerFacts
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.lengths import Lengths
-from inferometer.traffic.objectives import parse_objective
 
 
 @cache

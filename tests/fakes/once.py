@@ -2,8 +2,8 @@
 
 import os
 
-from inferometer.agent.runner import alone
-from inferometer.settings import cache_folder
+from inferometer.core.settings import cache_folder
+from inferometer.hub.agent.runner import alone
 
 
 def made_once(name, make):

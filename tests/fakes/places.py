@@ -16,11 +16,11 @@ from fakes.adb_server import SERIAL, AdbServerFake
 from fakes.fleet_processes import agent_process, hub_process
 from fakes.sshd import WHY_NOT, start_sshd
 from fakes.waiting import until
-from inferometer.bench.plan import Plan
-from inferometer.importers.detect import import_file
-from inferometer.measure.run import MeasureRequest
-from inferometer.providers.base import resolve
-from inferometer.providers.requests import Judging, pack_measurement
+from inferometer.engines.results.detect import import_file
+from inferometer.hub.places.base import resolve
+from inferometer.hub.places.requests import Judging, pack_measurement
+from inferometer.measure.bench.plan import Plan
+from inferometer.measure.run.model import MeasureRequest
 
 RECORDED = Path(__file__).parents[1] / "data" / "importers"
 QUICK = Plan(runs=3, seconds=0.0, warmup=1, calls=1)

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inferometer.catalog.detect.fields import rows, table
-from inferometer.catalog.detect.machine import Disk, Machine
+from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
-from inferometer.errors import FormatError
+from inferometer.known.machine.detect.fields import rows, table
+from inferometer.known.machine.detect.machine import Disk, Machine
 
 __all__ = ["MachineRecorder", "RecordedMachine", "load_machine", "parse_entries", "render_entries"]
 

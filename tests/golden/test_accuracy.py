@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from fakes.once import made_once
-from inferometer.accuracy import judge
-from inferometer.accuracy import page as accuracy_page
-from inferometer.accuracy.cases import read_cases, read_peers
-from inferometer.accuracy.judge import error_summary, peer_errors
-from inferometer.cli import accuracy
+from inferometer.cli.commands import accuracy
+from inferometer.understand.accuracy import judge
+from inferometer.understand.accuracy import page as accuracy_page
+from inferometer.understand.accuracy.cases import read_cases, read_peers
+from inferometer.understand.accuracy.judge import error_summary, peer_errors
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 

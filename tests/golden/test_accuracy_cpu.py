@@ -8,8 +8,8 @@ from functools import cache
 
 import pytest
 
-from inferometer.accuracy.cases import family_of, read_cases
-from inferometer.accuracy.judge import error_summary, judge_cases
+from inferometer.understand.accuracy.cases import family_of, read_cases
+from inferometer.understand.accuracy.judge import error_summary, judge_cases
 
 DEVICE = "intel-emerald-rapids-1-vcpu"
 

@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from fakes.every import every
-from inferometer.catalog import device, devices, dtype_facts, grids, instances, link, links, memory_levels, models, pues
 from inferometer.core.device import Sourced
 from inferometer.core.dtype import DTYPES
+from inferometer.known import device, devices, dtype_facts, grids, instances, link, links, memory_levels, models, pues
 
 REQUIRED = """
 nvidia-jetson-orin-nano-super nvidia-jetson-orin-nx-16gb nvidia-jetson-agx-orin-64gb nvidia-jetson-agx-thor
@@ -187,6 +187,6 @@ EXACT_PARAMETERS = {
 
 @pytest.mark.parametrize(("name", "parameters"), EXACT_PARAMETERS.items())
 def test_published_parameter_counts_are_exact(name, parameters):
-    from inferometer.catalog import model
+    from inferometer.known import model
 
     assert model(name).parameters.value == parameters

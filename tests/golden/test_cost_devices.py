@@ -6,11 +6,11 @@ from functools import cache
 import pytest
 
 from fakes.every import every
-from inferometer.catalog import device, devices
-from inferometer.catalog.engines import default_runtime
-from inferometer.errors import DomainError
-from inferometer.readers.resolve import read
-from inferometer.verbs import predict
+from inferometer.api import predict
+from inferometer.core.errors import DomainError
+from inferometer.formats.resolve import read
+from inferometer.known import device, devices
+from inferometer.known.engines import default_runtime
 
 
 @cache

@@ -6,18 +6,18 @@ takes 2 · 512 · 2 B = 2,048 B in a layer's cache, 12,288 B in the six.
 
 import pytest
 
-from inferometer.asking.question import Question
-from inferometer.catalog import device
-from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Precision, Workload
-from inferometer.cost.memory.fit import fit
-from inferometer.cost.options import Options
-from inferometer.cost.predict import predict_graph
-from inferometer.cost.ready import make_layout
-from inferometer.cost.request import decode_context, last_tokens, start_tokens
-from inferometer.readers.resolve import read
-from inferometer.sweep import sweep
-from unit.cost.machines import WIRE
+from inferometer.formats.resolve import read
+from inferometer.known import device
+from inferometer.known.engines import runtime_effects
+from inferometer.predict.answer import predict_graph
+from inferometer.predict.memory.fit import fit
+from inferometer.predict.options import Options
+from inferometer.predict.question import Question
+from inferometer.predict.ready import make_layout
+from inferometer.predict.request import decode_context, last_tokens, start_tokens
+from inferometer.predict.sweep import sweep
+from unit.predict.machines import WIRE
 
 T5, WHISPER, H200 = read("t5-small"), read("whisper-tiny"), device("nvidia-h200")
 BF16 = Precision(weights="bf16", activations="bf16", kv="bf16")

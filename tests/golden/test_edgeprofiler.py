@@ -8,13 +8,20 @@ import pytest
 from click.testing import CliRunner
 
 from inferometer import predict
-from inferometer.accuracy.edgeprofiler import HARDWARE, MODELS, PRECISIONS, EdgeHardware, EdgeModel, edge_profile
-from inferometer.catalog import device
 from inferometer.cli.run import cli
 from inferometer.core.codec import decode
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.profile import Profile
-from inferometer.errors import DomainError, UnknownNameError
-from inferometer.readers.resolve import read
+from inferometer.formats.resolve import read
+from inferometer.known import device
+from inferometer.understand.accuracy.edgeprofiler import (
+    HARDWARE,
+    MODELS,
+    PRECISIONS,
+    EdgeHardware,
+    EdgeModel,
+    edge_profile,
+)
 
 SIX = {"layers": 24, "hidden": 2048, "intermediate": 8192, "vocab": 50257, "sequence": 1024}
 GOLDEN = {

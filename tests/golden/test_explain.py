@@ -4,12 +4,12 @@ import pytest
 
 import inferometer as im
 from fakes.every import every
-from inferometer.catalog import device
 from inferometer.core.finding import CODES, SEVERITIES
-from inferometer.explain.findings import FINDERS, findings_of
-from inferometer.explain.pages import PARTS, finding_page, pages
-from inferometer.readers.resolve import read
-from unit.explain.explain_cases import PAIRS, case_of, explain, told_padding
+from inferometer.formats.resolve import read
+from inferometer.known import device
+from inferometer.understand.findings import FINDERS, findings_of
+from inferometer.understand.pages import PARTS, finding_page, pages
+from unit.understand.explain_cases import PAIRS, case_of, explain, told_padding
 
 
 def codes_of(profile, on):

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from fakes.every import every
-from inferometer.formulas.registry import all_formulas
+from inferometer.known.formulas.registry import all_formulas
 
 ATTENTION = {"parameters": 1000, "layers": 3, "attention_width": 5, "context": 7}  # 4·3·5·7 = 420
 BLOCK = {"registers_per_thread": 32, "threads_per_block": 256}  # 8 warps; 65,536 / 8192 = 8 blocks

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fakes.every import every
-from inferometer.formulas.registry import all_formulas
-from inferometer.units import parse_unit
+from inferometer.core.units import parse_unit
+from inferometer.known.formulas.registry import all_formulas
 
 ROWS = json.loads((Path(__file__).parent / "formulas.json").read_text(encoding="utf-8"))
 PERCENT = 100.0  # a ratio of 0.5 is 50 %

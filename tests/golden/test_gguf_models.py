@@ -2,9 +2,9 @@
 
 from golden.packaged import packaged
 from inferometer.core.binding import Binding
-from inferometer.cost.memory.footprint import footprint
-from inferometer.cost.work.count import coverage
-from inferometer.readers.gguf import reader
+from inferometer.formats.gguf import reader
+from inferometer.predict.memory.footprint import footprint
+from inferometer.predict.work.count import coverage
 
 # huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct: 134,515,008 parameters, 30 layers, 8,192 tokens.
 SMOLLM2 = 134_515_008

@@ -10,12 +10,12 @@ import pytest
 
 from fakes.in_process import measured_here
 from golden.packaged import packaged
-from inferometer.bench.plan import Plan
+from inferometer.core.errors import DomainError
 from inferometer.core.workload import Precision, Workload
-from inferometer.errors import DomainError
-from inferometer.measure import run as running
-from inferometer.measure.run import MeasureRequest, measure_model, verify_against
-from inferometer.synth import synthesise
+from inferometer.formats.synth import synthesise
+from inferometer.measure.bench.plan import Plan
+from inferometer.measure.run import model as running
+from inferometer.measure.run.model import MeasureRequest, measure_model, verify_against
 
 ONCE = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)  # no time is asserted
 MODULES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "ai_edge_litert", "llamacpp": "xllamacpp",

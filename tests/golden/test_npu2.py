@@ -12,9 +12,9 @@ import pytest
 
 from inferometer import predict
 from inferometer.core.trace import Segment, Span, Trace
-from inferometer.profiler import Profiler
-from inferometer.report.dataflow import dataflow
-from unit.profiler.clocks import Manual
+from inferometer.measure.spans import Profiler
+from inferometer.understand.view.dataflow import dataflow
+from unit.measure.spans.clocks import Manual
 
 PARTS = ("BO write", "NPU run", "BO read")
 # name, unit, ms a call, (write, run, read) ms; None is time between calls

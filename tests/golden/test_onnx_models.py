@@ -14,10 +14,10 @@ import pytest
 from golden.packaged import packaged
 from inferometer.core.binding import Binding
 from inferometer.core.dims import Symbol, evaluate
-from inferometer.cost.work.count import coverage, graph_work
-from inferometer.readers.onnx import reader
-from inferometer.readers.onnx.reader import read_bytes
-from inferometer.readers.onnx.tables import domain_rows
+from inferometer.formats.onnx import reader
+from inferometer.formats.onnx.reader import read_bytes
+from inferometer.formats.onnx.tables import domain_rows
+from inferometer.predict.work.count import coverage, graph_work
 
 NOT_INSTALLED = (
     "the onnx package is not installed, and with it its light models and its shape inference: pip install onnx"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from inferometer.core.workload import Workload
-from inferometer.cost.work.count import coverage, graph_work
-from inferometer.readers.openvino import reader as openvino_reader
-from inferometer.readers.ort import reader as ort_reader
-from inferometer.readers.resolve import read
-from inferometer.readers.sizes import bind
+from inferometer.formats.openvino import reader as openvino_reader
+from inferometer.formats.ort import reader as ort_reader
+from inferometer.formats.resolve import read
+from inferometer.formats.sizes import bind
+from inferometer.predict.work.count import coverage, graph_work
 
 PACKAGE = find_spec("rapidocr_onnxruntime")
 MODELS = Path(PACKAGE.origin).parent / "models" if PACKAGE and PACKAGE.origin else None

@@ -10,9 +10,9 @@ from importlib.resources import files
 import pytest
 
 from fakes.every import every
-from inferometer.readers.huggingface.graph import graph_from_config
+from inferometer.formats.huggingface.graph import graph_from_config
 
-FOLDER = files("inferometer.catalog") / "data" / "models"
+FOLDER = files("inferometer.known") / "data" / "models"
 ROWS = {
     name: row
     for entry in sorted(FOLDER.iterdir(), key=lambda entry: entry.name)

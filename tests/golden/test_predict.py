@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from inferometer.catalog import device
 from inferometer.core import Parallel, Precision, Workload
-from inferometer.cost.memory.fit import fit
-from inferometer.cost.predict import predict_graph
-from inferometer.readers.resolve import read
+from inferometer.formats.resolve import read
+from inferometer.known import device
+from inferometer.predict.answer import predict_graph
+from inferometer.predict.memory.fit import fit
 
 H200, H100 = device("nvidia-h200"), device("nvidia-h100-sxm")
 BF16 = Precision(weights="bf16", activations="bf16", kv="bf16")

@@ -1,8 +1,8 @@
 """Published safetensors files."""
 
 from golden.packaged import packaged
-from inferometer.cost.work.count import coverage
-from inferometer.readers.safetensors import reader
+from inferometer.formats.safetensors import reader
+from inferometer.predict.work.count import coverage
 
 
 def test_minilm_has_its_published_parameters_and_every_byte_of_its_file():

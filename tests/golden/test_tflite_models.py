@@ -8,8 +8,8 @@ import pytest
 
 from golden.packaged import packaged
 from inferometer.core.binding import Binding
-from inferometer.cost.work.count import coverage, op_works
-from inferometer.readers.tflite import reader
+from inferometer.formats.tflite import reader
+from inferometer.predict.work.count import coverage, op_works
 
 ONE = Binding(sizes={"batch": 1})
 MODULES = "modules/"

@@ -12,12 +12,12 @@ from functools import cache
 import pytest
 
 from inferometer.core.binding import Binding
-from inferometer.cost import coverage, op_works, work_of
+from inferometer.predict import coverage, op_works, work_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed: live modules are not compared with its counter")
 
-from inferometer.readers.torch import read_module  # noqa: E402 - after the skip
-from unit.readers.torch import models  # noqa: E402
+from inferometer.formats.torch import read_module  # noqa: E402 - after the skip
+from unit.formats.torch import models  # noqa: E402
 
 FlopCounterMode = pytest.importorskip("torch.utils.flop_counter").FlopCounterMode
 IMAGE = (1, 3, 224, 224)

@@ -8,9 +8,9 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from inferometer.atlas.measurement import PublishedMeasurement
-from inferometer.atlas.storing import read_table, write_table
-from inferometer.atlas.table import NUMBERS, TEXTS, joined, table_of
+from inferometer.known.atlas.measurement import PublishedMeasurement
+from inferometer.known.atlas.storing import read_table, write_table
+from inferometer.known.atlas.table import NUMBERS, TEXTS, joined, table_of
 
 NAMES = ("a", "b", "c d", "é")
 UNITS = {  # a quantity and the units it may be published in

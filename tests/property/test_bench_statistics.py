@@ -9,10 +9,10 @@ import scipy
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from inferometer.bench import ranks
-from inferometer.bench import statistics as bench
-from inferometer.bench.verdict import Criteria, judge, weigh
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
+from inferometer.measure.bench import ranks
+from inferometer.measure.bench import statistics as bench
+from inferometer.measure.bench.verdict import Criteria, judge, weigh
 
 TIMES = st.floats(1e-6, 1e3)
 ROUND_TIMES = st.integers(1, 12).map(lambda ticks: ticks * 1e-3)  # a coarse clock: many ties

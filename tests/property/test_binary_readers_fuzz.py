@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from inferometer.core.errors import InferometerError
 from inferometer.core.graph import Graph
-from inferometer.cost.work.count import coverage
-from inferometer.errors import InferometerError
-from inferometer.readers.base import look
-from inferometer.readers.gguf import reader as gguf
-from inferometer.readers.safetensors import reader as safetensors
-from inferometer.readers.tflite import reader as tflite
-from unit.readers.gguf.gguf_bytes import header
-from unit.readers.safetensors.safetensors_bytes import described, packed
-from unit.readers.tflite.tflite_bytes import convolution, model, operator, quantised, subgraph, tensor
+from inferometer.formats.base import look
+from inferometer.formats.gguf import reader as gguf
+from inferometer.formats.safetensors import reader as safetensors
+from inferometer.formats.tflite import reader as tflite
+from inferometer.predict.work.count import coverage
+from unit.formats.gguf.gguf_bytes import header
+from unit.formats.safetensors.safetensors_bytes import described, packed
+from unit.formats.tflite.tflite_bytes import convolution, model, operator, quantised, subgraph, tensor
 
 
 def gguf_file():

@@ -5,15 +5,15 @@ from functools import cache
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as some
 
-from inferometer.asking.applicable import SIZES
-from inferometer.catalog import device as device_named
-from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Calibration, Parallel, Precision, Utilisation, Workload
-from inferometer.cost.options import Offload, Options
-from inferometer.cost.predict import predict_graph
-from inferometer.errors import DomainError
-from inferometer.readers.resolve import read
-from inferometer.sweep import run_study, study_of
+from inferometer.core.errors import DomainError
+from inferometer.formats.resolve import read
+from inferometer.known import device as device_named
+from inferometer.known.engines import runtime_effects
+from inferometer.predict.answer import predict_graph
+from inferometer.predict.applicable import SIZES
+from inferometer.predict.options import Offload, Options
+from inferometer.predict.sweep import run_study, study_of
 
 # Dense and windowed decoders, experts, a latent cache, states, an encoder, encoder–decoders, a CNN, diffusion, vision.
 MODELS = (

@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 import inferometer as im
-from inferometer.accuracy.cases import AccuracyCase, case_graph
-from inferometer.accuracy.judge import ask_like
-from inferometer.asking.ask import ask
-from inferometer.asking.files import SHIPPED, files_in, own_folder, read_calibration, write_calibration
-from inferometer.catalog import device
-from inferometer.cli.predict import command
-from inferometer.errors import InferometerError
-from inferometer.explain.judging import judge_profile
-from inferometer.verbs import gains
-from unit.hub.samples import hub
+from inferometer.api import gains
+from inferometer.cli.commands.predict import command
+from inferometer.core.errors import InferometerError
+from inferometer.known import device
+from inferometer.predict.ask import ask
+from inferometer.predict.basis.files import SHIPPED, files_in, own_folder, read_calibration, write_calibration
+from inferometer.understand.accuracy.cases import AccuracyCase, case_graph
+from inferometer.understand.accuracy.judge import ask_like
+from inferometer.understand.judging import judge_profile
+from unit.hub.web.samples import hub
 
 SIZES = {"prompt": 256, "generate": 32}
 MODELS = {

@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fakes.every import every
-from inferometer.errors import DomainError
-from inferometer.formulas import (
+from inferometer.core.errors import DomainError
+from inferometer.known.formulas import (
     cloud,
     distributed,
     edge,
@@ -26,7 +26,7 @@ from inferometer.formulas import (
     roofline,
     training,
 )
-from inferometer.formulas.registry import all_formulas
+from inferometer.known.formulas.registry import all_formulas
 
 positive = st.floats(1e-9, 1e15)
 times = st.floats(1e-9, 1e6)

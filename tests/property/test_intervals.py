@@ -5,14 +5,14 @@ from itertools import chain
 
 import pytest
 
-from inferometer.asking.question import Question
-from inferometer.catalog import device, link
-from inferometer.catalog.files import rows_of
 from inferometer.core import Parallel, Workload
-from inferometer.cost.options import HostCosts, Offload, Options, Speculative
-from inferometer.errors import DomainError
-from inferometer.readers.resolve import read
-from inferometer.report.phrases import TIMES, time_interval
+from inferometer.core.errors import DomainError
+from inferometer.formats.resolve import read
+from inferometer.known import device, link
+from inferometer.known.files import rows_of
+from inferometer.predict.options import HostCosts, Offload, Options, Speculative
+from inferometer.predict.question import Question
+from inferometer.understand.view.phrases import TIMES, time_interval
 
 MODELS = tuple(rows_of("models").by_name)
 # Calibrated and not; a server's GPU, a board without known storage, an NPU.

@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferometer.core.binding import Binding
+from inferometer.core.errors import FormatError
 from inferometer.core.graph import Graph
-from inferometer.cost.work.count import coverage, op_works
-from inferometer.errors import FormatError
-from inferometer.readers.base import Peek
-from inferometer.readers.onnx import reader
-from inferometer.readers.onnx.tables import table
-from unit.readers.onnx.onnx_bytes import (
+from inferometer.formats.base import Peek
+from inferometer.formats.onnx import reader
+from inferometer.formats.onnx.tables import table
+from inferometer.predict.work.count import coverage, op_works
+from unit.formats.onnx.onnx_bytes import (
     BOOL,
     FLOAT,
     INT8,

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.catalog.engines import engines, runtime_effects
 from inferometer.core import Block, Device, Graph, Link, Memory, Parallel, Precision, Sourced, Workload
-from inferometer.cost import footprint, graph_work
-from inferometer.cost.memory.residency import residency_of
-from inferometer.cost.options import Options
-from inferometer.cost.parallel import place
-from inferometer.cost.predict import predict_graph
-from inferometer.cost.price.step import over_rows
-from inferometer.cost.work.polynomial import Polynomial
-from inferometer.cost.work.prepare import Terms, prepare, quantities_of
-from inferometer.cost.work.substitute import with_sizes
-from unit.cost.decoders import BF16, at, decoder, tensor, tokens
-from unit.cost.estimates import estimate_op
-from unit.cost.examples import EXAMPLES
-from unit.cost.examples import op as make_op
+from inferometer.known.engines import engines, runtime_effects
+from inferometer.predict import footprint, graph_work
+from inferometer.predict.answer import predict_graph
+from inferometer.predict.memory.residency import residency_of
+from inferometer.predict.options import Options
+from inferometer.predict.parallel import place
+from inferometer.predict.price.step import over_rows
+from inferometer.predict.work.polynomial import Polynomial
+from inferometer.predict.work.prepare import Terms, prepare, quantities_of
+from inferometer.predict.work.substitute import with_sizes
+from unit.predict.decoders import BF16, at, decoder, tensor, tokens
+from unit.predict.estimates import estimate_op
+from unit.predict.examples import EXAMPLES
+from unit.predict.examples import op as make_op
 
 RATES = st.floats(1e9, 1e16)
 SECONDS = st.floats(1e-9, 1e-2)

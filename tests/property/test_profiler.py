@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from inferometer.core.codec import decode, encode
 from inferometer.core.trace import Trace
-from inferometer.profiler import Profiler, Ring, from_trace, load, merge
-from inferometer.profiler.attribution import attribute
-from inferometer.profiler.folding import fold
-from inferometer.profiler.nest import covered_ns
-from inferometer.profiler.span_stats import stats_of_all
-from inferometer.report.dataflow import dataflow
-from inferometer.report.traces import chrome, speedscope
-from unit.profiler.clocks import Manual
+from inferometer.measure.spans import Profiler, Ring, from_trace, load, merge
+from inferometer.measure.spans.attribution import attribute
+from inferometer.measure.spans.folding import fold
+from inferometer.measure.spans.nest import covered_ns
+from inferometer.measure.spans.span_stats import stats_of_all
+from inferometer.understand.view.dataflow import dataflow
+from inferometer.understand.view.traces import chrome, speedscope
+from unit.measure.spans.clocks import Manual
 
 NAMES = st.sampled_from(["generate", "layer", "attn", "mlp", "ünï 'code'\"<&>"])
 UNITS = st.sampled_from([None, "cpu", "gpu"])

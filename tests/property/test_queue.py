@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sqlalchemy import func, select, text
 
 from fakes.fleet import a_job, a_result
+from inferometer.core.errors import DomainError
 from inferometer.core.job import FINAL
-from inferometer.errors import DomainError
 from inferometer.store import open_store
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.queue.devices import Registrar

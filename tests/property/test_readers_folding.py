@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.core.dims import evaluate, symbols_in
-from unit.readers.onnx.onnx_bytes import FLOAT, INT64, node, read, tensor, value
+from unit.formats.onnx.onnx_bytes import FLOAT, INT64, node, read, tensor, value
 
 SIZES = {"batch": 3, "n": 7}
 SIDES = ("batch", "n", 5)

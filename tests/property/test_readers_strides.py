@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.core.dims import Symbol, evaluate
-from inferometer.readers.torch.moves import _reshape_moves, is_contiguous
-from inferometer.readers.torch.program import Value
+from inferometer.formats.torch.moves import _reshape_moves, is_contiguous
+from inferometer.formats.torch.program import Value
 
 sizes = st.lists(st.sampled_from((1, 2, 3, 4)), min_size=1, max_size=4)
 

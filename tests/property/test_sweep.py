@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from inferometer.asking.applicable import SIZES, meaningful
-from inferometer.catalog import device as device_named
-from inferometer.catalog.files import rows_of
+from inferometer.api import ask
+from inferometer.core.errors import DomainError
 from inferometer.core.profile import Headline
-from inferometer.cost.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
-from inferometer.errors import DomainError
-from inferometer.readers.resolve import read
-from inferometer.sweep import COLUMNS, DETAILS, run_study, study_of
-from inferometer.verbs import ask
+from inferometer.formats.resolve import read
+from inferometer.known import device as device_named
+from inferometer.known.files import rows_of
+from inferometer.predict.applicable import SIZES, meaningful
+from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
+from inferometer.predict.sweep import COLUMNS, DETAILS, run_study, study_of
 
 # Dense, gated and windowed decoders, experts, a latent cache, states, encoders, an encoder–decoder, CNNs, diffusion.
 MODELS = (
@@ -97,7 +97,7 @@ def predictions(axes, options, *, calibrated):
 def swept(axes, **how):
     values = {"models": [graph(name) for name in axes["models"]], "devices": [*map(device_named, axes["devices"])]}
     # Rows are compared whether or not all options and sizes are used.
-    with patch("inferometer.sweep.grid._require_used"), patch("inferometer.sweep.grid._require_meant"):
+    with patch("inferometer.predict.sweep.grid._require_used"), patch("inferometer.predict.sweep.grid._require_meant"):
         study = study_of({**axes, **values}, **how)
     rows = run_study(study)
     assert len(rows) == len(study)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from inferometer.core import Profile, Utilisation, Work
 from inferometer.core.codec import SCHEMAS, decode, document, encode
 from inferometer.core.dtype import DTYPES
+from inferometer.core.errors import SchemaError, UnitError
 from inferometer.core.job import Job, JobFile, JobModel, JobResult
+from inferometer.core.units import SYMBOLS, format_quantity, parse_quantity
 from inferometer.core.work import STREAMS
-from inferometer.errors import SchemaError, UnitError
-from inferometer.units import SYMBOLS, format_quantity, parse_quantity
 
 COUNTS = st.integers(0, 2**70)
 WORKS = st.builds(
@@ -115,7 +115,8 @@ def value_of(kind):
         return st.builds(
             JobModel, name=st.just("net"), entry=st.just("net"), files=st.lists(FILES, max_size=1).map(tuple)
         )
-    # Load tests (`served`) have their own example in tests/unit/report/test_load_tests.py: columns take long here.
+    # Load tests (`served`) have their own example in tests/unit/understand/view/test_load_tests.py: columns take long
+    # here.
     fields = {name: strategy(hint) for name, hint in typing.get_type_hints(kind).items() if name != "served"}
     limits = {"batch": st.integers(1, 9), "prompt": st.integers(1, 9), "image": st.integers(1, 9)}
     plan = {name: st.integers(1, 9) for name in ("tp", "pp", "ep", "dp")}

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from inferometer.core import Block, Graph, Op, Tensor
 from inferometer.core.work import STREAMS
-from inferometer.cost import footprint, graph_work, work_of
-from inferometer.cost.exact import ceil_log2, larger, smaller
-from inferometer.cost.memory.liveness import live_bytes
-from inferometer.cost.work.rules.attention import causal_pairs, mutual_pairs
-from inferometer.cost.work.substitute import with_sizes
-from unit.cost.decoders import LLAMA_3_1_8B, at, attend
-from unit.cost.examples import EXAMPLES, IDS
+from inferometer.predict import footprint, graph_work, work_of
+from inferometer.predict.exact import ceil_log2, larger, smaller
+from inferometer.predict.memory.liveness import live_bytes
+from inferometer.predict.work.rules.attention import causal_pairs, mutual_pairs
+from inferometer.predict.work.substitute import with_sizes
+from unit.predict.decoders import LLAMA_3_1_8B, at, attend
+from unit.predict.examples import EXAMPLES, IDS
 
 SIDES = st.integers(1, 60)
 LENGTHS = st.integers(0, 60)

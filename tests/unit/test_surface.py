@@ -46,7 +46,7 @@ MODULES = sorted(
 
 
 # Only whoever makes the shipped graphs imports these, and has PyTorch.
-MAKERS = {f"inferometer.readers.zoo.{name}" for name in ("benchmarked", "build", "recording", "sketch")}
+MAKERS = {f"inferometer.formats.networks.{name}" for name in ("benchmarked", "build", "recording", "sketch")}
 
 
 @pytest.mark.installed
@@ -99,12 +99,12 @@ def test_listing_runtimes_imports_no_engine():
 # Packages that are an edge as a whole: who imports one of their modules wants the library.
 EDGES = {
     "hub": {"fastapi"},
-    "providers/ssh": {"asyncssh"},
-    "readers/zoo": {"torch"},  # recording and sketches, which only the building of the archive imports
+    "hub/places/ssh": {"asyncssh"},
+    "formats/networks": {"torch"},  # recording and sketches, which only the building of the archive imports
     "store": {"sqlalchemy"},
-    "runtimes/onnxruntime": {"onnxruntime"},
-    "runtimes/openvino": {"openvino"},
-    "runtimes/openvino_genai": {"openvino"},
+    "engines/onnxruntime": {"onnxruntime"},
+    "engines/openvino": {"openvino"},
+    "engines/openvino_genai": {"openvino"},
 }
 
 

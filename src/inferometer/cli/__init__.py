@@ -66,7 +66,7 @@ Options:
 def main() -> None:
     """The entry point. It prints the bare front page itself and leaves everything else to click."""
     from inferometer.cli.encoding import print_readably
-    from inferometer.settings import completing
+    from inferometer.core.settings import completing
 
     print_readably()
     arguments = sys.argv[1:]

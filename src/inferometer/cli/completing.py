@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
 
 Names = Callable[[click.Context], Iterable[str]]
 _MOST = 400  # more than that nobody reads, and a shell would ask first
@@ -18,7 +18,7 @@ _MOST = 400  # more than that nobody reads, and a shell would ask first
 
 def _catalog(kind: str) -> Names:
     def names(_: click.Context) -> list[str]:
-        from inferometer.catalog.files import names_of
+        from inferometer.known.files import names_of
 
         return names_of(kind)
 
@@ -30,7 +30,7 @@ def _devices(context: click.Context) -> list[str]:
 
 
 def _runtimes(context: click.Context) -> list[str]:
-    from inferometer.plugins import listed
+    from inferometer.core.plugins import listed
 
     return [*_catalog("engines")(context), *(plugin.name for plugin in listed("inferometer.runtimes"))]
 
@@ -48,7 +48,7 @@ def _projects(context: click.Context) -> list[str]:
 
 
 def _formulas(_: click.Context) -> list[str]:
-    from inferometer.formulas.registry import all_formulas
+    from inferometer.known.formulas.registry import all_formulas
 
     return list(all_formulas())
 

@@ -6,7 +6,7 @@ import click
 from click.core import ParameterSource
 
 from inferometer.cli.options import print_document, print_table
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
 
 _KNOWN = {"models", "devices", "weights", "prompt", "form", "edgeprofiler"}
 
@@ -14,8 +14,8 @@ _KNOWN = {"models", "devices", "weights", "prompt", "form", "edgeprofiler"}
 def print_edgeprofiler(
     models: tuple[str, ...], devices: tuple[str, ...], weights: tuple[str, ...], prompt: int | None, form: str
 ) -> None:
-    from inferometer.report.edgeprofiler import edge_table
-    from inferometer.verbs.edgeprofiler import edgeprofiler_rows
+    from inferometer.api.edgeprofiler import edgeprofiler_rows
+    from inferometer.understand.view.edgeprofiler import edge_table
 
     _require_known()
     rows = edgeprofiler_rows(models, devices, weights, prompt)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferometer import errors
 from inferometer.cli.options import say
-from inferometer.errors import DomainError, EngineError, InferometerError, UnknownNameError
+from inferometer.core import errors
+from inferometer.core.errors import DomainError, EngineError, InferometerError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inferometer.bench.loop import Step
     from inferometer.core.job import JobResult
-    from inferometer.measure.outcome import MeasuredOutcome
-    from inferometer.providers.requests import PackedJob
+    from inferometer.hub.places.requests import PackedJob
+    from inferometer.measure.bench.loop import Step
+    from inferometer.measure.run.outcome import MeasuredOutcome
 
 PLACES = "ssh://USER@HOST, hub:NAME, adb:SERIAL, bundle:FILE.zip or local"
 
@@ -28,7 +28,7 @@ def place_option(function: click.decorators.FC) -> click.decorators.FC:
 
 def place_and_device(texts: tuple[str, ...]) -> tuple[str | None, str | None]:
     """The values of a repeated `--on`: where to run, and the catalog device that the machine is; one of each."""
-    from inferometer.providers.base import is_place
+    from inferometer.hub.places.base import is_place
 
     places: list[str] = []
     devices: list[str] = []
@@ -44,7 +44,7 @@ def place_and_device(texts: tuple[str, ...]) -> tuple[str | None, str | None]:
 
 def require_place(place: str) -> None:
     """For commands whose `--on` is a place only: another text is an error that says what there is."""
-    from inferometer.providers.base import is_place
+    from inferometer.hub.places.base import is_place
 
     if not is_place(place):
         raise UnknownNameError("place", place, ("local", "ssh", "hub", "adb", "bundle"), listing=f"There is {PLACES}.")
@@ -72,8 +72,8 @@ def for_hub(place: str, project: str, name: str | None, tags: tuple[str, ...]) -
 
 
 def run_elsewhere(place: str, work: PackedJob, progress: Callable[[Step], None] | None = None) -> JobResult | None:
-    from inferometer.providers.base import resolve
-    from inferometer.providers.running import run_at
+    from inferometer.hub.places.base import resolve
+    from inferometer.hub.places.running import run_at
 
     with resolve(place) as there:
         return run_at(there, work, progress=progress)
@@ -94,7 +94,7 @@ def say_how_to_carry(file: str) -> None:
 
 def outcome_from(result: JobResult, *, strict: bool = False) -> MeasuredOutcome:
     """What a place measured, in the shape that a measurement here has. If it is nothing, its error is raised."""
-    from inferometer.measure.outcome import MeasuredOutcome
+    from inferometer.measure.run.outcome import MeasuredOutcome
 
     require_answer(result, there=bool(result.profiles))
     return MeasuredOutcome(

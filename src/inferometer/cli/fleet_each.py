@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.cli.options import print_profiles, print_table, say
-from inferometer.errors import EngineError, InferometerError
+from inferometer.core.errors import EngineError, InferometerError
 
 if TYPE_CHECKING:
     from inferometer.core.job import JobResult
-    from inferometer.providers.base import Handle
-    from inferometer.providers.hub import HubPlace
-    from inferometer.providers.requests import PackedJob
+    from inferometer.hub.places.base import Handle
+    from inferometer.hub.places.hub import HubPlace
+    from inferometer.hub.places.requests import PackedJob
 
 
 def profile_on_each(address: str, work: PackedJob, form: str) -> None:
     """All are submitted at once, so that the devices measure side by side; what fails on one is said, and not fatal."""
-    from inferometer.providers.base import parse_address, resolve
-    from inferometer.providers.hub import each_of
+    from inferometer.hub.places.base import parse_address, resolve
+    from inferometer.hub.places.hub import each_of
 
     places: list[Any] = [resolve(one) for one in each_of(parse_address(address), work.job.runtime)]
     handles = [place.submit(work.job, work.files) for place in places]
@@ -42,7 +42,7 @@ def _print(places: list[HubPlace], handles: list[Handle], results: list[JobResul
     if form == "json":
         print_profiles(tuple(measured), ())
     else:
-        from inferometer.report.fleet import each_table
+        from inferometer.understand.view.fleet import each_table
 
         names = [place.title.removesuffix(" of the hub") for place in places]
         print_table(each_table(names, results), form)

@@ -9,7 +9,7 @@ from inferometer.cli.interrupts import ended_by_sigterm
 from inferometer.cli.options import say
 from inferometer.cli.progress import progress_line
 from inferometer.cli.storing import open_chosen, store_option
-from inferometer.units import counted, format_quantity
+from inferometer.core.units import counted, format_quantity
 
 if TYPE_CHECKING:
     from inferometer.store.backup import Manifest

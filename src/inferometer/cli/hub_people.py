@@ -62,7 +62,7 @@ def _make_new(opened: "Store", project: str, person: str) -> None:
 @format_option
 def list_members(project: str | None, store: str | None, form: str) -> None:
     """List the members of a project, or of all, with their roles."""
-    from inferometer.report.table import ReportTable, columns
+    from inferometer.understand.view.table import ReportTable, columns
 
     with open_chosen(store) as opened:
         known = [opened.project(project)] if project is not None else opened.projects()
@@ -102,7 +102,7 @@ def project_command(
     form: str,
 ) -> None:  # fmt: skip
     """Show who may read a project and how high the priorities of its jobs may be; change it with the options."""
-    from inferometer.report.table import ReportTable, columns
+    from inferometer.understand.view.table import ReportTable, columns
 
     given = {"open": opened_up, "writer_priority": writer_priority, "owner_priority": owner_priority}
     values: Any = {key: value for key, value in given.items() if value is not None}
@@ -160,8 +160,8 @@ def _share(name: str, project: str | None, store: str | None, *, everyone: bool,
 @format_option
 def list_devices(store: str | None, form: str) -> None:
     """List the devices of the fleet: whose each is, and which projects it works for."""
-    from inferometer.report.table import ReportTable, columns
     from inferometer.store.queue.fleet import Fleet
+    from inferometer.understand.view.table import ReportTable, columns
 
     with open_chosen(store) as opened:
         fleet = Fleet.of(opened)
@@ -192,9 +192,9 @@ def audit_command(
 
     The newest first. Nothing changes an entry; entries go after 400 days.
     """
-    from inferometer.cli.runs import timestamp
-    from inferometer.report.table import ReportTable, columns
+    from inferometer.cli.commands.runs import timestamp
     from inferometer.store.audit import AuditFilter
+    from inferometer.understand.view.table import ReportTable, columns
 
     with open_chosen(store) as opened:
         only = None if project is None else frozenset({opened.project(project).name})

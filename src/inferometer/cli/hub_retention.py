@@ -8,8 +8,8 @@ import click
 
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
-from inferometer.errors import DomainError
-from inferometer.units import counted
+from inferometer.core.errors import DomainError
+from inferometer.core.units import counted
 
 if TYPE_CHECKING:
     from inferometer.store.retention import Deletion
@@ -70,7 +70,7 @@ def show(store: str | None, form: str) -> None:
     """Show each project's rules, and what went by them lately."""
     from dataclasses import asdict
 
-    from inferometer.report.table import Column, ReportTable, columns
+    from inferometer.understand.view.table import Column, ReportTable, columns
 
     with open_chosen(store) as opened:
         rules, gone = opened.retentions(), opened.deletions()

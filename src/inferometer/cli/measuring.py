@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from inferometer.cli.progress import progress_line, step_text
-from inferometer.errors import DomainError, EngineError, GateError, UnitError
-from inferometer.units import parse_quantity
-from inferometer.verbs.prediction_flags import parse_sizes
+from inferometer.core.errors import DomainError, EngineError, GateError, UnitError
+from inferometer.core.units import parse_quantity
+from inferometer.predict.flags import parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inferometer.bench.loop import Step
-    from inferometer.bench.plan import Plan
-    from inferometer.measure.outcome import MeasuredOutcome
-    from inferometer.measure.run import MeasureRequest
+    from inferometer.measure.bench.loop import Step
+    from inferometer.measure.bench.plan import Plan
+    from inferometer.measure.run.model import MeasureRequest
+    from inferometer.measure.run.outcome import MeasuredOutcome
     from inferometer.store.recording import RunRecorder
 
 _LIST = "N,…"
@@ -126,8 +126,8 @@ def measurement_from(
 ) -> MeasureRequest:
     """The measurement that the options ask for."""
     from inferometer.core.workload import Workload
-    from inferometer.measure.isolate import ChildLimits
-    from inferometer.measure.run import MeasureRequest
+    from inferometer.measure.run.isolate import ChildLimits
+    from inferometer.measure.run.model import MeasureRequest
 
     prompts, generates = _parse_numbers(options["prompt"], "prompt"), _parse_numbers(options["generate"], "generate")
     depths, memory = _parse_numbers(options["depth"], "depth"), options["memory_limit"]
@@ -182,8 +182,8 @@ def _cases(
     if max(len(prompts), len(generates), len(depths)) <= 1:
         return ()
     from inferometer.core.sizes import PROMPT
-    from inferometer.cost.request import GENERATE
-    from inferometer.measure.order import TextOrder
+    from inferometer.measure.run.order import TextOrder
+    from inferometer.predict.request import GENERATE
 
     return tuple(
         TextOrder(prompt=prompt, generate=generate, depth=depth, words=words)
@@ -216,7 +216,7 @@ def _plan(options: MeasuringOptions) -> Plan | None:
     runs, warmup, seconds, most = options["runs"], options["warmup"], options["seconds"], options["seconds_at_most"]
     if all(value is None for value in (runs, warmup, seconds, most)):
         return None
-    from inferometer.bench.plan import Plan
+    from inferometer.measure.bench.plan import Plan
 
     most_s = None if most is None else _quantity("seconds-at-most", most, "s")
     least_s = min(1.0, most_s or 1.0) if seconds is None else _quantity("seconds", seconds, "s")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from inferometer.cli.encoding import is_unicode
-from inferometer.report.render import FORMATS, render
-from inferometer.report.table import ReportTable
-from inferometer.report.terminal import visible
+from inferometer.understand.view.render import FORMATS, render
+from inferometer.understand.view.table import ReportTable
+from inferometer.understand.view.terminal import visible
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
-    from inferometer.report.cards import Card
+    from inferometer.understand.view.cards import Card
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,11 +65,11 @@ def print_table(table: ReportTable, form: str) -> None:
 def print_card(card: "Card", form: str) -> None:
     """Draw a card for a terminal; in any other format, print a table of its facts."""
     if form == "table":
-        from inferometer.report.terminal import draw_card
+        from inferometer.understand.view.terminal import draw_card
 
         print_text(draw_card(card))
     else:
-        from inferometer.report.listings import card_table
+        from inferometer.understand.view.listings import card_table
 
         print_table(card_table(card), form)
 
@@ -91,7 +91,7 @@ def print_profiles(profiles: "Sequence[Profile]", percentiles: Sequence[float] =
 
     documents = [document(profile) for profile in profiles]
     if percentiles:
-        from inferometer.bench.percentiles import percentile_documents
+        from inferometer.measure.bench.percentiles import percentile_documents
 
         shares = [percent / 100 for percent in percentiles]
         for profile, plain in zip(profiles, documents, strict=True):

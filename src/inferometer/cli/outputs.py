@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
 
 _ELSEWHERE = "Choose another folder."
 

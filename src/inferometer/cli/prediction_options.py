@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from inferometer.verbs.prediction_flags import FLAGS, Takes
+from inferometer.predict.flags import FLAGS, Takes
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inferometer.bench.loop import Step
+    from inferometer.measure.bench.loop import Step
 
 T = TypeVar("T")
 _WIDTH = 24

@@ -10,9 +10,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from inferometer import notices, settings
 from inferometer.cli import COMMANDS, front_page
-from inferometer.errors import InferometerError, UnknownNameError
+from inferometer.core import notices, settings
+from inferometer.core.errors import InferometerError, UnknownNameError
 from inferometer.version import __version__
 
 _INTERRUPTED = 130
@@ -28,7 +28,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             raise UnknownNameError("command", cmd_name, COMMANDS, listing="`inferometer --help` lists them.")
         module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command: click.Command = importlib.import_module(f"inferometer.cli.{module}").command
+        command: click.Command = importlib.import_module(f"inferometer.cli.commands.{module}").command
         if settings.completing():
             from inferometer.cli.completing import offer_names
 
@@ -90,7 +90,7 @@ def _noted(message: str, error: BaseException) -> str:
 
 
 def _visible(message: str) -> str:
-    from inferometer.report.terminal import visible
+    from inferometer.understand.view.terminal import visible
 
     return visible(message)
 

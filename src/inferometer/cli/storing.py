@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, TypedDict
 
 import click
 
+from inferometer.api.naming import open_chosen, profile_named
 from inferometer.cli.options import say
-from inferometer.errors import DomainError, InferometerError
-from inferometer.units import counted
-from inferometer.verbs.naming import open_chosen, profile_named
+from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.units import counted
 
 if TYPE_CHECKING:
-    from inferometer.providers.hub_client import HubClient
+    from inferometer.hub.places.hub_client import HubClient
     from inferometer.store.recording import RunRecorder
     from inferometer.store.store import Store
 
@@ -49,8 +49,8 @@ def hub_options(function: click.decorators.FC) -> click.decorators.FC:
 
 
 def hub_client(hub: str | None, token: str | None, token_file: Path | None) -> "HubClient":
-    from inferometer.providers.hub_client import HubClient, hub_address
-    from inferometer.settings import value_of
+    from inferometer.core.settings import value_of
+    from inferometer.hub.places.hub_client import HubClient, hub_address
 
     client = HubClient(hub_address(hub or value_of("INFEROMETER_PUSH"), token or read_token(token_file)))
     if client.in_the_clear:
@@ -98,7 +98,7 @@ def recording_from(
     options: StoringOptions, *, kind: str, enabled: bool = True, **parameters: str
 ) -> "RunRecorder":  # fmt: skip
     """The recorder that the options ask for; none, unless it is `enabled`: somebody else stores the run."""
-    from inferometer.settings import value_of
+    from inferometer.core.settings import value_of
     from inferometer.store.recording import recording
 
     to_hub = enabled and bool(options["hub"] or value_of("INFEROMETER_PUSH"))
@@ -124,7 +124,7 @@ def recording_from(
 
 def _push_and_say(client: "HubClient", store: "Store", run: str) -> None:
     """Send the run, and what waited for this hub; that a hub is away is no reason for a measurement to fail."""
-    from inferometer.providers.pushing import push
+    from inferometer.hub.places.pushing import push
 
     try:
         answers = push(store, client, [run])

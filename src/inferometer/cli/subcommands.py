@@ -2,7 +2,7 @@
 
 import click
 
-from inferometer.errors import UnknownNameError
+from inferometer.core.errors import UnknownNameError
 
 
 class ListingGroup(click.Group):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.cli.options import print_document, print_table, print_text
-from inferometer.errors import DomainError, InferometerError
+from inferometer.core.errors import DomainError, InferometerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inferometer.cost.options import Options
+    from inferometer.predict.options import Options
 
 _SPLIT = ("devices", "runtimes", "weights", "tp")
 
@@ -24,8 +24,8 @@ def print_cheapest(
     *,
     most: int,
 ) -> None:
-    from inferometer.report.serving import serving_table
-    from inferometer.sweep.serving import ServingSearch, cheapest_serving
+    from inferometer.predict.sweep.serving import ServingSearch, cheapest_serving
+    from inferometer.understand.view.serving import serving_table
 
     if users is None or axes["models"] is None:
         raise DomainError(

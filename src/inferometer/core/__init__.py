@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import DTYPES, DType, dtype  # at once: the function has its module's name
-from inferometer.lazy import attributes
+from inferometer.core.lazy import attributes
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding

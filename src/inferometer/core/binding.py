@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import Dim, evaluate, product
 from inferometer.core.dtype import DType, dtype
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision
-from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Op, Tensor

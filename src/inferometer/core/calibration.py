@@ -9,8 +9,8 @@ from dataclasses import field
 from typing import Any
 
 from inferometer.core.device import Sourced
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.errors import DomainError
 
 
 @frozen
@@ -48,8 +48,8 @@ class KernelShares:
     """The share of its floor that each measured kernel of one family reached: points, where `Utilisation` has a grid.
 
     `sizes` has one array an axis (rows, heads, bytes …), `texts` one array a name (the format of weights, of the
-    cache), `shares` the shares in the same order, each in (0, 1]. The floors are those of `cost.price.kernel_floors`,
-    so that the shares carry over to a device that has other peaks.
+    cache), `shares` the shares in the same order, each in (0, 1]. The floors are those of
+    `predict.price.kernel_floors`, so that the shares carry over to a device that has other peaks.
     """
 
     family: str  # gemm, attention.prefill, attention.decode, mla.prefill, mla.decode, experts, all_reduce …
@@ -67,8 +67,8 @@ class KernelForm:
     """What kernels of one family and format take, in five numbers.
 
     Two are shares of peaks, `ramp_s` is what any launch takes and `each_s` what each of its pieces does, which
-    `cost.price.kernel_floors` names. Of n devices that share experts the busiest has n to the power of `uneven` times
-    its part. `residual` is what single kernels are off by, as a ratio at one standard deviation.
+    `predict.price.kernel_floors` names. Of n devices that share experts the busiest has n to the power of `uneven`
+    times its part. `residual` is what single kernels are off by, as a ratio at one standard deviation.
     """
 
     compute_share: float
@@ -105,8 +105,8 @@ class Calibration:
     devices whose own are not known. `kernels` are those of a serving engine, by family, and `forms` what they follow
     where they are not at hand. `points` says how many ops were measured, `steps` how many whole models' steps. One that
     was fitted from published whole-model times has `parameters` in place of tables: the sums that
-    `cost.price.deviations` would make, by their names there, as odds and seconds. `host_call_s` is what `doctor` reads
-    as the speed of a host, of the one that it was made on.
+    `predict.price.deviations` would make, by their names there, as odds and seconds. `host_call_s` is what `doctor`
+    reads as the speed of a host, of the one that it was made on.
     """
 
     device: str

@@ -7,7 +7,7 @@ import unicodedata
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from inferometer.errors import DomainError, TrustError
+from inferometer.core.errors import DomainError, TrustError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

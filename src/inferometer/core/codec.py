@@ -12,13 +12,13 @@ import msgspec
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
+from inferometer.core.errors import InferometerError, SchemaError
 from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.profile import Profile
 from inferometer.core.roof import Roof
 from inferometer.core.run import Run
 from inferometer.core.trace import Trace
-from inferometer.errors import InferometerError, SchemaError
 
 T = TypeVar("T", Profile, Calibration, Device, Roof, Run, Trace, Job, JobEvent, JobResult)
 

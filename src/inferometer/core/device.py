@@ -9,9 +9,9 @@ from dataclasses import field
 from typing import Literal, get_args
 
 from inferometer.core.dtype import dtype
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.errors import DomainError, UnknownNameError
-from inferometer.lazy import late
+from inferometer.core.lazy import late
 
 Origin = Literal["datasheet", "prior", "calibrated", "measured"]
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
@@ -206,7 +206,7 @@ class Device:
         return f"<device {self.name}: {self.title}>"
 
     def _repr_html_(self) -> str:
-        return str(late("inferometer.report.notebook", "device_html")(self))
+        return str(late("notebook", "device_html")(self))
 
     def level(self, name: str) -> Memory:
         for memory in self.memories:

@@ -10,7 +10,7 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,8 +8,8 @@ of one number (f32: 1 in 4 bytes), packed ones of a few (i4: 2 in 1 byte), GGUF'
 from fractions import Fraction
 from typing import Any
 
+from inferometer.core.errors import UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.errors import UnknownNameError
 
 
 @frozen

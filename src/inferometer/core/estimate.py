@@ -3,8 +3,8 @@
 from typing import Literal
 
 from inferometer.core.device import Origin
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.errors import DomainError
 
 Bound = Literal["compute", "memory", "link", "overhead", "storage"]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from inferometer.lazy import late
+from inferometer.core.lazy import late
 
 
 class Framed:
@@ -12,8 +12,8 @@ class Framed:
 
     def to_pandas(self) -> Any:
         """The same columns as a `pandas.DataFrame`."""
-        return late("inferometer.report.frames", "pandas_frame")(self)
+        return late("frames", "pandas_frame")(self)
 
     def to_polars(self) -> Any:
         """The same columns as a `polars.DataFrame`."""
-        return late("inferometer.report.frames", "polars_frame")(self)
+        return late("frames", "polars_frame")(self)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from inferometer.core.dims import Dim, Expression, Symbol, product, symbols_in
 from inferometer.core.dtype import dtype
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
-from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 It is data, never code. The verbs are known ones; a runtime, a provider and a device are names, never paths; and a model
 is a catalog name, or a list of its own files by the hash of what is in them. Which names there are is asked where the
-job runs: see providers/admission.py.
+job runs: see hub/places/admission.py.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Literal, get_args
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.carried import require_carried, require_distinct, require_inside
+from inferometer.core.errors import DomainError, TrustError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile, Verification
 from inferometer.core.workload import Workload
-from inferometer.errors import DomainError, TrustError, UnknownNameError
 
 Verb = Literal["profile", "bench", "calibrate", "verify"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
@@ -29,7 +29,8 @@ VERBS: tuple[Verb, ...] = get_args(Verb)
 JobState = Literal["queued", "preparing", "running", "done", "failed", "cancelled", "inconclusive"]
 FINAL: frozenset[JobState] = frozenset({"done", "failed", "cancelled", "inconclusive"})
 EventKind = Literal["state", "progress", "notice"]
-# How a measurement ends (measure/raw.py); `lost`: the runner, its device or its answer went away, and no result counts.
+# How a measurement ends (measure/run/raw.py); `lost`: the runner, its device or its answer went away, and no result
+# counts.
 JobEnd = Literal["done", "refused", "failed", "crashed", "hung", "too-big", "stopped", "lost"]
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")

@@ -12,11 +12,11 @@ from inferometer.core.estimate import Bound
 from inferometer.core.finding import Finding
 from inferometer.core.framed import Framed
 from inferometer.core.frozen import frozen
+from inferometer.core.lazy import late
 from inferometer.core.machine import MachineFacts
 from inferometer.core.served import Served
+from inferometer.core.units import format_quantity
 from inferometer.core.workload import Workload
-from inferometer.lazy import late
-from inferometer.units import format_quantity
 
 ONCE = frozenset({"import", "load", "warm_load", "compile", "capture", "context", "first_run"})  # paid in no request
 STEADY = ("decode", "forward", "run", "prefill")  # phases that repeat; the first that is there counts
@@ -306,8 +306,8 @@ class Profile(Framed):
 
     def to_columns(self) -> dict[str, Any]:
         """One row an op, in the order of execution, its phase first: lists by name, None where nothing is known."""
-        columns: dict[str, Any] = late("inferometer.report.frames", "profile_columns")(self)
+        columns: dict[str, Any] = late("frames", "profile_columns")(self)
         return columns
 
     def _repr_html_(self) -> str:
-        return str(late("inferometer.report.notebook", "profile_html")(self))
+        return str(late("notebook", "profile_html")(self))

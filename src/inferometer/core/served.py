@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import Literal
 
 from inferometer.core.frozen import frozen
-from inferometer.units import format_quantity
+from inferometer.core.units import format_quantity
 
 OK = "ok"  # the outcome of a request that was answered in full; every other word is a kind of error
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from inferometer.core.dims import symbols_in
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.workload import Workload
-from inferometer.errors import DomainError
 
 PROMPT = 512  # where nothing is asked for: the default of llama-bench
 _WHOLE = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})

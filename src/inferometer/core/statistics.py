@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
 
 FENCE_REACH = 1.5  # Tukey's fences stand this many interquartile ranges beyond the quartiles
 _BEYOND = 0.025  # the chance we allow that a whole sample lies on one side of the percentile it is asked for

@@ -1,7 +1,7 @@
 """Recorded time. Spans keep the clock's own integer nanoseconds: no reading is rounded."""
 
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.errors import DomainError
 
 
 @frozen

@@ -3,8 +3,8 @@
 from dataclasses import fields
 
 from inferometer.core.dtype import dtype
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.errors import DomainError
 
 
 def _require_whole(name: str, value: object, *, least: int) -> None:

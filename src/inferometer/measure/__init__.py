@@ -1,1 +1,1 @@
-"""Driving a runtime: a clean run for the true time, an instrumented one for its shape, and a profile from both."""
+"""How fast does it run: the measuring loop, an engine's run, spans of any program, files for engines, calibration."""

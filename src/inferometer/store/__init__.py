@@ -6,7 +6,7 @@ first of them, not with the package.
 
 from typing import TYPE_CHECKING
 
-from inferometer.lazy import attributes
+from inferometer.core.lazy import attributes
 
 if TYPE_CHECKING:
     from inferometer.store.errors import StoreError

@@ -17,9 +17,9 @@ from typing import IO
 import msgspec
 
 from inferometer.core.codec import decode, encode
+from inferometer.core.errors import FormatError, SchemaError
 from inferometer.core.profile import Profile
 from inferometer.core.run import Run
-from inferometer.errors import FormatError, SchemaError
 from inferometer.store.files import path_of
 from inferometer.store.values import Metric
 

@@ -23,7 +23,7 @@ from typing import IO, Any, Self
 import msgspec
 from sqlalchemy import Table
 
-from inferometer.errors import FormatError, SchemaError
+from inferometer.core.errors import FormatError, SchemaError
 from inferometer.store.errors import StoreError
 from inferometer.store.location import Location
 from inferometer.store.revisions import REVISIONS

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from inferometer.errors import MissingDependencyError
+from inferometer.core.errors import MissingDependencyError
 
 
 def require_database() -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError  # noqa: A004 - of the pool: none was free
 from sqlalchemy.pool import QueuePool
 
-from inferometer.errors import DomainError, MissingDependencyError
+from inferometer.core.errors import DomainError, MissingDependencyError
 from inferometer.store.errors import StoreError
 from inferometer.store.failures import busy, passing, store_error
 from inferometer.store.location import Location

@@ -1,6 +1,6 @@
 """Errors of the store itself: its file, its server, its disk space."""
 
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
 
 
 class StoreError(InferometerError):

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, insert, select
 
+from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.run import Run
-from inferometer.errors import DomainError, FormatError
 from inferometer.store import archive, files, ids, names, writing
 from inferometer.store.archive import Limits, Packed, Story
 from inferometer.store.errors import ConflictError, StoreError

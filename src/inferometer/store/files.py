@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
 from inferometer.store.errors import StoreError
 
 MOST_BYTES = 2_000_000_000  # of one file

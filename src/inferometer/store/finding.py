@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, func, or_, select
 
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.run import Artifact, Run
-from inferometer.errors import DomainError, UnknownNameError
+from inferometer.core.units import counted
 from inferometer.store import ids
 from inferometer.store.headline import unpacked
 from inferometer.store.tables import artifacts, parameters, profiles, projects, runs, tags
 from inferometer.store.values import RunRow, Sight
-from inferometer.units import counted
 
 _UNLISTED = {"heartbeat_us", "host", "boot", "space", "pid", "born", "words"}
 LIST_COLUMNS = tuple(column for column in runs.c if column.name not in _UNLISTED)

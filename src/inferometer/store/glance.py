@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
 from inferometer.store import ids
 from inferometer.store.location import locate
 from inferometer.store.revisions import REVISIONS, VERSION_TABLE

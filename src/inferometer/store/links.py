@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, insert, select, update
 
-from inferometer.errors import UnknownNameError
+from inferometer.core.errors import UnknownNameError
 from inferometer.store import ids
 from inferometer.store.finding import in_sight
 from inferometer.store.members import roles_of

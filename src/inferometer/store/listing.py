@@ -19,8 +19,8 @@ from sqlalchemy import (
     tuple_,
 )
 
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.run import STATUSES
-from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import ids
 from inferometer.store.finding import LIST_COLUMNS, in_sight, project_id, resolve, rows_of
 from inferometer.store.names import clean

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from inferometer.errors import DomainError
-from inferometer.settings import data_folder, value_of
+from inferometer.core.errors import DomainError
+from inferometer.core.settings import data_folder, value_of
 
 _FILE = "runs.db"
 _SERVERS = ("postgresql", "postgres", "postgresql+psycopg")

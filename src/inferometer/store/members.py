@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from inferometer.errors import DomainError, UnknownNameError
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.store import upserts
 from inferometer.store.finding import project_id
 from inferometer.store.people import user_id

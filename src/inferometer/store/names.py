@@ -3,7 +3,7 @@
 import unicodedata
 from typing import Literal
 
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
 
 Kind = Literal["project", "run", "tag", "parameter", "metric", "file", "kind", "user", "token"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from inferometer.errors import DomainError, UnknownNameError
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.store import ids, names
 from inferometer.store.finding import project_id, seconds
 from inferometer.store.tables import projects, tokens, users

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
 from inferometer.store import members, names, upserts
 from inferometer.store.errors import NotAllowedError
 from inferometer.store.finding import in_sight, project_id, seconds

@@ -20,8 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from inferometer.core.codec import encode
-from inferometer.core.profile import Profile
-from inferometer.errors import (
+from inferometer.core.errors import (
     CatalogError,
     DomainError,
     FormatError,
@@ -33,7 +32,8 @@ from inferometer.errors import (
     UnitError,
     UnknownNameError,
 )
-from inferometer.settings import user_name, value_of
+from inferometer.core.profile import Profile
+from inferometer.core.settings import user_name, value_of
 from inferometer.store.dependency import require_database
 from inferometer.store.errors import StoreError
 from inferometer.store.values import Attachment

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Select, delete, insert, select, tuple_, update
 
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
 from inferometer.store import names
 from inferometer.store.engine import Database
 from inferometer.store.finding import project_id

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, select
 
+from inferometer.core.errors import UnknownNameError
 from inferometer.core.run import Artifact, Run
-from inferometer.errors import UnknownNameError
 from inferometer.store import files, listing
 from inferometer.store.errors import StoreError
 from inferometer.store.finding import LIST_COLUMNS, artifacts_of, in_sight, resolve, rows_of, run_of

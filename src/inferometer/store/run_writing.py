@@ -5,9 +5,9 @@ from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Connection, delete, select, update
 
+from inferometer.core.errors import DomainError
 from inferometer.core.profile import Profile
 from inferometer.core.run import Artifact, Status
-from inferometer.errors import DomainError
 from inferometer.store import files, ids, names, writing
 from inferometer.store.errors import StoreError
 from inferometer.store.finding import resolve

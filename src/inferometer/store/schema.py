@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, inspect, text
 
-from inferometer.errors import MissingDependencyError, SchemaError
+from inferometer.core.errors import MissingDependencyError, SchemaError
 from inferometer.store.engine import Database
 from inferometer.store.errors import StoreError
 from inferometer.store.revisions import REVISIONS, VERSION_TABLE

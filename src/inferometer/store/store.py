@@ -9,7 +9,7 @@ from typing import Self, TypedDict, Unpack
 
 from sqlalchemy import Connection, select
 
-from inferometer.errors import InferometerError, UnknownNameError
+from inferometer.core.errors import InferometerError, UnknownNameError
 from inferometer.store import audit, links, members, outbox, people, projects, retention, visitors
 from inferometer.store.audit import AuditFilter
 from inferometer.store.engine import Database, open_database

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from inferometer.core.errors import UnknownNameError
 from inferometer.core.run import Status
-from inferometer.errors import UnknownNameError
 
 # What a list may be sorted by: the name people type, and the column.
 SORTS: Mapping[str, str] = {

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, insert, select, update
 
-from inferometer.errors import UnknownNameError
+from inferometer.core.errors import UnknownNameError
 from inferometer.store import ids, names
 from inferometer.store.members import roles_of
 from inferometer.store.people import hashed, token_of_row, tokens_query, user_id

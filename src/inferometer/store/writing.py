@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from inferometer.core.errors import DomainError
 from inferometer.core.profile import Profile
 from inferometer.core.run import Artifact
-from inferometer.errors import DomainError
 from inferometer.store import names
 from inferometer.store.errors import StoreError
 from inferometer.store.headline import columns_of, packed, words_of

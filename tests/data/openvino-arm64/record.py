@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from inferometer.runtimes.base import Target
-from inferometer.runtimes.openvino.adopt import _known_at_load
-from inferometer.runtimes.openvino.executed import running
-from inferometer.runtimes.openvino.names import known_names
-from inferometer.runtimes.openvino.recorded import RecordedSession, _executed, _info
+from inferometer.engines.base import Target
+from inferometer.engines.openvino.adopt import _known_at_load
+from inferometer.engines.openvino.executed import running
+from inferometer.engines.openvino.names import known_names
+from inferometer.engines.openvino.recorded import RecordedSession, _executed, _info
 
 
 def record(path, shape):

@@ -11,7 +11,7 @@ from torch.export import Dim, export, save  # noqa: TID251
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from unit.readers.torch import models  # noqa: E402 - found through the path set above
+from unit.formats.torch import models  # noqa: E402 - found through the path set above
 
 
 def write(name, module, inputs, *, dynamic_shapes=None, decomposed=False):

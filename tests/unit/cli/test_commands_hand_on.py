@@ -9,30 +9,17 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from inferometer.box.values import parse_ceiling
-from inferometer.cli import (
-    agent,
-    bench,
-    bundle,
-    calibrate,
-    elsewhere,
-    hub,
-    prepare,
-    progress,
-    push,
-    storing,
-    sweep,
-    synth,
-    verify,
-)
+from inferometer.cli import elsewhere, progress, storing
+from inferometer.cli.commands import agent, bench, bundle, calibrate, hub, prepare, push, sweep, synth, verify
 from inferometer.cli.run import run
+from inferometer.core.box import parse_ceiling
 from inferometer.core.calibration import Calibration
+from inferometer.core.errors import DomainError, EngineError, GateError, InferometerError, PlaceError, UnknownNameError
 from inferometer.core.job import JobResult
 from inferometer.core.profile import Verification
 from inferometer.core.workload import Workload
-from inferometer.errors import DomainError, EngineError, GateError, InferometerError, PlaceError, UnknownNameError
-from inferometer.measure.tolerance import Tolerance
-from inferometer.providers.requests import Calibrating, pack_calibration
+from inferometer.hub.places.requests import Calibrating, pack_calibration
+from inferometer.measure.run.tolerance import Tolerance
 
 
 class HandedOnError(Exception):
@@ -61,7 +48,7 @@ def handed(monkeypatch, where):
 
 def test_prepare_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
     monkeypatch.setattr(prepare, "recording_from", lambda options, **more: nullcontext((options, more)))
-    ask = handed(monkeypatch, "inferometer.prepare.run.carry_out_request")
+    ask = handed(monkeypatch, "inferometer.measure.prepare.run.carry_out_request")
     out = tmp_path / "m.onnx"
     (request,) = ask(
         prepare.command, "m", "--for", "onnxruntime@phone", "--quantise", "i8", "--calibrate-with", "a",
@@ -77,7 +64,7 @@ def test_prepare_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
     assert (request.threads, request.runs, request.seed, request.trust) == (7, 8, 9, ("m",))
     (plain,) = ask(prepare.command, "m", "--for", "onnxruntime", "-o", str(out)).given
     assert (plain.device, plain.calibrate_with, plain.measure, plain.force) == (None, ("random",), True, False)
-    searched = handed(monkeypatch, "inferometer.prepare.search.search")(
+    searched = handed(monkeypatch, "inferometer.measure.prepare.search.search")(
         prepare.command, "m", "--for", "onnxruntime", "--search", "--budget", "2 min"
     )
     assert (searched.given[0].out, searched.asked) == (None, {"budget_s": 120.0})
@@ -99,7 +86,7 @@ def test_a_step_that_makes_outputs_wrong_fails_and_is_told(monkeypatch, tmp_path
 
 
 def test_verify_asks_for_all_that_it_was_given(monkeypatch):
-    ask = handed(monkeypatch, "inferometer.measure.run.verify_against")
+    ask = handed(monkeypatch, "inferometer.measure.run.model.verify_against")
     seen = ask(
         verify.command, "m", "--against", "other", "--reference", "old", "--relative", "5%", "--cosine", "0.9",
         "--top-1", "0.8", "--nll", "0.1", "--runtime", "r", "--prompt", "4", "--generate", "2",
@@ -123,7 +110,7 @@ def test_only_outputs_that_differ_fail_a_verification(capsys):
 
 
 def test_a_calibration_here_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
-    ask = handed(monkeypatch, "inferometer.calibrate.job.calibration_job")
+    ask = handed(monkeypatch, "inferometer.measure.calibrate.job.calibration_job")
     out, folder = tmp_path / "c.json", tmp_path / "kept"
     words = (
         "--runtime",
@@ -145,7 +132,7 @@ def test_a_calibration_here_asks_for_all_that_it_was_given(monkeypatch, tmp_path
         "unit": "gpu:1", "runtime": "r", "dtype": "f16", "budget_s": 120.0, "folder": folder, "out": out, "fresh": True,
         "threads": 3, "guarded": False,
     }  # fmt: skip
-    monkeypatch.setattr("inferometer.asking.files.own_folder", lambda: "own")
+    monkeypatch.setattr("inferometer.predict.basis.files.own_folder", lambda: "own")
     plain = ask(calibrate.command)
     assert (plain.given, plain.asked["fresh"], plain.asked["guarded"], plain.asked["folder"]) == (
         ("local",),
@@ -192,9 +179,10 @@ def test_a_calibration_of_others_figures_needs_a_device_and_an_engine(monkeypatc
     )  # fmt: skip
     asked = {}
     monkeypatch.setattr(
-        "inferometer.verbs.calibrating.calibrate_from", lambda source, **more: asked.update(more, source=source) or fit
+        "inferometer.measure.calibrate.from_table.calibrate_from",
+        lambda source, **more: asked.update(more, source=source) or fit,
     )
-    monkeypatch.setattr("inferometer.verbs.calibrating.save_fit", lambda made, out: (made is fit, out))
+    monkeypatch.setattr("inferometer.measure.calibrate.from_table.save_fit", lambda made, out: (made is fit, out))
     monkeypatch.setattr(calibrate, "_print_calibration", lambda *given: asked.update(printed=given))
     words = ["calibrate", "--from", "atlas", "--dtype", "f16"]
     assert run([*words, "--device", "d", "--runtime", "r", "--format", "csv"]) == 0
@@ -216,9 +204,10 @@ def test_a_calibration_of_others_figures_needs_a_device_and_an_engine(monkeypatc
 
 def test_a_calibration_from_elsewhere_is_kept_here_unless_it_is_of_that_machine(monkeypatch, capsys, tmp_path):
     written, printed = [], []
-    monkeypatch.setattr("inferometer.asking.files.own_folder", lambda: "own")
+    monkeypatch.setattr("inferometer.predict.basis.files.own_folder", lambda: "own")
     monkeypatch.setattr(
-        "inferometer.asking.files.write_calibration", lambda made, here: written.append((made.device, here)) or here
+        "inferometer.predict.basis.files.write_calibration",
+        lambda made, here: written.append((made.device, here)) or here,
     )
     monkeypatch.setattr(calibrate, "_print_calibration", lambda *given: printed.append(given))
 
@@ -237,7 +226,7 @@ def test_a_calibration_from_elsewhere_is_kept_here_unless_it_is_of_that_machine(
 
 
 def test_synth_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
-    ask = handed(monkeypatch, "inferometer.synth.synthesise")
+    ask = handed(monkeypatch, "inferometer.formats.synth.synthesise")
     out = tmp_path / "m.onnx"
     seen = ask(
         synth.command,
@@ -266,11 +255,11 @@ def test_an_agent_is_started_as_it_was_asked_for(monkeypatch, tmp_path, capsys):
     token = tmp_path / "token"
     token.write_text(" secret \n")
     started = []
-    monkeypatch.setattr("inferometer.agent.serving_hub.serve_hub", started.append)
+    monkeypatch.setattr("inferometer.hub.agent.serving_hub.serve_hub", started.append)
     monkeypatch.setattr(
-        "inferometer.agent.serving_hub.HubAgent", lambda client, plan, seams, **_: (client, plan, seams)
+        "inferometer.hub.agent.serving_hub.HubAgent", lambda client, plan, seams, **_: (client, plan, seams)
     )
-    monkeypatch.setattr("inferometer.box.process.set_oom_score", started.append)
+    monkeypatch.setattr("inferometer.hub.box.process.set_oom_score", started.append)
     assert run([
         "agent", "--hub", "http://h:1", "--token-file", str(token), "--name", "pi", "--label", "room=lab", "--root",
         str(tmp_path), "--jobs", "2", "--allow", "native-code", "--box", "none", "--memory-limit", "4 GB",
@@ -296,8 +285,8 @@ def test_an_agent_is_started_as_it_was_asked_for(monkeypatch, tmp_path, capsys):
 
 
 def test_a_strict_box_that_the_device_lacks_is_refused(monkeypatch):
-    monkeypatch.setattr("inferometer.box.found.means_here", lambda: SimpleNamespace(real=False, said="nothing"))
-    monkeypatch.setattr("inferometer.agent.serving_hub.serve_hub", lambda _made: None)
+    monkeypatch.setattr("inferometer.hub.box.found.means_here", lambda: SimpleNamespace(real=False, said="nothing"))
+    monkeypatch.setattr("inferometer.hub.agent.serving_hub.serve_hub", lambda _made: None)
     assert run(["agent", "--hub", "http://h:1", "--box", "strict"]) == 2
 
 
@@ -358,7 +347,9 @@ def test_what_was_written_is_told(monkeypatch, capsys):
     def told(**more):
         made = SimpleNamespace(**{"rows": 1200, "kept": 200, "seconds": 2.0, "impossible": 0, **more})
         seen = {}
-        monkeypatch.setattr("inferometer.sweep.stream", lambda *given, **asked: seen.update(asked, given=given) or made)
+        monkeypatch.setattr(
+            "inferometer.predict.sweep.stream", lambda *given, **asked: seen.update(asked, given=given) or made
+        )
         sweep._write("study", Path("o.csv"), "local:2", resume=True)
         assert (seen["given"], seen["engine"], seen["resume"]) == (("study", Path("o.csv")), "local:2", True)
         return capsys.readouterr().err.strip()
@@ -429,7 +420,7 @@ def test_a_recorder_has_what_the_options_ask_for(monkeypatch, tmp_path):
         return SimpleNamespace(then=None)
 
     monkeypatch.setattr("inferometer.store.recording.recording", recording)
-    monkeypatch.setattr("inferometer.settings.value_of", lambda _name: None)
+    monkeypatch.setattr("inferometer.core.settings.value_of", lambda _name: None)
     file = tmp_path / "m.onnx"
     file.write_bytes(b"")
     assert storing.recording_from(OPTIONS, kind="bench", model=str(file), job="7").then is None
@@ -454,9 +445,9 @@ def test_the_token_is_read_from_its_file_and_told_where_it_goes_unencrypted(monk
     file = tmp_path / "token"
     file.write_text(" s3\n")
     seen = []
-    monkeypatch.setattr("inferometer.providers.hub_client.hub_address", lambda *given: seen.append(given) or "address")
+    monkeypatch.setattr("inferometer.hub.places.hub_client.hub_address", lambda *given: seen.append(given) or "address")
     monkeypatch.setattr(
-        "inferometer.providers.hub_client.HubClient", lambda _: SimpleNamespace(in_the_clear=True, url="http://h")
+        "inferometer.hub.places.hub_client.HubClient", lambda _: SimpleNamespace(in_the_clear=True, url="http://h")
     )
     storing.hub_client("http://h", None, file)
     storing.hub_client("http://h", "given", file)
@@ -468,7 +459,7 @@ def test_the_token_is_read_from_its_file_and_told_where_it_goes_unencrypted(monk
 
 def test_what_was_sent_and_what_waits_is_told(monkeypatch, capsys):
     def said(*answers):
-        monkeypatch.setattr("inferometer.providers.pushing.push", lambda *_: answers)
+        monkeypatch.setattr("inferometer.hub.places.pushing.push", lambda *_: answers)
         storing._push_and_say(SimpleNamespace(url="u"), "store", "r")
         return capsys.readouterr().err.splitlines()
 
@@ -494,10 +485,10 @@ def test_a_bundle_has_the_measurement_and_whom_it_is_for(monkeypatch, tmp_path, 
     seen = {}
     place = SimpleNamespace(submit=lambda job, files: seen.update(job=job, files=files))
     monkeypatch.setattr(
-        "inferometer.providers.bundle.BundlePlace", lambda out, **more: seen.update(more, out=out) or place
+        "inferometer.hub.places.bundle.BundlePlace", lambda out, **more: seen.update(more, out=out) or place
     )
     monkeypatch.setattr(
-        "inferometer.providers.requests.pack_measurement",
+        "inferometer.hub.places.requests.pack_measurement",
         lambda *given: seen.update(packed=given) or SimpleNamespace(job="j", files="f"),
     )
     out = tmp_path / "job.zip"
@@ -582,8 +573,8 @@ def test_a_provider_of_identities_is_named_by_options_or_settings(monkeypatch, t
     secret = tmp_path / "secret"
     secret.write_text(" s \n")
     settings = {}
-    monkeypatch.setattr("inferometer.settings.value_of", settings.get)
-    monkeypatch.setattr("inferometer.hub.oidc.require_oidc", lambda: None)
+    monkeypatch.setattr("inferometer.core.settings.value_of", settings.get)
+    monkeypatch.setattr("inferometer.hub.web.guard.oidc.require_oidc", lambda: None)
     assert hub._oidc_rules(None, None, None, ()) is None
     with pytest.raises(DomainError, match="client-id"):
         hub._oidc_rules("https://i", None, None, ())

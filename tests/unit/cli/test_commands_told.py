@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.bench.files import save_profile
 from inferometer.cli.run import run
+from inferometer.measure.bench.files import save_profile
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
 from inferometer.store.store import open_store
-from unit.readers.listing import cases_in, rewrite
+from unit.formats.listing import cases_in, rewrite
 from unit.store.profiles import profile
 
 TOLD = Path(__file__).parent / "commands_told.txt"

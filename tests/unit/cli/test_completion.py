@@ -10,12 +10,12 @@ import pytest
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
-from inferometer.catalog import devices, models
-from inferometer.catalog.files import names_of
-from inferometer.cli.completion import command
+from inferometer.cli.commands.completion import command
 from inferometer.cli.run import cli
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile
 from inferometer.core.workload import Workload
+from inferometer.known import devices, models
+from inferometer.known.files import names_of
 from inferometer.store.store import open_store
 
 HEAVY = {"torch", "numpy", "sqlalchemy", "onnxruntime", "openvino", "fastapi", "msgspec", "psutil"}

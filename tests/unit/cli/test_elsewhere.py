@@ -21,7 +21,7 @@ from inferometer.core.profile import (
     Verification,
 )
 from inferometer.core.workload import Workload
-from inferometer.providers.requests import Calibrating, judging_of, pack_calibration, request_of
+from inferometer.hub.places.requests import Calibrating, judging_of, pack_calibration, request_of
 
 PHASE = Phase(
     name="forward", time_s=2.0, samples_s=(2.0,), statistic="median",
@@ -45,7 +45,7 @@ def there(monkeypatch):
 
     work = pack_calibration(None, Calibrating())
     answer.result, answer.asked = JobResult(job=work.job, ended="done", profiles=(PROFILE,)), asked
-    for module in ("elsewhere", "profile", "bench", "verify", "calibrate"):
+    for module in ("elsewhere", "commands.profile", "commands.bench", "commands.verify", "commands.calibrate"):
         monkeypatch.setattr(f"inferometer.cli.{module}.run_elsewhere", answer)
     return answer
 
@@ -177,8 +177,8 @@ def elsewhere_model():
 
 
 def test_a_bundle_is_written_and_not_recorded(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("inferometer.providers.bundle.our_wheel", lambda: b"wheel")
-    monkeypatch.setattr("inferometer.providers.bundle._repacked", lambda _name: b"package")
+    monkeypatch.setattr("inferometer.hub.places.bundle.our_wheel", lambda: b"wheel")
+    monkeypatch.setattr("inferometer.hub.places.bundle._repacked", lambda _name: b"package")
     file = tmp_path / "job.zip"
     assert run(["profile", "resnet50", "--runtime", "onnxruntime", "--on", f"bundle:{file}"]) == 0
     err = capsys.readouterr().err

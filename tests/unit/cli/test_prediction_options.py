@@ -13,16 +13,16 @@ from click.testing import CliRunner
 
 import inferometer as im
 from fakes.every import every
-from inferometer.cli.predict import command as predict_command
+from inferometer.cli.commands.predict import command as predict_command
+from inferometer.cli.commands.sweep import command as sweep_command
 from inferometer.cli.run import cli
-from inferometer.cli.sweep import command as sweep_command
 from inferometer.core.codec import decode
 from inferometer.core.device import Link
 from inferometer.core.graph import Graph
 from inferometer.core.profile import Profile
-from inferometer.cost import options as cost_options
-from inferometer.cost.options import Options
-from inferometer.verbs.prediction_flags import FLAGS, options_from
+from inferometer.predict import options as cost_options
+from inferometer.predict.flags import FLAGS, options_from
+from inferometer.predict.options import Options
 
 LLAMA = ("llama-3.2-1b", "--on", "nvidia-l4", "--prompt", "64", "--generate", "8")
 RESNET = ("resnet50", "--on", "nvidia-t4")
@@ -167,7 +167,7 @@ def test_an_option_that_would_change_nothing_is_refused(question, given, words):
 
 
 def test_a_calibration_by_its_file_is_of_the_device_that_is_asked_about():
-    folder = Path(im.__file__).parent / "catalog" / "data" / "calibrations"
+    folder = Path(im.__file__).parent / "known" / "data" / "calibrations"
     file = str(next(folder.glob("nvidia-h200-torch-compile-bf16-*.json")))
     asked = ("predict", "llama-3.2-1b", "--context", "64", "--on")
     assert run(*asked, "nvidia-h200", "--calibration", file, "--runtime", "torch-compile").exit_code == 0

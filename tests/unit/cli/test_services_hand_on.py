@@ -5,16 +5,16 @@ from datetime import UTC, datetime
 import click
 import pytest
 
-from inferometer.cli import load, plan, runs, simulate
+from inferometer.cli.commands import load, plan, runs, simulate
 from inferometer.cli.options import command_line
+from inferometer.core.errors import DomainError
 from inferometer.core.served import Objective
-from inferometer.errors import DomainError
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.demand import Sharing
+from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.load.plan import LoadStep
 from inferometer.serving.load.pool import Security
 from inferometer.serving.simulate.service import Scaling
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.demand import Sharing
-from inferometer.traffic.lengths import Lengths
 
 GOALS = (Objective(metric="ttft", limit_s=1.0, share=0.95), Objective(metric="tpot", limit_s=0.05))
 TALK = Sharing(prefix_tokens=16, groups=3, turns=2, think_s=1.5)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import inferometer as im
 from inferometer.cli.run import cli
-from inferometer.errors import DomainError, GateError
+from inferometer.core.errors import DomainError, GateError
 
 _MODEL = ("llama-3.2-1b", "--on", "nvidia-l4")
 
@@ -93,7 +93,7 @@ def test_many_requests_are_streamed_and_say_the_same(monkeypatch):
     streamed = im.simulate("llama-3.2-1b", **asked).served.levels[0].stated
     assert kept.requests is not None
     assert streamed.requests == 1500
-    from inferometer.traffic.figures import figures_of
+    from inferometer.core.traffic.figures import figures_of
 
     assert streamed.tpot_s.p50 == pytest.approx(figures_of(kept).tpot_s.p50, rel=0.05)
 

@@ -14,6 +14,7 @@ from inferometer.core.binding import Binding
 from inferometer.core.closing import unclosed
 from inferometer.core.device import CoreGroup
 from inferometer.core.dims import Symbol, evaluate, product, symbols_in
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.graph import Block, Graph, Op, Tensor, is_generative
 from inferometer.core.job import Job, JobEvent, JobFile, JobModel, JobResult, JobState
 from inferometer.core.machine import MachineFacts, short_name
@@ -31,7 +32,6 @@ from inferometer.core.request import (
 from inferometer.core.sizes import OpenSize, default_prompt, in_graph_names, open_sizes, require_sizes, with_given_sizes
 from inferometer.core.steps import kept_steps, pace, sampled_steps, step_times, summed_samples
 from inferometer.core.workload import Precision, Workload
-from inferometer.errors import DomainError, UnknownNameError
 
 
 def number(value):

@@ -3,7 +3,7 @@
 import pytest
 
 from inferometer.core.profile import OpTime, Phase
-from inferometer.report.phrases import phase_remarks
+from inferometer.understand.view.phrases import phase_remarks
 
 
 def op(time_s, *, count=1, known=True):

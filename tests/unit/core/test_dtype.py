@@ -6,7 +6,7 @@ import pytest
 
 from fakes.every import every
 from inferometer.core.dtype import DTYPES, dtype
-from inferometer.errors import UnknownNameError
+from inferometer.core.errors import UnknownNameError
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ import pytest
 
 from inferometer.core import Binding, Block, Graph, Op, Precision, Symbol, Tensor, evaluate
 from inferometer.core.dims import symbols_in
+from inferometer.core.errors import DomainError
 from inferometer.core.graph import require_layers
-from inferometer.errors import DomainError
 
 BATCH, QUERY = Symbol("batch"), Symbol("query")
 

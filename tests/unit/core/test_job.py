@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from inferometer.core.codec import decode, document, encode
+from inferometer.core.errors import DomainError, InferometerError, SchemaError, TrustError
 from inferometer.core.job import Job, JobEvent, JobFile, JobModel, JobResult
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Profile
 from inferometer.core.workload import Workload
-from inferometer.errors import DomainError, InferometerError, SchemaError, TrustError
 
 A, B = "a" * 64, "b" * 64
 NET = JobModel(name="net.onnx", entry="net.onnx", files=(JobFile(path="net.onnx", sha256=A, size_bytes=3),))

@@ -4,13 +4,13 @@ from threading import Barrier, Event, Thread
 
 import pytest
 
-from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Workload
 from inferometer.core.kept import Kept
-from inferometer.cost.options import Options
-from inferometer.cost.ready import make_ready
-from unit.cost.decoders import decoder
-from unit.cost.machines import machine
+from inferometer.known.engines import runtime_effects
+from inferometer.predict.options import Options
+from inferometer.predict.ready import make_ready
+from unit.predict.decoders import decoder
+from unit.predict.machines import machine
 
 
 def in_threads(count, work):

@@ -3,10 +3,10 @@
 import pytest
 
 from inferometer.core.dims import Symbol
+from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, Tensor
 from inferometer.core.sizes import default_prompt, in_graph_names, open_sizes, require_sizes, with_given_sizes
 from inferometer.core.workload import Workload
-from inferometer.errors import DomainError
 
 BATCH, WIDTH = Symbol("batch"), Symbol("width")
 

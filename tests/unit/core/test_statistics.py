@@ -5,7 +5,7 @@ import math
 import pytest
 
 from inferometer.core import statistics
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
 
 
 def test_the_median_of_an_even_sample_is_between_the_two_in_the_middle():

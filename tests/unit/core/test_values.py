@@ -23,7 +23,7 @@ from inferometer.core import (
     Utilisation,
     Workload,
 )
-from inferometer.errors import DomainError, UnknownNameError
+from inferometer.core.errors import DomainError, UnknownNameError
 
 MODULES = [
     importlib.import_module(f"inferometer.core.{m.name}") for m in pkgutil.iter_modules(inferometer.core.__path__)

@@ -10,6 +10,7 @@ from inferometer.core.device import Sourced
 from inferometer.core.dims import Symbol
 from inferometer.core.dtype import DTYPES, DType, _block, _plain, _scaled, dtype, is_gguf_block
 from inferometer.core.engine import Overheads, RuntimeEffects
+from inferometer.core.errors import DomainError, SchemaError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.job import JobResult
 from inferometer.core.profile import Phase, Profile
@@ -17,7 +18,6 @@ from inferometer.core.request import outside_layers
 from inferometer.core.run import Run
 from inferometer.core.sizes import OpenSize, default_prompt, open_sizes
 from inferometer.core.steps import pace, sampled_steps, step_times, summed_samples
-from inferometer.errors import DomainError, SchemaError
 from unit.store.profiles import profile
 
 BATCH, QUERY, WIDE = Symbol("batch"), Symbol("query"), Symbol("width")

@@ -4,16 +4,16 @@ import pytest
 
 from fakes.scripted_server import HEAD, Close, Reset, Send, Wait, chunk, ending, event, plain, speak, whole
 from fakes.virtual_time import VirtualPool, virtually
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.demand import Sharing, closed_demand, open_demand
+from inferometer.core.traffic.figures import figures_of
+from inferometer.core.traffic.lengths import Lengths
+from inferometer.core.traffic.objectives import parse_objective
 from inferometer.serving.load.apis import Endpoint, parse_address
 from inferometer.serving.load.levels import level_of
 from inferometer.serving.load.local import Here
 from inferometer.serving.load.play import RoundPlan
 from inferometer.serving.load.prompts import PromptMaker
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.demand import Sharing, closed_demand, open_demand
-from inferometer.traffic.figures import figures_of
-from inferometer.traffic.lengths import Lengths
-from inferometer.traffic.objectives import parse_objective
 
 FIRST_S, STEP_S, TOKENS = 0.2, 0.02, 11
 E2E_S = FIRST_S + (TOKENS - 1) * STEP_S

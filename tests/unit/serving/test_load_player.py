@@ -6,6 +6,9 @@ import pytest
 
 from fakes.scripted_server import HEAD, Close, Reset, Send, Wait, chunk, ending, event, plain, speak, whole
 from fakes.virtual_time import VirtualPool, virtually
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.demand import Sharing, closed_demand, open_demand
+from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.load import server
 from inferometer.serving.load.apis import Endpoint, parse_address
 from inferometer.serving.load.faults import Fault
@@ -14,9 +17,6 @@ from inferometer.serving.load.play import Player, RoundPlan
 from inferometer.serving.load.prompts import WORDS, PromptMaker
 from inferometer.serving.load.server import ServerFacts, facts_of, prompt_maker, single_tokens
 from inferometer.serving.load.wire import Connection, parse_head
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.demand import Sharing, closed_demand, open_demand
-from inferometer.traffic.lengths import Lengths
 
 
 def fixed(tokens):

@@ -11,8 +11,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from inferometer.core.errors import DomainError
 from inferometer.core.served import Level, LevelFigures, RequestColumns, Window
-from inferometer.errors import DomainError
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.demand import Sharing, closed_demand
+from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.load import run
 from inferometer.serving.load.answers import Answer, _Delta, _refusal, _seconds, _shares, text_of
 from inferometer.serving.load.apis import Endpoint, parse_address, parse_header, plain_request
@@ -26,9 +29,6 @@ from inferometer.serving.load.prompts import WORDS, PromptMaker
 from inferometer.serving.load.rounds import RequestRow, RoundRows, joined, rows_of, token_gaps
 from inferometer.serving.load.server import ServerFacts, parse_metrics
 from inferometer.serving.load.sse import SseReader
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.demand import Sharing, closed_demand
-from inferometer.traffic.lengths import Lengths
 
 
 def fixed(tokens):

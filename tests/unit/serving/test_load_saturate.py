@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from inferometer.core.served import LevelFigures
+from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.serving.load.plan import LoadStep
 from inferometer.serving.load.saturate import keeps_up, next_step
-from inferometer.traffic.arrivals import Arrivals
 
 
 def tried_until_done(first, capacity):

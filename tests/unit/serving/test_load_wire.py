@@ -11,14 +11,14 @@ import pytest
 from fakes.scripted_server import HEAD, Reset, ScriptedServer, Send, Wait, chunk, ending, event, speak, whole
 from inferometer.core.codec import decode, encode
 from inferometer.core.profile import Profile
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.figures import figures_of
+from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.pool import Security
 from inferometer.serving.load.run import load
 from inferometer.serving.load.sse import SseReader
 from inferometer.serving.load.wire import Connection
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.figures import figures_of
-from inferometer.traffic.lengths import Lengths
 
 
 def fixed(tokens):

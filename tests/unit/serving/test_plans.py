@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from inferometer.core.errors import DomainError
 from inferometer.core.served import Distribution, LevelFigures, Objective
-from inferometer.errors import DomainError
+from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.plans import closed, edge, search
 from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan
 from inferometer.serving.plans.tiers import edge_tier
-from inferometer.traffic.lengths import Lengths
 
 
 def test_a_device_draws_its_idle_power_while_it_waits(monkeypatch):

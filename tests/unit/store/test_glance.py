@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
 from inferometer.store import open_store
 from inferometer.store.glance import profile_at_a_glance
 from inferometer.store.revisions import VERSION_TABLE

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.fleet import DEVICES, a_job, a_result, submitted
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.job import JobEvent
-from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.queue import shares
 from inferometer.store.queue.devices import Registrar

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferometer.core.codec import encode
-from inferometer.errors import FormatError, InferometerError, SchemaError
+from inferometer.core.errors import FormatError, InferometerError, SchemaError
 from inferometer.store import Attachment, open_store
 from inferometer.store.archive import Limits
 from unit.store.profiles import profile

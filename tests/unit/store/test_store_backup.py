@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from inferometer.core.codec import encode
-from inferometer.errors import FormatError
+from inferometer.core.errors import FormatError
 from inferometer.store import Attachment, Filter, StoreError, archive, backup, files, open_store
 from inferometer.store.backup import FileParts, copy_store, restore_backup, table_parts, write_backup
 from inferometer.store.tables import metadata

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import select
 
 from fakes.fleet import DEVICES, submitted
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.profile import DeviceFacts
-from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import Attachment, Filter, StoreError, open_store
 from inferometer.store.audit import AuditFilter, Deed
 from inferometer.store.owner import Owner

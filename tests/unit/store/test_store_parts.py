@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
 from inferometer.store import Attachment, StoreError, files, ids, locate, names
 from inferometer.store.owner import gone, this_process
 

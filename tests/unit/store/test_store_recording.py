@@ -3,8 +3,8 @@
 import pytest
 
 from inferometer.core.codec import decode
+from inferometer.core.errors import DomainError, EngineError, GateError, UnknownNameError
 from inferometer.core.profile import Profile
-from inferometer.errors import DomainError, EngineError, GateError, UnknownNameError
 from inferometer.store import StoreError, open_store
 from inferometer.store.recording import hub_link, recording
 from unit.store.profiles import profile

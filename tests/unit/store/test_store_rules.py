@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import (
     DeviceFacts,
@@ -18,7 +19,6 @@ from inferometer.core.profile import (
     Verification,
 )
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.errors import DomainError, FormatError, UnknownNameError
 from inferometer.store import Filter, StoreError, files, headline, listing, names, open_store, reaping
 from inferometer.store.errors import ConflictError
 from inferometer.store.exchange import _columns, _metric, _micros, _whole

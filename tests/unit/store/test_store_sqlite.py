@@ -14,8 +14,8 @@ from sqlalchemy import event
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex
 
+from inferometer.core.errors import DomainError, MissingDependencyError
 from inferometer.core.profile import Phase
-from inferometer.errors import DomainError, MissingDependencyError
 from inferometer.store import Attachment, StoreError, engine, open_store
 from inferometer.store.revisions import VERSION_TABLE
 from inferometer.store.tables import metadata
@@ -112,7 +112,7 @@ def add_many(store):
 
 READER = """
 import os, sys
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
 from inferometer.store import open_store
 place = sys.argv[1]
 with open_store(place) as store:

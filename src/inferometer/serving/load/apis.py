@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.frozen import frozen
-from inferometer.errors import DomainError, FormatError
 from inferometer.version import __version__
 
 if TYPE_CHECKING:

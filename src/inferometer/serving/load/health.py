@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inferometer.core.served import ClientReadings
-from inferometer.units import format_quantity
+from inferometer.core.units import format_quantity
 
 if TYPE_CHECKING:
     import asyncio

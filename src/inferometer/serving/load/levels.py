@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inferometer.core.served import OK, Level, ServerReadings, Window
+from inferometer.core.traffic.requests import Requests
+from inferometer.core.traffic.spreads import spread_of
+from inferometer.core.traffic.windows import closed_window, open_window
+from inferometer.core.units import counted as number_of
 from inferometer.serving.load.health import readings
 from inferometer.serving.load.rounds import columns_of, counting_words, joined
-from inferometer.traffic.requests import Requests
-from inferometer.traffic.spreads import spread_of
-from inferometer.traffic.windows import closed_window, open_window
-from inferometer.units import counted as number_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

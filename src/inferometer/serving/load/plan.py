@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.served import Loop, Objective
-from inferometer.errors import DomainError
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.demand import Demand, Sharing, closed_demand, open_demand, trace_demand
+from inferometer.core.traffic.lengths import Lengths
+from inferometer.core.traffic.traces import RequestTrace
 from inferometer.serving.load.apis import Api
 from inferometer.serving.load.pool import Security
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.demand import Demand, Sharing, closed_demand, open_demand, trace_demand
-from inferometer.traffic.lengths import Lengths
-from inferometer.traffic.traces import RequestTrace
 
 _PER_PLACE = 10  # requests a place, where nobody said how many
 _DEFAULT_REQUESTS = 100

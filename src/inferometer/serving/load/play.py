@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from inferometer.core.served import OK
+from inferometer.core.traffic.demand import Demand
+from inferometer.core.traffic.traces import BLOCK_TOKENS
 from inferometer.serving.load.answers import Answer
 from inferometer.serving.load.faults import Fault
 from inferometer.serving.load.health import ProcessHealth, Watch
-from inferometer.traffic.demand import Demand
-from inferometer.traffic.traces import BLOCK_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.errors import DomainError
 from inferometer.serving.load.faults import Fault, fault_of
 from inferometer.serving.load.wire import Connection
 

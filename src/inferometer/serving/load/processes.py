@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.errors import InferometerError
+from inferometer.core.errors import InferometerError
 from inferometer.serving.load.local import Progress, interruptible
 from inferometer.serving.load.rounds import RoundRows, joined
 from inferometer.serving.load.worker import Setup, length_of, packed

@@ -18,12 +18,12 @@ from inferometer.core.profile import (
 )
 from inferometer.core.served import Level, LevelFigures, Served
 from inferometer.core.statistics import median
+from inferometer.core.traffic.figures import figures_of, median_of, times_of
+from inferometer.core.traffic.knee import headline_of
 from inferometer.core.workload import Workload
 from inferometer.serving.load.apis import Endpoint
 from inferometer.serving.load.prompts import PromptMaker
 from inferometer.serving.load.server import ServerFacts
-from inferometer.traffic.figures import figures_of, median_of, times_of
-from inferometer.traffic.knee import headline_of
 from inferometer.version import __version__
 
 if TYPE_CHECKING:

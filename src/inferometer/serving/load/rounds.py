@@ -16,9 +16,9 @@ from inferometer.serving.load.health import ProcessHealth
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from inferometer.core.traffic.demand import Demand
     from inferometer.serving.load.answers import Answer
     from inferometer.serving.load.play import Played
-    from inferometer.traffic.demand import Demand
 
 Floats = NDArray[np.float64]
 

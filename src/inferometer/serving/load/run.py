@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
+from inferometer.core.errors import DomainError
 from inferometer.core.served import OK, Level, ServerReadings
-from inferometer.errors import DomainError
+from inferometer.core.traffic.figures import figures_of, median_of
 from inferometer.serving.load.apis import Endpoint, parse_address
 from inferometer.serving.load.levels import level_of
 from inferometer.serving.load.local import Here
@@ -24,7 +25,6 @@ from inferometer.serving.load.profile import Facts, profile_of
 from inferometer.serving.load.saturate import next_step
 from inferometer.serving.load.server import COUNTERS, COUNTING, GAUGES, facts_of, metrics_of, prompt_maker
 from inferometer.serving.load.worker import Setup
-from inferometer.traffic.figures import figures_of, median_of
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Literal
 
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.served import Objective
-from inferometer.cost.options import Options
-from inferometer.errors import DomainError
+from inferometer.core.traffic.lengths import Lengths
+from inferometer.predict.options import Options
 from inferometer.serving.plans.tiers import EdgeTier
-from inferometer.traffic.lengths import Lengths
 
 Goal = Literal["cheapest", "greenest", "smallest"]
 GOALS: tuple[Goal, ...] = ("cheapest", "greenest", "smallest")

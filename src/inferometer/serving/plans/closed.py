@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.cost.serving.steady import SteadyTimes, Traffic, kernel_parts, steady_times
+from inferometer.predict.served.steady import SteadyTimes, Traffic, kernel_parts, steady_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.asking.served import Served
     from inferometer.core.served import Objective
+    from inferometer.predict.served.question import Served
 
 _POINTS = 48
 _SPARED = 0.97  # of a replica's steps: what is busy all the time has an endless queue

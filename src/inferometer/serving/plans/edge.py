@@ -6,13 +6,13 @@ from dataclasses import asdict
 from math import ceil, floor
 from typing import Any
 
-from inferometer.asking.ask import ask
-from inferometer.catalog import device as device_named
-from inferometer.catalog import devices as all_devices
+from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.cost.energy import power_model
-from inferometer.cost.options import Options
-from inferometer.errors import DomainError, InferometerError
+from inferometer.known import device as device_named
+from inferometer.known import devices as all_devices
+from inferometer.predict.ask import ask
+from inferometer.predict.energy import power_model
+from inferometer.predict.options import Options
 from inferometer.serving.plans.asked import Goal
 
 

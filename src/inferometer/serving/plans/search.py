@@ -10,35 +10,35 @@ from math import ceil, comb
 from os import cpu_count
 from typing import TYPE_CHECKING
 
-from inferometer.asking.ask import ask, model_graph
-from inferometer.asking.engine_tables.calibrating import system_of
-from inferometer.asking.served import Served, served
-from inferometer.catalog import device as device_named
-from inferometer.catalog import devices as all_devices
-from inferometer.catalog.engines import serving_engine
-from inferometer.catalog.places import instances_with
 from inferometer.core.dtype import dtype
+from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
-from inferometer.cost.energy import power_model
-from inferometer.cost.money import carbon_grams, hourly_price
-from inferometer.cost.serving.steady import Traffic
-from inferometer.errors import DomainError, InferometerError
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.figures import figures_of
+from inferometer.known import device as device_named
+from inferometer.known import devices as all_devices
+from inferometer.known.engines import serving_engine
+from inferometer.known.places import instances_with
+from inferometer.predict.ask import ask, model_graph
+from inferometer.predict.basis.engine_tables.calibrating import system_of
+from inferometer.predict.energy import power_model
+from inferometer.predict.money import carbon_grams, hourly_price
+from inferometer.predict.served.question import Served, served
+from inferometer.predict.served.steady import Traffic
+from inferometer.predict.sweep.engines import Spread, spread_over
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.plans.asked import MONTH_H, Candidate, PlanAnswer, PlanSearch, ServingPlan
 from inferometer.serving.plans.closed import LoadCurve, load_curve
 from inferometer.serving.plans.tiers import edge_tier
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.run import simulate
-from inferometer.sweep.engines import Spread, spread_over
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.figures import figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inferometer.asking.question import Question
     from inferometer.core.served import Distribution, Level, LevelFigures
+    from inferometer.predict.question import Question
 
 _TP = (1, 2, 4, 8)
 _WEIGHTS = (None, "f8e4m3", "i4")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from inferometer.asking.ask import ask
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.errors import DomainError
-from inferometer.formulas.cloud import tiered_latency
+from inferometer.known.formulas.cloud import tiered_latency
+from inferometer.predict.ask import ask
 
 if TYPE_CHECKING:
     from inferometer.serving.plans.asked import PlanSearch, ServingPlan

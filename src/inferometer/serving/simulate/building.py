@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.asking.served import Served, gang_seconds, plain_step, served
-from inferometer.catalog.schedulers import scheduler_of
-from inferometer.cost.price.collectives import message_seconds
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
+from inferometer.known.schedulers import scheduler_of
+from inferometer.predict.price.collectives import message_seconds
+from inferometer.predict.served.question import Served, gang_seconds, plain_step, served
 from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.service import Pool, Service
 from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes, Times, TimesApart
 
 if TYPE_CHECKING:
-    from inferometer.asking.question import Question
     from inferometer.core.scheduler import SchedulerRules
-    from inferometer.cost.serving.memory import ServingMemory
+    from inferometer.predict.question import Question
+    from inferometer.predict.served.memory import ServingMemory
     from inferometer.serving.simulate.plan import SimulationPlan
 
 ENDLESS = 1 << 40  # blocks where the memory is not known

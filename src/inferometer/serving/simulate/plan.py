@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from inferometer.asking.question import Question
 from inferometer.core.device import Link
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.errors import DomainError
+from inferometer.predict.question import Question
 from inferometer.serving.load.plan import LoadPlan
 from inferometer.serving.simulate.service import Routing, Scaling
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inferometer.core.frozen import frozen
+from inferometer.core.traffic.spreads import merged, weighted_spread
 from inferometer.serving.simulate.cache import BlockPool
-from inferometer.traffic.spreads import merged, weighted_spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,6 +13,11 @@ import numpy as np
 from inferometer.core.profile import DeviceFacts, ModelFacts, Profile, Provenance
 from inferometer.core.served import Level, LevelFigures, ServerReadings, Spread, Window
 from inferometer.core.served import Served as ServedLevels
+from inferometer.core.traffic.figures import figures_of
+from inferometer.core.traffic.knee import headline_of
+from inferometer.core.traffic.requests import Requests
+from inferometer.core.traffic.spreads import merged
+from inferometer.core.traffic.windows import closed_window, open_window
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
 from inferometer.serving.load.profile import phases_of, summary_of, workload_of
 from inferometer.serving.load.saturate import next_step
@@ -20,20 +25,15 @@ from inferometer.serving.simulate.building import ENDLESS, service_of
 from inferometer.serving.simulate.service import Cluster, Service
 from inferometer.serving.simulate.sinks import Columns, Streamed
 from inferometer.serving.simulate.source import Source, class_of
-from inferometer.traffic.figures import figures_of
-from inferometer.traffic.knee import headline_of
-from inferometer.traffic.requests import Requests
-from inferometer.traffic.spreads import merged
-from inferometer.traffic.windows import closed_window, open_window
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from inferometer.core.traffic.demand import Demand
     from inferometer.serving.simulate.plan import SimulationPlan
     from inferometer.serving.simulate.replica import Replica
     from inferometer.serving.simulate.request import Request
-    from inferometer.traffic.demand import Demand
 
 MOST_KEPT = 200_000  # requests of a level that are kept one by one
 _PART = 65_536

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import ceil, inf
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.scheduler import SchedulerRules
-from inferometer.errors import DomainError
 from inferometer.serving.simulate.plain import play
 from inferometer.serving.simulate.replica import EngineLimits, Replica
 from inferometer.serving.simulate.times import Times

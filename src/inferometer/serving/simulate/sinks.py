@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inferometer.core.served import OK, LevelFigures, RequestColumns, Spread
-from inferometer.traffic.spreads import distribution_of_spread, merged, spread_of
+from inferometer.core.traffic.spreads import distribution_of_spread, merged, spread_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

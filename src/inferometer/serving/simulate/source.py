@@ -7,14 +7,14 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
+from inferometer.core.traffic.traces import BLOCK_TOKENS
 from inferometer.serving.simulate.request import Request
-from inferometer.traffic.traces import BLOCK_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from inferometer.core.traffic.demand import Demand
     from inferometer.serving.simulate.cache import Piece
-    from inferometer.traffic.demand import Demand
 
 
 class Source:

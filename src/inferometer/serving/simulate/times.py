@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.cost.serving.step import EngineStep
+from inferometer.predict.served.step import EngineStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.cost.serving.step import Grid
+    from inferometer.predict.served.step import Grid
 
 _EVERY = 64  # tokens of context between two entries of a row
 _ENTRIES = 513  # beyond the last one the grids themselves are asked

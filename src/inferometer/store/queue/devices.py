@@ -6,7 +6,7 @@ from statistics import median
 import msgspec
 from sqlalchemy import Connection, case, delete, func, insert, select, update
 
-from inferometer.errors import DomainError, UnknownNameError
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.store import names
 from inferometer.store.finding import project_id
 from inferometer.store.queue.rows import device_named, no_device

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, or_, select, tuple_, update
 
 from inferometer.core.job import FINAL, Job, JobEnd, JobEvent, JobResult, JobState
+from inferometer.core.units import format_duration
 from inferometer.store import ids, names, writing
 from inferometer.store.queue import devices, events, shares
 from inferometer.store.queue.leasing import held_row, others_can
@@ -34,7 +35,6 @@ from inferometer.store.tables import (
     tokens,
 )
 from inferometer.store.upserts import put_new
-from inferometer.units import format_duration
 
 _AT_ONCE = 100  # jobs that are looked after in one transaction
 _MOST_EVENTS = 20_000  # that are kept of a job while it runs

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from inferometer.core.errors import DomainError
 from inferometer.core.job import Job, JobEvent, JobResult
-from inferometer.errors import DomainError
 from inferometer.store import writing
 from inferometer.store.engine import Database
 from inferometer.store.errors import LeaseLostError

@@ -17,8 +17,8 @@ from sqlalchemy import (
     update,
 )
 
+from inferometer.core.errors import DomainError
 from inferometer.core.job import Job
-from inferometer.errors import DomainError
 from inferometer.store import ids, names
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.finding import project_id

@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, literal_column, select
 
 from inferometer.core.codec import decode, encode
+from inferometer.core.errors import UnknownNameError
 from inferometer.core.job import Job, JobEvent, JobResult
-from inferometer.errors import UnknownNameError
 from inferometer.store.finding import seconds
 from inferometer.store.queue.values import FleetDevice, JobRow
 from inferometer.store.queue.wanted import read as read_wanted

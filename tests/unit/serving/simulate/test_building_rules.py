@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from inferometer.asking.ask import ask
-from inferometer.catalog import device
+from inferometer.known import device
+from inferometer.predict.ask import ask
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate.building import kept_tokens, service_of
 from inferometer.serving.simulate.plan import SimulationPlan

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from inferometer.asking.ask import ask
-from inferometer.cost.serving.step import Grid
-from inferometer.errors import DomainError
+from inferometer.core.errors import DomainError
+from inferometer.predict.ask import ask
+from inferometer.predict.served.step import Grid
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate.building import service_of
 from inferometer.serving.simulate.plan import SimulationPlan

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from inferometer.catalog.schedulers import scheduler_of, schedulers
 from inferometer.core.scheduler import SchedulerRules
+from inferometer.core.traffic.demand import Demand, Sharing
+from inferometer.core.traffic.requests import Requests
+from inferometer.known.schedulers import scheduler_of, schedulers
 from inferometer.serving.simulate.replica import EngineLimits, Replica
 from inferometer.serving.simulate.request import Request
 from inferometer.serving.simulate.service import Cluster, Pool
 from inferometer.serving.simulate.sinks import Columns
 from inferometer.serving.simulate.source import Source
-from inferometer.traffic.demand import Demand, Sharing
-from inferometer.traffic.requests import Requests
 
 PLAIN = SchedulerRules(
     engine="none", since="0", title="a queue", order="decode", admission="chunk", victim="last", prefix_cache=False

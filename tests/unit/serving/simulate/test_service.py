@@ -7,12 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from inferometer.asking.ask import ask
-from inferometer.asking.served import served
-from inferometer.catalog import link as link_named
+from inferometer.core.errors import DomainError
 from inferometer.core.served import Objective
-from inferometer.cost.options import Options, Speculative
-from inferometer.errors import DomainError
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.demand import Demand
+from inferometer.core.traffic.lengths import Lengths
+from inferometer.known import link as link_named
+from inferometer.predict.ask import ask
+from inferometer.predict.options import Options, Speculative
+from inferometer.predict.served.question import served
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate import run as running
 from inferometer.serving.simulate.building import ENDLESS, alone, service_of
@@ -22,9 +25,6 @@ from inferometer.serving.simulate.request import Request
 from inferometer.serving.simulate.service import Cluster, Pool, Scaling, Service
 from inferometer.serving.simulate.sinks import Columns, Streamed
 from inferometer.serving.simulate.source import class_of
-from inferometer.traffic.arrivals import Arrivals
-from inferometer.traffic.demand import Demand
-from inferometer.traffic.lengths import Lengths
 from unit.serving.simulate.test_queues import PLAIN, STEP_S, EvenSteps, demand
 
 LIMITS = EngineLimits(tokens=4096, sequences=4, blocks=1000, block_tokens=16)

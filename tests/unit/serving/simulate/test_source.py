@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from inferometer.core.traffic.demand import Demand, Sharing
 from inferometer.serving.simulate.source import Source, class_of
-from inferometer.traffic.demand import Demand, Sharing
 
 
 def demand(inputs, outputs, *, due=(), turns=1, prefix=0, blocks=(), group=None):

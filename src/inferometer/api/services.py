@@ -1,0 +1,188 @@
+"""The verbs about services: `load` measures one, `simulate` predicts one, `plan` finds one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.errors import DomainError
+from inferometer.core.traffic.arrivals import Arrivals, Process
+from inferometer.core.traffic.lengths import Lengths, parse_lengths
+from inferometer.core.traffic.objectives import parse_objective
+from inferometer.core.traffic.traces import read_trace
+from inferometer.known.engines import serving_engine
+from inferometer.predict.ask import ask
+from inferometer.serving.load.plan import LoadPlan, LoadStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Graph
+    from inferometer.core.profile import Profile
+    from inferometer.core.served import Objective
+    from inferometer.predict.options import Options
+    from inferometer.serving.plans.asked import Goal, PlanAnswer
+    from inferometer.serving.simulate.service import Routing
+
+Length = int | str
+Goals = str | tuple[str, ...]
+
+
+def load(  # noqa: PLR0913 - everything that a load test is asked
+    url: str,
+    *,
+    model: str | None = None,
+    rate: float | None = None,
+    concurrency: int | None = None,
+    trace: str | Path | None = None,
+    requests: int | None = None,
+    duration_s: float | None = None,
+    prompt: Length = 128,
+    generate: Length = 64,
+    arrivals: Process = "poisson",
+    slo: Goals = (),
+    stream: bool = True,
+    device: str | None = None,
+    seed: int = 0,
+) -> Profile:
+    """Load a service and measure what its users see: `load("http://localhost:8000", concurrency=8)`.
+
+    One of `rate` (requests a second), `concurrency` (so many at once) or `trace` (a file) says how. The profile's
+    `served` has every request; `inferometer load --help` explains more.
+    """
+    from inferometer.serving.load.run import load as load_service  # noqa: PLC0415 - sockets, for this alone
+
+    return load_service(
+        LoadPlan(
+            url=url, model=model, steps=(_step(rate, concurrency, trace, arrivals),), stream=stream,
+            trace=None if trace is None else read_trace(Path(trace)), requests=requests, duration_s=duration_s,
+            prompt=_lengths(prompt), generate=_lengths(generate), objectives=_objectives(slo), device=device, seed=seed,
+        )
+    )  # fmt: skip
+
+
+def simulate(  # noqa: PLR0913 - everything that a simulation depends on
+    model: str | Path | Graph,
+    *,
+    on: str | Device,
+    runtime: str | None = None,
+    rate: float | None = None,
+    concurrency: int | None = None,
+    trace: str | Path | None = None,
+    requests: int | None = None,
+    duration_s: float | None = None,
+    prompt: Length = 512,
+    generate: Length = 128,
+    arrivals: Process = "poisson",
+    slo: Goals = (),
+    weights: str | None = None,
+    kv: str | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    dp: int = 1,
+    replicas: int = 1,
+    routing: Routing = "least-loaded",
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    kv_blocks: int | None = None,
+    options: Options | None = None,
+    seed: int = 0,
+) -> Profile:
+    """A service under load, simulated: `simulate("llama-3.1-8b", on="nvidia-h100-sxm", rate=20, requests=2000)`.
+
+    One of `rate`, `concurrency` or `trace` says what comes. `dp` are data-parallel ranks of a replica. The result has
+    the shape of a load test.
+    """
+    from inferometer.serving.simulate.plan import SimulationPlan  # noqa: PLC0415 - the simulator, for this alone
+    from inferometer.serving.simulate.run import simulate as simulate_plan  # noqa: PLC0415 - as above
+
+    question = ask(
+        model, on=on, runtime=runtime or serving_engine(), weights=weights, kv=kv, tp=tp, pp=pp, ep=ep,
+        options=options,
+    )  # fmt: skip
+    traffic = LoadPlan(
+        url="simulated", steps=(_step(rate, concurrency, trace, arrivals),),
+        trace=None if trace is None else read_trace(Path(trace)), requests=requests, duration_s=duration_s,
+        prompt=_lengths(prompt), generate=_lengths(generate), objectives=_objectives(slo), seed=seed,
+    )  # fmt: skip
+    return simulate_plan(
+        SimulationPlan(
+            question=question, traffic=traffic, replicas=replicas, ranks=dp, routing=routing,
+            tokens=max_num_batched_tokens, sequences=max_num_seqs, blocks=kv_blocks,
+        )
+    )  # fmt: skip
+
+
+def plan(  # noqa: PLR0913 - everything that a plan depends on
+    model: str | Path | Graph,
+    *,
+    rate: float,
+    slo: Goals,
+    prompt: Length = 1024,
+    generate: Length = 256,
+    goal: Goal = "cheapest",
+    devices: Iterable[str] = (),
+    runtimes: Iterable[str] = (),
+    weights: Iterable[str | None] = (),
+    tp: Iterable[int] = (),
+    most_devices: int = 256,
+    availability: float | None = None,
+    headroom: float = 0.0,
+    discount: float = 0.0,
+    fallback: float | None = None,
+    edge: str | None = None,
+    edge_model: str | Path | Graph | None = None,
+    edge_weights: str | None = None,
+    round_trip_s: float = 0.0,
+    keep: int = 3,
+    options: Options | None = None,
+    engine: str = "local",
+    seed: int = 0,
+) -> PlanAnswer:
+    """The best ways to serve a model: `plan("llama-3.3-70b", rate=50, slo="ttft_p95<=1s,tpot_p95<=50ms").plans[0]`.
+
+    `engine` is where they are compared: in this process, in several ("local:4"), or on Dask ("dask://HOST:PORT").
+    `fallback` is the share of the rate that devices at the edge hand on; with `edge`, the device that answers first,
+    the answer's own `edge` says what it does and what a user sees of both.
+    """
+    from inferometer.predict.options import Options as Given  # noqa: PLC0415 - the search, for this alone
+    from inferometer.serving.plans.asked import EdgeAsked, PlanSearch  # noqa: PLC0415 - as above
+    from inferometer.serving.plans.search import plan as search  # noqa: PLC0415 - as above
+
+    if edge is None and (edge_model is not None or edge_weights is not None):
+        raise DomainError(
+            "edge_model and edge_weights need the device that answers first.",
+            remedy="Give edge='nvidia-jetson-orin-nano-8gb'.",
+        )
+    first = None
+    if edge is not None:
+        first = EdgeAsked(device=edge, model=edge_model, weights=edge_weights, round_trip_s=round_trip_s)
+    return search(
+        PlanSearch(
+            model=model, rate_per_s=rate, prompt=_lengths(prompt), generate=_lengths(generate),
+            objectives=_objectives(slo), goal=goal, devices=tuple(devices), runtimes=tuple(runtimes),
+            weights=tuple(weights), tp=tuple(tp), most_devices=most_devices, availability=availability,
+            headroom=headroom, discount=discount, fallback=fallback, edge=first, keep=keep, seed=seed,
+            options=options or Given(),
+        ),
+        engine=engine,
+    )  # fmt: skip
+
+
+def _step(rate: float | None, concurrency: int | None, trace: Any, arrivals: Process) -> LoadStep:
+    if sum(given is not None for given in (rate, concurrency, trace)) != 1:
+        raise DomainError("A load is one of rate=…, concurrency=… and trace=….")
+    if rate is not None:
+        return LoadStep(arrivals=Arrivals(rate_per_s=rate, process=arrivals))
+    return LoadStep(concurrency=concurrency)
+
+
+def _lengths(given: Length) -> Lengths:
+    return parse_lengths(str(given), column="input_tokens")
+
+
+def _objectives(slo: Goals) -> tuple[Objective, ...]:
+    texts = (slo,) if isinstance(slo, str) else slo
+    return tuple(parse_objective(part) for text in texts for part in text.split(","))

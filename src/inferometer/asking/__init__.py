@@ -1,1 +1,0 @@
-"""The one door to a prediction: a question, the calibration and the roof that answer it, and changes to it."""

@@ -1,5 +1,0 @@
-"""Device names as others publish them → rows of the catalog. Everywhere else names are matched exactly."""
-
-from inferometer.catalog.names.match import DeviceMatch, match_device
-
-__all__ = ["DeviceMatch", "match_device"]

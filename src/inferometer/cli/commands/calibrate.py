@@ -1,0 +1,216 @@
+"""`inferometer calibrate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferometer.cli.elsewhere import hand_over, place_option, require_answer, require_place, run_elsewhere, waits
+from inferometer.cli.options import command_line, format_option, print_document, print_table, say
+from inferometer.cli.outputs import OutputFile
+from inferometer.cli.progress import progress_line, said_if_slow, step_text
+from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.units import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.core.calibration import Calibration
+    from inferometer.core.job import JobResult
+    from inferometer.hub.places.requests import PackedJob
+    from inferometer.known.atlas.measurement import SetAside
+    from inferometer.measure.calibrate.job import CalibrationResult, Job
+
+_SHOWN = 8  # rows or reasons that are told one by one
+_FORMAT = (
+    "Number format; for engines of language models, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, i8 "
+    "for ctranslate2 and openvino-genai, i4 for onnxruntime-genai, else f32]"
+)
+
+
+@click.command("calibrate")
+@click.option(
+    "--from", "source", metavar="FILE|atlas", help="Fit published times of whole models instead of measuring."
+)
+@click.option("--runtime", metavar="NAME", help="The engine.  [default: torch-compile on a GPU, else onnxruntime]")
+@click.option("--budget", default="120s", metavar="TIME", help="How long to measure.")
+@click.option(
+    "--device", "device_name", default="local", metavar="NAME", help="A catalog name, or local:cpu, local:gpu."
+)
+@click.option("--unit", metavar="UNIT", help="The unit of this machine: cpu, gpu, gpu:1.  [default: the best]")
+@click.option("--dtype", metavar="FORMAT", help=_FORMAT)
+@click.option("--threads", type=int, metavar="N", help="Threads on a CPU.  [default: one per physical core]")
+@click.option(
+    "--out", type=OutputFile(folders=True), metavar="FILE", help="Where to write it: a .json file or a folder."
+)
+@click.option(
+    "--folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to keep journals and calibrations."
+)
+@place_option
+@click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet.")
+@click.option("--resume/--fresh", default=True, help="Continue an earlier run, or measure everything again.")
+@format_option
+def command(
+    source: str | None,
+    runtime: str | None,
+    budget: str,
+    device_name: str,
+    unit: str | None,
+    dtype: str | None,
+    threads: int | None,
+    out: Path | None,
+    folder: Path | None,
+    place: str | None,
+    no_guard: bool,
+    resume: bool,
+    form: str,
+) -> None:
+    """Measure what predictions for this machine need, and how far off they may be.
+
+    \b
+    inferometer calibrate --runtime onnxruntime --budget 120s
+    inferometer calibrate --runtime llamacpp --dtype q4_0
+    inferometer calibrate --runtime torch-compile --budget 4min --out gpu.json
+    inferometer calibrate --from atlas --device qualcomm-snapdragon-8-elite-npu --runtime qnn
+    inferometer calibrate --from phone.csv --device my-phone --runtime litert --dtype i8
+
+    It measures ops and small models through the engine itself, the least certain first, until the budget is spent.
+    It starts from the calibration that the device has, if there is one, and corrects it by what it measures. Ctrl-C
+    keeps what was measured; the next run continues from there.
+
+    With --from nothing is measured: times that others published, in a CSV file of a form that `inferometer atlas add`
+    reads or in the atlas, are fitted for a device that is not at hand. Three models are needed, ten make it good.
+    """
+    from inferometer.predict.basis.files import own_folder
+
+    if source is not None:
+        _calibrate_from(source, device_name, runtime, dtype, out, form)
+        return
+    if place is not None:
+        if folder is not None:
+            raise DomainError("--folder is for a calibration here: elsewhere the device keeps its own journals.")
+        asked = {"device": device_name, "unit": unit, "dtype": dtype, "threads": threads}
+        work = _packed(runtime, budget, guarded=not no_guard, fresh=not resume, **asked)
+        _calibrate_at(place, work, out, form)
+        return
+    from inferometer.core.units import parse_quantity
+    from inferometer.measure.calibrate.job import calibrate, calibration_job, prepare_engine
+    from inferometer.measure.calibrate.progress import line_of
+
+    job = calibration_job(
+        device_name,
+        unit=unit,
+        runtime=runtime,
+        dtype=dtype,
+        budget_s=parse_quantity(budget, "s"),
+        folder=folder or own_folder(),
+        out=out,
+        fresh=not resume,
+        threads=threads,
+        guarded=not no_guard,
+    )
+    with said_if_slow(
+        "The best rates that the engine reaches come first, and its probes may have to be made.", after_s=5
+    ):
+        prepared = prepare_engine(job)
+    with progress_line(line_of) as progress:
+        result = calibrate(job, prepared, watch=progress)
+    _print_outcome(job, result)
+    if result.calibration is not None:
+        _print_calibration(result.calibration, result.path, form)
+
+
+def _calibrate_from(
+    source: str, device: str, runtime: str | None, dtype: str | None, out: Path | None, form: str
+) -> None:
+    from inferometer.core.device import is_local
+    from inferometer.measure.calibrate.from_table import calibrate_from, save_fit
+
+    if is_local(device) or runtime is None:
+        raise DomainError(
+            "--from fits a device of the catalog with an engine: name both.",
+            remedy="inferometer calibrate --from atlas --device NAME --runtime NAME",
+        )
+    fit = calibrate_from(source, device=device, runtime=runtime, dtype=dtype)
+    path = save_fit(fit, out)
+    _say_set_aside(fit.set_aside)
+    for reason, rows in fit.left.most_common(_SHOWN):
+        say(f"Not used: {counted(rows, 'row')}: {reason}")
+    models, made = len(fit.calibration.fitted_on), fit.calibration
+    say(
+        f"{counted(fit.rows, 'published step')} of {counted(models, 'model')} fitted in {made.dtype}; each model left "
+        f"out, the median error is {fit.median_error:.1%}."
+    )
+    say(f"Saved {path}. `inferometer predict --on {made.device} --runtime {made.runtime}` will use it.")
+    _print_calibration(made, path, form)
+
+
+def _say_set_aside(lines: "Sequence[SetAside]") -> None:
+    if not lines:
+        return
+    say(f"Set aside {counted(len(lines), 'row')}:")
+    for line in lines[:_SHOWN]:
+        say(f"  {line.file}, line {line.line}: {line.reason}")
+
+
+def _packed(runtime: str | None, budget: str, **asked: Any) -> "PackedJob":
+    from inferometer.core.units import parse_quantity
+    from inferometer.hub.places.requests import Calibrating, pack_calibration
+
+    line = command_line()
+    return pack_calibration(runtime, Calibrating(budget_s=parse_quantity(budget, "s"), **asked), command=line)
+
+
+def _calibrate_at(place: str, work: "PackedJob", out: Path | None, form: str) -> None:
+    require_place(place)
+    if waits(place):
+        hand_over(place, work)
+        return
+    with progress_line(step_text) as progress:
+        result = run_elsewhere(place, work, progress)
+    if result is not None:
+        print_calibrated(result, out, form)
+
+
+def print_calibrated(result: "JobResult", out: Path | None, form: str) -> None:
+    """A calibration that was made elsewhere. One of `local` is of that machine, which keeps and uses it."""
+    from inferometer.core.device import is_local
+    from inferometer.predict.basis.files import own_folder, write_calibration
+
+    require_answer(result, there=result.calibration is not None)
+    calibration = result.calibration
+    if calibration is None:
+        return
+    say(result.log.strip())
+    here = out or (None if is_local(calibration.device) else own_folder())
+    path = None if here is None else write_calibration(calibration, here)
+    say(f"Saved {path}." if path else "The device keeps it for jobs that run there; --out saves it here as well.")
+    _print_calibration(calibration, path, form)
+
+
+def _print_outcome(job: "Job", result: "CalibrationResult") -> None:
+    outcome = result.outcome
+    if outcome.interrupted:
+        raise InferometerError(
+            f"Stopped. Kept: {counted(len(outcome.points), 'point')} and {counted(len(outcome.steps), 'step')}.",
+            remedy="Run the same command again to continue, or with --fresh to start again.",
+        )
+    done = counted(outcome.done, "case")
+    say(f"{done} measured, {outcome.left} left out for lack of time, {len(outcome.skipped)} impossible.")
+    for reason in outcome.skipped[:5]:
+        say(f"  {reason}")
+    if result.path is not None:
+        for note in result.calibration.notes if result.calibration is not None else ():
+            say(note)
+        say(f"Saved {result.path}. `inferometer predict --on {job.device.name} --runtime {job.runtime}` will use it.")
+
+
+def _print_calibration(calibration: "Calibration", path: Path | None, form: str) -> None:
+    if form == "json":
+        from inferometer.core.codec import document
+
+        print_document(document(calibration) | {"path": None if path is None else str(path)})
+        return
+    from inferometer.understand.view.calibrations import calibration_table
+
+    print_table(calibration_table(calibration), form)

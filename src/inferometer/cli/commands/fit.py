@@ -1,0 +1,55 @@
+"""`inferometer fit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from inferometer.cli.options import format_option, print_card, print_document, print_table
+
+
+@click.command("fit")
+@click.argument("model", metavar="MODEL")
+@click.option("--on", "device", required=True, metavar="DEVICE", help="The device.")
+@click.option("--runtime", metavar="NAME", help="The engine.  [default: depends on the model and device]")
+@click.option("--weights", metavar="FORMAT", help="Of the weights.  [default: the model's]")
+@click.option("--activations", metavar="FORMAT", help="Of the activations.  [default: the model's]")
+@click.option("--kv", metavar="FORMAT", help="Of the KV cache.  [default: the activations']")
+@click.option("--batch", default=1, metavar="N", help="Sequences at once.")
+@click.option("--prompt", type=int, metavar="N", help="Prompt length in tokens.  [default: 512]")
+@click.option("--generate", type=int, metavar="N", help="Tokens to generate.  [default: 128]")
+@click.option("--tp", default=1, metavar="N", help="Tensor parallelism: devices that share each layer.")
+@click.option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers.")
+@click.option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts.")
+@click.option("--dp", default=1, metavar="N", help="Data parallelism: replicas of the model.")
+@format_option
+def command(model: str, device: str, form: str, **asked: Any) -> None:
+    """Say what fits into a device's memory: the largest batch, the longest context, the fewest devices.
+
+    \b
+    inferometer fit llama-3.3-70b --on nvidia-h100-sxm --weights f8e4m3 --tp 2
+    inferometer fit llama-3.1-8b --on nvidia-l4 --batch 64 --prompt 1024
+
+    Of the memory that the driver shows, a serving engine uses its share (vLLM: gpu_memory_utilization), less weights, a
+    step at its limits, the process's own and captured graphs; the rest is the KV cache.
+    """
+    from inferometer.api import ask
+    from inferometer.predict.fitting import memory_fit
+    from inferometer.understand.view.serving import fit_card
+    from inferometer.understand.view.table import Column, ReportTable
+
+    question = ask(model, on=device, **asked)
+    found = memory_fit(question)
+    if form == "json":
+        print_document(found.document())
+    elif form == "csv":
+        row = found.document()
+        print_table(ReportTable(columns=tuple(Column(key=key, heading=key) for key in row), rows=(row,)), form)
+    else:
+        workload = question.workload
+        formats = workload.precision.weights or question.graph.precision or ""
+        plan = f"tp {workload.parallel.tp}" if workload.parallel.tp > 1 else "one device"
+        title = f"{question.graph.name} on {question.device.title}"
+        subtitle = f"{question.runtime_name} · {formats} · {plan}"
+        print_card(fit_card(found.document(), title=title, subtitle=subtitle, notes=found.notes), form)

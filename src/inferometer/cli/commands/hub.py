@@ -1,0 +1,243 @@
+"""`inferometer hub`."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferometer.cli.hub_backup import backup, copy, restore
+from inferometer.cli.hub_people import audit_command, device_group, doing, member_group, project_command
+from inferometer.cli.hub_retention import retention_group
+from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.storing import open_chosen, store_option
+from inferometer.cli.subcommands import ListingGroup
+from inferometer.core.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.hub.web.guard.rules import OidcRules
+    from inferometer.store.values import Token
+
+_SCOPES = ("read", "write", "admin", "agent")
+
+
+@click.group("hub", cls=ListingGroup, invoke_without_command=True)
+@click.option(
+    "--port", default=8077, type=click.IntRange(0, 65535), metavar="N", help="Port to listen on; 0 takes a free one."
+)
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on.")
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Another name the hub is reached by.")
+@click.option(
+    "--url", metavar="URL", help="Address that others open the hub by; links have it.  [default: INFEROMETER_URL]"
+)
+@click.option("--require-token", is_flag=True, help="Require a token on this machine too, for use behind a proxy.")
+@click.option(
+    "--behind-proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address of a proxy that is trusted to say who asks (X-Forwarded-For).",
+)
+@click.option(
+    "--cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate, to speak https; with --key."
+)
+@click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key.")
+@click.option(
+    "--oidc-issuer",
+    metavar="URL",
+    help="Provider of identities (OpenID Connect) to sign in through.  [default: INFEROMETER_OIDC_ISSUER]",
+)
+@click.option(
+    "--oidc-client-id", metavar="ID", help="What it knows this hub by.  [default: INFEROMETER_OIDC_CLIENT_ID]"
+)
+@click.option(
+    "--oidc-client-secret-file",
+    metavar="FILE",
+    help="File with the hub's secret there.  [default: INFEROMETER_OIDC_CLIENT_SECRET_FILE]",
+)
+@click.option(
+    "--oidc-allow",
+    multiple=True,
+    metavar="DOMAIN|ADDRESS",
+    help="Whose people may sign in, beside those invited.  [default: INFEROMETER_OIDC_ALLOW]",
+)
+@click.option("--open", "opened", is_flag=True, help="Open the hub in a browser.")
+@click.option("--show", "run", metavar="RUN", help="Open the page of this run: an id, a name, or last.")
+@store_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    port: int,
+    host: str,
+    names: tuple[str, ...],
+    url: str | None,
+    require_token: bool,
+    proxies: tuple[str, ...],
+    cert: Path | None,
+    key: Path | None,
+    opened: bool,
+    run: str | None,
+    store: str | None,
+    **oidc: Any,
+) -> None:
+    """Show runs, predictions, devices and formulas as web pages, and serve them as an API.
+
+    \b
+    inferometer hub
+    inferometer hub --port 9000 --open
+    inferometer hub --show last
+    inferometer hub token create me --scope write
+    inferometer hub member add phones me --role owner
+    inferometer hub --host 0.0.0.0 --allow-host bench-box
+
+    Only this machine can reach it, unless --host says otherwise: then everyone needs a token. The API is under /api/v1
+    and described at /api/v1/openapi.json. Stop it with Ctrl-C.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from inferometer.hub.web.serving import listen, require_certificate, require_tokens, require_web, serve
+
+    require_web()
+    from inferometer.core.settings import value_of
+    from inferometer.hub.web.guard.rules import Rules, bracketed, is_loopback
+
+    with open_chosen(store) as runs, listen(host, port) as listening:
+        actual_port = listening.getsockname()[1]  # differs from --port 0
+        tokens = require_token or not is_loopback(host)
+        rules = Rules(
+            host=host, port=actual_port, names=names, tokens=tokens, proxies=proxies, certificate=cert, key=key,
+            url=url or value_of("INFEROMETER_URL"), oidc=_oidc_rules(**oidc),
+        )  # fmt: skip
+        require_certificate(rules)
+        require_tokens(runs, rules)
+        shown = "127.0.0.1" if rules.everywhere else host
+        link = f"{'http' if cert is None else 'https'}://{bracketed(shown)}:{actual_port}/"
+        page = link if run is None else f"{link}runs/{runs.resolve(run)}"
+
+        def ready() -> None:
+            say(f"The hub is at {link} with the runs in {runs.location}. Stop it with Ctrl-C.")
+            if run is not None:
+                say(f"The run is at {page}")
+            if opened or run is not None:
+                click.launch(page)
+
+        serve(runs, rules, listening, ready=ready)
+
+
+def _oidc_rules(
+    oidc_issuer: str | None,
+    oidc_client_id: str | None,
+    oidc_client_secret_file: str | None,
+    oidc_allow: tuple[str, ...],
+) -> "OidcRules | None":
+    """The provider of identities, as the options or the settings name it."""
+    from inferometer.core.settings import value_of
+    from inferometer.hub.web.guard.rules import OidcRules
+
+    issuer = oidc_issuer or value_of("INFEROMETER_OIDC_ISSUER")
+    if issuer is None:
+        return None
+    from inferometer.hub.web.guard.oidc import require_oidc
+
+    require_oidc()
+    client = oidc_client_id or value_of("INFEROMETER_OIDC_CLIENT_ID")
+    if client is None:
+        raise DomainError(
+            f"People are to sign in through {issuer}, and it is not said what that knows this hub by.",
+            remedy="Register the hub there, and give its --oidc-client-id.",
+        )
+    file = oidc_client_secret_file or value_of("INFEROMETER_OIDC_CLIENT_SECRET_FILE")
+    listed = (value_of("INFEROMETER_OIDC_ALLOW") or "").split(",")
+    allow = oidc_allow or tuple(entry.strip() for entry in listed if entry.strip())
+    try:
+        secret = None if file is None else Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise DomainError(f"The secret in {file} cannot be read: {error.strerror or error}.") from None
+    return OidcRules(issuer=issuer, client_id=client, client_secret=secret, allow=allow)
+
+
+for each in (member_group, project_command, device_group, audit_command):
+    command.add_command(each)
+
+
+@command.group("token")
+def token_group() -> None:
+    """Create, list and revoke access tokens."""
+
+
+@token_group.command("create")
+@click.argument("user")
+@click.option("--name", default="token", help="What the token is for.")
+@click.option("--scope", "scopes", multiple=True, type=click.Choice(_SCOPES), help="May be repeated.  [default: read]")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until it expires.  [default: never]")
+@click.option("--project", metavar="NAME", help="For an agent: it gets the jobs of this project only.")
+@store_option
+def create(
+    user: str, name: str, scopes: tuple[str, ...], days: float | None, project: str | None, store: str | None
+) -> None:
+    """Create a token for a user.
+
+    The user is created too if new. The token is printed once and stored nowhere.
+    """
+    with open_chosen(store, create=True) as opened:
+        if user not in {known.name for known in opened.users()}:
+            opened.create_user(user)
+        if project is not None and project not in {known.name for known in opened.projects()}:
+            opened.create_project(project)
+        lasts_s = None if days is None else days * 86400
+        held: Any = scopes or ("read",)  # click checked them
+        making = doing(
+            opened, "token.create", project, subject=lambda made: made.token.id, detail=f"{user}: {', '.join(held)}"
+        )
+        secret = making.create_token(user, name=name, scopes=held, lasts_s=lasts_s, project=project)
+    limits = "" if project is None else f" in project {project}"
+    say(f"Token {secret.token.id} of {user}, for {', '.join(secret.token.scopes)}{limits}. It will not be shown again:")
+    click.echo(secret.text)
+
+
+@token_group.command("list")
+@store_option
+@format_option
+def list_(store: str | None, form: str) -> None:
+    """List tokens: user, name, scopes, state, when each expires and was last used; never the token itself."""
+    from dataclasses import asdict
+
+    from inferometer.understand.view.table import Column, ReportTable, columns
+
+    with open_chosen(store) as opened:
+        tokens = opened.tokens()
+    if form == "json":
+        print_document([asdict(token) for token in tokens])
+        return
+    rows = tuple(
+        {"id": token.id, "user": token.user, "name": token.name, "scopes": ", ".join(token.scopes),
+         "state": _token_state(token), "expires": _day(token.expires) or "never", "used": _day(token.used)}
+        for token in tokens
+    )  # fmt: skip
+    shown = columns("id", "user", "name", "scopes", "state", "expires", Column(key="used", heading="last used"))
+    print_table(ReportTable(columns=shown, rows=rows), form)
+
+
+def _day(seconds: float | None) -> str | None:
+    return None if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _token_state(token: "Token") -> str:
+    if token.revoked is not None:
+        return "revoked"
+    return "valid" if token.holds(time.time()) else "expired"
+
+
+@token_group.command("revoke")
+@click.argument("token")
+@store_option
+def revoke(token: str, store: str | None) -> None:
+    """Revoke a token by its id, at once."""
+    with open_chosen(store) as opened:
+        doing(opened, "token.revoke", subject=token).revoke_token(token)
+    say(f"Token {token} is revoked.")
+
+
+for _subcommand in (backup, restore, copy, retention_group):
+    command.add_command(_subcommand)

@@ -1,0 +1,189 @@
+"""`inferometer import`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferometer.cli.options import format_option, print_card, print_profiles, print_table, print_text, say
+from inferometer.cli.outputs import OutputFile
+from inferometer.core.errors import DomainError
+from inferometer.core.units import counted
+from inferometer.understand.view.phrases import TIMES, counter_fact, fraction, profile_title
+from inferometer.understand.view.table import Column, ReportTable, columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.core.profile import Phase, Profile
+    from inferometer.understand.view.cards import Card
+
+_TOP = 12
+_PHASES = columns(
+    Column(key="name", heading="phase"),
+    "time_s",
+    "statistic",
+    Column(key="samples", heading="samples", exact=True),
+    Column(key="ops", heading="ops", exact=True),
+    Column(key="unattributed_s", heading="unattributed", unit="s"),
+)
+_OPS = columns(Column(key="name", heading="op"), "kind", "count", "unit", "time_s", "share")
+_EVERY_OP = columns("model", "phase", Column(key="name", heading="op", label="op"), "kind", "count", "unit", "time_s")
+_EVERY_PHASE = columns("model", "phase", *_PHASES[1:])
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--as", "source", metavar="NAME", help="The tool that wrote the file.  [default: detected]")
+@click.option("--model", metavar="NAME", help="Name of the model.  [default: from the file, or the file's name]")
+@click.option("--device", metavar="NAME", help="The device it ran on.  [default: from the file, or unknown]")
+@click.option("--sweep", is_flag=True, help="Join load tests of one service into one profile with a level for each.")
+@click.option("-o", "--out", metavar="FILE", type=OutputFile(), help="Also save the profile as a file.")
+@format_option
+def command(
+    file: Path, source: str | None, model: str | None, device: str | None, sweep: bool, out: Path | None, form: str
+) -> None:
+    """Turn another tool's results into profiles that can be compared and explained.
+
+    \b
+    inferometer import onnxruntime_profile.json --model resnet50
+    inferometer import llama-bench.jsonl --format json
+    inferometer import profile.json --as qai-hub --device "Galaxy S24" -o s24.json
+    inferometer compare old.json s24.json
+
+    Known sources: ONNX Runtime profiling, PyTorch profiler traces, OpenVINO benchmark_app, LiteRT benchmark_model,
+    TensorRT trtexec, Qualcomm AI Hub, Embedl Hub, llama-bench, GuideLLM, AIPerf, vllm bench serve, SGLang
+    bench_serving, InferenceX, MLPerf LoadGen, hyperfine, benchncnn, MNN's benchmark, ExecuTorch, Nsight Systems,
+    Nsight Compute, rocprof, VTune, perf stat. What a tool does not report stays unknown.
+
+    A file with several results gives several profiles: --format json then prints a list, and -o writes a numbered file
+    for each. --format csv prints a row for each op, or for each phase if no ops are known.
+    """
+    from inferometer.engines.results.detect import import_file
+
+    if out is not None and out.resolve() == file.resolve():
+        raise DomainError(
+            f"--out {out} is the file being imported, which would be overwritten.", remedy="Choose another name."
+        )
+    profiles = import_file(file, source=source, model=model, device=device)
+    if sweep:
+        from inferometer.engines.results.serving import as_sweep
+
+        profiles = (as_sweep(profiles),)
+    _print_imported(profiles, form)
+    if out is not None:
+        _save(profiles, out)
+
+
+def _print_imported(profiles: "Sequence[Profile]", form: str) -> None:
+    if form == "json":
+        print_profiles(profiles)
+    elif form == "csv":
+        print_table(_every_op(profiles), form)
+    else:
+        for index, profile in enumerate(profiles):
+            if index:
+                print_text("")
+            _print_one(profile, form)
+
+
+def _print_one(profile: "Profile", form: str) -> None:
+    if profile.served is not None and len(profile.served.levels) > 1:
+        from inferometer.cli.commands.load import print_load
+
+        print_load(profile, form)
+        return
+    print_card(_card(profile), form)
+    print_text("")
+    print_table(ReportTable(columns=_PHASES, rows=tuple(_phase_row(phase) for phase in profile.phases)), form)
+    phase = next((phase for phase in reversed(profile.phases) if phase.ops), None)
+    if phase is not None:
+        print_text("")
+        print_table(_top_ops(phase), form)
+
+
+def _card(profile: "Profile") -> "Card":
+    from inferometer.core.units import format_capacity, format_quantity
+    from inferometer.understand.view.cards import Card
+
+    summary, provenance = profile.summary, profile.provenance
+    times = ((label, getattr(summary, key)) for label, key, _ in TIMES)
+    facts = [(label, format_quantity(value, "s"), "") for label, value in times if value is not None]
+    if summary.tokens_per_s is not None:
+        facts.append(("tokens/s", format_quantity(summary.tokens_per_s, "1"), "generated"))
+    if summary.peak_memory_bytes is not None:
+        facts.append(("memory", format_capacity(summary.peak_memory_bytes), "peak"))
+    if summary.top_unit is not None:
+        facts.append(("top unit", summary.top_unit, "by time"))
+    if summary.top_unit_by_count is not None:
+        facts.append(("top unit", summary.top_unit_by_count, "by number of ops"))
+    facts += counter_fact(profile.steady)
+    measured_by = provenance.tool if provenance else "another tool"
+    return Card(
+        title=profile_title(profile),
+        subtitle=" · ".join(filter(None, (f"measured by {measured_by}", profile.runtime, _sizes(profile)))),
+        facts=tuple(facts),
+        sources=provenance.notes if provenance else (),
+    )
+
+
+def _sizes(profile: "Profile") -> str:
+    """Without the batch, which is 1 where the source does not state it."""
+    workload = profile.workload
+    known = {"prompt": workload.prompt, "generate": workload.generate, "context": workload.context}
+    return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+
+
+def _phase_row(phase: "Phase") -> dict[str, Any]:
+    return {
+        "name": phase.name,
+        "time_s": phase.time_s,
+        "statistic": phase.statistic,
+        "samples": len(phase.samples_s) if phase.samples_s else None,
+        "ops": len(phase.ops) or None,
+        "unattributed_s": phase.unattributed_s,
+    }
+
+
+def _top_ops(phase: "Phase") -> ReportTable:
+    ranked = sorted(phase.ops, key=lambda op: -op.time_s)[:_TOP]
+    rows = tuple(
+        {
+            "name": op.name,
+            "kind": op.kind,
+            "count": op.count,
+            "unit": op.unit,
+            "time_s": op.time_s,
+            "share": fraction(op.time_s, phase.time_s),
+        }
+        for op in ranked
+    )
+    left = len(phase.ops) - len(rows)
+    note = f"{counted(left, 'more op')}: --format json lists all of them." if left > 0 else None
+    return ReportTable(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
+
+
+def _every_op(profiles: "Sequence[Profile]") -> ReportTable:
+    with_ops = any(phase.ops for profile in profiles for phase in profile.phases)
+    rows: list[dict[str, Any]] = []
+    for profile in profiles:
+        for phase in profile.phases:
+            named = {"model": profile.model.name, "phase": phase.name}
+            if with_ops:
+                rows += [
+                    {**named, "name": op.name, "kind": op.kind, "count": op.count, "unit": op.unit, "time_s": op.time_s}
+                    for op in phase.ops
+                ]
+            else:
+                rows.append({**named, **_phase_row(phase)})
+    return ReportTable(columns=_EVERY_OP if with_ops else _EVERY_PHASE, rows=tuple(rows))
+
+
+def _save(profiles: "Sequence[Profile]", out: Path) -> None:
+    """One profile under the given name; several under that name with a number."""
+    from inferometer.measure.bench.files import save_profile
+
+    for number, profile in enumerate(profiles, start=1):
+        path = out if len(profiles) == 1 else out.with_name(f"{out.stem}-{number}{out.suffix}")
+        save_profile(profile, path)
+        say(f"Saved {profile.model.name} ({', '.join(phase.name for phase in profile.phases)}) to {path}.")

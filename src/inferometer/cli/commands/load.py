@@ -1,0 +1,367 @@
+"""`inferometer load`."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import click
+
+from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
+from inferometer.cli.outputs import OutputFile
+from inferometer.cli.progress import bar, progress_line
+from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
+from inferometer.core.errors import DomainError, GateError
+
+if TYPE_CHECKING:
+    from inferometer.core.profile import Profile
+    from inferometer.core.traffic.traces import RequestTrace
+    from inferometer.serving.load.plan import LoadPlan, LoadStep
+    from inferometer.serving.load.run import LoadProgress
+
+_SECRET = "…"  # noqa: S105 - what stands in a stored command line instead of one
+_LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400, uniform:64-512 or file:FILE.csv."
+_GOALS = 'An objective: "ttft<=500ms", "tpot_p95<=50ms"; may be repeated.'
+_TEMPLATE = "With --api template: the body; {prompt}, {model}, {input_tokens}, {output_tokens}, {index} are filled in."
+_PROCESSES = ("constant", "poisson", "gamma")
+_APIS = ("chat", "completions", "embeddings", "template")
+
+
+class LoadOptions(TypedDict):
+    """What is asked of the endpoint, by the names of the options."""
+
+    model: str | None
+    api: str
+    no_stream: bool
+    concurrency: str | None
+    rate: str | None
+    arrivals: str
+    burstiness: float
+    ramp: str | None
+    saturate: bool
+    trace: Path | None
+    speed: float
+    from_time: str | None
+    requests: int | None
+    duration: str | None
+    warmup: int | None
+    rounds: int
+    prompt: str
+    generate: str
+    shared_prefix: str | None
+    turns: int
+    think: str
+    objectives: tuple[str, ...]
+    processes: int
+    timeout: str
+    headers: tuple[str, ...]
+    template: Path | None
+    method: str
+    stop_early: bool
+    authorities: Path | None
+    insecure: bool
+    device: str | None
+    seed: int
+
+
+def _load_options(function: click.decorators.FC) -> click.decorators.FC:
+    option = click.option
+    for made in reversed((
+        option("--model", metavar="NAME", help="The model to ask for.  [default: the only one that is served]"),
+        option("--api", type=click.Choice(_APIS), default="chat", help="Which kind of endpoint."),
+        option("--no-stream", is_flag=True, help="Ask for answers in one piece: then there is no first token."),
+        option("--concurrency", metavar="N,…", help="Closed loop: so many requests at once."),
+        option("--rate", metavar="R,…", help="Open loop: so many requests a second, whatever comes back."),
+        option("--arrivals", type=click.Choice(_PROCESSES), default="poisson", help="How they arrive in an open loop."),
+        option("--burstiness", default=1.0, metavar="K", help="Of gamma arrivals: 1 is Poisson, less comes in bursts."),
+        option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
+        option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
+        option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay a trace of requests."),
+        option("--speed", default=1.0, metavar="X", help="Replay a trace so many times as fast."),
+        option("--from", "from_time", metavar="TIME", help="Begin so far into the trace."),
+        option("--requests", type=int, metavar="N", help="Requests of each level and round.  [default: 10 a place]"),
+        option("--duration", metavar="TIME", help="How long each level and round sends requests."),
+        option("--warmup", type=int, metavar="N", help="Requests that are sent first and not counted.  [default: 2-8]"),
+        option("--rounds", default=1, metavar="N", help="Repeat every level, to see how far equal rounds differ."),
+        option("--prompt", default="128", metavar="LENGTH", help=_LENGTHS),
+        option("--generate", default="64", metavar="LENGTH", help="Tokens to generate, in the same forms."),
+        option("--shared-prefix", metavar="N[:GROUPS]", help="The first N tokens of prompts are the same."),
+        option("--turns", default=1, metavar="N", help="Turns of a session; each prompt holds the talk so far."),
+        option("--think", default="0s", metavar="TIME", help="Between an answer and the next turn."),
+        option("--slo", "objectives", multiple=True, metavar="GOAL", help=_GOALS),
+        option("--processes", default=1, metavar="N", help="Processes that send, where one core is not enough."),
+        option("--timeout", default="600s", metavar="TIME", help="Give up a request after so long."),
+        option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Send this header; repeatable."),
+        option("--template", type=click.Path(path_type=Path), metavar="FILE", help=_TEMPLATE),
+        option("--method", default="POST", metavar="NAME", help="With --api template: the method."),
+        option("--stop-early", is_flag=True, help="Let the model end an answer before its length (no ignore_eos)."),
+        option("--ca", "authorities", type=click.Path(path_type=Path), metavar="FILE", help="Certificates to trust."),
+        option("--insecure", is_flag=True, help="Do not check the server's certificate."),
+        option("--device", metavar="NAME", help="What the server runs on.  [default: its host and port]"),
+        option("--seed", default=0, metavar="N", help="Of arrivals, lengths and words."),
+    )):  # fmt: skip
+        function = made(function)
+    return function
+
+
+class CommandOptions(LoadOptions, StoringOptions):
+    pass
+
+
+@click.command("load")
+@click.argument("url")
+@_load_options
+@click.option(
+    "-o", "--out", type=OutputFile(), metavar="FILE", help="Save it: .json the profile, .csv a row a request."
+)
+@storing_options
+@format_option
+def command(url: str, out: Path | None, form: str, **options: Unpack[CommandOptions]) -> None:
+    """Load a service with requests and measure what its users would see.
+
+    \b
+    inferometer load http://localhost:8000 --concurrency 8
+    inferometer load http://localhost:8000 --rate 4 --duration 60s --slo "ttft_p95<=500ms"
+    inferometer load http://localhost:8000 --concurrency 1,2,4,8,16 --requests 200
+    inferometer load http://localhost:8000 --rate 1 --saturate --prompt lognormal:1024,800
+    inferometer load http://localhost:8000 --trace mooncake.jsonl --speed 2 --duration 5min
+    inferometer load http://host/infer --api template --template body.json --concurrency 4
+
+    URL is an OpenAI-compatible server (vLLM, SGLang, llama.cpp, TensorRT-LLM and others), or any endpoint with --api
+    template. Latencies count from when a request was due; errors are counted by kind and are in no time. A list of
+    loads is a sweep, whose knee is looked for. docs/load.md defines every figure.
+
+    The test is stored as a run. Ctrl-C ends it and keeps what was measured. Exit code 1: no request was answered.
+    """
+    from inferometer.serving.load.run import load
+
+    require_suffix(out)
+    plan = plan_from(url, options, command=command_line())
+    recorder = recording_from(storing_from(options), kind="load", endpoint=_endpoint_name(plan))
+    with recorder:
+        with progress_line(_progress_text) as progress:
+            profile = load(plan, progress=progress, keep=recorder.keep)
+        recorder.keep(profile)
+        if out is not None:
+            save_load(profile, out)
+        print_load(profile, form)
+        _end(profile, lambda: print_run_link(recorder))
+    print_run_link(recorder)
+
+
+def storing_from(options: CommandOptions) -> StoringOptions:
+    return {
+        "project": options["project"], "tags": options["tags"], "name": options["name"],
+        "no_store": options["no_store"], "store": options["store"], "hub": options["hub"],
+        "token": options["token"], "token_file": options["token_file"],
+    }  # fmt: skip
+
+
+def _endpoint_name(plan: "LoadPlan") -> str:
+    from inferometer.serving.load.apis import parse_address
+
+    return parse_address(plan.url).shown
+
+
+def _end(profile: "Profile", link: Any) -> None:
+    """Ctrl-C leaves a run that is marked as such; a test without a single answer is a failed check."""
+    levels = profile.served.levels if profile.served is not None else ()
+    if any(level.interrupted for level in levels):
+        link()
+        raise KeyboardInterrupt  # what there is has been printed and saved, and the run is stored as interrupted
+    if not any("ok" in level.requests.outcome for level in levels if level.requests is not None):
+        link()
+        raise GateError("No request was answered.", remedy="The kinds of errors above say why.")
+
+
+def print_load(profile: "Profile", form: str) -> None:
+    from inferometer.understand.view.load_tests import (
+        distribution_table,
+        level_table,
+        load_card,
+        load_document,
+        load_result,
+    )
+
+    assert profile.served is not None  # noqa: S101 - of a load test
+    result = load_result(profile.served)
+    if form == "json":
+        print_document(load_document(profile, result))
+    elif form == "csv":
+        print_table(level_table(result), form)
+    else:
+        print_card(load_card(profile, result), form)
+        if result.headline.has_times:
+            print_text("")
+            print_table(distribution_table(result), form)
+        if len(result.figures) > 1:
+            print_text("")
+            print_table(level_table(result), form)
+
+
+def require_suffix(out: Path | None) -> None:
+    if out is not None and out.suffix.lower() not in {".json", ".csv"}:
+        raise DomainError(
+            f"{out.name!r} does not say what to save.", remedy="Use .json for the profile or .csv for requests."
+        )
+
+
+def save_load(profile: "Profile", out: Path) -> None:
+    if out.suffix.lower() == ".json":
+        from inferometer.measure.bench.files import save_profile
+
+        save_profile(profile, out)
+    else:
+        from inferometer.measure.spans.files import write_whole
+        from inferometer.understand.view.exports import requests_csv
+
+        write_whole(out, [requests_csv(profile).encode()])
+    say(f"Saved {out}.")
+
+
+def _progress_text(progress: "LoadProgress") -> str:
+    share = min(1.0, progress.done / progress.count) if progress.count else 0.0
+    turn = f" round {progress.round}/{progress.rounds}" if progress.rounds > 1 else ""
+    return f"{progress.level}{turn} {bar(share)}  {progress.done:,} answered"
+
+
+def command_line() -> str:
+    """The command as it was given, without secrets: values of headers, and a password in the address."""
+    import re
+
+    words, shown = list(sys.argv[1:]), ["inferometer"]
+    hide = False
+    for word in words:
+        text = re.sub(r"//[^/@\s]+@", f"//{_SECRET}@", word)
+        if hide or word.startswith("--header="):
+            name = word.removeprefix("--header=").partition(":")[0]
+            text = f"{'--header=' if not hide else ''}{name}: {_SECRET}"
+        shown.append(text)
+        hide = word == "--header"
+    return shlex.join(shown)
+
+
+def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> "LoadPlan":
+    from inferometer.core.traffic.lengths import parse_lengths
+    from inferometer.core.traffic.objectives import parse_objective
+    from inferometer.core.units import parse_quantity
+    from inferometer.serving.load.apis import parse_address, parse_header, read_template
+    from inferometer.serving.load.plan import LoadPlan
+    from inferometer.serving.load.pool import Security
+
+    parse_address(url)
+    template = options["template"]
+    if (template is None) == (options["api"] == "template") and options["method"] != "GET":
+        raise click.UsageError("--api template needs --template FILE, and the other way round.", ctx=_context())
+    duration = None if options["duration"] is None else parse_quantity(options["duration"], "s")
+    return LoadPlan(
+        url=url,
+        model=options["model"],
+        api=options["api"],  # type: ignore[arg-type] # click has checked it
+        stream=not options["no_stream"],
+        steps=steps_from(options),
+        saturate=options["saturate"],
+        trace=trace_from(options, duration),
+        requests=options["requests"],
+        duration_s=duration,
+        warmup=options["warmup"],
+        rounds=options["rounds"],
+        prompt=parse_lengths(options["prompt"], column="input_tokens"),
+        generate=parse_lengths(options["generate"], column="output_tokens"),
+        sharing=sharing_from(options),
+        objectives=tuple(parse_objective(text) for text in options["objectives"]),
+        processes=options["processes"],
+        timeout_s=parse_quantity(options["timeout"], "s"),
+        headers=tuple(parse_header(text) for text in options["headers"]),
+        template=None if template is None else read_template(template),
+        method=options["method"].upper(),
+        ignore_eos=not options["stop_early"],
+        security=Security(authorities=options["authorities"], insecure=options["insecure"]),
+        device=options["device"],
+        seed=options["seed"],
+        command=command,
+    )
+
+
+def _context() -> click.Context:
+    return click.get_current_context()
+
+
+def steps_from(options: LoadOptions) -> "tuple[LoadStep, ...]":
+    """The loads to try, in their order. One way of loading at a time."""
+    from inferometer.core.traffic.arrivals import Arrivals
+    from inferometer.serving.load.plan import LoadStep
+
+    given = [name for name in ("concurrency", "rate", "ramp", "trace") if options[name] is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"Give one of {' and '.join('--' + name for name in given)}.", ctx=_context())
+    if options["trace"] is not None:
+        return (LoadStep(),)
+    process: Any = options["arrivals"]
+    burstiness = options["burstiness"]
+    if options["burstiness"] != 1 and process != "gamma":
+        raise click.UsageError("--burstiness is for --arrivals gamma.", ctx=_context())
+    if options["rate"] is not None:
+        rates = _numbers(options["rate"], "rate")
+        return tuple(
+            LoadStep(arrivals=Arrivals(rate_per_s=rate, process=process, burstiness=burstiness)) for rate in rates
+        )
+    if options["ramp"] is not None:
+        low, _, high = options["ramp"].partition(":")
+        ends = [_number(end, "ramp") for end in (low, high)]
+        return (
+            LoadStep(arrivals=Arrivals(rate_per_s=ends[0], to_per_s=ends[1], process=process, burstiness=burstiness)),
+        )
+    return tuple(
+        LoadStep(concurrency=_places(number)) for number in _numbers(options["concurrency"] or "1", "concurrency")
+    )
+
+
+def _numbers(text: str, name: str) -> list[float]:
+    return [_number(part, name) for part in text.split(",")]
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise DomainError(
+            f"{text!r} is not a number for --{name}.", remedy="Write 4, or 1,2,4,8 for a sweep; --ramp takes 1:8."
+        ) from None
+
+
+def _places(number: float) -> int:
+    if number != int(number) or not 1 <= number <= 100_000:
+        raise DomainError(f"--concurrency counts requests at once, and {number:g} is no such number.")
+    return int(number)
+
+
+def trace_from(options: LoadOptions, duration: float | None) -> "RequestTrace | None":
+    from inferometer.core.traffic.traces import part_of, read_trace
+    from inferometer.core.units import parse_quantity
+
+    if options["trace"] is None:
+        return None
+    start = parse_quantity(options["from_time"] or "0s", "s")
+    return part_of(
+        read_trace(options["trace"]), speed=options["speed"], start_s=start, duration_s=duration,
+        count=options["requests"],
+    )  # fmt: skip
+
+
+def sharing_from(options: LoadOptions) -> Any:
+    from inferometer.core.traffic.demand import Sharing
+    from inferometer.core.units import parse_quantity
+
+    tokens, _, groups = (options["shared_prefix"] or "0").partition(":")
+    if not tokens.isdecimal() or not (groups or "1").isdecimal():
+        raise DomainError(
+            f"{options['shared_prefix']!r} is not a shared prefix.",
+            remedy="Write its tokens, and groups: 512 or 512:4.",
+        )
+    return Sharing(
+        prefix_tokens=int(tokens),
+        groups=int(groups or 1),
+        turns=options["turns"],
+        think_s=parse_quantity(options["think"], "s"),
+    )

@@ -1,0 +1,105 @@
+"""`inferometer models`."""
+
+import click
+
+from inferometer.cli.options import (
+    format_option,
+    print_card,
+    print_document,
+    print_table,
+    print_text,
+    where_option,
+)
+from inferometer.cli.subcommands import ListingGroup
+from inferometer.predict.flags import parse_sizes
+
+
+@click.group("models", cls=ListingGroup, invoke_without_command=True)
+@where_option
+@format_option
+@click.pass_context
+def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
+    """List models, or show one.
+
+    \b
+    inferometer models --where family=llama
+    inferometer models --where "parameters<=2e9"
+    inferometer models --where family=timm
+    inferometer models show llama-3.2-1b
+
+    The catalog's models are listed, and with --where family=timm (torchvision, ncnn, openvino) the networks of that
+    package, or of that benchmark, whose graphs come with Inferometer: `timm:resnet50`. Other networks of timm and
+    torchvision, and other sizes of image, need the package itself.
+
+    Fields for --where: name, title, family, year, parameters, active, context, layers, hidden.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from inferometer.formats.networks.shipped import network_records
+    from inferometer.known import models
+    from inferometer.known.networks import PREFIXES
+    from inferometer.known.where import matching
+    from inferometer.understand.view.listings import model_table
+    from inferometer.understand.view.records import MODEL_FIELDS, model_record
+
+    listed = list(map(model_record, models().values()))
+    if any(prefix.rstrip(":") in condition for prefix in PREFIXES for condition in where):
+        listed += [{**dict.fromkeys(MODEL_FIELDS), **record} for record in network_records()]
+    records = matching(listed, where, MODEL_FIELDS)
+    print_table(model_table(records), form)
+
+
+@command.command("show")
+@click.argument("model")
+@click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once.")
+@click.option("--prompt", type=int, metavar="N", help="New tokens in each sequence.  [default: 512]")
+@click.option("--context", type=int, metavar="N", help="Tokens already in the cache.  [default: 0]")
+@click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open.")
+@click.option("--weights", metavar="FORMAT", help="Number format of the weights.  [default: the model's]")
+@click.option("--activations", metavar="FORMAT", help="Number format of the activations.  [default: the model's]")
+@click.option("--kv", metavar="FORMAT", help="Number format of the KV cache.  [default: the model's]")
+@format_option
+def show(
+    model: str,
+    batch: int,
+    prompt: int | None,
+    context: int | None,
+    image: int | None,
+    sizes: tuple[str, ...],
+    weights: str | None,
+    activations: str | None,
+    kv: str | None,
+    form: str,
+) -> None:
+    """Show a model's layers: what each holds, computes and moves.
+
+    No weights are loaded. Of a file that leaves sizes open, the parameters and the open sizes are shown, and the work
+    once they are given. MODEL is a catalog name, a package's network (timm:resnet50, or timm:resnet50@288 for images of
+    288 pixels), a file (.onnx, .ort, .gguf, .tflite, .safetensors, .pt2, OpenVINO's .xml, ncnn's .param, .mnn, .pte),
+    or a folder with a config.json.
+
+    \b
+    inferometer models show llama-3.1-8b --batch 8 --prompt 1 --context 4096
+    inferometer models show model.onnx --size sequence=128
+    """
+    from inferometer.core.sizes import with_given_sizes
+    from inferometer.core.workload import Precision, Workload
+    from inferometer.formats.resolve import published_parameters, read
+    from inferometer.formats.sizes import bind
+    from inferometer.predict.memory.inventory import inventory
+    from inferometer.understand.view.inventories import inventory_card, inventory_document, layer_table
+
+    precision = Precision(weights=weights, activations=activations, kv=kv)
+    workload = Workload(batch=batch, prompt=prompt, context=context, image=image, precision=precision)
+    graph = read(model, image=image)
+    workload, rest = with_given_sizes(graph, workload, parse_sizes(sizes))
+    binding = bind(graph, workload, rest, complete=False)
+    counted = inventory(graph, binding)
+    if form == "json":
+        print_document(inventory_document(counted, binding.precision))
+        return
+    if form == "table":
+        print_card(inventory_card(counted, published=published_parameters(model)), form)
+        print_text("")
+    print_table(layer_table(counted), form)

@@ -1,0 +1,208 @@
+"""`inferometer plan`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
+from inferometer.cli.progress import progress_line
+from inferometer.core.errors import GateError
+from inferometer.predict.flags import options_from
+
+if TYPE_CHECKING:
+    from inferometer.predict.options import Options
+    from inferometer.serving.plans.asked import EdgeAsked, PlanAnswer, PlanSearch
+
+_GOALS = ("cheapest", "greenest", "smallest")
+_LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-512."
+_ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
+_SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
+
+
+def _served_options(function: click.decorators.FC) -> click.decorators.FC:
+    option = click.option
+    for made in reversed((
+        option("--rate", type=float, metavar="R", help="Requests a second of a model that makes tokens."),
+        option("--prompt", "--input", "prompt", default="1024", metavar="LENGTH", help=_LENGTHS),
+        option("--generate", "--output", "generate", default="256", metavar="LENGTH", help="Tokens to generate."),
+        option("--slo", "objectives", multiple=True, metavar="GOALS", help=_SLO),
+        option("--tp", metavar="N,…", help="Tensor parallelism to try.  [default: 1,2,4,8]"),
+        option("--max-num-seqs", "sequences", metavar="N,…", help="Limits to try.  [default: engine's,64,256]"),
+        option("--max-devices", "most_devices", default=256, metavar="N", help="Devices that may be used."),
+        option("--availability", type=float, metavar="SHARE", help="Of the time: spare replicas for it, as 0.999."),
+        option("--replica-up", default=0.99, metavar="SHARE", help="Of the time that one replica is up."),
+        option("--headroom", default=0.0, metavar="SHARE", help="Of the capacity that stays free."),
+        option("--fallback", type=float, metavar="SHARE", help="Of the rate: the edge does the rest itself."),
+        option("--edge", metavar="DEVICE", help="With --fallback: the device that answers first."),
+        option("--edge-model", metavar="MODEL", help="What it runs.  [default: MODEL]"),
+        option("--edge-weights", metavar="FORMAT", help="In which format.  [default: the model's]"),
+        option("--round-trip", default="0s", metavar="TIME", help="From the edge to the servers and back."),
+    )):  # fmt: skip
+        function = made(function)
+    return function
+
+
+def _edge_options(function: click.decorators.FC) -> click.decorators.FC:
+    option = click.option
+    for made in reversed((
+        option("--frames", type=float, metavar="R", help="Frames a second of each stream, instead of --rate."),
+        option("--streams", type=int, default=1, metavar="N", help="Streams, as cameras, that are served."),
+        option("--image", type=int, metavar="N", help="Side of the input image, in pixels."),
+        option("--battery", metavar="ENERGY", help="How long a device runs on it, such as 50Wh."),
+        option("--max-watts", type=float, metavar="W", help="What a device's cooling takes away."),
+    )):  # fmt: skip
+        function = made(function)
+    return function
+
+
+def _choice_options(function: click.decorators.FC) -> click.decorators.FC:
+    option = click.option
+    for made in reversed((
+        option("--goal", type=click.Choice(_GOALS), default="cheapest", help="What the best plan is best at."),
+        option("--on", "devices", metavar="DEVICE,…", help="Devices to choose from.  [default: those with a price]"),
+        option("--runtime", "runtimes", metavar="NAME,…", help="Engines to choose from.  [default: the usual one]"),
+        option("--weights", metavar="FORMAT,…", help="Formats to try; own is the model's.  [default: own and smaller]"),
+        option("--spot", is_flag=True, default=None, help="Spot prices instead of those on demand."),
+        option("--discount", default=0.0, metavar="SHARE", help="What a reservation takes off the price."),
+        option("--instance", metavar="NAME", help="Whose price: `inferometer catalog instances` lists them."),
+        option("--grid", metavar="NAME", help="Whose electricity, for the carbon: `inferometer catalog grids`."),
+        option("--pue", metavar="NAME|X", help="Overhead of the data centre, for the carbon."),
+        option("--keep", default=3, metavar="N", help="Plans to confirm and show."),
+        option("--seed", default=0, metavar="N", help="Of the simulations."),
+        option("--engine", metavar="WHERE", help=_ENGINE),
+    )):  # fmt: skip
+        function = made(function)
+    return function
+
+
+@click.command("plan")
+@click.argument("model", metavar="MODEL")
+@_served_options
+@_edge_options
+@_choice_options
+@format_option
+def command(model: str, form: str, **options: Any) -> None:
+    """Find the cheapest, greenest or smallest way to serve a model within objectives, and say why others lost.
+
+    \b
+    inferometer plan llama-3.3-70b --rate 50 --prompt 1024 --generate 256 --slo "ttft_p95<=1s,tpot_p95<=50ms"
+    inferometer plan qwen3-32b --rate 8 --slo "tpot_p95<=40ms" --on nvidia-h100-sxm,nvidia-l40s --goal greenest
+    inferometer plan llama-3.1-8b --rate 20 --slo "e2e_p95<=60s" --spot --weights f8e4m3
+    inferometer plan yolo11n --frames 30 --streams 8 --on nvidia-jetson-orin-nano-8gb,raspberry-pi-5 --battery 50Wh
+
+    Devices × formats × tensor parallelism × limits × replicas are compared in closed form; the best are simulated, with
+    more replicas where the simulation misses an objective, until enough are confirmed. Exit code 1: there is no plan.
+    With --frames, devices are compared by the time of one inference. docs/serving.md has worked cases.
+    """
+    if options["frames"] is not None:
+        _plan_edge(model, options, form)
+        return
+    if options["rate"] is None:
+        raise click.UsageError("Say what comes: --rate 50 for requests, or --frames 30 for a stream of images.")
+    from inferometer.serving.plans.search import plan, usual_engine
+
+    search = search_from(model, options)
+    with progress_line(lambda words: f"simulating {words}") as progress:
+        answer = plan(search, engine=options["engine"] or usual_engine(search), progress=progress)
+    print_plan(answer, form, title=f"{model} at {options['rate']:g} requests/s")
+
+
+def print_plan(answer: PlanAnswer, form: str, *, title: str) -> None:
+    from inferometer.understand.view.plans import plan_card, plan_table
+
+    document = answer.document()
+    if form == "json":
+        print_document(document)
+    elif answer.plans:
+        if form == "table":
+            print_card(plan_card(document, title=title), form)
+            print_text("")
+        print_table(plan_table(document), form)
+    if not answer.plans:
+        raise GateError("There is no plan.", remedy=answer.why_not)
+
+
+def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
+    from inferometer.core.traffic.lengths import parse_lengths
+    from inferometer.core.traffic.objectives import parse_objective
+    from inferometer.serving.plans.asked import PlanSearch
+
+    sequences = _numbers(options["sequences"], "max-num-seqs")
+    return PlanSearch(
+        model=model,
+        rate_per_s=options["rate"],
+        prompt=parse_lengths(options["prompt"], column="input_tokens"),
+        generate=parse_lengths(options["generate"], column="output_tokens"),
+        objectives=tuple(parse_objective(part) for text in options["objectives"] for part in text.split(",")),
+        goal=options["goal"],
+        devices=_listed(options["devices"]),
+        runtimes=_listed(options["runtimes"]),
+        weights=tuple(None if name == "own" else name for name in _listed(options["weights"])),
+        tp=_numbers(options["tp"], "tp"),
+        **({"sequences": sequences} if sequences else {}),
+        most_devices=options["most_devices"],
+        discount=options["discount"],
+        availability=options["availability"],
+        replica_up=options["replica_up"],
+        headroom=options["headroom"],
+        fallback=options["fallback"],
+        edge=_edge(options),
+        options=_options(options),
+        keep=options["keep"],
+        seed=options["seed"],
+    )
+
+
+def _edge(options: dict[str, Any]) -> EdgeAsked | None:
+    from inferometer.core.units import parse_quantity
+    from inferometer.serving.plans.asked import EdgeAsked
+
+    if options["edge"] is None:
+        if options["edge_model"] or options["edge_weights"]:
+            raise click.UsageError(
+                "--edge-model and --edge-weights need the device: --edge nvidia-jetson-orin-nano-8gb."
+            )
+        return None
+    return EdgeAsked(
+        device=options["edge"], model=options["edge_model"], weights=options["edge_weights"],
+        round_trip_s=parse_quantity(options["round_trip"], "s"),
+    )  # fmt: skip
+
+
+def _options(options: dict[str, Any]) -> Options:
+    names = ("spot", "instance", "grid", "pue", "battery")
+    return options_from({name: options[name] for name in names if options[name] is not None})
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+
+
+def _numbers(text: str | None, name: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in _listed(text))
+    except ValueError:
+        raise click.UsageError(f"--{name} takes whole numbers, and not {text!r}.") from None
+
+
+def _plan_edge(model: str, options: dict[str, Any], form: str) -> None:
+    from inferometer.serving.plans.edge import EdgeSearch, edge_plans
+    from inferometer.understand.view.plans import edge_table
+
+    answer = edge_plans(
+        EdgeSearch(
+            model=model, frames_per_s=options["frames"], streams=options["streams"],
+            devices=_listed(options["devices"]),
+            runtimes=_listed(options["runtimes"]), image=options["image"], max_watts=options["max_watts"],
+            weights=tuple(None if name == "own" else name for name in _listed(options["weights"])),
+            goal=options["goal"], options=_options(options),
+        )
+    )  # fmt: skip
+    if form == "json":
+        print_document(answer.document())
+    else:
+        print_table(edge_table(answer.document()), form)
+    if not any(each.meets for each in answer.plans):
+        raise GateError("There is no plan.", remedy=answer.why_not)

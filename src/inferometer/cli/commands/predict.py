@@ -1,0 +1,259 @@
+"""`inferometer predict`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferometer.cli.options import (
+    format_option,
+    print_card,
+    print_document,
+    print_table,
+    print_text,
+)
+from inferometer.cli.prediction_options import prediction_options, taken
+from inferometer.core.errors import DomainError, InferometerError
+from inferometer.predict.flags import options_from, parse_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.core.calibration import Calibration
+    from inferometer.predict.question import Question
+
+Case = tuple[str, str, str | None]  # a model, a device, the format of the weights
+
+
+@click.command("predict")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL …")
+@click.option("--on", "devices", multiple=True, required=True, metavar="DEVICE", help="The device; may be repeated.")
+@click.option("--runtime", metavar="NAME", help="The engine.  [default: depends on the model and device]")
+@click.option(
+    "--weights", multiple=True, metavar="FORMAT", help="Of the weights; may be repeated.  [default: the model's]"
+)
+@click.option("--activations", metavar="FORMAT", help="Of the activations.  [default: the model's]")
+@click.option("--kv", metavar="FORMAT", help="Of the KV cache.  [default: the activations']")
+@click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once.")
+@click.option("--prompt", type=int, metavar="N", help="Prompt length in tokens.  [default: 512]")
+@click.option("--generate", type=int, metavar="N", help="Tokens to generate.  [default: 128]")
+@click.option("--context", type=int, metavar="N", help="Predict a single decode step with N tokens in the cache.")
+@click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels.  [default: the model's]")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size a file leaves open.")
+@click.option("--tp", default=1, metavar="N", help="Tensor parallelism: devices that share each layer.")
+@click.option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers.")
+@click.option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts.")
+@click.option("--dp", default=1, metavar="N", help="Data parallelism: replicas of the model.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Of a CPU.  [default: one per core]")
+@click.option("--priors", is_flag=True, help="Ignore calibrations: use the datasheet and class priors.")
+@click.option(
+    "--calibration",
+    "calibration_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Use this calibration instead of the newest one that fits.",
+)
+@click.option("--prefill-on", metavar="DEVICE", help="Read the prompt on another device, which sends its cache over.")
+@click.option(
+    "--users", type=click.IntRange(min=1), metavar="N", help="Users of a served model, each with a request under way."
+)
+@click.option("--tokens-per-user", type=float, metavar="R", help="With --users: the tokens a second each should see.")
+@prediction_options
+@click.option("--edgeprofiler", is_flag=True, help="Print what EdgeProfiler would say instead, by its own formulas.")
+@click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="What a change would gain: weights=i4 …")
+@format_option
+def command(
+    models: tuple[str, ...],
+    devices: tuple[str, ...],
+    runtime: str | None,
+    weights: tuple[str, ...],
+    activations: str | None,
+    kv: str | None,
+    batch: int,
+    prompt: int | None,
+    generate: int | None,
+    context: int | None,
+    image: int | None,
+    sizes: tuple[str, ...],
+    tp: int,
+    pp: int,
+    ep: int,
+    dp: int,
+    threads: int | None,
+    priors: bool,
+    calibration_file: Path | None,
+    prefill_on: str | None,
+    users: int | None,
+    tokens_per_user: float | None,
+    edgeprofiler: bool,
+    changes: tuple[str, ...],
+    form: str,
+    **flags: Any,
+) -> None:
+    """Predict how fast a model will run on a device, without running anything.
+
+    \b
+    inferometer predict llama-3.2-1b --on nvidia-h200 --prompt 2048 --generate 128
+    inferometer predict llama-3.1-8b --on nvidia-l4 --on raspberry-pi-5 --weights bf16 --weights q4_0
+    inferometer predict llama-3.1-70b --on nvidia-h200 --tp 4 --draft llama-3.2-1b --acceptance 0.8
+    inferometer predict qwen3-32b --on nvidia-h100-sxm --weights f8e4m3 --users 64 --tokens-per-user 30
+    inferometer predict ocr.onnx --on raspberry-pi-5 --size height=48 --size width=320
+    inferometer predict resnet50 --on nvidia-t4 --batch 8 --what-if weights=i8 --what-if "memory.bandwidth*=2"
+
+    MODEL is a catalog name, a package's network (timm:resnet50), a file, or a folder with a config.json. DEVICE is a
+    catalog name or a TOML file. Several models, devices or formats are compared in one table.
+    """
+    from inferometer.api import ask
+
+    if edgeprofiler:
+        from inferometer.cli.edgeprofiler import print_edgeprofiler
+
+        print_edgeprofiler(models, devices, weights, prompt, form)
+        return
+    options = options_from(taken(flags))
+    calibration = _calibration(calibration_file, devices, priors=priors)
+
+    given_sizes = parse_sizes(sizes)
+
+    def question_of(case: Case) -> Question:
+        model, device, stored = case
+        return ask(
+            model, on=device, runtime=runtime, weights=stored, activations=activations, kv=kv, batch=batch,
+            prompt=prompt, generate=generate, context=context, image=image, sizes=given_sizes, tp=tp, pp=pp, ep=ep,
+            dp=dp, threads=threads, calibration=calibration, calibrated=not priors, prefill_on=prefill_on,
+            options=options,
+        )  # fmt: skip
+
+    cases: list[Case] = list(product(models, devices, weights or (None,)))
+    if tokens_per_user is not None and users is None:
+        raise DomainError(
+            "--tokens-per-user is what each of the --users should see.", remedy="Say how many: --users N."
+        )
+    if users is not None:
+        _print_serving([question_of(case) for case in cases], users, tokens_per_user, form)
+        return
+    if len(cases) > 1 and changes:
+        raise DomainError("--what-if takes one model, one device and one format.", remedy="Ask about one at a time.")
+    if len(cases) > 1:
+        _print_comparison(cases, question_of, form)
+    elif changes:
+        _print_gains(question_of(cases[0]), changes, form)
+    else:
+        _print_prediction(question_of(cases[0]), form)
+
+
+def _calibration(file: Path | None, devices: tuple[str, ...], *, priors: bool) -> Calibration | None:
+    if file is None:
+        return None
+    if priors:
+        raise DomainError("--priors ignores calibrations, and --calibration gives one.", remedy="Leave one out.")
+    from inferometer.predict.ask import device_for
+    from inferometer.predict.basis.files import read_calibration
+
+    calibration = read_calibration(file)
+    for name in devices:
+        if device_for(name).name != calibration.device:
+            raise DomainError(
+                f"{file} is a calibration of {calibration.device}, and {name} was asked about.",
+                remedy=f"Ask about {calibration.device}, or leave it out.",
+            )
+    return calibration
+
+
+def _print_prediction(question: Question, form: str) -> None:
+    """The answer, and beside it what others measured under the same conditions."""
+    from inferometer.understand.view.predictions import (
+        op_table,
+        phase_table,
+        prediction_card,
+        prediction_rows,
+        stream_table,
+    )
+
+    profile = question.answer()
+    if form == "csv":
+        print_table(prediction_rows(profile), form)
+        return
+    from inferometer.known.atlas.shipped import source_named
+    from inferometer.predict.published import published_beside
+    from inferometer.understand.view.published import beside_document, beside_fact
+
+    published = published_beside(question, profile)
+    if form == "json":
+        from inferometer.core.codec import document
+
+        others = [
+            beside_document(
+                each.measured, source_named(each.measured.source), phase=each.phase, predicted_s=each.predicted_s
+            )
+            for each in published
+        ]
+        print_document({**document(profile), "published": others})
+        return
+    facts = [
+        beside_fact(each.measured, source_named(each.measured.source), phase=each.phase, predicted_s=each.predicted_s)
+        for each in published
+    ]
+    card = prediction_card(profile)
+    print_card(replace(card, facts=(*card.facts, *facts)), form)
+    print_text("")
+    print_table(phase_table(profile), form)
+    print_text("")
+    print_table(stream_table(profile), form)
+    print_text("")
+    print_table(op_table(profile), form)
+
+
+def _print_serving(questions: list[Question], users: int, tokens_per_user: float | None, form: str) -> None:
+    """The steady state of many users; one card, or one row each where several are compared."""
+    from inferometer.predict.served.question import serving_answer
+    from inferometer.understand.view.serving import serving_card, serving_table
+
+    answers = [serving_answer(question, users, tokens_per_user) for question in questions]
+    if form == "json":
+        found = [answer.document() for answer in answers]
+        print_document(found[0] if len(found) == 1 else found)
+    elif len(answers) == 1 and form != "csv":
+        print_card(serving_card(answers[0]), form)
+    else:
+        print_table(serving_table(answers), form)
+
+
+def _print_comparison(cases: list[Case], question_of: Callable[[Case], Question], form: str) -> None:
+    """One row for each case; a case that is impossible has the reason instead of numbers."""
+    from inferometer.core.codec import document
+    from inferometer.understand.view.predictions import comparison_table, summary_row
+
+    rows: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
+    for model, device, stored in cases:
+        named = {"model": model, "device": device, "weights": stored}
+        try:
+            profile = question_of((model, device, stored)).answer()
+        except DomainError as error:
+            rows.append({**named, "error": str(error)})
+            documents.append({**named, "error": str(error)})
+            continue
+        documents.append(document(profile))
+        rows.append(summary_row(profile))
+    if form == "json":
+        print_document(documents)
+    else:
+        print_table(comparison_table(rows, ends=form == "csv"), form)
+    if all("error" in row for row in rows):
+        raise InferometerError("None of these can be predicted.")
+
+
+def _print_gains(question: Question, changes: tuple[str, ...], form: str) -> None:
+    from inferometer.api import gains
+    from inferometer.understand.view.predictions import gain_table
+
+    rows = gains(question, changes)
+    if form == "json":
+        print_document(rows)
+        return
+    print_table(gain_table(rows), form)

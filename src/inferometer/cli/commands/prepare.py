@@ -1,0 +1,191 @@
+"""`inferometer prepare`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+import click
+
+from inferometer.cli.interrupts import ended_by_sigterm
+from inferometer.cli.measuring import trust_option
+from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.outputs import OutputFile
+from inferometer.cli.progress import progress_line
+from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
+from inferometer.core.errors import DomainError, GateError
+from inferometer.core.units import parse_quantity
+from inferometer.predict.flags import parse_sizes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from inferometer.measure.prepare.run import Prepared, PrepareRequest
+    from inferometer.store.recording import RunRecorder
+
+
+@click.command("prepare")
+@click.argument("model")
+@click.option("--for", "target", required=True, metavar="RUNTIME[@DEVICE]", help="The engine, and where it will run.")
+@click.option("--quantise", metavar="FORMAT", help="i8, i8-dynamic, i8-weights, i4-weights, f16, q8_0, q4_0 …")
+@click.option(
+    "--calibrate-with",
+    "given",
+    multiple=True,
+    metavar="FILES|random",
+    help="Inputs in .npy or .npz files, or a folder.",
+)
+@click.option(
+    "-o", "--out", type=OutputFile(folders=True), metavar="FILE",
+    help="The file to write; its ending says the format. Some engines open a folder.",
+)  # fmt: skip
+@click.option("--search", "searching", is_flag=True, help="Try every format that the engine can run.")
+@click.option("--budget", default="10 min", metavar="TIME", help="Begin no further format after this time.")
+@click.option("--no-measure", is_flag=True, help="Verify and predict, but measure no times.")
+@click.option("--force", is_flag=True, help="Write the file although its outputs are wrong.")
+@click.option("--overwrite", is_flag=True, help="Overwrite an existing file.")
+@click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once.")
+@click.option("--prompt", type=int, metavar="N", help="Prompt length in tokens.")
+@click.option("--generate", type=int, metavar="N", help="Tokens to generate.")
+@click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open.")
+@click.option("--threads", type=int, metavar="N", help="Engine threads.  [default: one per physical core]")
+@click.option("--runs", type=int, metavar="N", help="Runs of each side of a measurement.  [default: 15]")
+@click.option("--seed", default=0, metavar="N", help="Seed of random inputs and weights.")
+@trust_option
+@storing_options
+@format_option
+def command(
+    model: str,
+    target: str,
+    quantise: str | None,
+    given: tuple[str, ...],
+    out: Path | None,
+    searching: bool,
+    budget: str,
+    no_measure: bool,
+    force: bool,
+    overwrite: bool,
+    batch: int,
+    prompt: int | None,
+    generate: int | None,
+    image: int | None,
+    sizes: tuple[str, ...],
+    threads: int | None,
+    runs: int | None,
+    seed: int,
+    trust: tuple[str, ...],
+    form: str,
+    **options: Unpack[StoringOptions],
+) -> None:
+    """Make the file that an engine runs: converted, simplified, quantised, and proven step by step.
+
+    \b
+    inferometer prepare model.onnx --for onnxruntime --quantise i8 --calibrate-with images/ -o model-i8.onnx
+    inferometer prepare resnet50 --for openvino -o resnet50.xml
+    inferometer prepare checkpoint/ --for llamacpp --quantise q4_0 -o model.gguf
+    inferometer prepare checkpoint/ --for onnxruntime-genai --quantise i4 -o model/
+    inferometer prepare model.onnx --for onnxruntime --search --budget "5 min"
+
+    Each step is done by the tool that is made for it, and proven: its outputs against the original's within the limits
+    that `inferometer verify` has, its size, the gain that is predicted and the one that is measured here, in turns with
+    what went in. A step that only helps is left out if it makes the model wrong or slower. What was made is kept by
+    content: the same step of the same file is not done twice.
+
+    The exit code is 1 if what was asked for gives wrong outputs; nothing wrong is written then without --force.
+    """
+    from inferometer.core.workload import Workload
+    from inferometer.measure.prepare.calibration import RANDOM
+    from inferometer.measure.prepare.run import PrepareRequest
+
+    runtime, _, device = target.partition("@")
+    request = PrepareRequest(
+        model=model,
+        runtime=runtime,
+        device=device or None,
+        quantise=quantise,
+        calibrate_with=given or (RANDOM,),
+        out=out,
+        overwrite=overwrite,
+        force=force,
+        measure=not no_measure,
+        workload=Workload(batch=batch, prompt=prompt, generate=generate, image=image),
+        sizes=parse_sizes(sizes),
+        threads=threads,
+        runs=runs,
+        seed=seed,
+        trust=trust,
+    )
+    if searching:
+        with ended_by_sigterm():
+            _search(request, parse_quantity(budget, "s"), form)
+        return
+    if out is None:
+        raise DomainError("There is no file to write.", remedy="Say -o FILE, or --search to see what there is to gain.")
+    recorder = recording_from(options, kind="prepare", model=model, runtime=runtime, quantise=quantise or "none")
+    with ended_by_sigterm(), recorder:
+        prepared = _prepared(request)
+        _keep(recorder, prepared)
+        _print(prepared, form)
+        if not prepared.right:
+            wrong = next(row for row in prepared.steps if row.verdict == "wrong")
+            raise GateError(f"The step {wrong.name} makes the outputs wrong: {wrong.notes[-1]}.")
+    print_run_link(recorder)
+
+
+def _prepared(request: PrepareRequest) -> Prepared:
+    from inferometer.core.notices import told_to
+    from inferometer.measure.prepare.run import carry_out_request
+
+    with progress_line(str) as draw, told_to(draw or _unseen):
+        return carry_out_request(request)
+
+
+def _unseen(message: str) -> None:
+    """Nobody watches a pipe."""
+
+
+def _keep(recorder: RunRecorder, prepared: Prepared) -> None:
+    """The artifact belongs to the run, with the table that proves it."""
+    import json
+
+    from inferometer.measure.prepare.carrying_out import model_files
+    from inferometer.measure.prepare.run import prepared_document
+
+    if prepared.profile is not None:
+        recorder.keep(prepared.profile)
+    proof = json.dumps(prepared_document(prepared), indent=2).encode()
+    recorder.attach("prepared.json", proof, "application/json")
+    if prepared.artifact is not None:
+        for path in model_files(prepared.artifact):
+            recorder.attach(path.name, path)
+
+
+def _print(prepared: Prepared, form: str) -> None:
+    from inferometer.measure.prepare.run import prepared_document
+    from inferometer.understand.view.prepared import prepared_table
+
+    if form == "json":
+        print_document(prepared_document(prepared))
+    else:
+        print_table(prepared_table(prepared), form)
+    if prepared.artifact is not None:
+        say(f"Saved {prepared.artifact}.")
+
+
+def _search(request: PrepareRequest, budget_s: float, form: str) -> None:
+    from inferometer.core.notices import told_to
+    from inferometer.measure.prepare.run import prepared_document
+    from inferometer.measure.prepare.search import search
+    from inferometer.understand.view.prepared import search_table
+
+    with progress_line(str) as draw, told_to(draw or _unseen):
+        found = search(request, budget_s=budget_s)
+    if form == "json":
+        rows = [
+            {"quantise": row.quantise, "best": row.best, "reason": row.reason}
+            | ({} if row.prepared is None else {"prepared": prepared_document(row.prepared)})
+            for row in found
+        ]
+        print_document({"schema": "inferometer.measure.prepare-search/1", "formats": rows})
+    else:
+        print_table(search_table(found), form)

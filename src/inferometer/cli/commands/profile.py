@@ -1,0 +1,303 @@
+"""`inferometer profile`."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import click
+
+from inferometer.cli.commands.compare import criteria_from, hold_gates, print_comparisons, verdict_options
+from inferometer.cli.elsewhere import (
+    PLACES,
+    for_hub,
+    hand_over,
+    keeps_runs,
+    outcome_from,
+    place_and_device,
+    run_elsewhere,
+    waits,
+)
+from inferometer.cli.measuring import (
+    MeasuringOptions,
+    measurement_from,
+    measuring_options,
+    progress_recorder,
+    record,
+    require_complete,
+)
+from inferometer.cli.options import (
+    command_line,
+    format_option,
+    percentile_option,
+    print_card,
+    print_profiles,
+    print_table,
+    print_text,
+    say,
+)
+from inferometer.cli.outputs import OutputFile
+from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
+from inferometer.core.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.hub.places.requests import PackedJob
+    from inferometer.measure.bench.loop import Progress
+    from inferometer.measure.run.model import MeasureRequest
+    from inferometer.measure.run.outcome import MeasuredOutcome
+    from inferometer.store.recording import RunRecorder
+
+_ON = f"Where to run it: {PLACES}; or the catalog device that the machine is, for the prediction; or both."
+
+
+class ProfileOptions(MeasuringOptions, StoringOptions):
+    """Options that `profile` shares with other commands."""
+
+
+@click.command("profile")
+@click.argument("model")
+@click.option("--against", metavar="MODEL", help="The baseline: another model, measured in turns with MODEL.")
+@measuring_options
+@storing_options
+@click.option("--text", "words", metavar="TEXT", help="Use this text as the prompt, not random tokens.")
+@click.option("--predict/--no-predict", default=True, help="Show the prediction and the floor of each layer.")
+@click.option("--on", "places", multiple=True, metavar="PLACE|DEVICE", help=_ON)
+@click.option("--verify", "reference", metavar="RUNTIME", help="Check the outputs against those of another runtime.")
+@click.option("--reference", "reference_model", metavar="MODEL", help="With --verify: the same model in another file.")
+@click.option("--dataflow", is_flag=True, help="Print the timeline of a generation, step by step.")
+@click.option("--drawing", type=OutputFile(), metavar="FILE.svg", help="Save the timeline as a drawing.")
+@click.option("--trace", type=OutputFile(), metavar="FILE.json", help="Save the profile as a Chrome/Perfetto trace.")
+@click.option("-o", "--out", type=OutputFile(), metavar="FILE.json", help="Also save the profile as a file.")
+@click.option("--save-against", type=OutputFile(), metavar="FILE.json", help="Save the baseline's profile too.")
+@verdict_options
+@percentile_option
+@format_option
+def command(
+    model: str,
+    against: str | None,
+    percentiles: tuple[float, ...],
+    predict: bool,
+    places: tuple[str, ...],
+    reference: str | None,
+    reference_model: str | None,
+    dataflow: bool,
+    drawing: Path | None,
+    trace: Path | None,
+    out: Path | None,
+    save_against: Path | None,
+    threshold: str,
+    alpha: float,
+    fail_if: tuple[str, ...],
+    form: str,
+    words: str | None,
+    **options: Unpack[ProfileOptions],
+) -> None:
+    """Measure how fast a model runs here: every layer and every token, on the real runtime.
+
+    \b
+    inferometer profile model.onnx
+    inferometer profile resnet50 --runtime onnxruntime --batch 8
+    inferometer profile smollm2-135m --runtime llamacpp --prompt 512 --generate 64
+    inferometer profile smollm2-135m --prompt 128,512 --depth 0,1024 --generate 32
+    inferometer profile model.onnx --on ssh://pi@board
+    inferometer profile model.onnx --on "hub:any?unit=npu"
+
+    MODEL is a file, a folder with a config.json, or a catalog name, which runs with random weights in the exact shapes.
+    A clean run gives the total times; a second run with the engine's own timers says where they go.
+
+    With --against, both models are loaded and run in turns, in a new random order each round, and the answer is a
+    verdict: faster, slower, same or no difference shown (see `inferometer compare --help`).
+    """
+    from inferometer.measure.bench.gate import parse_gate
+
+    if against is None and (fail_if or save_against):
+        raise click.UsageError("--fail-if and --save-against need --against.", ctx=click.get_current_context())
+    place, device = place_and_device(places)
+    if reference_model is not None and reference is None:
+        raise DomainError(
+            f"--reference is {reference_model!r}, but there is no runtime to run it.", remedy="Add --verify RUNTIME."
+        )
+    if place is not None:
+        place = for_hub(place, options["project"], options["name"], options["tags"])
+    recorder = recording_from(options, kind="profile", enabled=not keeps_runs(place), model=model)
+    line = command_line()
+    asked = measurement_from(model, options, command=line, words=words)
+    if against is not None:
+        verdict = _Verdict(
+            gates=tuple(parse_gate(text) for text in fail_if),
+            criteria=criteria_from(threshold, alpha),
+            files=(save_against, out),
+        )
+        _refuse_alone(reference=reference, dataflow=dataflow, drawing=drawing, trace=trace, percentiles=percentiles)
+        if place is not None:
+            raise DomainError(
+                "Two models are measured in turns on this machine only.", remedy=f"Leave --on {place} out."
+            )
+        _measure_against(
+            replace(asked, model=against), asked, recorder, verdict, predict=predict, device=device, form=form
+        )
+        return
+    beside = _Beside(predict=predict, device=device, against=reference, reference_model=reference_model)
+    if place is not None and waits(place):
+        hand_over(place, _packed(asked, beside))
+        return
+    if place is not None and place.startswith("hub:each"):
+        from inferometer.cli.fleet_each import profile_on_each
+
+        profile_on_each(place, _packed(asked, beside), form)
+        return
+    with recorder:
+        with progress_recorder(recorder) as progress:
+            outcome = _measured(asked, beside, place, progress)
+        record(recorder, outcome)
+        if out is not None:
+            _save(out, outcome.profiles)
+        print_measured(outcome.profiles, form, percentiles, dataflow=dataflow)
+        _save_drawings(outcome.profile, drawing, trace)
+        require_complete(outcome)
+    print_run_link(recorder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    """What a comparison is asked for: the conditions, what counts as a difference, and where both profiles go."""
+
+    gates: tuple[Any, ...]
+    criteria: Any
+    files: tuple[Path | None, Path | None]
+
+
+def _refuse_alone(**given: object) -> None:
+    """Options about one profile have no meaning for two."""
+    for name, value in given.items():
+        if value:
+            option = {"reference": "verify", "percentiles": "percentile"}.get(name, name)
+            raise DomainError(
+                f"--{option} is about one model, and --against measures two.", remedy="Leave one of them out."
+            )
+
+
+def _measure_against(
+    baseline: "MeasureRequest",
+    asked: "MeasureRequest",
+    recorder: "RunRecorder",
+    verdict: _Verdict,
+    *,
+    predict: bool,
+    device: str | None,
+    form: str,
+) -> None:
+    from inferometer.api import measure_pair_and_judge
+    from inferometer.measure.bench.compare import compare
+    from inferometer.measure.run.outcome import outcome_of
+
+    with recorder:
+        with progress_recorder(recorder) as progress:
+            pair = measure_pair_and_judge(baseline, asked, predict=predict, on=device, progress=progress)
+        old, new = map(outcome_of, pair)
+        record(recorder, new)
+        recorder.keep_below(old.profile)
+        for run, path in zip((old, new), verdict.files, strict=True):
+            if path is not None:
+                _save(path, run.profiles)
+        names = (baseline.model, asked.model)
+        comparison = compare(old.profile, new.profile, criteria=verdict.criteria, names=names)
+        print_comparisons([comparison], form)
+        for run in (old, new):
+            require_complete(run)
+        hold_gates(verdict.gates, [comparison])
+    print_run_link(recorder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """What is asked for beside the measurement."""
+
+    predict: bool
+    device: str | None
+    against: str | None
+    reference_model: str | None
+
+
+def _packed(asked: "MeasureRequest", beside: _Beside) -> "PackedJob":
+    from inferometer.hub.places.requests import Judging, pack_measurement
+
+    judging = Judging(predict=beside.predict, device=beside.device, against=beside.against)
+    return pack_measurement("profile", asked, judging, reference=beside.reference_model)
+
+
+def _measured(
+    asked: "MeasureRequest", beside: _Beside, place: str | None, progress: "Progress | None"
+) -> "MeasuredOutcome":
+    """Measured here, or at a place that does with the same request what is done here."""
+    if place is not None:
+        result = run_elsewhere(place, _packed(asked, beside), progress)
+        if result is not None:
+            return outcome_from(result, strict=asked.strict)
+    from inferometer.api import measure_and_judge
+    from inferometer.measure.run.outcome import outcome_of
+
+    measured = measure_and_judge(
+        asked,
+        predict=beside.predict,
+        on=beside.device,
+        reference=beside.against,
+        reference_model=beside.reference_model,
+        progress=progress,
+    )
+    return outcome_of(measured)
+
+
+def print_measured(
+    profiles: tuple[Any, ...], form: str, percentiles: tuple[float, ...] = (), *, dataflow: bool = False
+) -> None:
+    from inferometer.understand.view.profiles import layer_table, length_table, measured_phase_table, profile_card
+
+    if form == "json":
+        print_profiles(profiles, percentiles)
+        return
+    first = profiles[0]
+    if form == "csv":
+        print_table(length_table(profiles) if len(profiles) > 1 else layer_table(first, most=None), form)
+        return
+    print_card(profile_card(first, percentiles), form)
+    print_text("")
+    print_table(measured_phase_table(first), form)
+    for phase in first.phases:
+        if phase.ops:
+            print_text("")
+            print_table(layer_table(first, phase=phase), form)
+    if any(profile.phase("prefill") for profile in profiles):
+        print_text("")
+        print_table(length_table(profiles), form)
+    if dataflow:
+        from inferometer.measure.run.spans import trace_of
+        from inferometer.understand.view.dataflow import dataflow as flow_of
+
+        print_text("")
+        print_text(str(flow_of(trace_of(first))))
+
+
+def _save_drawings(profile: Any, drawing: Path | None, trace: Path | None) -> None:
+    if drawing is None and trace is None:
+        return
+    from inferometer.measure.run.spans import trace_of
+    from inferometer.measure.spans.build import from_trace
+    from inferometer.measure.spans.files import write_whole
+    from inferometer.understand.view.drawing import drawn
+    from inferometer.understand.view.traces import chrome
+
+    recording = from_trace(trace_of(profile))
+    for path, form in ((drawing, drawn), (trace, chrome)):
+        if path is not None:
+            write_whole(path, form(recording))
+            say(f"Saved {path}.")
+
+
+def _save(path: Path, profiles: tuple[Any, ...]) -> None:
+    """One file per profile: the second and later ones have a number before the suffix."""
+    from inferometer.measure.bench.files import save_profile
+
+    for number, profile in enumerate(profiles, start=1):
+        target = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+        save_profile(profile, target)
+        say(f"Saved {target}.")

@@ -1,0 +1,294 @@
+"""`inferometer runs`."""
+
+import re
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from inferometer.cli.options import format_option, print_card, print_document, print_table, say
+from inferometer.cli.outputs import OutputFile
+from inferometer.cli.storing import open_chosen, store_option
+from inferometer.cli.subcommands import ListingGroup
+from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.run import Status
+from inferometer.core.units import counted
+
+if TYPE_CHECKING:
+    from inferometer.store.store import Store
+    from inferometer.store.values import Filter
+
+_STATUSES = ("pending", "running", "finished", "failed", "killed")
+_SPANS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "day": "days", "w": "weeks", "week": "weeks"}
+_NO_RUNS = (
+    "There are no runs in {location} yet. Measure something, for example `inferometer bench -- COMMAND`, or import a "
+    "run with `inferometer runs import FILE`."
+)
+
+
+class ListOptions(TypedDict):
+    """The values of `_filter_options`."""
+
+    project: str | None
+    tags: tuple[str, ...]
+    model: str | None
+    device: str | None
+    runtime: str | None
+    machine: str | None
+    status: tuple[Status, ...]
+    since: str | None
+    until: str | None
+    words: str | None
+    sort: str
+    limit: int
+    after: str | None
+    store: str | None
+
+
+def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
+    for option in reversed((
+        click.option("--project", metavar="NAME", help="Only runs of this project."),
+        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; may be repeated."),
+        click.option("--model", metavar="NAME", help="Only runs of this model."),
+        click.option("--device", metavar="NAME", help="Only runs on this device."),
+        click.option("--runtime", metavar="NAME", help="Only runs with this runtime."),
+        click.option("--machine", metavar="NAME|ID", help="Only runs measured on this machine."),
+        click.option("--status", multiple=True, type=click.Choice(_STATUSES), help="Only runs with one of these."),
+        click.option("--since", metavar="WHEN", help="Only runs since then: 2h, 3d, 2025-11-01, 2025-11-01T08:30."),
+        click.option("--until", metavar="WHEN", help="Only runs before then."),
+        click.option("--search", "words", metavar="TEXT", help="Only runs whose names or tags match."),
+        click.option("--sort", default="-created", metavar="KEY",
+                     help="created, name, model, device, machine, author, batch, precision, threads, "
+                     "status, latency, ttft, tpot, tokens, memory; -KEY: "
+                     "the other way round."),
+        click.option("--limit", default=50, metavar="N", help="Maximum number of runs to list."),
+        click.option("--after", metavar="MARK", help="Continue a list; the end of the list prints its MARK."),
+        store_option,
+    )):  # fmt: skip
+        function = option(function)
+    return function
+
+
+@click.group("runs", cls=ListingGroup, invoke_without_command=True)
+@_filter_options
+@format_option
+@click.pass_context
+def command(context: click.Context, /, form: str, **options: Unpack[ListOptions]) -> None:
+    """List stored runs; show, tag, rename, delete, export or import them.
+
+    \b
+    inferometer runs --project phones --since 7d --sort latency
+    inferometer runs --tag nightly --search "resnet int8"
+    inferometer runs show last
+    inferometer runs tag 574p191w9czk +good -todo
+    inferometer runs export last -o run.zip
+    inferometer runs import run.zip
+
+    RUN is an id, the beginning or end of one, a name that only one run has, or `last`, the last that finished; `last~1`
+    is the one before it. Runs whose process was killed are marked as killed when they are next listed.
+    """
+    if context.invoked_subcommand is None:
+        _print_list(options, form)
+
+
+@command.command("list")
+@_filter_options
+@format_option
+def list_(form: str, **options: Unpack[ListOptions]) -> None:
+    """List runs, newest first."""
+    _print_list(options, form)
+
+
+def _print_list(options: ListOptions, form: str) -> None:
+    from inferometer.understand.view.runs import run_table
+
+    with open_chosen(options["store"]) as store:
+        runs = _filter_from(options)
+        page = store.list(runs, sort=options["sort"], limit=options["limit"], after=options["after"])
+        if not page.rows:
+            _explain_empty_list(store, runs)
+        if page.rows or form != "table":
+            print_table(run_table(page.rows, form), form)
+        if page.after:
+            say(f"There are more: continue with --after {page.after}")
+
+
+def _filter_from(options: ListOptions) -> "Filter":
+    from inferometer.store.values import Filter
+
+    since, until = options["since"], options["until"]
+    return Filter(
+        project=options["project"],
+        tags=options["tags"],
+        model=options["model"],
+        device=options["device"],
+        runtime=options["runtime"],
+        machine=options["machine"],
+        status=options["status"],
+        since=None if since is None else timestamp(since),
+        until=None if until is None else timestamp(until),
+        words=options["words"],
+    )
+
+
+def timestamp(text: str, *, now: datetime | None = None) -> float:
+    """A point in time, given as such or as how long ago. Without a time zone it is local time."""
+    now = now or datetime.now().astimezone()
+    ago = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|days?|w|weeks?)(?: ago)?", text.strip())
+    try:
+        if ago:
+            span = _SPANS[ago[2].removesuffix("s") or "s"]
+            return (now - timedelta(**{span: float(ago[1])})).timestamp()
+        return datetime.fromisoformat(text.strip()).astimezone().timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise DomainError(
+            f"{text!r} is not a time.", remedy="Write 2h, 3d, 2w, 2025-11-01 or 2025-11-01T08:30."
+        ) from None
+
+
+def _explain_empty_list(store: "Store", runs: "Filter") -> None:
+    """An unknown name is an error; a filter that nothing matches is not."""
+    for kind, name in (
+        ("model", runs.model), ("device", runs.device), ("runtime", runs.runtime), ("machine", runs.machine),
+    ):  # fmt: skip
+        if name is not None:
+            _require_known(store, kind, name)
+    for tag in runs.tags:
+        _require_known(store, "tag", tag)
+    if store.count():
+        say("No run matches.")
+    else:
+        say(_NO_RUNS.format(location=store.location))
+
+
+def _require_known(store: "Store", kind: str, name: str) -> None:
+    known = store.known(kind)
+    if known and name not in known:
+        raise UnknownNameError(f"{kind} among the runs", name, known)
+
+
+@command.command("show")
+@click.argument("run")
+@store_option
+@format_option
+def show(run: str, store: str | None, form: str) -> None:
+    """Show one run: what was measured, with what, and how it ended."""
+    from inferometer.store.recording import hub_link
+    from inferometer.understand.view.runs import run_card, run_document
+
+    with open_chosen(store) as opened:
+        stored = opened.get(run)
+        row, metrics = opened.row(stored.id), opened.metrics(stored.id)
+    if form == "json":
+        print_document(run_document(stored, row, metrics, hub_link(stored.id)))
+    else:
+        print_card(run_card(stored, row, metrics, hub_link(stored.id)), form)
+
+
+class _TagCommand(click.Command):
+    """`-b` in `+a -b` is a tag to remove, not an option: its minus becomes a tilde before click sees it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        turned = [f"~{word[1:]}" if re.match(r"-[^-]", word) and word != "-h" else word for word in args]
+        return super().parse_args(ctx, turned)
+
+
+@command.command("tag", cls=_TagCommand)
+@click.argument("run")
+@click.argument("changes", nargs=-1, required=True, metavar="+TAG|-TAG…")
+@store_option
+@format_option
+def tag(run: str, changes: tuple[str, ...], store: str | None, form: str) -> None:
+    """Add tags to a run and remove others: `+good -todo`."""
+    unsigned = next((word for word in changes if word[0] not in "+~" or len(word) < 2), None)
+    if unsigned is not None:
+        raise DomainError(
+            f"{unsigned!r} has no sign.", remedy=f"Write +{unsigned.lstrip('+~')} to add the tag, - to remove it."
+        )
+    with open_chosen(store) as opened:
+        run_id = opened.resolve(run)
+        add, remove = (tuple(word[1:] for word in changes if word[0] == sign) for sign in "+~")
+        opened.retag(run_id, add=add, remove=remove)
+        _print_rows(opened, [run_id], form)
+
+
+@command.command("rename")
+@click.argument("run")
+@click.argument("name")
+@store_option
+@format_option
+def rename(run: str, name: str, store: str | None, form: str) -> None:
+    """Rename a run."""
+    with open_chosen(store) as opened:
+        run_id = opened.resolve(run)
+        opened.rename(run_id, name)
+        _print_rows(opened, [run_id], form)
+
+
+@command.command("delete")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN…")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@store_option
+@format_option
+def delete(runs: tuple[str, ...], yes: bool, store: str | None, form: str) -> None:
+    """Delete runs permanently, with their files.
+
+    On a terminal it asks for confirmation.
+    """
+    from inferometer.understand.view.runs import run_table
+
+    with open_chosen(store) as opened:
+        rows = [opened.row(run) for run in runs]
+        if not yes and sys.stdin.isatty():
+            names = ", ".join(f"{row.id} ({row.name})" if row.name else row.id for row in rows)
+            click.confirm(f"Delete {names}?", abort=True, err=True)
+        opened.delete(*(row.id for row in rows))
+    print_table(run_table(rows, form), form)
+    say(f"Deleted {counted(len(rows), 'run')}.")
+
+
+@command.command("export")
+@click.argument("run")
+@click.option(
+    "-o",
+    "--output",
+    type=OutputFile(folders=True),
+    metavar="FILE",
+    help="The archive to write.  [default: run-ID.zip]",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@store_option
+@format_option
+def export(run: str, output: Path | None, force: bool, store: str | None, form: str) -> None:
+    """Write a run, with its profile, metrics and files, to an archive."""
+    from inferometer.understand.view.runs import file_table
+
+    with open_chosen(store) as opened:
+        run_id = opened.resolve(run)
+        archive = output or Path(f"run-{run_id}.zip")
+        if archive.is_dir():
+            archive /= f"run-{run_id}.zip"
+        if archive.exists() and not force:
+            raise DomainError(f"{archive} exists already.", remedy="Overwrite it with --force, or name another file.")
+        opened.export(run_id, archive)
+    print_table(file_table(run_id, archive), form)
+
+
+@command.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
+@click.option("--project", metavar="NAME", help="Put the runs into this project instead of their own.")
+@click.option("--new-id", is_flag=True, help="Give each run a new id, so that it can be imported twice.")
+@store_option
+@format_option
+def import_(files: tuple[Path, ...], project: str | None, new_id: bool, store: str | None, form: str) -> None:
+    """Import archives from `runs export`, or documents of runs or profiles."""
+    with open_chosen(store, create=True) as opened:
+        _print_rows(opened, [opened.import_(file, project=project, new_id=new_id) for file in files], form)
+
+
+def _print_rows(opened: "Store", runs: list[str], form: str) -> None:
+    from inferometer.understand.view.runs import run_table
+
+    print_table(run_table([opened.row(run) for run in runs], form), form)

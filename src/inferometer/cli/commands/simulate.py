@@ -1,0 +1,268 @@
+"""`inferometer simulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferometer.cli.commands.load import (
+    command_line,
+    print_load,
+    require_suffix,
+    save_load,
+    sharing_from,
+    steps_from,
+    storing_from,
+)
+from inferometer.cli.options import format_option
+from inferometer.cli.outputs import OutputFile
+from inferometer.cli.storing import print_run_link, recording_from, storing_options
+from inferometer.core.errors import DomainError, GateError
+from inferometer.predict.flags import options_from
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Link
+    from inferometer.core.traffic.traces import RequestTrace
+    from inferometer.predict.question import Question
+    from inferometer.serving.load.plan import LoadPlan
+    from inferometer.serving.simulate.plan import SimulationPlan
+    from inferometer.serving.simulate.service import Scaling
+
+_LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400, uniform:64-512 or file:FILE.csv."
+_PROCESSES = ("constant", "poisson", "gamma")
+_ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
+_REQUESTS = "How many of each load; or a CSV with arrival_s,input_tokens,output_tokens, of which every one counts."
+_POSITIVE = click.IntRange(min=1)
+
+
+def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
+    option = click.option
+    for made in reversed((
+        option("--rate", metavar="R,…", help="Open loop: so many requests a second."),
+        option("--concurrency", metavar="N,…", help="Closed loop: so many requests at once."),
+        option("--arrivals", type=click.Choice(_PROCESSES), default="poisson", help="How they arrive in an open loop."),
+        option("--burstiness", default=1.0, metavar="K", help="Of gamma arrivals: 1 is Poisson, less comes in bursts."),
+        option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
+        option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
+        option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay a trace of requests."),
+        option("--speed", default=1.0, metavar="X", help="Replay a trace so many times as fast."),
+        option("--from", "from_time", metavar="TIME", help="Begin so far into the trace."),
+        option("--requests", metavar="N|FILE", help=_REQUESTS),
+        option("--duration", metavar="TIME", help="How long each load sends requests."),
+        option("--prompt", "--input", "prompt", default="512", metavar="LENGTH", help=_LENGTHS),
+        option("--generate", "--output", "generate", default="128", metavar="LENGTH", help="Tokens to generate."),
+        option("--shared-prefix", metavar="N[:GROUPS]", help="The first N tokens of prompts are the same."),
+        option("--turns", default=1, metavar="N", help="Turns of a session; each prompt holds the talk so far."),
+        option("--think", default="0s", metavar="TIME", help="Between an answer and the next turn."),
+        option("--slo", "objectives", multiple=True, metavar="GOAL", help='An objective: "ttft_p95<=1s"; repeatable.'),
+        option("--seed", default=0, metavar="N", help="Of arrivals and lengths."),
+    )):  # fmt: skip
+        function = made(function)
+    return function
+
+
+def _service_options(function: click.decorators.FC) -> click.decorators.FC:
+    option = click.option
+    for made in reversed((
+        option("--runtime", metavar="NAME", help="The engine: vllm, sglang, trtllm or llamacpp.  [default: vllm]"),
+        option("--engine-version", metavar="VERSION", help="Whose scheduler and kernels.  [default: the newest known]"),
+        option("--weights", metavar="FORMAT", help="Of the weights.  [default: the model's]"),
+        option("--kv", metavar="FORMAT", help="Of the KV cache.  [default: the activations']"),
+        option("--tp", default=1, metavar="N", help="Tensor parallelism: devices that share each layer."),
+        option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers."),
+        option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts."),
+        option("--dp", "ranks", type=_POSITIVE, default=1, metavar="N", help="Data-parallel ranks of a replica."),
+        option("--replicas", type=_POSITIVE, default=1, metavar="N", help="Engines behind the router."),
+        option("--routing", type=click.Choice(_ROUTINGS), default="least-loaded", help="Which replica gets a request."),
+        option("--autoscale", metavar="A:B:LOAD", help="From A to B replicas, with LOAD requests each."),
+        option("--cold-start", default="60s", metavar="TIME", help="With --autoscale: until a replica is there."),
+        option("--max-num-seqs", "sequences", type=int, metavar="N", help="Sequences a step.  [default: the engine's]"),
+        option("--max-num-batched-tokens", "tokens", type=int, metavar="N", help="Tokens a step."),
+        option("--kv-blocks", "blocks", type=int, metavar="N", help="Blocks of the cache.  [default: what fits]"),
+        option("--block-size", "block_tokens", type=int, metavar="N", help="Tokens of a block."),
+        option("--no-prefix-cache", is_flag=True, help="Forget prompts that were read before."),
+        option("--preemption", type=click.Choice(("recompute", "swap")), default="recompute", help="Of a full cache."),
+        option("--priorities", metavar="SHARE,…", help="Classes of requests, the most urgent first: 0.2,0.8."),
+        option("--prefill-on", metavar="DEVICE", help="A pool of its own reads the prompts, on this device."),
+        option("--prefill-replicas", default=1, metavar="N", help="Replicas of that pool."),
+        option("--prefill-tp", type=int, metavar="N", help="Its tensor parallelism.  [default: as --tp]"),
+        option("--link", metavar="NAME", help="The link between the pools or the devices."),
+        option("--draft", metavar="MODEL", help="Speculative decoding: the model that drafts; none for n-grams."),
+        option("--draft-length", type=int, metavar="N", help="Tokens drafted a step: turns speculation on."),
+        option("--acceptance", type=float, metavar="SHARE", help="Share of drafted tokens kept.  [default: 0.7]"),
+    )):  # fmt: skip
+        function = made(function)
+    return function
+
+
+@click.command("simulate")
+@click.argument("model", metavar="MODEL")
+@click.option("--on", "device", required=True, metavar="DEVICE", help="The device.")
+@_traffic_options
+@_service_options
+@click.option("-o", "--out", type=OutputFile(), metavar="FILE", help="Save it: .json the profile, .csv the requests.")
+@storing_options
+@format_option
+def command(model: str, device: str, out: Path | None, form: str, **options: Any) -> None:
+    """Simulate a service under load, step by step, by the engine's own scheduling rules.
+
+    \b
+    inferometer simulate llama-3.1-8b --on nvidia-h100-sxm --rate 5,10,20,40 --requests 2000 --slo "ttft_p95<=500ms"
+    inferometer simulate llama-3.3-70b --on nvidia-h200 --tp 2 --replicas 4 --trace mooncake.jsonl.gz
+    inferometer simulate llama-3.1-8b --on nvidia-l4 --runtime vllm --requests requests.csv --out result.csv
+    inferometer simulate qwen3-32b --on nvidia-h200 --rate 8 --prefill-on nvidia-h100-sxm --prefill-replicas 2
+    inferometer simulate qwen3-8b --on nvidia-h100-sxm --ramp 5:60 --duration 10min --autoscale 1:8:48
+
+    Arrivals, lengths, traces and figures are those of `inferometer load`, and so is the result: `compare` compares a
+    simulation with a load test. Step times are those of `predict --users`. Exit code 1: no request was answered.
+    docs/serving.md has worked cases.
+    """
+    from inferometer.serving.simulate.run import simulate
+
+    require_suffix(out)
+    plan = plan_from(model, device, options, command=command_line())
+    recorder = recording_from(
+        storing_from(options),  # type: ignore[arg-type] # it takes the options that every storing command has
+        kind="simulate", model=model, device=device,
+    )  # fmt: skip
+    with recorder:
+        profile = simulate(plan)
+        recorder.keep(profile)
+        if out is not None:
+            save_load(profile, out)
+        print_load(profile, form)
+    print_run_link(recorder)
+    levels = () if profile.served is None else profile.served.levels
+    if all(level.requests is not None and "ok" not in level.requests.outcome for level in levels):
+        raise GateError(
+            "No request was answered.", remedy="Each is longer than the cache: see --kv-blocks and --prompt."
+        )
+
+
+def plan_from(model: str, device: str, options: dict[str, Any], *, command: str | None = None) -> SimulationPlan:
+    from inferometer.serving.simulate.plan import SimulationPlan
+
+    question = _question(model, device, options, options["tp"])
+    reader = options["prefill_on"]
+    readers = _question(model, reader, options, options["prefill_tp"] or options["tp"]) if reader else None
+    traffic, whole = _traffic(options, command)
+    if readers is not None and (options["turns"] > 1 or options["concurrency"] is not None):
+        raise DomainError("Two pools are simulated with arrivals by the clock.", remedy="Use --rate or --trace.")
+    return SimulationPlan(
+        question=question,
+        traffic=traffic,
+        replicas=options["replicas"],
+        ranks=options["ranks"],
+        routing=options["routing"],
+        tokens=options["tokens"],
+        sequences=options["sequences"],
+        blocks=options["blocks"],
+        block_tokens=options["block_tokens"],
+        prefix_cache=not options["no_prefix_cache"],
+        swap=options["preemption"] == "swap",
+        priorities=_shares(options["priorities"]),
+        scaling=_scaling(options),
+        readers=readers,
+        reader_replicas=options["prefill_replicas"],
+        link=_link(options),
+        speculation=_speculation(options),
+        whole=whole,
+    )
+
+
+def _question(model: str, device: str, options: dict[str, Any], tp: int) -> Question:
+    from inferometer.api import ask
+    from inferometer.known.engines import serving_engine
+
+    flags = {name: options[name] for name in ("engine_version", "link", "draft") if options[name] is not None}
+    if tp * options["pp"] * options["ep"] == 1:
+        flags.pop("link", None)  # it is between pools, and not between devices that share layers
+    if "draft" in flags:
+        flags |= {"draft_length": options["draft_length"] or 4, "acceptance": options["acceptance"] or 0.7}
+    return ask(
+        model, on=device, runtime=options["runtime"] or serving_engine(), weights=options["weights"],
+        kv=options["kv"], tp=tp, pp=options["pp"], ep=options["ep"], options=options_from(flags),
+    )  # fmt: skip
+
+
+def _link(options: dict[str, Any]) -> Link | None:
+    from inferometer.known import link
+
+    return None if options["link"] is None else link(options["link"])
+
+
+def _speculation(options: dict[str, Any]) -> tuple[int, float] | None:
+    if options["draft"] is None and options["draft_length"] is None:
+        return None
+    return options["draft_length"] or 4, 0.7 if options["acceptance"] is None else options["acceptance"]
+
+
+def _traffic(options: dict[str, Any], command: str | None) -> tuple[LoadPlan, bool]:
+    """The traffic, and whether every request of it counts: of a file with requests of one's own."""
+    from inferometer.core.traffic.lengths import parse_lengths
+    from inferometer.core.traffic.objectives import parse_objective
+    from inferometer.core.units import parse_quantity
+    from inferometer.serving.load.plan import LoadPlan, LoadStep
+
+    asked, file = options["requests"], None
+    if asked is not None and not str(asked).isdecimal():
+        file, asked = Path(asked), None
+    if file is not None and any(options[name] is not None for name in ("rate", "concurrency", "ramp", "trace")):
+        raise click.UsageError("--requests FILE has its own arrivals: leave --rate and the like out.")
+    count = None if asked is None else int(asked)
+    given = {**options, "requests": count, "trace": file or options["trace"]}
+    if not any(given[name] is not None for name in ("rate", "concurrency", "ramp", "trace")):
+        raise click.UsageError("Say what load: --rate 5, --concurrency 8, --trace FILE or --requests FILE.")
+    duration = None if options["duration"] is None else parse_quantity(options["duration"], "s")
+    trace = _trace(given, duration)
+    plan = LoadPlan(
+        url="simulated",
+        steps=(LoadStep(),) if trace is not None else steps_from(given),  # type: ignore[arg-type] # by its names
+        saturate=options["saturate"],
+        trace=trace,
+        requests=count,
+        duration_s=duration,
+        prompt=parse_lengths(options["prompt"], column="input_tokens"),
+        generate=parse_lengths(options["generate"], column="output_tokens"),
+        sharing=sharing_from(options),  # type: ignore[arg-type] # by its names
+        objectives=tuple(parse_objective(part) for text in options["objectives"] for part in text.split(",")),
+        seed=options["seed"],
+        command=command,
+    )
+    return plan, file is not None
+
+
+def _trace(options: dict[str, Any], duration: float | None) -> RequestTrace | None:
+    from inferometer.cli.commands.load import trace_from
+
+    given = [name for name in ("concurrency", "rate", "ramp", "trace") if options[name] is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"Give one of {' and '.join('--' + name for name in given)}.")
+    return trace_from(options, duration)  # type: ignore[arg-type] # by its names
+
+
+def _shares(text: str | None) -> tuple[float, ...]:
+    if text is None:
+        return ()
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise DomainError(f"{text!r} are no shares.", remedy="Write --priorities 0.2,0.8.") from None
+
+
+def _scaling(options: dict[str, Any]) -> Scaling | None:
+    from inferometer.core.units import parse_quantity
+    from inferometer.serving.simulate.service import Scaling
+
+    if options["autoscale"] is None:
+        return None
+    try:
+        least, most, load = (float(part) for part in options["autoscale"].split(":"))
+    except ValueError:
+        raise DomainError(
+            f"{options['autoscale']!r} is no range of replicas.", remedy="Write --autoscale 1:8:32."
+        ) from None
+    cold = parse_quantity(options["cold_start"], "s")
+    return Scaling(least=int(least), most=int(most), target=load, cold_start_s=cold)

@@ -1,0 +1,90 @@
+"""Files that can be made again, and how much of the disk they may take.
+
+Models with random weights, probes, what converters make and the tables of engines take long to make, so they are kept
+in the cache folder, each as one entry. When something is added and they are above the limit together, what was not
+used for the longest goes. What was used within the last hour stays, however large: somebody may be at it.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferometer.core.errors import InferometerError
+from inferometer.core.settings import cache_folder, value_of
+from inferometer.core.units import parse_quantity
+
+_KINDS = ("engine-tables", "models", "prepared", "probes")
+_HELD_S = 3600.0
+_SMALL_BYTES = 1_000_000  # notes on where files come from, and configs, are not worth it
+
+
+def is_kept(path: Path) -> bool:
+    """Whether it was made before. To be asked for counts as use; when it was made stays as it is."""
+    try:
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+    except FileNotFoundError:
+        return False
+    except OSError:  # somebody else's, which we may read
+        return path.exists()
+    return True
+
+
+def keep_to_limit() -> int:
+    """Remove what was not used for the longest, down to the limit; the bytes that were removed."""
+    entries = sorted(_entries(), key=lambda entry: entry.used_s)
+    over = sum(entry.bytes for entry in entries) - _limit()
+    removed = 0
+    for entry in entries:
+        if removed >= over or entry.used_s > time.time() - _HELD_S:
+            break
+        if entry.bytes >= _SMALL_BYTES:
+            entry.remove()
+            removed += entry.bytes
+    return removed
+
+
+def _limit() -> float:
+    text = value_of("INFEROMETER_CACHE_LIMIT") or ""
+    try:
+        return parse_quantity(text, "B")
+    except InferometerError as error:
+        raise InferometerError(
+            f"INFEROMETER_CACHE_LIMIT is {text!r}, which is no size.", remedy="Write one as 10 GB."
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    paths: tuple[Path, ...]
+    bytes: int
+    used_s: float
+
+    def remove(self) -> None:
+        """A folder vanishes as a whole, so that nobody finds half of it."""
+        for path in self.paths:
+            gone = path.with_name(f".removed-{os.getpid()}-{path.name}")
+            with suppress(OSError):  # another process was first
+                path.replace(gone)
+                shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+
+
+def _entries() -> Iterator[_Entry]:
+    for kind in _KINDS:
+        together: dict[str, list[Path]] = {}
+        with suppress(OSError):
+            for path in (cache_folder() / kind).iterdir():
+                together.setdefault(path.name.removesuffix(".data"), []).append(path)  # a model's weights beside it
+        for paths in together.values():
+            with suppress(OSError):  # another process removed it meanwhile
+                # Not of folders: to look into them is no use of theirs, though the system takes it for one.
+                members = [file for path in paths for file in (path, *path.rglob("*")) if file.is_file()]
+                found = [file.stat() for file in members]
+                yield _Entry(
+                    paths=tuple(paths),
+                    bytes=sum(facts.st_size for facts in found),
+                    used_s=max((max(facts.st_atime, facts.st_mtime) for facts in found), default=0.0),
+                )

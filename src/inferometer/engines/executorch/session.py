@@ -1,0 +1,233 @@
+"""Opens ExecuTorch's programs (.pte) through its runtime alone: the tools that make them are not imported.
+
+A program does not name its inputs and outputs; they are called `input_0`, `output_0` and so on, as the reader calls
+them. Their sizes are fixed, or the largest ones that it takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from inferometer.core.errors import EngineError
+from inferometer.engines.base import Kernel, Opened, Port, Stage
+from inferometer.engines.executorch.dump import steps_of
+from inferometer.engines.executorch.layers import layers_of
+from inferometer.engines.feeding import require_arrays_on_cpu, require_fitting
+from inferometer.engines.host import captured_stderr, threads_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+
+    from inferometer.engines.base import Target
+    from inferometer.engines.executorch.dump import RanKernel
+
+    Array = np.ndarray[Any, Any]
+
+_METHOD = "forward"
+_KERNELS = ("lib/libexecutorch_kernels_quantized.so",)  # of the wheel, which its bindings do not load
+# The engine's numbers of types: runtime/core/portable_type/scalar_type.h.
+_TYPES = {
+    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool",
+}  # fmt: skip
+_OPEN: WeakSet[ExecutorchSession] = WeakSet()  # the engine has one pool of threads, which open programs hold on to
+
+
+def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> ExecutorchSession:
+    _check(target, name)
+    engine = loaded_engine()
+    threads = threads_of(target.threads)
+    with captured_stderr() as printed:
+        _share_out(engine, threads)
+        start = clock()
+        try:
+            program = engine._load_program(  # noqa: SLF001 - the engine has no other name for it
+                str(target.path),
+                enable_etdump=target.instrument,
+                program_verification=engine.Verification.InternalConsistency,
+            )
+            method = program.load_method(_chosen(program, target))
+        except RuntimeError as error:
+            raise _refused(target, str(error), printed()) from error
+        loaded = clock() - start
+    about = method.method_meta()
+    opened = Opened(
+        stages=(Stage(name="load", seconds=loaded),),
+        versions={"executorch": version("executorch"), "torch": version("torch")},
+        inputs=_ports("input", about.num_inputs(), about.input_tensor_meta, target),
+        outputs=_ports("output", about.num_outputs(), about.output_tensor_meta, target),
+        threads=threads,
+        placed=dict(Counter(_place_of(node.kind) for node in target.nodes)),
+    )
+    session = ExecutorchSession(program, method, opened, target)
+    _OPEN.add(session)
+    return session
+
+
+def loaded_engine() -> Any:
+    """The engine's bindings, with the kernels that its wheel has beside them."""
+    try:
+        import torch  # noqa: F401, PLC0415, TID251 - its libraries must be there before the engine's
+        from executorch.extension.pybindings import _C  # noqa: PLC0415 - imported when a model is opened
+    except ImportError as error:
+        raise EngineError(
+            f"ExecuTorch {version('executorch')} cannot be loaded with torch {version('torch')}: {error}.",
+            remedy="Install the pair that was released together: pip install --upgrade executorch torch.",
+        ) from error
+    for path in _KERNELS:  # loading such a library makes its kernels known to the engine
+        with suppress(OSError):
+            ctypes.CDLL(str(Path(_C.__file__).parents[2] / path))
+    return _C
+
+
+def _check(target: Target, name: str) -> None:
+    require_arrays_on_cpu(target, name, "ExecuTorch", listing="It has none: choose threads.")
+    if not target.path.is_file():
+        raise EngineError(f"{name} was given {str(target.path)!r}, which is no file.", remedy="Give the .pte file.")
+
+
+def _share_out(engine: Any, threads: int) -> None:
+    """Make the pool of threads that large. A program that is open would go on with one that is gone."""
+    if engine._threadpool_get_thread_count() == threads:  # noqa: SLF001 - the engine has no other name for it
+        return
+    other = next(iter(_OPEN), None)
+    if other is not None:
+        raise EngineError(
+            f"ExecuTorch has one pool of threads, and a program holds on to one of {other.opened.threads}; "
+            f"{threads} were asked for.",
+            remedy="Close the other session first, or ask for as many.",
+        )
+    engine._unsafe_reset_threadpool(threads)  # noqa: SLF001 - as above
+
+
+def _chosen(program: Any, target: Target) -> str:
+    names = [str(program.get_method_name(number)) for number in range(program.num_methods())]
+    if _METHOD in names or len(names) == 1:
+        return _METHOD if _METHOD in names else names[0]
+    raise EngineError(
+        f"{target.path.name!r} has the methods {', '.join(names)}, and none is called {_METHOD!r}.",
+        remedy=f"Export the method to measure as {_METHOD!r}.",
+    )
+
+
+def _refused(target: Target, words: str, printed: str) -> EngineError:
+    """Its exception has a number; why is among the lines that it prints, after the name of the source file."""
+    lines = [line.partition("] ")[2] or line for line in printed.splitlines() if "cpuinfo" not in line]
+    said = " ".join(line.strip() for line in lines if line.strip() and "threadpool" not in line)
+    reason = " ".join(f"{words} {said}".split()).rstrip(".")
+    return EngineError(
+        f"ExecuTorch refused {str(target.path)!r}: {reason or 'it gave no reason'}.",
+        remedy="Convert the model again (`inferometer prepare MODEL --for executorch`); what it lacks must be in this "
+        "build of the engine: an operator, or the backend that the program was lowered for.",
+    )
+
+
+def _ports(word: str, count: int, about: Callable[[int], Any], target: Target) -> tuple[Port, ...]:
+    return tuple(_port(f"{word}_{number}", about, number, target) for number in range(count))
+
+
+def _port(name: str, about: Callable[[int], Any], number: int, target: Target) -> Port:
+    try:
+        tensor = about(number)
+    except (RuntimeError, IndexError):  # which of the two depends on the version
+        raise EngineError(
+            f"{name} of {target.path.name!r} is no tensor, and only tensors can be given to it here.",
+            remedy="Export the model with that argument fixed.",
+        ) from None
+    if tensor.dtype() not in _TYPES:
+        raise EngineError(
+            f"{name} of {target.path.name!r} is in a type that numpy does not have (number {tensor.dtype()}).",
+            remedy="Export the model with inputs and outputs in f32.",
+        )
+    most = tuple(tensor.sizes())
+    shape = tuple(target.shapes.get(name, most))
+    fits = len(shape) == len(most) and all(size <= largest for size, largest in zip(shape, most, strict=True))
+    return Port(name=name, dtype=_TYPES[tensor.dtype()], shape=shape if fits else most)
+
+
+def _place_of(kind: str) -> str:
+    return "XnnpackBackend" if kind.startswith("XNN") else "portable"
+
+
+class ExecutorchSession:
+    """A Session. A step copies the inputs in and runs the method: the engine uses their memory again for results."""
+
+    cost_per_kernel_s: float | None = None  # XNNPACK reads the clock once between two kernels: it is not told apart
+
+    def __init__(self, program: Any, method: Any, opened: Opened, target: Target) -> None:
+        self.opened, self._program, self._method = opened, program, method
+        self._nodes, self._instrument, self._label = target.nodes, target.instrument, target.path
+        self._fed: tuple[Any, ...] = ()
+        self._recorded = 0  # steps since the record was last written: writing an empty one crashes
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        import numpy as np  # noqa: PLC0415 - arrays are needed only here
+        import torch  # noqa: PLC0415, TID251 - the engine takes its tensors
+
+        self._alive()
+        require_fitting(self.opened.inputs, inputs)
+        rows = (np.ascontiguousarray(inputs[port.name]) for port in self.opened.inputs)
+        self._fed = tuple(torch.from_numpy(row if row.flags.writeable else row.copy()) for row in rows)
+
+    def step(self) -> None:
+        method = self._alive()
+        try:
+            method.set_inputs(self._fed)
+            method.execute()
+        except RuntimeError as error:
+            raise EngineError(f"ExecuTorch failed in a step: {error}.") from error
+        self._recorded += 1
+
+    def outputs(self) -> Mapping[str, Array]:
+        found = self._alive().get_outputs(True)  # noqa: FBT003 - copied: the next step writes there
+        return {port.name: tensor.numpy() for port, tensor in zip(self.opened.outputs, found, strict=True)}
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        if not self._instrument or self._program is None or not self._recorded:
+            return {}
+        self._recorded = 0
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "steps.etdp"
+            with captured_stderr():
+                self._program.write_etdump_result_to_file(str(path))  # and begins a new one
+            data = path.read_bytes() if path.is_file() else b""
+        ran = steps_of(data, self._label) if data else []
+        steps = [step for step in ran if len(step) == len(ran[-1])]
+        return {"forward": self._named(steps)} if steps else {}
+
+    def _named(self, steps: Sequence[Sequence[RanKernel]]) -> tuple[Kernel, ...]:
+        seen: Counter[str] = Counter()
+        kernels = []
+        for place, (ran, layers) in enumerate(zip(steps[-1], layers_of(steps[-1], self._nodes), strict=True)):
+            base = layers[0] if layers else f"{ran.kind} ({ran.instruction})"
+            seen[base] += 1
+            kernels.append(
+                Kernel(
+                    name=base if seen[base] == 1 else f"{base}#{seen[base]}",
+                    kind=ran.kind,
+                    samples_s=tuple(step[place].seconds for step in steps),
+                    layers=layers or (() if self._nodes or ran.rest else (base,)),
+                    own=ran.rest,
+                    provider="delegate" if ran.delegated else "portable",
+                )
+            )
+        return tuple(kernels)
+
+    def _alive(self) -> Any:
+        if self._method is None:
+            raise EngineError("The session is closed.", remedy="Open the model again.")
+        return self._method
+
+    def close(self) -> None:
+        self._fed = ()
+        self._method = self._program = None
+        _OPEN.discard(self)

@@ -1,0 +1,212 @@
+"""A language model through the server xllamacpp has inside, called in process: no socket, and a stream of text chunks.
+
+It is the door where llama.cpp's functions cannot be called, or where what a service would show is the question. It
+gives no token ids and no kernels, and holds back a token that ends within a character.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from importlib.metadata import version
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+from urllib.request import Request as Call
+from urllib.request import urlopen
+
+from inferometer.core.errors import DomainError, EngineError
+from inferometer.engines.base import Event, Opened, Stage
+from inferometer.engines.feeding import require_request
+from inferometer.engines.host import captured_stderr, threads_of
+from inferometer.engines.llamacpp.chunks import Chunk, events_of, read_chunk
+from inferometer.engines.llamacpp.placing import choose_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import numpy as np
+
+    from inferometer.engines.base import Kernel, Request, Target
+    from inferometer.engines.llamacpp.options import LlamaOptions
+
+_DEFAULT_CONTEXT = 4096
+
+
+def open_server(
+    target: Target, options: LlamaOptions, reason: str, *, clock: Callable[[], float] = time.perf_counter
+) -> ServerSession:
+    import xllamacpp  # noqa: PLC0415 - the engine is imported when a model is opened
+
+    if target.batch > 1:
+        raise DomainError(
+            f"A batch of {target.batch} was asked for; the server is driven with one request at a time.",
+            remedy="Use the option api=direct, or a batch of one.",
+        )
+    threads = threads_of(target.threads)
+    devices = [(each["name"], int(each["type"].value), place) for place, each in enumerate(xllamacpp.get_device_info())]
+    unit, _, layers = choose_devices(target.unit, options.layers, devices)
+    held = target.context or _DEFAULT_CONTEXT
+    parameters = _parameters(xllamacpp, target, options)
+    parameters.n_ctx, parameters.n_gpu_layers = held, layers
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
+    with captured_stderr() as stderr:
+        start = clock()
+        try:
+            server = xllamacpp.Server(parameters)
+        except (RuntimeError, ValueError, OSError) as error:
+            words = _awaited(lambda: _errors(stderr())) or str(error).rstrip(".")
+            raise EngineError(f"llama.cpp refused {str(target.path)!r}: {words}.") from error
+        seconds = clock() - start
+    notes = ["Timed through llama.cpp's server, in process: a queue and JSON lie between it and the engine."]
+    if target.instrument:
+        notes.append("The time of each node is not known: the server does not report it.")
+    opened = Opened(
+        stages=(Stage(name="load", seconds=seconds),),
+        versions={"xllamacpp": version("xllamacpp")},
+        threads=threads,
+        unit=unit,
+        notes=(*notes, *([reason] if reason else [])),
+    )
+    return ServerSession(server, opened, held=held, seed=target.seed)
+
+
+def _parameters(engine: Any, target: Target, options: LlamaOptions) -> Any:
+    parameters = engine.CommonParams()
+    parameters.model.path = str(target.path)
+    parameters.n_parallel, parameters.warmup = 1, options.warmup
+    parameters.n_batch, parameters.n_ubatch = options.batch, options.ubatch
+    parameters.flash_attn_type = engine.llama_flash_attn_type(options.flash)
+    parameters.cache_type_k = engine.ggml_type[f"GGML_TYPE_{options.type_k.upper()}"]
+    parameters.cache_type_v = engine.ggml_type[f"GGML_TYPE_{options.type_v.upper()}"]
+    parameters.fit_params = False  # what was asked for, or an error
+    parameters.cache_ram_mib = 0  # prompts of earlier generations are not kept
+    parameters.verbosity = 1
+    return parameters
+
+
+def _awaited(words: Callable[[], str], *, tries: int = 50, pause_s: float = 0.01) -> str:
+    """A thread of the engine's own writes its log: what it says of an error may come after the error."""
+    for _ in range(tries):
+        if text := words():
+            return text
+        time.sleep(pause_s)
+    return ""
+
+
+def _errors(log: str) -> str:
+    """The lines of the log that are errors: a time, a letter, where from, and what."""
+    lines = (line.split(maxsplit=2) for line in log.splitlines())
+    return "; ".join(parts[2] for parts in lines if len(parts) == 3 and parts[1] == "E")
+
+
+class ServerSession:
+    """A TextSession over the server's completions."""
+
+    cost_per_kernel_s: float | None = None  # its timers cost next to nothing, or it has none
+
+    def __init__(
+        self,
+        server: Any,
+        opened: Opened,
+        *,
+        held: int,
+        seed: int,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._server, self.opened, self._held, self._seed, self._clock = server, opened, held, seed, clock
+        self.vocabulary = self._asked_vocabulary()
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        require_request(request, vocabulary=self.vocabulary, room=self._held)
+        self._alive()
+        chosen = random.Random(self._seed)  # noqa: S311 - any tokens will do, the same each time
+        before = [chosen.randrange(self.vocabulary) for _ in range(request.depth)]
+        return self._generated(request, before)
+
+    def _generated(self, request: Request, before: list[int]) -> Iterator[Event]:
+        if before:
+            self._drain(self._stream(before, generate=0, reuse=False, ignore_end=True))
+        start = self._clock()
+        stream = self._stream(
+            [*before, *request.prompt],
+            generate=request.generate,
+            reuse=bool(before),
+            ignore_end=request.ignore_end,
+        )
+        yield from events_of(stream, start_ns=start, prompt=len(request.prompt), depth=request.depth)
+
+    def _stream(self, prompt: list[int], *, generate: int, reuse: bool, ignore_end: bool) -> Iterator[Chunk]:
+        """Chunks as they come, each with the time it was handed over at. Left early, the rest is thrown away."""
+        given = {
+            "prompt": prompt, "n_predict": generate, "temperature": 0, "ignore_eos": ignore_end, "stream": True,
+            "cache_prompt": reuse, "timings_per_token": True, "return_tokens": True,
+        }  # fmt: skip
+        queue: SimpleQueue[Chunk | BaseException | None] = SimpleQueue()
+        left = threading.Event()
+
+        def hand_over(document: dict[str, Any]) -> bool:
+            queue.put(read_chunk(document, self._clock()))
+            return left.is_set()
+
+        def work() -> None:
+            try:
+                self._server.handle_completions(given, hand_over)
+                queue.put(None)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the chunks are read
+                queue.put(error)
+
+        thread = threading.Thread(target=work, name="llama.cpp", daemon=True)
+        thread.start()
+        try:
+            while (chunk := queue.get()) is not None:
+                if isinstance(chunk, BaseException):
+                    raise EngineError(f"llama.cpp failed: {chunk}.") from chunk
+                if chunk.error is not None:
+                    raise EngineError(f"llama.cpp refused the request: {chunk.error}.")
+                yield chunk
+        finally:
+            left.set()
+            thread.join()
+
+    @staticmethod
+    def _drain(stream: Iterator[Chunk]) -> None:
+        for _ in stream:
+            pass
+
+    def _ask(self, path: str, document: Mapping[str, Any] | None = None) -> Any:
+        """What has no function has a page of the server, on this host only."""
+        body = None if document is None else json.dumps(document).encode()
+        call = Call(f"{self._server.listening_address}{path}", data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - our own server
+        with urlopen(call) as answer:  # noqa: S310 - as above
+            return json.load(answer)
+
+    def _asked_vocabulary(self) -> int:
+        models = self._ask("/v1/models")["data"]
+        return int(models[0]["meta"]["n_vocab"])
+
+    def tokenise(self, text: str) -> tuple[int, ...]:
+        self._alive()
+        return tuple(self._ask("/tokenize", {"content": text, "add_special": True})["tokens"])
+
+    def detokenise(self, ids: tuple[int, ...]) -> str:
+        self._alive()
+        return str(self._ask("/detokenize", {"tokens": list(ids)})["content"])
+
+    def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        raise EngineError(
+            f"Logits of {len(ids)} tokens were asked for; llama.cpp's server gives none.",
+            remedy="Use the option api=direct.",
+        )
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        return {}
+
+    def _alive(self) -> None:
+        if self._server is None:
+            raise EngineError("The session is closed.", remedy="Open the model again.")
+
+    def close(self) -> None:
+        with captured_stderr():
+            self._server = None

@@ -1,0 +1,240 @@
+"""Generates with ONNX Runtime GenAI, a step at a time: the prompt is appended, then each token asked for.
+
+Underneath runs ONNX Runtime, the installed one: its profiler gives the kernels, and the graph that it makes of the
+file says which nodes each of them stands for.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property, partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.errors import DomainError, EngineError, UnknownNameError
+from inferometer.engines.base import Event, Opened, Request, Stage
+from inferometer.engines.faults import guard
+from inferometer.engines.feeding import require_request
+from inferometer.engines.host import threads_of
+from inferometer.engines.onnxruntime.loading import LoadPlan
+from inferometer.engines.onnxruntime.providers import CPU
+from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
+from inferometer.engines.onnxruntime_genai.model import GenaiModel, config_of, fault_of, folder_of, load_model
+from inferometer.engines.tokens import load_tokeniser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+
+    from inferometer.engines.base import Kernel, Target
+
+_STRIDE = 7  # through the vocabulary, so that the tokens of a depth differ
+_PACKAGES = ("onnxruntime-genai", "onnxruntime")
+
+
+def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> GenaiSession:
+    folder = _checked(target, name)
+    config = config_of(folder)
+    plan = LoadPlan(
+        path=folder / config["model"]["decoder"]["filename"], threads=threads_of(target.threads), providers=((CPU, {}),)
+    )
+    start = clock()
+    if target.instrument:
+        recorder = ProfileRecorder(plan, begin=partial(_profiled, folder))
+        model = recorder.session
+    else:
+        recorder, model = None, load_model(folder, plan)
+    opened = Opened(
+        stages=(Stage(name="load", seconds=clock() - start),),
+        versions={package: version(package) for package in _PACKAGES},
+        threads=plan.threads,
+        notes=_notes(config),
+    )
+    return GenaiSession(target, folder, config, model, opened, recorder)
+
+
+def _profiled(folder: Path, plan: LoadPlan, profile: Path) -> GenaiModel:
+    return load_model(folder, plan, profile=profile)
+
+
+def _checked(target: Target, name: str) -> Path:
+    if not target.text:
+        raise DomainError(f"{name} opens language models; one of arrays was asked for.")
+    folder = folder_of(target.path)
+    if target.unit is not None and target.unit.removesuffix(":0") != "cpu":
+        raise EngineError(f"ONNX Runtime GenAI is not run on the unit {target.unit!r} here.", remedy="There is: cpu.")
+    for word, given in (("option", target.options), ("provider", target.providers)):
+        for entry in given:
+            raise UnknownNameError(f"{word} of ONNX Runtime GenAI", entry, (), listing="None can be chosen here.")
+    return folder
+
+
+def _notes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    asked = config["model"]["decoder"].get("session_options", {}).get("provider_options", ())
+    names = [name for entry in asked for name in entry]
+    return (f"The folder was made for {', '.join(names)}; it was run on the CPU.",) if names else ()
+
+
+class GenaiSession:
+    """A TextSession. Each generation has a generator of its own, made before anything is timed: it holds the cache.
+
+    The events of its tokens come together, once the last of them is there, unless they are asked for apart.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what is open, and how
+        self, target: Target, folder: Path, config: Mapping[str, Any], model: GenaiModel, opened: Opened,
+        recorder: ProfileRecorder | None,
+    ) -> None:  # fmt: skip
+        self.opened, self._target, self._folder, self._recorder = opened, target, folder, recorder
+        self._model: GenaiModel | None = model
+        self.vocabulary = int(config["model"]["vocab_size"])
+        self._room = target.context or config["model"].get("context_length")
+
+    @property
+    def cost_per_kernel_s(self) -> float | None:
+        return self._recorder.timers.node_s if self._recorder else None
+
+    @property
+    def idle_per_step_s(self) -> float | None:
+        return self._recorder.timers.step_s if self._recorder else None
+
+    @cached_property
+    def _tokeniser(self) -> Any:
+        return load_tokeniser(self._folder / "model.onnx")
+
+    def tokenise(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokeniser.encode(text).ids)
+
+    def detokenise(self, ids: tuple[int, ...]) -> str:
+        return str(self._tokeniser.decode(list(ids)))
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        require_request(request, vocabulary=self.vocabulary, room=self._room)
+        if request.depth and self._target.batch > 1:
+            raise DomainError(
+                "ONNX Runtime GenAI goes on from a filled cache with one sequence alone.",
+                remedy="Leave --depth out, or ask for a batch of 1.",
+            )
+        count = max(1, request.generate)
+        self._ready(count + bool(request.depth))
+        running = self._begin(request.depth + len(request.prompt) + count, stops=not request.ignore_end)
+        if request.depth:
+            filler = [(1 + _STRIDE * place) % self.vocabulary for place in range(request.depth)]
+            self._append(running, filler, SKIP)
+        yield self._prefill(running, request)
+        cached, left = request.depth + len(request.prompt), count - 1
+        while left > 0 and running.model is not None:
+            with guard(fault_of, self._folder, "failed to run"):
+                steps = self._tokens(running, 1 if request.apart else left)
+            for place, (start, ran, end, token) in enumerate(steps):
+                yield Event(
+                    kind="token", start_ns=start, end_ns=end, tokens=1, context=cached + place, ids=(token,),
+                    parts={"run": (ran - start) * 1e-9, "read": (end - ran) * 1e-9},
+                )  # fmt: skip
+            cached, left = cached + len(steps), left - len(steps) if steps else 0
+
+    def _tokens(self, running: GenaiModel, count: int) -> list[tuple[int, int, int, int]]:
+        """When each step began, had run and was read, and its token. The engine runs and chooses in one call.
+
+        What is done between two calls counts as the engine's time. After a step none of it lies in the caches: an
+        event takes 7 µs there, fifteen times what it takes alone. So they are made when all steps have run.
+        """
+        generator, clock, recorder = running.running, time.perf_counter_ns, self._recorder
+        steps: list[tuple[int, int, int, int]] = []
+        while len(steps) < count and not generator.is_done():
+            start = clock()
+            generator.generate_next_token()
+            ran = clock()
+            token = generator.get_next_tokens().item(0)
+            steps.append((start, ran, clock(), token))
+            if recorder:
+                recorder.ran("decode")
+        return steps
+
+    def _prefill(self, running: GenaiModel, request: Request) -> Event:
+        start = time.perf_counter_ns()
+        self._append(running, request.prompt, "prefill")
+        ran = time.perf_counter_ns()
+        with guard(fault_of, self._folder, "failed to run"):
+            running.running.generate_next_token()
+            token = running.running.get_next_tokens().item(0)
+        end = time.perf_counter_ns()
+        return Event(
+            kind="prefill", start_ns=start, end_ns=end, tokens=len(request.prompt), context=request.depth,
+            ids=(token,) if request.generate else (), parts={"run": (ran - start) * 1e-9, "sample": (end - ran) * 1e-9},
+        )  # fmt: skip
+
+    def _begin(self, length: int, *, stops: bool = False) -> GenaiModel:
+        """A generator with a cache for so many tokens, in place of the one before."""
+        import onnxruntime_genai  # noqa: PLC0415 - as above
+
+        running = self._alive()
+        running.running = None
+        with guard(fault_of, self._folder, "failed to run"):
+            chosen = onnxruntime_genai.GeneratorParams(running.model)
+            chosen.set_search_options(
+                batch_size=self._target.batch, max_length=length, min_length=0 if stops else length, do_sample=False,
+                num_beams=1,
+            )  # fmt: skip
+            running.running = onnxruntime_genai.Generator(running.model, chosen)
+        return running
+
+    def _append(self, running: GenaiModel, ids: Sequence[int], phase: str) -> None:
+        """The model reads the tokens, all at once."""
+        import numpy as np  # noqa: PLC0415 - the engine has brought it
+
+        batch = self._target.batch
+        rows = np.tile(np.asarray(ids, np.int32), (batch, 1))
+        with guard(fault_of, self._folder, "failed to run"):
+            running.running.append_tokens(rows)
+        if self._recorder:
+            self._recorder.ran(phase)
+
+    def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        import numpy as np  # noqa: PLC0415 - as above
+
+        require_request(Request(prompt=ids, generate=0), vocabulary=self.vocabulary, room=self._room)
+        self._ready(len(ids) + 1)
+        running = self._begin(len(ids) + 1)
+        self._append(running, ids, SKIP)
+        logits = running.running.get_output("logits")[0]
+        if len(logits) == len(ids):
+            return np.array(logits, np.float32)[:, : self.vocabulary]
+        running = self._begin(len(ids) + 1)  # the file gives the logits of the last token alone
+        rows = []
+        for token in ids:
+            self._append(running, (token,), SKIP)
+            rows.append(np.array(running.running.get_output("logits")[0, -1], np.float32))
+        return np.stack(rows)[:, : self.vocabulary]
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        return self._recorder.take() if self._recorder else {}
+
+    def _ready(self, runs: int) -> None:
+        self._alive()
+        if self._recorder:
+            self._recorder.ready(runs, self._renew)
+
+    def _renew(self, model: GenaiModel) -> None:
+        """In a fresh model the first runs pay for its memory: a short text is read and gone on from."""
+        self._model = model
+        running = self._begin(4)
+        self._append(running, (0, 0), SKIP)
+        for _ in range(2):
+            running.running.generate_next_token()
+        if self._recorder:
+            self._recorder.ran(SKIP)
+
+    def _alive(self) -> GenaiModel:
+        if self._model is None:
+            raise DomainError("The session is closed.", remedy="Open the model again.")
+        return self._model
+
+    def close(self) -> None:
+        if self._model is not None:
+            self._model.running = None
+            if self._recorder:
+                self._recorder.close()
+            self._model = None

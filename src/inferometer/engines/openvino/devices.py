@@ -1,0 +1,64 @@
+"""Devices and precisions as OpenVINO names them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.core.errors import DomainError, EngineError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.engines.base import Target
+
+_UNITS = {"cpu": "CPU", "gpu": "GPU", "npu": "NPU"}
+_CHOOSERS = ("AUTO", "MULTI", "HETERO", "BATCH")  # always there: they divide work among the others
+
+
+def choose_device(target: Target, available: Sequence[str]) -> str:
+    """The device's name: what was named, or the first of the kind asked for, or the CPU."""
+    if target.providers:
+        name = ",".join(target.providers).upper()
+        parts = [part for part in name.replace(":", ",").split(",") if part]
+        for part in parts:
+            if part not in _CHOOSERS and not _present(part, available):
+                raise UnknownNameError("OpenVINO device", part, available, listing=f"Here: {', '.join(available)}.")
+        return name
+    kind, _, index = (target.unit or "cpu").partition(":")
+    if kind not in _UNITS:
+        raise UnknownNameError("kind of unit", kind, _UNITS, listing=f"Known: {', '.join(_UNITS)}.")
+    if index and not index.isdecimal():
+        raise DomainError(f"The unit {target.unit!r} must be a kind and a number, as in gpu:1.")
+    name = _UNITS[kind] + (f".{index}" if index else "")
+    if not _present(name, available):
+        raise EngineError(
+            f"OpenVINO was asked to run on {target.unit!r}, and finds here only {', '.join(available)}.",
+            remedy="Install the driver of the device, or choose another unit.",
+        )
+    return name
+
+
+def _present(name: str, available: Sequence[str]) -> bool:
+    """`GPU` is there where `GPU.0` is, and the other way round."""
+    return any(name in {there, there.partition(".")[0], f"{there}.0"} for there in available)
+
+
+def unit_of(device: str) -> str:
+    kind = device.partition(".")[0].casefold()
+    return kind if kind in _UNITS else "cpu"
+
+
+def precision_hint(asked: str | None, *, all_f32: bool) -> str | None:
+    """f32 for models in f32, since the engine's own choice may be f16 or bf16; None leaves it to the engine."""
+    return asked or ("f32" if all_f32 else None)
+
+
+def placement_note(asked: str, got: Sequence[str]) -> tuple[str, ...]:
+    """Where it runs elsewhere than it was asked to, or the choice was left to the engine."""
+    names = ", ".join(got)
+    kinds = {part.partition(".")[0] for part in got}
+    if asked.partition(":")[0] in _CHOOSERS:
+        return (f"{asked} was asked for; the engine chose {names}.",)
+    if got and asked.partition(".")[0] not in kinds:
+        return (f"{asked} was asked for, and the engine runs on {names}.",)
+    return ()

@@ -1,0 +1,139 @@
+"""Choosing the importer of a file by its content, and importing it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from inferometer.core.errors import FormatError, InferometerError, UnknownNameError
+from inferometer.core.plugins import load_all
+from inferometer.core.profile import DeviceFacts, Profile
+from inferometer.engines.results.base import GROUP, Document, Importer
+from inferometer.engines.results.document import SIZE_LIMIT, load_document
+
+_SHOWN_KEYS = 8
+_SHOWN_TEXT = 40
+
+
+def import_file(  # noqa: PLR0913 - what the file cannot say, and what tests swap
+    path: Path | str,
+    *,
+    source: str | None = None,
+    model: str | None = None,
+    device: str | None = None,
+    importers: Iterable[Importer] | None = None,
+    now: Callable[[], str] | None = None,
+    limit: int = SIZE_LIMIT,
+) -> tuple[Profile, ...]:
+    """The results in another tool's file. `source` names the tool; without it, the content decides."""
+    document = load_document(Path(path), limit=limit)
+    importer = choose_importer(document, source=source, importers=importers)
+    try:
+        profiles = importer.read(document)
+    except InferometerError as error:
+        name = str(document.path)
+        if name in error.message:
+            raise
+        message = f"{name!r} cannot be imported from {importer.title}: {error.message}"
+        raise FormatError(message, remedy=error.remedy) from None
+    return tuple(_named(profile, model, device, (now or _now)()) for profile in profiles)
+
+
+def choose_importer(
+    document: Document, *, source: str | None = None, importers: Iterable[Importer] | None = None
+) -> Importer:
+    """The importer whose file this is. None, or several, is an error that says what was found."""
+    known, broken = installed() if importers is None else (tuple(importers), ())
+    matching = [importer for importer in known if importer.matches(document)]
+    if source is not None:
+        return _asked_for(source, document, known, matching)
+    if len(matching) == 1:
+        return matching[0]
+    seen = f"{str(document.path)!r} is {_describe(document)}"
+    if matching:
+        names = " or ".join(importer.name for importer in matching)
+        raise FormatError(f"{seen}; it could be from {names}.", remedy="Say which with `--as NAME`.")
+    own = _own_document(document)
+    if own is not None:
+        raise FormatError(f"{str(document.path)!r} is {own[0]} of Inferometer's own.", remedy=own[1])
+    titles = ", ".join(f"{importer.name} ({importer.title})" for importer in known) or "none"
+    remedy = " ".join((f"Formats that are known: {titles}.", *broken))
+    raise FormatError(f"No importer knows this file: {seen}.", remedy=remedy)
+
+
+def _own_document(document: Document) -> tuple[str, str] | None:
+    """What kind of our own documents it is, and the command for it; None if it is none."""
+    value = document.json
+    schema = value.get("schema") if isinstance(value, dict) else None
+    if not isinstance(schema, str) or not schema.startswith("inferometer."):
+        return None
+    kind = schema.removeprefix("inferometer.").partition("/")[0]
+    ways = f"`inferometer runs import {document.path}` stores it, `inferometer explain {document.path}` explains it."
+    return (
+        ("a profile", ways)
+        if kind == "profile"
+        else ("a run", ways)
+        if kind == "run"
+        else (f"a {kind}", "It needs no import.")
+    )
+
+
+def installed() -> tuple[tuple[Importer, ...], tuple[str, ...]]:
+    """The importers that load, and the error messages of those that do not."""
+    loaded, errors = load_all(GROUP)
+    return tuple(loaded.values()), tuple(error.message for error in errors)
+
+
+def _asked_for(source: str, document: Document, known: tuple[Importer, ...], matching: list[Importer]) -> Importer:
+    by_name = {importer.name: importer for importer in known}
+    if source not in by_name:
+        raise UnknownNameError("importer", source, by_name, listing=f"Known: {', '.join(by_name) or 'none'}.")
+    asked = by_name[source]
+    if asked in matching:
+        return asked
+    like = f"It looks like {matching[0].title}; leave --as out." if matching else "Check the file."
+    raise FormatError(
+        f"{str(document.path)!r} was to be read as {source}, and is not a result of {asked.title}: "
+        f"it is {_describe(document)}.",
+        remedy=like,
+    )
+
+
+def _describe(document: Document) -> str:
+    """What a person sees at first sight of the file."""
+    if not document.data.strip():
+        return "an empty file"
+    if document.flaw is not None:
+        return f"JSON that cannot be read: {document.flaw}"
+    value = document.json if document.json is not None or not document.records else document.records[0]
+    many = len(document.records) > 1
+    if isinstance(value, dict):
+        return f"{len(document.records)} lines of JSON with {_keys(value)}" if many else f"JSON with {_keys(value)}"
+    if isinstance(value, list):
+        first = value[0] if value else None
+        inside = f", the first with {_keys(first)}" if isinstance(first, dict) else ""
+        return f"a JSON list of {len(value)}{inside}"
+    start = document.text.lstrip()[:_SHOWN_TEXT]
+    return f"{len(document.data)} bytes that begin with {start!r}"
+
+
+def _keys(value: dict[str, object]) -> str:
+    if not value:
+        return "no keys"
+    shown = ", ".join(key[:_SHOWN_TEXT] for key in list(value)[:_SHOWN_KEYS])
+    return f"the keys {shown}{', …' if len(value) > _SHOWN_KEYS else ''}"
+
+
+def _named(profile: Profile, model: str | None, device: str | None, now: str) -> Profile:
+    if model is not None:
+        profile = replace(profile, model=replace(profile.model, name=model))
+    if device is not None:
+        profile = replace(profile, device=DeviceFacts(name=device, count=profile.device.count))
+    provenance = profile.provenance
+    if provenance is not None and not provenance.created:
+        profile = replace(profile, provenance=replace(provenance, created=now))
+    return profile
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,1 @@
+"""Results of tools that are no engine: load generators, profilers, benchmark harnesses."""

@@ -1,0 +1,337 @@
+"""One pass of a language model with its cache: as transformers runs by default, and with a cache of fixed size.
+
+Both read a prompt (`read`) and take a token (`token`), give the logits of the last position, and leave the work on the
+device. A cache of fixed size is what torch.compile and CUDA graphs need. Compiled, a decode step is captured once on a
+GPU and replayed; not compiled, a prompt is too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from contextlib import nullcontext
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.errors import EngineError
+from inferometer.core.notices import tell
+from inferometer.engines.base import Stage
+from inferometer.engines.torch.capture import Calls, capture_graph, kernels_in_order
+from inferometer.engines.torch.engine import import_transformers
+from inferometer.engines.torch.kept import compiled_apart, compiled_folder, kept_graphs
+from inferometer.engines.torch.kernels import align_layers, map_calls
+from inferometer.engines.torch.provenance import compiler_calls
+from inferometer.engines.torch.recorder import mark_modules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from inferometer.engines.torch.host import Host
+    from inferometer.engines.torch.modules import Module
+    from inferometer.engines.torch.trace import TraceRow
+
+_DOING = {
+    "compile decode": "compiling the decode step",
+    "compile prefill": "compiling the prefill",
+    "capture": "capturing the decode step",
+    "capture prefill": "capturing the prefill",
+}
+
+
+class Eager:
+    """The cache grows with each token, as in `generate()`."""
+
+    stages: tuple[Stage, ...] = ()
+    notes: tuple[str, ...] = ()
+    captured = False
+    prepared = False  # what runs is neither compiled nor captured
+    write_token = False  # the token stays on the device where the step before left it
+
+    def __init__(self, module: Module) -> None:
+        self._model = module.model
+        takes = inspect.signature(self._model.forward).parameters
+        self._cache_name = "past_key_values" if "past_key_values" in takes else "cache_params"
+        self._last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        self._cache: Any = None
+
+    def prepare(self, *, prompt: int, depth: int, needed: int) -> None:
+        pass
+
+    def reset(self) -> None:
+        self._cache = None
+
+    def read(self, ids: Any) -> Any:
+        cache = {} if self._cache is None else {self._cache_name: self._cache}
+        out = self._model(input_ids=ids, use_cache=True, **cache, **self._last)
+        self._cache = getattr(out, self._cache_name)
+        return out.logits[:, -1]
+
+    fill = token = read
+
+    def write(self, ids: Any) -> None:
+        pass
+
+    def score(self, ids: Any) -> Any:
+        return self._model(input_ids=ids, use_cache=False).logits
+
+    def settled(self) -> None:
+        pass
+
+    def mapped(self, _phase: str, rows: Sequence[TraceRow]) -> Sequence[TraceRow]:
+        return rows
+
+
+class Static:
+    """`capacity` tokens fit the cache: the context asked for, else just what a generation needs.
+
+    `compiled` runs through torch.compile; else the model runs op by op, and every pass is captured in a CUDA graph.
+    """
+
+    prepared = True
+    write_token = True
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        compiled: bool,
+        capture: Callable[..., tuple[Callable[[], None], Any]] = capture_graph,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._torch, self._module, self._place = host.torch, host.module, host.place
+        self._compiled, self._capture = compiled, capture
+        self._batch, self._context, self._watched = host.target.batch, host.target.context, host.watched
+        self._timers = host.recorder.on
+        self._model, self._clock = host.module.model, clock
+        self._takes = inspect.signature(self._model.forward).parameters
+        self._capacity, self._prefills, self._length = 0, dict[tuple[int, bool], Any](), 0
+        self._cache: Any = None
+        self._decode: Any = None
+        self._replay: Callable[[], None] | None = None  # of a decode step
+        self._logits: Any = None
+        self._calls: dict[str, Calls] = {}  # listed by the compiler, by phase
+        self._reference: dict[str, Calls] = {}  # of a pass before it was captured, by phase
+        self._paid: dict[str, float] = {}
+        self._noted: dict[str, None] = {}
+        self._graphs = 0
+        self._token = self._torch.zeros((self._batch, 1), dtype=self._torch.long, device=self._place.device)
+        self._position = self._torch.zeros_like(self._token)
+        self._filled = self._torch.zeros((), dtype=self._torch.long, device=self._place.device)
+        if self._context is not None:
+            self._prepare_decode(self._context)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return tuple(Stage(name=name, seconds=seconds) for name, seconds in self._paid.items())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._noted)
+
+    @property
+    def captured(self) -> bool:
+        return self._replay is not None
+
+    def prepare(self, *, prompt: int, depth: int, needed: int) -> None:
+        """Compile or capture what a generation of this shape runs, before its clock starts."""
+        capacity = self._context or needed
+        if capacity != self._capacity:
+            self._prepare_decode(capacity)
+        if (prompt, depth > 0) not in self._prefills:
+            self._prepare_prefill(prompt, deep=depth > 0)
+
+    def reset(self) -> None:
+        self._cache.reset()
+        self._filled.zero_()
+        self._length = 0
+        self._graphs = self._compilations()
+
+    def settled(self) -> None:
+        """A generation has ended: note where a step had to compile once more, for its time is no step's."""
+        more = self._compilations() - self._graphs
+        if more:
+            self._noted[f"{more} graphs were compiled again inside a generation; its slowest steps hold that time."] = (
+                None
+            )
+
+    def _compilations(self) -> int:
+        if not self._compiled:
+            return 0
+        counters = import_module("torch._dynamo.utils").counters
+        return int(counters["stats"]["unique_graphs"])
+
+    def read(self, ids: Any) -> Any:
+        logits = self._prefills[ids.shape[1], self._length > 0](ids)
+        self._length += ids.shape[1]
+        return logits
+
+    def fill(self, ids: Any) -> Any:
+        """Read tokens that are not part of what is measured: neither compiled nor captured."""
+        logits = self._pass(ids, self._positions(ids))
+        self._length += ids.shape[1]
+        self._filled.fill_(self._length)
+        return logits
+
+    def write(self, ids: Any) -> None:
+        self._token.copy_(ids)
+        self._position.fill_(self._length)
+
+    def token(self, _ids: Any) -> Any:
+        """One step on the token that was written."""
+        self._length += 1
+        if self._replay is None:
+            return self._decode()
+        self._replay()
+        return self._logits
+
+    def score(self, ids: Any) -> Any:
+        def score(ids: Any) -> Any:
+            return self._model(input_ids=ids, use_cache=False).logits
+
+        return self._maybe_compiled(score)(ids)
+
+    def mapped(self, phase: str, rows: Sequence[TraceRow]) -> Sequence[TraceRow]:
+        """Rows with the modules that the compiler, or the run before the capture, recorded."""
+        if phase in self._reference:
+            mapped, missed = align_layers(rows, self._reference[phase])
+        else:
+            mapped, missed = map_calls(rows, self._calls.get(phase, ()))
+        if missed:
+            self._noted[f"{missed} kernels of {phase} could not be traced to modules; they have no layer."] = None
+        return mapped
+
+    def _maybe_compiled(self, function: Any, *, dynamic: bool | None = False) -> Any:
+        return self._torch.compile(compiled_apart(function), dynamic=dynamic) if self._compiled else function
+
+    def _positions(self, ids: Any) -> Any:
+        batch, count = ids.shape
+        return (self._torch.arange(count, device=self._place.device) + self._filled).expand(batch, count)
+
+    def _pass(self, ids: Any, positions: Any) -> Any:
+        given = {"position_ids": positions} if "position_ids" in self._takes else {}
+        if "logits_to_keep" in self._takes:
+            given["logits_to_keep"] = 1
+        return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **given).logits[:, -1]
+
+    def _prepare_decode(self, capacity: int) -> None:
+        self._replay = self._logits = None
+        self._prefills.clear()
+        self._reference.clear()
+        self._capacity = capacity
+        self._cache = self._static_cache(capacity)
+        plain = self._unwindowed()
+
+        def decode(ids: Any, positions: Any) -> Any:
+            return self._pass(ids, positions)
+
+        # An integer that grows with each token (a sliding window has one) must not mean one more compilation.
+        self._decode = partial(
+            self._maybe_compiled(decode, dynamic=False if plain else None), self._token, self._position
+        )
+        if self._compiled:
+            self._timed("compile decode", "decode", lambda: self._warm(self._decode, 1 if plain else 3))
+        if self._captures():
+            self._replay, self._logits = self._recorded("capture", "decode", self._decode)
+            self._noted["Decode steps are replayed from a CUDA graph."] = None
+        elif self._place.cuda:
+            self._noted["A sliding window's cache is not captured in a CUDA graph; decode steps are launched."] = None
+        self.reset()
+
+    def _static_cache(self, capacity: int) -> Any:
+        if "past_key_values" not in self._takes:
+            raise EngineError(
+                f"{type(self._model).__name__} keeps a state that a cache of fixed size does not hold.",
+                remedy="Run it with torch-eager.",
+            )
+        cache = import_transformers().StaticCache(config=self._module.config, max_cache_len=capacity)
+        self._cache = cache
+        self._pass(self._token, self._position)  # the first pass gives it memory
+        cache.reset()
+        return cache
+
+    def _unwindowed(self) -> bool:
+        return all(type(layer).__name__ == "StaticLayer" for layer in self._cache.layers)
+
+    def _captures(self) -> bool:
+        """A sliding window counts in Python, which a graph does not run."""
+        return self._place.cuda and self._unwindowed()
+
+    def _warm(self, call: Callable[[], Any], times: int) -> None:
+        for _ in range(times):
+            self.reset()
+            call()
+
+    def _recorded(self, stage: str, phase: str, call: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+        """A pass as a CUDA graph. Which kernels are whose is recorded before: a replay does not show modules."""
+        if self._watched:
+            self._warm(call, 1)
+            self.reset()
+            marks = nullcontext() if self._compiled else mark_modules(self._torch, self._model)
+            with marks:
+                self._reference[phase] = kernels_in_order(self._torch, call, self._calls.get(phase, ()))
+        recorded: tuple[Callable[[], None], Any]
+        recorded = self._timed(stage, None, lambda: self._capture(self._torch, call, ready=self.reset))
+        return recorded
+
+    def _prepare_prefill(self, prompt: int, *, deep: bool) -> None:
+        ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
+        run = self._maybe_compiled(
+            self._unmasked_prompt() if self._compiled and self._unwindowed() and not deep else self._prompt()
+        )
+        if self._compiled:
+            self._timed("compile prefill", "prefill", lambda: self._warm(partial(run, ids), 2))
+        elif self._captures():
+            run = self._replayed(*self._recorded("capture prefill", "prefill", partial(run, ids)), ids)
+        self._prefills[prompt, deep] = run
+        self.reset()
+
+    @staticmethod
+    def _replayed(replay: Callable[[], None], logits: Any, ids: Any) -> Callable[[Any], Any]:
+        def run(given: Any) -> Any:
+            ids.copy_(given)  # a graph reads where it was captured
+            replay()
+            return logits
+
+        return run
+
+    def _prompt(self) -> Callable[[Any], Any]:
+        def onward(ids: Any) -> Any:
+            return self._pass(ids, self._positions(ids))
+
+        return onward
+
+    def _unmasked_prompt(self) -> Callable[[Any], Any]:
+        """An empty cache needs no mask over what it could hold: read as without one, then keep keys and values."""
+        cache, model, takes = self._cache, self._model, self._takes
+        last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+
+        def fresh(ids: Any) -> Any:
+            out = model(input_ids=ids, use_cache=True, **last)
+            for index, layer in enumerate(out.past_key_values.layers):
+                cache.update(layer.keys, layer.values, index)
+            return out.logits[:, -1]
+
+        return fresh
+
+    def _timed(self, stage: str, phase: str | None, work: Callable[[], Any]) -> Any:
+        tell(_DOING[stage])
+        start = self._clock()
+        result = work() if phase is None else self._compiling(phase, work)
+        if self._place.cuda:
+            self._torch.cuda.synchronize()
+        self._paid[stage] = self._clock() - start
+        return result
+
+    def _compiling(self, phase: str, work: Callable[[], Any]) -> Any:
+        """A pass that compiles, or takes what an earlier run has compiled."""
+        with kept_graphs(compiled_folder(self._torch)) as kept:
+            if self._watched:
+                names = frozenset(name for name, _ in self._model.named_modules() if name)
+                with compiler_calls(names, timers=self._timers, folder=kept.calls) as self._calls[phase]:
+                    result = work()
+            else:
+                result = work()
+        if kept.note:
+            self._noted[f"{phase.capitalize()}: {kept.note[0].lower()}{kept.note[1:]}"] = None
+        return result

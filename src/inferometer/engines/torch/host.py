@@ -1,0 +1,159 @@
+"""What both kinds of session share: where they run, what was opened, timers, memory, and giving all of it back."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.engine import Execution
+from inferometer.core.errors import EngineError
+from inferometer.engines.base import Opened, Port, Stage, Target
+from inferometer.engines.torch.capture import capture_graph
+from inferometer.engines.torch.engine import Place, Threads, translated, versions_of
+from inferometer.engines.torch.modules import Module, seeded
+from inferometer.engines.torch.names import stored_modules
+from inferometer.engines.torch.recorder import NoRecorder, TraceRecorder, cost_per_kernel, mark_modules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_CHAIN = 48  # trivial kernels that the recorder's cost is measured on
+
+
+class NoTimers:
+    """A CPU has no clock apart from the host's."""
+
+    def start(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def seconds(self) -> float | None:
+        return None
+
+
+class DeviceTimers:
+    """A pair of CUDA events: read them when the device is idle."""
+
+    def __init__(self, torch: Any) -> None:
+        self._first, self._second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def start(self) -> None:
+        self._first.record()
+
+    def end(self) -> None:
+        self._second.record()
+
+    def seconds(self) -> float | None:
+        return float(self._first.elapsed_time(self._second)) * 1e-3
+
+
+@dataclass(kw_only=True)
+class Host:
+    """Made once the module is loaded. It owns the module, the threads and the recorder."""
+
+    torch: Any
+    target: Target
+    place: Place
+    module: Module
+    threads: Threads
+    paid: tuple[Stage, ...]
+    execution: Execution
+
+    def __post_init__(self) -> None:
+        torch, cuda = self.torch, self.place.cuda
+        self.recorder: TraceRecorder | NoRecorder = self.new_recorder() if self.target.instrument else NoRecorder()
+        self._stack = ExitStack()
+        self._stack.callback(self.threads.close)
+        if self.target.instrument and self.execution == "launched":
+            self._stack.enter_context(mark_modules(torch, self.module.model))
+        self._placed = {self.place.device: sum(1 for each in self.module.model.modules() if not any(each.children()))}
+        self._cost_s: float | None = None
+        self._stored = stored_modules(self.module.model) if self.module.config is not None else {}
+        if cuda:
+            torch.cuda.reset_peak_memory_stats(self.place.device)
+
+    @property
+    def watched(self) -> bool:
+        """Whether to keep which modules the kernels stand for. On a CPU that takes another compilation."""
+        return self.target.instrument or (self.target.watched and self.place.cuda)
+
+    def new_recorder(self) -> TraceRecorder:
+        return TraceRecorder(self.torch, cuda=self.place.cuda)
+
+    def opened(
+        self, *, stages: tuple[Stage, ...] = (), notes: tuple[str, ...] = (), outputs: tuple[Port, ...] = ()
+    ) -> Opened:
+        return Opened(
+            stages=(*self.paid, *stages), versions=versions_of(self.torch),
+            inputs=self.module.inputs, outputs=outputs, threads=self.threads.count, unit=self.place.unit,
+            placed=self._placed, precision=self.module.precision, notes=(*self.module.notes, *notes),
+            stored_names=self._stored,
+        )  # fmt: skip
+
+    def require_open(self) -> None:
+        if self.module is None:
+            raise EngineError("The session is closed.", remedy="Open the model again.")
+
+    @contextmanager
+    def running(self, doing: str) -> Iterator[None]:
+        self.require_open()
+        self.threads.hold()
+        other = self.place.cuda and self.place.device != "cuda:0"
+        card = self.torch.cuda.device(self.place.device) if other else nullcontext()
+        with translated(self.torch, doing), self.torch.inference_mode(), card:
+            yield
+
+    def sync(self) -> None:
+        if self.place.cuda:
+            self.torch.cuda.synchronize(self.place.device)
+
+    def timers(self) -> NoTimers | DeviceTimers:
+        return DeviceTimers(self.torch) if self.place.cuda else NoTimers()
+
+    @property
+    def memory_peak_bytes(self) -> int | None:
+        """Bytes in tensors at the most since the model was loaded; a CPU's allocator does not count."""
+        return int(self.torch.cuda.max_memory_allocated(self.place.device)) if self.place.cuda else None
+
+    @property
+    def memory_reserved_bytes(self) -> int | None:
+        """Bytes that the allocator held at the most, with what it keeps for later."""
+        return int(self.torch.cuda.max_memory_reserved(self.place.device)) if self.place.cuda else None
+
+    def cost_per_kernel_s(self, *, captured: bool = False) -> float | None:
+        """What recording adds to each kernel, on a chain like what it runs; None where it records nothing."""
+        if not self.recorder.on:
+            return None
+        if self._cost_s is None:
+            with self.running("measuring the recorder's own cost"):
+                step, marks = self._chain(captured=captured)
+                self._cost_s = cost_per_kernel(step, self.sync, self.new_recorder(), marks=marks)
+        return self._cost_s
+
+    def _chain(self, *, captured: bool) -> tuple[Callable[[], Any], AbstractContextManager[None]]:
+        """Modules for an eager session, ops for a compiled one, a graph where steps are replayed."""
+        torch = self.torch
+        with seeded(torch, 0):
+            modules = [torch.nn.Linear(8, 8, device=self.place.device) for _ in range(_CHAIN)]
+        chain, x = torch.nn.Sequential(*modules), torch.ones((1, 8), device=self.place.device)
+        if self.execution != "compiled" and not captured:
+            return lambda: chain(x), mark_modules(torch, chain)
+
+        def ops() -> None:
+            for _ in range(_CHAIN):
+                torch.mm(x, modules[0].weight)
+
+        if not captured:
+            return ops, nullcontext()
+        replay, _ = capture_graph(torch, ops)
+        return replay, nullcontext()
+
+    def close(self) -> None:
+        self._stack.close()
+        if self.module is not None:
+            self.module = None  # type: ignore[assignment]  # its memory goes with it
+            if self.place.cuda:
+                self.torch.cuda.empty_cache()

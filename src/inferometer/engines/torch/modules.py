@@ -1,0 +1,344 @@
+"""A module from what the target names: a config (random weights), a folder of weights, or an exported program."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.errors import EngineError, FormatError
+from inferometer.engines.base import Port
+from inferometer.engines.torch.capture import Calls
+from inferometer.engines.torch.engine import PRECISIONS, Place, choose_precision, import_transformers, translated
+from inferometer.engines.torch.packages import open_package, require_here
+from inferometer.engines.torch.programs import load_program
+from inferometer.known import models
+
+if TYPE_CHECKING:
+    from inferometer.engines.base import Target
+
+# Networks that the catalog names as torchvision does; the others are named as transformers does.
+_TORCHVISION = frozenset(
+    "alexnet convnext densenet efficientnet mobilenet_v2 mobilenet_v3 resnet squeezenet vgg".split()  # noqa: SIM905 - a list of names reads better as text
+)
+_STAGED = frozenset({"stem", "blocks", "stages", "block_config", "layers"})  # no configuration class reads these
+_FREE = frozenset({"dtype", "torch_dtype", "image_size"})  # what a network of one name may differ in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """`model` takes `inputs` by name, or by position where `positional`."""
+
+    model: Any
+    precision: str
+    inputs: tuple[Port, ...]
+    config: Any = None
+    positional: bool = False
+    folder: Path | None = None  # where a tokeniser may lie
+    notes: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)  # arguments that every call has
+    calls: Calls | None = None  # kernels of what was compiled ahead of time, with their layers; else None
+
+
+def find_module(target: Target, place: Place, torch: Any) -> Callable[[], Module]:
+    """What builds the module: libraries are imported and the config is understood, but nothing is made yet."""
+    if not target.path.exists():
+        raise FormatError(f"There is no model at {str(target.path)!r}.", remedy="Give the path of one.")
+    if target.format == "pt2":
+        return partial(_exported, target, place, torch)
+    if target.format == "aoti":
+        return partial(_packaged, target, place, torch)
+    raw = config_of(target.path)
+    named = torchvision_name(raw)
+    if target.format == "config" and named is not None and not target.text:
+        if find_spec("torchvision") is not None:
+            import_module("torchvision")
+            return partial(_from_torchvision, target, place, torch, raw, named)
+        if _STAGED & set(raw):
+            raise EngineError(
+                f"{raw.get('model_type')!r} is not a configuration of transformers; torchvision has it as {named}, and "
+                "is not installed.",
+                remedy="pip install torchvision, or profile it on onnxruntime, which needs no such package.",
+            )
+    config, kind = transformers_class(target)
+    return partial(_from_transformers, target, place, torch, config, kind)
+
+
+def config_of(path: Path) -> Mapping[str, Any]:
+    """The config.json at a path, or in that folder, or beside that file of weights."""
+    beside = path.suffix == ".safetensors" or path.name.endswith(".index.json")
+    file = path / "config.json" if path.is_dir() else path.parent / "config.json" if beside else path
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FormatError(
+            f"{str(path)!r} has no config that can be read: {error}.",
+            remedy="Give a config.json, or a folder with one.",
+        ) from None
+    if not isinstance(config, dict):
+        raise FormatError(f"{str(file)!r} holds no JSON object.", remedy="Give a transformers config.json.")
+    return config
+
+
+def torchvision_name(config: Mapping[str, Any]) -> str | None:
+    """What torchvision calls this network: as `architecture` says, or as the catalog's row with these very values."""
+    architecture = str(config.get("architecture", ""))
+    if architecture.startswith("torchvision/"):
+        return architecture.removeprefix("torchvision/")
+    if config.get("model_type") not in _TORCHVISION:
+        return None
+    for row in models().values():
+        same = all(config.get(key) == value for key, value in row.config.items() if key not in _FREE)
+        if same and row.config.get("model_type") == config.get("model_type"):
+            return next((name[12:] for name in row.aliases if name.startswith("torchvision/")), None)
+    return None
+
+
+def _from_torchvision(target: Target, place: Place, torch: Any, raw: Mapping[str, Any], name: str) -> Module:
+    precision = choose_precision(target, place, raw.get("dtype") or raw.get("torch_dtype"))
+    with translated(torch, f"building torchvision's {name}"), seeded(torch, target.seed):
+        model = import_module("torchvision.models").get_model(name, weights=None)
+    model = model.to(place.device, getattr(torch, PRECISIONS[precision])).eval()
+    side = int(raw.get("image_size", 224))
+    port = Port(name="pixel_values", dtype=numpy_name(precision), shape=("batch", 3, side, side))
+    return Module(
+        model=model, precision=precision, inputs=(port,), positional=True,
+        notes=(f"torchvision's {name} with random weights (seed {target.seed}).",),
+    )  # fmt: skip
+
+
+def _from_transformers(target: Target, place: Place, torch: Any, config: Any, kind: Any) -> Module:
+    folder = target.path if target.path.is_dir() else target.path.parent
+    precision = choose_precision(target, place, getattr(config, "dtype", None))
+    dtype = getattr(torch, PRECISIONS[precision])
+    notes: tuple[str, ...] = ()
+    with translated(torch, f"building {kind.__name__} from {str(target.path)!r}"), quiet(), seeded(torch, target.seed):
+        if target.format == "safetensors":
+            model = kind.from_pretrained(
+                str(folder), config=config, dtype=dtype, local_files_only=True, use_safetensors=True
+            )
+            model = model.to(place.device)
+        else:
+            model = _materialised(torch, kind, config, dtype, place.device)
+            notes = (f"Random weights (seed {target.seed}) at the exact shapes: times hold, outputs mean nothing.",)
+    model.eval()
+    inputs, given = _ports(model, config, precision)
+    return Module(
+        model=model, precision=precision, inputs=inputs, config=config, folder=folder, notes=notes, given=given
+    )
+
+
+def transformers_class(target: Target) -> tuple[Any, Any]:
+    """The configuration, and the class of transformers that is built from it."""
+    transformers, raw = import_transformers(), config_of(target.path)
+    config = _configuration(transformers, raw, target)
+    return config, _class_of(transformers, config, raw, text=target.text)
+
+
+def _configuration(transformers: Any, raw: Mapping[str, Any], target: Target) -> Any:
+    known = set(import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES)
+    kind = raw.get("model_type")
+    if kind not in known or _STAGED & set(raw) - {"layers"}:
+        causal = import_module("transformers.models.auto.modeling_auto").MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        raise EngineError(
+            f"{str(target.path)!r} says model_type {kind!r}, whose network transformers {transformers.__version__} "
+            f"does not build. It builds {len(known)} types: {len(causal)} that generate text (llama, qwen2, gpt2 …), "
+            "and encoders and vision models (bert, vit, resnet, swin …).",
+            remedy="Give a config of one of those types, or profile the model on another runtime.",
+        )
+    values = {key: value for key, value in raw.items() if key not in {"model_type", "transformers_version"}}
+    try:
+        return transformers.AutoConfig.for_model(kind, **values)
+    except Exception as error:  # whatever its code makes of values that it does not expect
+        raise FormatError(
+            f"transformers cannot read the config of {str(target.path)!r}: {error}",
+            remedy="Check the values against the architecture.",
+        ) from error
+
+
+def _class_of(transformers: Any, config: Any, raw: Mapping[str, Any], *, text: bool) -> Any:
+    """The class the config names, where it fits what was asked; else the one transformers has for the task."""
+    autos = import_module("transformers.models.auto.modeling_auto")
+    wanted = str(next(iter(raw.get("architectures") or ()), ""))
+    named = getattr(transformers, wanted, None) if wanted else None
+    if not (isinstance(named, type) and issubclass(named, transformers.PreTrainedModel)):
+        named = None  # the module has functions too, and a config may name anything
+    if not text:
+        chosen = named or getattr(transformers, _first(autos.MODEL_MAPPING_NAMES.get(config.model_type)), None)
+    else:
+        causal = _first(autos.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type))
+        fits = wanted.endswith(("ForCausalLM", "LMHeadModel")) or not wanted
+        chosen = (named or getattr(transformers, causal, None)) if causal and fits else None
+    if chosen is None:
+        what = "as a language model that generates" if text else "as a model of arrays"
+        raise EngineError(
+            f"{wanted or config.model_type} cannot be opened {what} in transformers {transformers.__version__}.",
+            remedy="Ask for it the other way, or name a class of transformers in `architectures`.",
+        )
+    return chosen
+
+
+def _first(names: Any) -> str:
+    return str(names[0] if isinstance(names, list | tuple) else names or "")
+
+
+def _materialised(torch: Any, kind: Any, config: Any, dtype: Any, device: str) -> Any:
+    """Built without memory, then given it on the device and filled as the library fills a fresh model.
+
+    Its own `initialize_weights` also recomputes what is no weight and is not stored, such as rotary frequencies.
+    """
+    with torch.device("meta"):
+        model = kind._from_config(config, dtype=dtype)  # noqa: SLF001 - what AutoModel.from_config calls
+    model = model.to_empty(device=device)
+    model.tie_weights()
+    for module in model.modules():
+        module._is_hf_initialized = False  # noqa: SLF001 - building on meta may have marked it as filled
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+            tensor._is_hf_initialized = False  # noqa: SLF001 - as above
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.zero_()  # what an initialiser leaves out holds no garbage
+        model.initialize_weights()
+        _restore_rotary(model, config, device)
+        for parameter in model.parameters():
+            if parameter.dim() > 1 and not bool(parameter.any()):
+                parameter.normal_(0.0, 0.02)
+    return model
+
+
+def _restore_rotary(model: Any, config: Any, device: str) -> None:
+    """Rotary frequencies that the library's initialiser left empty, from a module built anew."""
+    for module in model.modules():
+        frequencies = getattr(module, "inv_freq", None)
+        if "Rotary" in type(module).__name__ and frequencies is not None and not bool(frequencies.any()):
+            module.inv_freq = type(module)(getattr(module, "config", config)).inv_freq.to(device)
+            module.original_inv_freq = module.inv_freq
+
+
+def _ports(model: Any, config: Any, precision: str) -> tuple[tuple[Port, ...], dict[str, Any]]:
+    takes = inspect.signature(model.forward).parameters
+    known = {
+        "input_ids": lambda: Port(name="input_ids", dtype="int64", shape=("batch", "query")),
+        "decoder_input_ids": lambda: Port(name="decoder_input_ids", dtype="int64", shape=("batch", "target")),
+        "pixel_values": lambda: Port(
+            name="pixel_values", dtype=numpy_name(precision), shape=("batch", *_image(config))
+        ),
+        "input_features": lambda: Port(
+            name="input_features", dtype=numpy_name(precision),
+            shape=("batch", config.num_mel_bins, 2 * config.max_source_positions),
+        ),
+    }  # fmt: skip
+    wanted = [model.main_input_name]
+    if getattr(config, "is_encoder_decoder", False):
+        wanted.append("decoder_input_ids")
+    elif hasattr(config, "text_config") and hasattr(config, "vision_config"):
+        wanted = ["input_ids", "pixel_values"]
+    missing = [name for name in wanted if name not in known or name not in takes]
+    if missing:
+        raise EngineError(
+            f"{type(model).__name__} takes {', '.join(missing)}, whose shape a config does not say.",
+            remedy="Export the model with torch.export and profile the .pt2 file.",
+        )
+    given = {"use_cache": False} if "use_cache" in takes else {}
+    return tuple(known[name]() for name in wanted), given
+
+
+def _image(config: Any) -> tuple[int, int, int]:
+    inner = getattr(config, "vision_config", config)
+    side = getattr(inner, "image_size", 224)
+    height, width = side if isinstance(side, list | tuple) else (side, side)
+    return int(getattr(inner, "num_channels", 3)), int(height), int(width)
+
+
+def _exported(target: Target, place: Place, torch: Any) -> Module:
+    if target.text:
+        raise EngineError(
+            f"{str(target.path)!r} is an exported program, which takes and gives arrays; it does not generate.",
+            remedy="Open it without asking for text, or give the folder with its config and weights.",
+        )
+    program = load_program(torch, target.path, trusted=target.trusted)
+    if place.cuda:
+        with translated(torch, f"moving {target.path.name} to {place.device}"):
+            program = import_module("torch.export.passes").move_to_device_pass(program, place.device)
+    notes: tuple[str, ...] = ()
+    model = program.module()
+    if target.instrument:
+        try:
+            model = torch.export.unflatten(program)
+        except Exception as error:  # noqa: BLE001 - a program whose calls do not nest fails in many ways
+            notes = (f"The program does not come apart into its modules ({error}); kernels have no layer.",)
+    precision = stored_precision(program)
+    if target.precision not in {None, precision}:
+        kept = f"The program computes in {precision}, as it was exported; {target.precision} was asked for."
+        notes = (*notes, kept)
+    ports = tuple(
+        program_port(node) for node in program.graph.nodes if node.name in program.graph_signature.user_inputs
+    )
+    return Module(model=model, precision=precision, inputs=ports, positional=True, notes=notes)
+
+
+def _packaged(target: Target, place: Place, torch: Any) -> Module:
+    """A package of AOTInductor: a callable that is compiled already."""
+    package = open_package(target.path)
+    if target.text:
+        words = f"{str(target.path)!r} is a package that takes and gives arrays; it does not generate."
+        raise EngineError(words, remedy="Open it without asking for text.")
+    require_here(package, target.path, place=place, version=str(torch.__version__))
+    with translated(torch, f"loading the package {target.path.name}"):
+        loaded = torch._inductor.aoti_load_package(str(target.path))  # noqa: SLF001 - the only name it has
+    model = torch.nn.Module()
+    model.forward = loaded
+    notes = () if package.calls else ("The package does not say what its kernels stand for; they have no layer.",)
+    return Module(
+        model=model, precision=package.precision, inputs=package.inputs, positional=True,
+        notes=("It was compiled ahead of time, and nothing is compiled.", *notes), calls=package.calls,
+    )  # fmt: skip
+
+
+def stored_precision(program: Any) -> str:
+    weights = [str(tensor.dtype).removeprefix("torch.") for tensor in program.state_dict.values()]
+    most = max(set(weights), key=weights.count) if weights else "float32"
+    return next((ours for ours, theirs in PRECISIONS.items() if theirs == most), most)
+
+
+def program_port(node: Any) -> Port:
+    value = node.meta["val"]
+    shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
+    return Port(name=node.name, dtype=str(value.dtype).removeprefix("torch."), shape=shape)
+
+
+def numpy_name(precision: str) -> str:
+    """What an array of it is in numpy, which has no bfloat16: those are given and taken as float32."""
+    return {"f16": "float16", "f64": "float64"}.get(precision, "float32")
+
+
+@contextmanager
+def seeded(torch: Any, seed: int) -> Iterator[None]:
+    """Random numbers from a seed; the process's own sequence goes on as if nothing had been drawn."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The library's remarks about what it loads are not ours to print."""
+    bars = import_module("transformers.utils.logging")
+    shown, logger = bars.is_progress_bar_enabled(), logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        if shown:
+            bars.enable_progress_bar()

@@ -1,0 +1,79 @@
+"""Formats that people have and nothing here reads: what a file is, and how to get to one that is read.
+
+This only words an error: a file's name counts as evidence here, as it never does where a reader is chosen.
+"""
+
+from dataclasses import dataclass
+
+from inferometer.formats.base import Peek
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign:
+    title: str
+    remedy: str
+    magic: bytes = b""
+    at: int = 0  # where the magic lies
+    suffixes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of a folder: what lies in it
+    keys: tuple[bytes, ...] = ()  # of a JSON file: keys that all stand in its beginning
+
+
+_TO_TFLITE = "Convert it: tf.lite.TFLiteConverter gives a .tflite file, `python -m tf2onnx.convert` an .onnx file."
+_BUILT = "It holds compiled kernels and no network. Give the ONNX file that it was built from."
+
+FORMATS = (
+    Foreign(title="a TensorFlow SavedModel", remedy=_TO_TFLITE, names=("saved_model.pb",)),
+    Foreign(title="a TensorFlow SavedModel", remedy=_TO_TFLITE, names=("saved_model.pbtxt",)),
+    Foreign(title="a Core ML package", names=("Manifest.json", "Data"),
+            remedy="Convert the original model to ONNX; Core ML has no way back."),
+    Foreign(title="a Paddle model", names=("inference.pdmodel",),
+            remedy="Convert it: paddle2onnx --model_dir FOLDER --model_filename inference.pdmodel "
+            "--params_filename inference.pdiparams --save_file model.onnx."),
+    Foreign(title="a Paddle model", names=("inference.json", "inference.pdiparams"),
+            remedy="Convert it: paddle2onnx --model_dir FOLDER --model_filename inference.json "
+            "--params_filename inference.pdiparams --save_file model.onnx."),
+    Foreign(title="a TensorFlow.js model", keys=(b'"modelTopology"',),
+            remedy="Convert it: tensorflowjs_converter --output_format=keras_saved_model, then to TFLite or ONNX."),
+    Foreign(title="a TensorFlow.js model", keys=(b'"weightsManifest"',),
+            remedy="Convert it: tensorflowjs_converter --output_format=keras_saved_model, then to TFLite or ONNX."),
+    Foreign(title="a Paddle program", keys=(b'"base_code"', b'"program"'),
+            remedy="Convert it with paddle2onnx, which takes the folder it lies in."),
+    Foreign(title="a Keras or HDF5 file", magic=b"\x89HDF\r\n\x1a\n", suffixes=(".h5", ".hdf5", ".keras"),
+            remedy=f"Load it with keras.models.load_model. {_TO_TFLITE}"),
+    Foreign(title="a Keras archive", suffixes=(".keras",),
+            remedy="Load it with keras.models.load_model and export it: model.export('m.onnx', format='onnx')."),
+    Foreign(title="a TensorRT engine", magic=b"ftrt", suffixes=(".engine", ".plan", ".trt"), remedy=_BUILT),
+    Foreign(title="a TensorRT engine", magic=b"ptrt", remedy=_BUILT),
+    Foreign(title="an RKNN model", magic=b"RKNN", suffixes=(".rknn",), remedy=_BUILT),
+    Foreign(title="a Hailo executable", magic=b"\x01HEF", suffixes=(".hef",), remedy=_BUILT),
+    Foreign(title="an ExecuTorch program", suffixes=(".pte",),
+            remedy="It is cut short or damaged, or of another version of the format: convert the model again."),
+    Foreign(title="an ncnn network in its binary form", magic=b"\xdd\x85v\x00", suffixes=(".param", ".ncnn"),
+            remedy="Give the text it was made of, a .param file that starts with 7767517."),
+    Foreign(title="a GGML file of before GGUF", magic=b"lmgg", remedy="Convert it with llama.cpp's convert scripts."),
+    Foreign(title="a GGML file of before GGUF", magic=b"tjgg", remedy="Convert it with llama.cpp's convert scripts."),
+    Foreign(title="a Core ML model", suffixes=(".mlmodel", ".mlmodelc"),
+            remedy="Convert the original model to ONNX; Core ML has no way back."),
+    Foreign(title="a Paddle model", suffixes=(".pdmodel", ".pdiparams", ".pdparams"),
+            remedy="Convert it with paddle2onnx, which takes the folder it lies in."),
+    Foreign(title="an MNN model", suffixes=(".mnn",), remedy="It is cut short or damaged: convert the model again."),
+    Foreign(title="a frozen TensorFlow graph", suffixes=(".pb",), remedy=_TO_TFLITE),
+    Foreign(title="a Qualcomm deep-learning container", suffixes=(".dlc",), remedy=_BUILT),
+    Foreign(title="weights of an OpenVINO or ncnn model", suffixes=(".bin",),
+            remedy="Give the file with the network that lies beside it: OpenVINO's .xml, or ncnn's .param."),
+)  # fmt: skip
+
+
+def foreign_format(peek: Peek) -> Foreign | None:
+    """What the file seems to be: by its content first, then by its name."""
+    if peek.is_folder:
+        return next((entry for entry in FORMATS if entry.names and set(entry.names) <= set(peek.names)), None)
+    by_content = (
+        entry
+        for entry in FORMATS
+        if (entry.magic and peek.head[entry.at : entry.at + len(entry.magic)] == entry.magic)
+        or (entry.keys and all(key in peek.head for key in entry.keys))
+    )
+    suffix = peek.path.suffix.casefold()
+    return next(by_content, None) or next((entry for entry in FORMATS if suffix and suffix in entry.suffixes), None)

@@ -1,0 +1,254 @@
+"""The header of a GGUF file: metadata and tensor infos. The weights themselves are never read."""
+
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from inferometer.core.errors import FormatError
+from inferometer.formats.gguf.cursor import Cursor
+from inferometer.formats.gguf.formats import ARRAY, BOOL, SCALARS, STRING, TENSOR_TYPES, VALUE_NAMES
+
+MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_MANY_KEYS = 1 << 16
+_MANY_TENSORS = 1 << 17
+_MANY_AXES = 8  # ggml has at most 4
+_DEEP = 4  # arrays within arrays
+_KEPT_NUMBERS = 4096  # a longer array is kept as its count
+_KEPT_STRINGS = 64
+_KEPT_TEXT = 1 << 20  # bytes; a longer text is kept as its length
+_KEPT_BYTES = 1 << 24  # of all texts together
+_ALIGNMENT = 32  # where general.alignment does not say another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A value too large to keep, such as a vocabulary: what it is made of, and how much of it there is."""
+
+    type: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufTensor:
+    """`shape` has the outermost axis first, as everywhere but in GGUF itself; `offset` counts from the file's start."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufHeader:
+    path: Path
+    version: int
+    byte_order: str
+    alignment: int
+    metadata: Mapping[str, Any]
+    tensors: tuple[GgufTensor, ...]
+    data_offset: int  # where tensor data begins: the header and its padding end here
+    file_bytes: int
+
+    @property
+    def tensor_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    @property
+    def padding_bytes(self) -> int:
+        """Bytes after the header that belong to no tensor."""
+        return self.file_bytes - self.data_offset - self.tensor_bytes
+
+
+def read_header(path: Path) -> GgufHeader:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return parse_header(data, path)
+    except FileNotFoundError:
+        raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
+    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+        raise FormatError(f"{str(path)!r} cannot be read as a GGUF file: {error}.") from None
+
+
+def parse_header(data: mmap.mmap | bytes, path: Path) -> GgufHeader:
+    cursor = Cursor(data, path)
+    version = _version(cursor)
+    tensor_count = _count(cursor, "tensors", most=_MANY_TENSORS, least=24)
+    key_count = _count(cursor, "metadata keys", most=_MANY_KEYS, least=13)
+    metadata = _Values(cursor).read(key_count)
+    alignment = metadata.get("general.alignment", _ALIGNMENT)
+    if not isinstance(alignment, int) or not 0 < alignment <= 1 << 30 or alignment & (alignment - 1):
+        raise cursor.fault(f"general.alignment is {alignment!r}, which is not a power of two")
+    infos = [_tensor_info(cursor) for _ in range(tensor_count)]
+    data_offset = -(-cursor.position // alignment) * alignment
+    tensors = tuple(_placed(cursor, info, data_offset, alignment, len(data)) for info in infos)
+    _refuse_doubles(cursor, tensors)
+    return GgufHeader(
+        path=path,
+        version=version,
+        byte_order="little" if cursor.order == "<" else "big",
+        alignment=alignment,
+        metadata=metadata,
+        tensors=tensors,
+        data_offset=min(data_offset, len(data)),
+        file_bytes=len(data),
+    )
+
+
+def _version(cursor: Cursor) -> int:
+    """The version also reveals the byte order: only in one of the two is it a small number."""
+    if cursor.raw(4, "the magic number") != MAGIC:
+        raise cursor.fault("the magic number GGUF is missing", at=0)
+    version: int = cursor.number("I", "the version")
+    if version & 0xFFFF == 0 and version != 0:
+        cursor.order = ">"
+        version = int.from_bytes(version.to_bytes(4, "little"), "big")
+    if version not in _VERSIONS:
+        raise cursor.fault(
+            f"version {version} is not one of {_VERSIONS}",
+            at=4,
+            remedy="Convert the model again with a current llama.cpp.",
+        )
+    return version
+
+
+def _count(cursor: Cursor, what: str, *, most: int, least: int) -> int:
+    """How many there are of something that takes at least `least` bytes each."""
+    start = cursor.position
+    count: int = cursor.number("Q", f"the number of {what}")
+    if count > most:
+        raise cursor.fault(f"the header claims {count:,} {what}; more than {most:,} are not read", at=start)
+    cursor.room(count * least, f"the header's {count:,} {what}")
+    return count
+
+
+class _Values:
+    """Reads the metadata and remembers how much text it has kept."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._kept = 0
+
+    def read(self, count: int) -> dict[str, Any]:
+        metadata: dict[str, Any] = {}
+        for index in range(count):
+            start = self._cursor.position
+            key = self._cursor.name(f"metadata key {index}")
+            if key in metadata:
+                raise self._cursor.fault(f"the metadata key {key!r} stands twice", at=start)
+            kind = self._cursor.number("I", f"the type of {key!r}")
+            metadata[key] = self._value(kind, key, depth=0)
+        return metadata
+
+    def _value(self, kind: int, key: str, *, depth: int) -> Any:
+        cursor = self._cursor
+        if kind in SCALARS:
+            value = cursor.number("B" if kind == BOOL else SCALARS[kind], f"the value of {key!r}")
+            return bool(value) if kind == BOOL else value
+        if kind == STRING:
+            return self._text(key)
+        if kind == ARRAY:
+            return self._array(key, depth=depth)
+        raise cursor.fault(f"{key!r} has the unknown value type {kind}", at=cursor.position - 4)
+
+    def _text(self, key: str) -> str | Counted:
+        length = self._cursor.number("Q", f"the length of {key!r}")
+        if length > _KEPT_TEXT or self._kept + length > _KEPT_BYTES:
+            self._cursor.skip(length, f"the text of {key!r}")
+            return Counted(type="string", count=length)
+        self._kept += length
+        return self._cursor.raw(length, f"the text of {key!r}").decode("utf-8", errors="replace")
+
+    def _array(self, key: str, *, depth: int) -> tuple[Any, ...] | Counted:
+        cursor = self._cursor
+        if depth >= _DEEP:
+            raise cursor.fault(f"{key!r} nests arrays more than {_DEEP} deep")
+        kind = cursor.number("I", f"the element type of {key!r}")
+        count = cursor.number("Q", f"the length of {key!r}")
+        if kind in SCALARS:
+            return self._numbers(key, kind, count)
+        if kind == STRING and count > _KEPT_STRINGS:
+            cursor.skip_strings(count, f"the array {key!r}")
+            return Counted(type="string", count=count)
+        cursor.walk(count, f"the array {key!r}", least=8 if kind == STRING else 12)
+        if count <= _KEPT_STRINGS:
+            return tuple(self._value(kind, key, depth=depth + 1) for _ in range(count))
+        for _ in range(count):  # arrays within an array: none is kept
+            self._value(kind, key, depth=depth + 1)
+        return Counted(type=VALUE_NAMES[kind], count=count)
+
+    def _numbers(self, key: str, kind: int, count: int) -> tuple[Any, ...] | Counted:
+        letter = "B" if kind == BOOL else SCALARS[kind]
+        width = {"B": 1, "b": 1, "H": 2, "h": 2, "I": 4, "i": 4, "f": 4, "Q": 8, "q": 8, "d": 8}[letter]
+        if count > _KEPT_NUMBERS:
+            self._cursor.skip(count * width, f"the array {key!r}")
+            return Counted(type=VALUE_NAMES[kind], count=count)
+        values = self._cursor.numbers(letter, count, f"the array {key!r}")
+        return tuple(map(bool, values)) if kind == BOOL else values
+
+
+@dataclass(frozen=True, slots=True)
+class _Info:
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    offset: int  # from the start of the data
+    place: int  # where in the header it stands
+
+
+def _tensor_info(cursor: Cursor) -> _Info:
+    place = cursor.position
+    name = cursor.name("a tensor's name")
+    axes = cursor.number("I", f"the number of axes of {name!r}")
+    if axes > _MANY_AXES:
+        raise cursor.fault(f"tensor {name!r} has {axes:,} axes", at=place)
+    shape = cursor.numbers("Q", axes, f"the shape of {name!r}")
+    kind, offset = cursor.number("I", f"the type of {name!r}"), cursor.number("Q", f"the offset of {name!r}")
+    return _Info(name, shape[::-1], kind, offset, place)
+
+
+def _placed(cursor: Cursor, info: _Info, data_offset: int, alignment: int, size: int) -> GgufTensor:
+    """The tensor with its exact bytes, which must lie inside the file."""
+    if info.kind not in TENSOR_TYPES:
+        raise cursor.fault(
+            f"tensor {info.name!r} has the unknown type {info.kind}",
+            at=info.place,
+            remedy=f"Known: {', '.join(f'{number} {entry.name}' for number, (entry, _) in TENSOR_TYPES.items())}.",
+        )
+    entry, multiple = TENSOR_TYPES[info.kind]
+    if info.shape and info.shape[-1] % multiple:
+        raise cursor.fault(
+            f"tensor {info.name!r} has rows of {info.shape[-1]:,}, which is no multiple of {entry.name}'s {multiple}",
+            at=info.place,
+        )
+    if info.offset % alignment:
+        raise cursor.fault(
+            f"tensor {info.name!r} starts at {info.offset:,}, not a multiple of {alignment}", at=info.place
+        )
+    nbytes: int = entry.nbytes(prod(info.shape))
+    start = data_offset + info.offset
+    if nbytes and start + nbytes > size:
+        shown = f"{start + nbytes:,}" if start + nbytes < 1 << 63 else "2^63 or more"
+        raise cursor.fault(
+            f"tensor {info.name!r} ends at byte {shown} of a file that has {size:,}; its info stands",
+            at=info.place,
+            remedy="Fetch the file again: it is cut short or damaged.",
+        )
+    return GgufTensor(name=info.name, shape=info.shape, dtype=entry.name, offset=start, nbytes=nbytes)
+
+
+def _refuse_doubles(cursor: Cursor, tensors: tuple[GgufTensor, ...]) -> None:
+    names: set[str] = set()
+    for tensor in tensors:
+        if tensor.name in names:
+            raise cursor.fault(f"the tensor {tensor.name!r} stands twice")
+        names.add(tensor.name)
+    end, last = 0, ""
+    for tensor in sorted((tensor for tensor in tensors if tensor.nbytes), key=lambda tensor: tensor.offset):
+        if tensor.offset < end:
+            raise cursor.fault(f"the tensors {last!r} and {tensor.name!r} overlap", at=tensor.offset)
+        end, last = tensor.offset + tensor.nbytes, tensor.name

@@ -1,0 +1,203 @@
+"""Attention: multi-head, grouped-query, cross, and DeepSeek's latent form."""
+
+from collections.abc import Iterable
+
+from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Op, Tensor
+from inferometer.formats.huggingface import nn
+
+
+@frozen
+class Attention:
+    """Modules are full names; either q, k and v are named, or qkv where they are one matrix.
+
+    `bias` holds the letters of the projections that have one. `qk_norm` is "head" (over each head's features) or
+    "all" (over all of them at once). `rotary` is how many features of a head are rotated.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    q: str = ""
+    k: str = ""
+    v: str = ""
+    o: str = ""
+    qkv: str = ""
+    bias: str = ""
+    transposed: bool = False
+    norm: str = "rms"
+    q_norm: str = ""
+    k_norm: str = ""
+    qk_norm: str = ""
+    rotary: int = 0
+    window: int | None = None
+    soft_cap: bool = False
+    causal: bool = True
+    cached: bool = True
+    sinks: str = ""
+    relative: str = ""  # table of relative position biases, where this layer owns one
+    buckets: int = 0
+    biased: bool = False  # scores get a position bias: ALiBi, T5's relative one, Swin's table
+    chunk: int = 0  # tokens see only those of their own chunk of this size
+
+
+@frozen
+class Latent:
+    """Multi-head latent attention: keys and values of all heads are made from one short vector, which is cached."""
+
+    heads: int
+    query_rank: int  # 0: the query is one full projection
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+    at: str  # module of the attention
+    norm: str = "rms"
+    bias: bool = False
+
+    @property
+    def head_dim(self) -> int:
+        return self.nope_dim + self.rope_dim
+
+
+@frozen
+class Seen:
+    """What attention sees beside the new tokens: cached ones before them, or another sequence (cross-attention)."""
+
+    context: Dim = 0
+    source: Tensor | None = None
+
+
+def attend(spec: Attention, at: str, x: Tensor, seen: Seen) -> list[Op]:
+    """Projections, position, scores, output. With a source the keys and values come from it."""
+    q, k, v, ops = _projected(spec, at, x, seen.source)
+    if spec.qk_norm:
+        ops += _qk_norms(spec, at, q, k)
+        q, k = nn.output(ops[-2]), nn.output(ops[-1])
+    if spec.rotary:
+        ops.append(rotary_op(f"{at}.rotary", q, k, head_dim=spec.head_dim, rotated=spec.rotary))
+        q, k = ops[-1].outputs
+    if spec.relative:
+        ops += _relative(spec, at, x, seen.context)
+    if spec.chunk:
+        q, k, v = (_chunked(part, spec.chunk) for part in (q, k, v))
+    ops.append(attention_op(f"{at}.attention", (q, k, v), spec, seen))
+    if spec.chunk:
+        ops.append(nn.view(f"{at}.joined", ops, *x.shape[:-1], spec.heads * spec.head_dim))
+    out = nn.linear(f"{at}.o_proj", ops, nn.width(x), spec.o, bias="o" in spec.bias, transposed=spec.transposed)
+    return [*ops, out]
+
+
+def _projected(spec: Attention, at: str, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor, list[Op]]:
+    wide, narrow = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+    if spec.qkv:
+        bias, transposed = "q" in spec.bias, spec.transposed
+        both = nn.linear(f"{at}.qkv_proj", x, wide + 2 * narrow, spec.qkv, bias=bias, transposed=transposed)
+        rows = x.shape[:-1]
+        parts = nn.split(f"{at}.qkv", both, q=(*rows, wide), k=(*rows, narrow), v=(*rows, narrow))
+        q, k, v = parts.outputs
+        return q, k, v, [both, parts]
+    query = nn.linear(f"{at}.q_proj", x, wide, spec.q, bias="q" in spec.bias)
+    keys = tuple(
+        nn.linear(f"{at}.{letter}_proj", source or x, narrow, module, bias=letter in spec.bias)
+        for letter, module in (("k", spec.k), ("v", spec.v))
+    )
+    kept = source is not None and spec.cached  # keys of cross-attention that stay need making only once
+    ops = [query, *(nn.once(keys) if kept else keys)]
+    return nn.output(ops[0]), nn.output(ops[1]), nn.output(ops[2]), ops
+
+
+def _qk_norms(spec: Attention, at: str, q: Tensor, k: Tensor) -> Iterable[Op]:
+    for name, x, module in ((f"{at}.q_norm", q, spec.q_norm), (f"{at}.k_norm", k, spec.k_norm)):
+        whole = spec.qk_norm == "all"
+        yield nn.norm(name, x, spec.norm, module) if whole else nn.head_norm(name, x, spec.norm, module, spec.head_dim)
+
+
+def _chunked(x: Tensor, chunk: int) -> Tensor:
+    batch, tokens, features = x.shape
+    return nn.reshaped(x, batch * ((tokens + (chunk - 1)) // chunk), chunk, features)
+
+
+def attention_op(name: str, qkv: tuple[Tensor, Tensor, Tensor], spec: Attention, seen: Seen) -> Op:
+    q, source = qkv[0], seen.source
+    attributes = {
+        "heads": spec.heads, "kv_heads": spec.kv_heads, "head_dim": spec.head_dim, "value_dim": spec.head_dim,
+        "query": q.shape[-2], "context": seen.context if source is None else source.shape[-2], "causal": spec.causal,
+        "window": spec.window, "soft_cap": spec.soft_cap, "cross": source is not None, "cached": spec.cached,
+        "biased": spec.biased,
+    }  # fmt: skip
+    weights = (nn.weight(spec.sinks, spec.heads),) if spec.sinks else ()
+    y = nn.tensor(name, *q.shape[:-1], spec.heads * spec.head_dim)
+    return Op(name=name, kind="attention", inputs=qkv, outputs=(y,), weights=weights, attributes=attributes)
+
+
+def rotary_op(name: str, q: Tensor, k: Tensor, *, head_dim: int, rotated: int) -> Op:
+    outputs = (nn.tensor(f"{name}.q", *q.shape), nn.tensor(f"{name}.k", *k.shape))
+    attributes = {"head_dim": head_dim, "rotary_dim": rotated}
+    return Op(name=name, kind="rotary", inputs=(q, k), outputs=outputs, attributes=attributes)
+
+
+def _relative(spec: Attention, at: str, x: Tensor, context: Dim) -> Iterable[Op]:
+    """T5 looks a bias up for every (query, key) distance; all layers of a stack then add the same one."""
+    tokens = x.shape[-2]
+    distances = nn.tensor(f"{at}.distances", tokens, tokens + context, role="index")
+    yield nn.embedding(f"{at}.relative_bias", distances, spec.buckets, spec.heads, f"{spec.relative}.weight")
+
+
+def attend_latent(spec: Latent, at: str, x: Tensor, seen: Seen) -> list[Op]:
+    """Queries, the latent and its rotary part, each head's keys and values, scores, output.
+
+    The cache holds `kv_rank + rope_dim` values a token. An engine may fold `kv_b_proj` into the query and the output
+    (absorption) instead of expanding the latent with it: for a new token that is the same arithmetic, so the
+    projection stands here once, and the attention op says both head sizes.
+    """
+    heads, rows = spec.heads, x.shape[:-1]
+    ops = _latent_query(spec, at, x)
+    q, module = nn.output(ops), spec.at
+    down = nn.linear(f"{at}.kv_a_proj", x, spec.kv_rank + spec.rope_dim, f"{module}.kv_a_proj_with_mqa", bias=spec.bias)
+    parts = nn.split(f"{at}.kv_a", down, latent=(*rows, spec.kv_rank), rope=(*rows, spec.rope_dim))
+    latent, rope = parts.outputs
+    normed = nn.norm(f"{at}.kv_a_norm", latent, spec.norm, f"{module}.kv_a_layernorm")
+    up = nn.linear(f"{at}.kv_b_proj", normed, heads * (spec.nope_dim + spec.value_dim), f"{module}.kv_b_proj")
+    kv = nn.split(f"{at}.kv_b", up, k=(*rows, heads * spec.nope_dim), v=(*rows, heads * spec.value_dim))
+    turned = _latent_rotary(spec, at, q, rope)
+    core = _latent_attention(spec, at, (turned.outputs[0], *kv.outputs), seen)
+    out = nn.linear(f"{at}.o_proj", core, nn.width(x), f"{module}.o_proj", bias=spec.bias)
+    return [*ops, down, parts, normed, up, kv, turned, core, out]
+
+
+def _latent_query(spec: Latent, at: str, x: Tensor) -> list[Op]:
+    features = spec.heads * spec.head_dim
+    if not spec.query_rank:
+        return [nn.linear(f"{at}.q_proj", x, features, f"{spec.at}.q_proj")]
+    down = nn.linear(f"{at}.q_a_proj", x, spec.query_rank, f"{spec.at}.q_a_proj", bias=spec.bias)
+    normed = nn.norm(f"{at}.q_a_norm", down, spec.norm, f"{spec.at}.q_a_layernorm")
+    return [down, normed, nn.linear(f"{at}.q_b_proj", normed, features, f"{spec.at}.q_b_proj")]
+
+
+def _latent_rotary(spec: Latent, at: str, q: Tensor, rope: Tensor) -> Op:
+    """Of each query head a part is rotated; of the key one part that all heads share."""
+    return rotary_op(f"{at}.rotary", q, rope, head_dim=spec.head_dim, rotated=spec.rope_dim)
+
+
+def _latent_attention(spec: Latent, at: str, inputs: tuple[Tensor, ...], seen: Seen) -> Op:
+    q = inputs[0]
+    attributes = {
+        "heads": spec.heads, "kv_heads": spec.heads, "head_dim": spec.head_dim, "value_dim": spec.value_dim,
+        "query": q.shape[-2], "context": seen.context, "causal": True, "window": None, "soft_cap": False,
+        "cross": False, "cached": True, "kv_latent": spec.kv_rank + spec.rope_dim, "rope_dim": spec.rope_dim,
+        "absorbed": "cheaper",
+    }  # fmt: skip
+    y = nn.tensor(f"{at}.attention", *q.shape[:-1], spec.heads * spec.value_dim)
+    return Op(name=f"{at}.attention", kind="attention", inputs=inputs, outputs=(y,), attributes=attributes)
+
+
+def soft_capped(name: str, x: Tensor) -> Op:
+    """As in Gemma 2: cap · tanh(x / cap)."""
+    return nn.elementwise(name, "soft_cap", x, flops=3)
+
+
+def last_positions(name: str, x: Tensor, count: Dim) -> Op:
+    """The positions whose logits are computed."""
+    return nn.view(name, x, x.shape[0], count, x.shape[-1])

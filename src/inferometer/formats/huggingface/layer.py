@@ -1,0 +1,152 @@
+"""What a transformer layer is, as values, and how layers become blocks.
+
+A template turns a config into one `Layer` value a layer. Equal neighbours are one Block, so a model whose layers
+alternate between local and global attention has a Block for each change, in the order of execution.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Block, Op, Tensor
+from inferometer.formats.huggingface import nn
+from inferometer.formats.huggingface.attention import Attention, Latent, Seen, attend, attend_latent
+from inferometer.formats.huggingface.mlp import Experts, Mlp, feed, route
+from inferometer.formats.huggingface.ssm import Mamba, scan
+
+
+@frozen
+class Norms:
+    """Where a layer normalises: a slot holds the norm's module, or is empty.
+
+    `pre_` norms a sub-layer's input, `post_` its output before it is added, `sum_` the sum after that (BERT).
+    `scale_` is a learned factor for each feature of a sub-layer's output (layer scale), named in full.
+    """
+
+    kind: str = "rms"
+    bias: bool = False
+    pre_attention: str = ""
+    post_attention: str = ""
+    sum_attention: str = ""
+    scale_attention: str = ""
+    pre_cross: str = ""
+    pre_mlp: str = ""
+    post_mlp: str = ""
+    sum_mlp: str = ""
+    scale_mlp: str = ""
+
+
+@frozen
+class Layer:
+    norms: Norms
+    mixer: Attention | Latent | Mamba
+    cross: Attention | None = None
+    ffn: Mlp | Experts | None = None
+    parallel: bool = False  # attention and MLP read the same input and are added together
+
+
+def stack(layers: Sequence[Layer], at: str, hidden: Tensor, block: str, seen: Seen | None = None) -> tuple[Block, ...]:
+    """The layers as blocks. Each block reads the tensor `hidden` and its last op writes it again.
+
+    `at` goes before the names of ops, `block` is what the blocks are called.
+    """
+    seen = seen or Seen()
+    blocks: list[Block] = []
+    first = 0
+    for layer, run in groupby(layers):
+        count = sum(1 for _ in run)
+        ops = _expand(layer, f"{at}layers.{{}}", hidden, seen)
+        blocks.append(Block(name=block, ops=ops, count=count, first=first))
+        first += count
+    return tuple(blocks)
+
+
+def _named_norm(name: str, x: Tensor, norms: Norms, module: str) -> Op:
+    """A norm of the layer's kind."""
+    return nn.norm(name, x, norms.kind, module, bias=norms.bias)
+
+
+def _expand(layer: Layer, at: str, hidden: Tensor, seen: Seen) -> tuple[Op, ...]:
+    itself = Seen(context=seen.context)
+    if layer.parallel:
+        ops = _parallel(layer, at, hidden, itself)
+    else:
+        ops = list(_attention(layer, at, hidden, itself))
+        if layer.cross is not None:
+            ops += _cross(layer, at, nn.output(ops), layer.cross, seen)
+        if layer.ffn is not None:
+            ops += _mlp(layer, at, nn.output(ops), layer.ffn)
+    last = replace(ops[-1], outputs=(hidden,))
+    return (*ops[:-1], last)
+
+
+def _attention(layer: Layer, at: str, x: Tensor, seen: Seen) -> list[Op]:
+    norms, at = layer.norms, f"{at}.{_sublayer(layer.mixer)}"
+    inner = _normed(at, x, norms, norms.pre_attention)
+    inner += _mix(layer.mixer, at, nn.output(inner) if inner else x, seen)
+    return _joined(at, x, inner, norms, (norms.post_attention, norms.scale_attention, norms.sum_attention))
+
+
+def _cross(layer: Layer, at: str, x: Tensor, cross: Attention, seen: Seen) -> list[Op]:
+    at = f"{at}.cross"
+    inner = _normed(at, x, layer.norms, layer.norms.pre_cross)
+    inner += attend(cross, at, nn.output(inner) if inner else x, seen)
+    return _joined(at, x, inner, layer.norms, ("", "", ""))
+
+
+def _mlp(layer: Layer, at: str, x: Tensor, ffn: Mlp | Experts) -> list[Op]:
+    norms, at = layer.norms, f"{at}.mlp"
+    inner = _normed(at, x, norms, norms.pre_mlp)
+    inner += _feed(ffn, at, nn.output(inner) if inner else x)
+    return _joined(at, x, inner, norms, (norms.post_mlp, norms.scale_mlp, norms.sum_mlp))
+
+
+def _parallel(layer: Layer, at: str, x: Tensor, seen: Seen) -> list[Op]:
+    """One addition joins both; where the MLP has no norm of its own it shares attention's."""
+    norms = layer.norms
+    ops = _normed(f"{at}.attn", x, norms, norms.pre_attention)
+    shared = nn.output(ops) if ops else x
+    ops += _mix(layer.mixer, f"{at}.attn", shared, seen)
+    attended = nn.output(ops)
+    own = _normed(f"{at}.mlp", x, norms, norms.pre_mlp)
+    if layer.ffn is None:
+        raise TypeError("A parallel layer has an MLP.")
+    fed = _feed(layer.ffn, f"{at}.mlp", nn.output(own) if own else shared)
+    return [*ops, *own, *fed, nn.add(f"{at}.residual", x, attended, fed)]
+
+
+def _joined(at: str, x: Tensor, inner: list[Op], norms: Norms, slots: tuple[str, str, str]) -> list[Op]:
+    """A sub-layer's ops, then what is done to its output, then the residual addition."""
+    post, scale, after = slots
+    ops = list(inner)
+    if post:
+        ops.append(_named_norm(f"{at}.post_norm", nn.output(ops), norms, post))
+    if scale:
+        ops.append(nn.multiply(f"{at}.scale", ops, weights=(nn.weight(scale, nn.width(x)),)))
+    ops.append(nn.add(f"{at}.residual", x, ops))
+    if after:
+        ops.append(_named_norm(f"{at}.norm", nn.output(ops), norms, after))
+    return ops
+
+
+def _normed(at: str, x: Tensor, norms: Norms, module: str) -> list[Op]:
+    return [_named_norm(f"{at}.norm", x, norms, module)] if module else []
+
+
+def _sublayer(mixer: Attention | Latent | Mamba) -> str:
+    return "ssm" if isinstance(mixer, Mamba) else "attn"
+
+
+def _mix(mixer: Attention | Latent | Mamba, at: str, x: Tensor, seen: Seen) -> list[Op]:
+    match mixer:
+        case Attention():
+            return attend(mixer, at, x, seen)
+        case Latent():
+            return attend_latent(mixer, at, x, seen)
+        case Mamba():
+            return scan(mixer, at, x)
+
+
+def _feed(ffn: Mlp | Experts, at: str, x: Tensor) -> list[Op]:
+    return feed(ffn, at, x) if isinstance(ffn, Mlp) else route(ffn, at, x)

@@ -1,0 +1,228 @@
+"""Denoisers whose text and image tokens attend to each other: FLUX and Stable Diffusion 3."""
+
+from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Block, Op, Tensor
+from inferometer.formats.huggingface import nn
+from inferometer.formats.huggingface.attention import Attention, Seen, attention_op, rotary_op
+from inferometer.formats.huggingface.body import Body, ending_in
+from inferometer.formats.huggingface.conditioning import LATENT, modulated, moved, timestep, two_layers
+from inferometer.formats.huggingface.config import Config
+from inferometer.formats.huggingface.mlp import Mlp, feed
+from inferometer.formats.huggingface.vision import patches
+
+_FLUX_SIZES = {"image": 1024, "encoder": 512}  # what its pipeline makes and reads unless told otherwise
+_SD3_TOKENS = 77 + 256  # CLIP's and T5's, one after the other
+
+
+@frozen
+class Streams:
+    """What the streams of image and text have in common."""
+
+    heads: int
+    head_dim: int
+    normed: bool
+    rotary: bool
+    tokens: Dim  # of the image
+
+    @property
+    def features(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def image(self) -> Tensor:
+        return nn.tensor("hidden", nn.BATCH, self.tokens, self.features)
+
+    @property
+    def text(self) -> Tensor:
+        return nn.tensor("text.hidden", nn.BATCH, nn.ENCODER, self.features)
+
+    @property
+    def joined(self) -> Tensor:
+        return nn.tensor("hidden", nn.BATCH, nn.ENCODER + self.tokens, self.features)
+
+
+def flux(config: Config) -> Body:
+    """Double blocks with weights for each stream, then single blocks over text and image as one sequence."""
+    side = nn.IMAGE // (2 * LATENT)  # a token is two by two latent pixels
+    spec = _streams(config, side * side, rotary=True)
+    channels = config.whole("in_channels")
+    latent = nn.tensor("latent", nn.BATCH, spec.tokens, channels)
+    text, told = _started(config, spec, guided=config.flag("guidance_embeds"))
+    stem = [nn.linear("embed.image", latent, spec.features, "x_embedder", bias=True)]
+    condition, doubles = nn.output(told), config.layers("num_layers")
+    blocks = [
+        Block(name="embed", ops=(*told, *text, *ending_in(stem, spec.image.name))),
+        Block(name="double", ops=_double(spec, condition, last=False), count=doubles),
+    ]
+    x = spec.image
+    if singles := config.layers("num_single_layers", least=0):
+        both = nn.copy("single.concat", "concat", (spec.text, spec.image), *spec.joined.shape)
+        blocks.append(Block(name="join", ops=ending_in([both], spec.joined.name)))
+        blocks.append(Block(name="single", ops=_single(spec, condition), count=singles))
+        cut = nn.view("final.image", spec.joined, *spec.image.shape)
+        blocks.append(Block(name="cut", ops=(cut,)))
+        x = nn.output(cut)
+    blocks.append(_end(x, condition, config.whole("out_channels", channels)))
+    return _body(config, blocks, latent, _FLUX_SIZES)
+
+
+def sd3(config: Config) -> Body:
+    """Double blocks only; the last one does not keep the text."""
+    size, side = config.whole("patch_size"), nn.IMAGE // LATENT
+    latent = nn.tensor("latent", nn.BATCH, config.whole("in_channels"), side, side)
+    features = config.whole("num_attention_heads") * config.whole("attention_head_dim")
+    stem = patches("embed.patches", latent, features, size, ("pos_embed.proj", True))
+    spec = _streams(config, nn.output(stem).shape[1], rotary=False)
+    text, told = _started(config, spec, guided=False)
+    table = nn.constant("pos_embed.pos_embed", 1, config.whole("pos_embed_max_size") ** 2, features)
+    stem.append(nn.elementwise("embed.positions", "add", stem, weights=(table,)))
+    condition, count = nn.output(told), config.layers("num_layers")
+    blocks = [Block(name="embed", ops=(*told, *text, *ending_in(stem, spec.image.name)))]
+    if count > 1:
+        blocks.append(Block(name="double", ops=_double(spec, condition, last=False), count=count - 1))
+    blocks.append(Block(name="double", ops=_double(spec, condition, last=True), first=count - 1))
+    channels = size * size * config.whole("out_channels", config.whole("in_channels"))
+    blocks.append(_end(spec.image, condition, channels))
+    return _body(config, blocks, latent, {"image": LATENT * config.whole("sample_size"), "encoder": _SD3_TOKENS})
+
+
+def _streams(config: Config, tokens: Dim, *, rotary: bool) -> Streams:
+    return Streams(
+        heads=config.whole("num_attention_heads"),
+        head_dim=config.whole("attention_head_dim"),
+        normed=config.get("qk_norm") is not None,
+        rotary=rotary,
+        tokens=tokens,
+    )
+
+
+def _started(config: Config, spec: Streams, *, guided: bool) -> tuple[tuple[Op, ...], list[Op]]:
+    """The text's tokens, and the vector of time step, guidance and pooled text."""
+    features, module = spec.features, "time_text_embed"
+    prompt = nn.tensor("prompt", nn.BATCH, nn.ENCODER, config.whole("joint_attention_dim"))
+    text = [nn.linear("embed.text", prompt, features, "context_embedder", bias=True)]
+    told = timestep("condition.time", f"{module}.timestep_embedder", features)
+    parts = [nn.output(told)]
+    if guided:
+        told += timestep("condition.guidance", f"{module}.guidance_embedder", features)
+        parts.append(nn.output(told))
+    pooled = nn.tensor("pooled_prompt", nn.BATCH, config.whole("pooled_projection_dim"))
+    told += two_layers("condition.text", pooled, f"{module}.text_embedder", features)
+    told.append(nn.add("condition", *parts, told))
+    return ending_in(text, spec.text.name), told
+
+
+def _double(spec: Streams, condition: Tensor, *, last: bool) -> tuple[Op, ...]:
+    """Each stream has its own weights and one attention runs over both. SD3's last block drops the text after it."""
+    at, module = "double.layers.{}", "transformer_blocks.{}."
+    attention, features = f"{module}attn.", spec.features
+    seen = modulated(f"{at}.image", spec.image, condition, f"{module}norm1.linear", 6)
+    read = modulated(f"{at}.text", spec.text, condition, f"{module}norm1_context.linear", 2 if last else 6)
+    ours = _projected(spec, f"{at}.image", nn.output(seen), attention, ("to_{}", "norm_{}"))
+    theirs = _projected(spec, f"{at}.text", nn.output(read), attention, ("add_{}_proj", "norm_added_{}"))
+    joint = _attended(spec, at, _qkv(theirs), _qkv(ours))
+    ops = [*seen, *read, *ours, *theirs, *joint]
+    cut = nn.view(f"{at}.image.attended", joint, *spec.image.shape)
+    out = nn.linear(f"{at}.image.o_proj", cut, features, f"{attention}to_out.0", bias=True)
+    ops += [cut, out, *_fed(f"{at}.image", spec.image, nn.output(out), nn.output(seen[1]), f"{module}ff")]
+    if last:
+        return tuple(ops)
+    cut = nn.view(f"{at}.text.attended", joint, *spec.text.shape)
+    out = nn.linear(f"{at}.text.o_proj", cut, features, f"{attention}to_add_out", bias=True)
+    return (*ops, cut, out, *_fed(f"{at}.text", spec.text, nn.output(out), nn.output(read[1]), f"{module}ff_context"))
+
+
+def _projected(spec: Streams, at: str, x: Tensor, module: str, names: tuple[str, str]) -> list[Op]:
+    """Queries, keys and values of one stream; the last three ops give them. `names` of projections and of norms."""
+    projections, norms = names
+    q, k, v = (
+        nn.linear(f"{at}.{letter}_proj", x, spec.features, f"{module}{projections.format(letter)}", bias=True)
+        for letter in "qkv"
+    )
+    if not spec.normed:
+        return [q, k, v]
+    normed = [
+        nn.head_norm(f"{at}.{letter}_norm", op, "rms", f"{module}{norms.format(letter)}", spec.head_dim)
+        for letter, op in (("q", q), ("k", k))
+    ]
+    return [q, k, *normed, v]
+
+
+def _qkv(ops: list[Op]) -> tuple[Tensor, Tensor, Tensor]:
+    return nn.output(ops[-3]), nn.output(ops[-2]), nn.output(ops[-1])
+
+
+def _attended(spec: Streams, at: str, text: tuple[Tensor, ...], image: tuple[Tensor, ...]) -> list[Op]:
+    q, k, v = (
+        nn.copy(f"{at}.attn.{letter}", "concat", pair, *spec.joined.shape)
+        for letter, pair in zip("qkv", zip(text, image, strict=True), strict=True)
+    )
+    return [q, k, v, *_core(spec, at, nn.output(q), nn.output(k), nn.output(v))]
+
+
+def _core(spec: Streams, at: str, q: Tensor, k: Tensor, v: Tensor) -> list[Op]:
+    ops: list[Op] = []
+    if spec.rotary:
+        ops.append(rotary_op(f"{at}.attn.rotary", q, k, head_dim=spec.head_dim, rotated=spec.head_dim))
+        q, k = ops[-1].outputs
+    shape = Attention(heads=spec.heads, kv_heads=spec.heads, head_dim=spec.head_dim, causal=False, cached=False)
+    return [*ops, attention_op(f"{at}.attn.attention", (q, k, v), shape, Seen())]
+
+
+def _fed(at: str, x: Tensor, attended: Tensor, vectors: Tensor, module: str) -> list[Op]:
+    """Gate and add attention's output, then the same for the MLP's."""
+    gated = nn.multiply(f"{at}.attn.gate", attended, vectors)
+    middle = nn.add(f"{at}.attn.residual", x, gated)
+    normed = nn.norm(f"{at}.mlp.norm", middle, "layer")
+    shifted = moved(f"{at}.mlp", nn.output(normed), vectors)
+    up, down = f"{module}.net.0.proj", f"{module}.net.2"
+    fed = feed(
+        Mlp(width=4 * nn.width(x), function="gelu_tanh", up=up, down=down, bias=True), f"{at}.mlp", nn.output(shifted)
+    )
+    last = nn.multiply(f"{at}.mlp.gate", fed, vectors)
+    joined = nn.add(f"{at}.mlp.residual", middle, last, out=x.name)
+    return [gated, middle, normed, shifted, *fed, last, joined]
+
+
+def _single(spec: Streams, condition: Tensor) -> tuple[Op, ...]:
+    """Attention and MLP side by side, joined by one projection."""
+    at, module, features = "single.layers.{}", "single_transformer_blocks.{}.", spec.features
+    x = spec.joined
+    ops = modulated(at, x, condition, f"{module}norm.linear", 3)
+    vectors, seen = nn.output(ops[1]), nn.output(ops)
+    up = nn.linear(f"{at}.mlp.up_proj", seen, 4 * features, f"{module}proj_mlp", bias=True)
+    act = nn.activation(f"{at}.mlp.act", up, "gelu_tanh")
+    projected = _projected(spec, at, seen, f"{module}attn.", ("to_{}", "norm_{}"))
+    core = _core(spec, at, *_qkv(projected))
+    both = nn.copy(f"{at}.concat", "concat", (core, act), *x.shape[:-1], 5 * features)
+    out = nn.linear(f"{at}.proj_out", both, features, f"{module}proj_out", bias=True)
+    gated = nn.multiply(f"{at}.gate", out, vectors)
+    end = nn.add(f"{at}.residual", x, gated, out=x.name)
+    return (*ops, up, act, *projected, *core, both, out, gated, end)
+
+
+def _end(x: Tensor, condition: Tensor, channels: int) -> Block:
+    ops = modulated("final", x, condition, "norm_out.linear", 2)
+    ops.append(nn.linear("final.linear", ops, channels, "proj_out", bias=True))
+    return Block(name="head", ops=tuple(ops))
+
+
+def _body(config: Config, blocks: list[Block], latent: Tensor, sizes: dict[str, int]) -> Body:
+    pooled = nn.tensor("pooled_prompt", nn.BATCH, config.whole("pooled_projection_dim"))
+    prompt = nn.tensor("prompt", nn.BATCH, nn.ENCODER, config.whole("joint_attention_dim"))
+    told = (
+        nn.tensor("timestep", nn.BATCH),
+        *((nn.tensor("guidance", nn.BATCH),) if config.get("guidance_embeds") else ()),
+    )
+    return Body(
+        blocks=tuple(blocks),
+        inputs=(latent, prompt, pooled, *told),
+        outputs=(nn.output(blocks[-1].ops),),
+        metadata={
+            "layers": config.layers("num_layers") + config.layers("num_single_layers", 0, least=0),
+            "hidden_size": config.whole("num_attention_heads") * config.whole("attention_head_dim"),
+            "heads": config.whole("num_attention_heads"),
+            "default_sizes": dict(sizes),
+        },
+    )

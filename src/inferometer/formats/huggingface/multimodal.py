@@ -1,0 +1,182 @@
+"""Language models that see: an image tower, a projector, and a decoder that reads image tokens among its own.
+
+The tower and the projector run once a request. The decoder's `query` counts image tokens and text tokens together.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from inferometer.core.graph import Block, Op, Tensor
+from inferometer.formats.huggingface import nn
+from inferometer.formats.huggingface.attention import Attention
+from inferometer.formats.huggingface.body import Body, Place, ending_in, function_of, once_only
+from inferometer.formats.huggingface.config import Config
+from inferometer.formats.huggingface.decoder import decoder, named_sizes
+from inferometer.formats.huggingface.family import Family, family_of, prepared
+from inferometer.formats.huggingface.layer import Layer, stack
+from inferometer.formats.huggingface.plan import planned_layers
+from inferometer.formats.huggingface.vision import vision
+
+
+def llava(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
+    """LLaVA and Gemma 3: a CLIP or SigLIP tower and a small projector."""
+    row, ready = _part(family, config, "vision")
+    names = family.names
+    tower = vision(row, ready, tuple(row.tasks["Model"]), Place(body=names["vision"], at="vision."))
+    text = _text(family, config, heads)
+    seen = _stream(tower)
+    wide = text.metadata["hidden_size"]
+    projected = (
+        _gemma_projector(config, seen, wide, names["projector"])
+        if family.name == "gemma3"
+        else _llava_projector(row, config, seen, wide, names["projector"])
+    )
+    return _joined(tower, projected, text)
+
+
+def _llava_projector(row: Family, config: Config, x: Tensor, features: int, module: str) -> list[Op]:
+    """Two layers over the patches; the class token is left out."""
+    bias = config.flag("multimodal_projector_bias")
+    patches = nn.view("projector.patches", x, nn.BATCH, x.shape[1] - row.class_tokens, nn.width(x))
+    first = nn.linear("projector.linear_1", patches, features, f"{module}.linear_1", bias=bias)
+    act = nn.activation("projector.act", first, function_of(config.text("projector_hidden_act")))
+    return [
+        patches,
+        first,
+        act,
+        nn.linear("projector.linear_2", act, features, f"{module}.linear_2", bias=bias),
+    ]
+
+
+def _gemma_projector(config: Config, x: Tensor, features: int, module: str) -> list[Op]:
+    """Patches are averaged down to a fixed number of tokens, normalised, and projected."""
+    side = int(config.whole("mm_tokens_per_image") ** 0.5)
+    plain = config.table("vision_config")
+    across = plain.whole("image_size", 224) // plain.whole("patch_size", 16)
+    kernel = max(across // max(side, 1), 1)
+    grid = nn.IMAGE // plain.whole("patch_size", 16)
+    plane = nn.reshaped(x, nn.BATCH, nn.width(x), grid, grid)
+    pooled = nn.pool("projector.pool", plane, "average", (kernel, kernel, 0))
+    y = nn.output(pooled)
+    rows = nn.view("projector.rows", y, nn.BATCH, y.shape[2] * y.shape[3], nn.width(x))
+    normed = nn.norm("projector.norm", rows, "rms", f"{module}.mm_soft_emb_norm")
+    table = f"{module}.mm_input_projection_weight"
+    return [
+        pooled, rows, normed,
+        nn.linear("projector.linear", normed, features, module, tied=table, transposed=True),
+    ]  # fmt: skip
+
+
+def qwen_vl(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
+    """Qwen2-VL and 2.5-VL: a tower with rotary positions whose patches are merged four to one."""
+    text = _text(family, config, heads)
+    row, ready = _part(family, config, "vision")
+    tower = _qwen_tower(row, ready, family.names["vision"])
+    merged = _merger(row, ready, _stream(tower), family.names["vision"])
+    return _joined(tower, merged, text)
+
+
+def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
+    hidden, size = config.whole("hidden_size"), config.whole("patch_size")
+    frames = config.whole("temporal_patch_size")
+    pixels = nn.tensor("vision.pixel_values", nn.BATCH, config.whole("in_channels"), frames, nn.IMAGE, nn.IMAGE)
+    kernel = (frames, size, size)
+    patch = nn.Filter(features=hidden, kernel=kernel, strides=kernel, padding=(0, 0, 0))
+    conv = nn.convolution("vision.embed", pixels, patch, f"{prefix}{row.names['patch']}")
+    y = nn.output(conv)
+    rows = nn.view("vision.rows", y, nn.BATCH, y.shape[3] * y.shape[4], hidden)
+    stream = nn.tensor("vision.hidden", *nn.output(rows).shape)
+    layers = _windowed(config, planned_layers(row, config, prefix, cached=False), size)
+    return Body(
+        blocks=(
+            Block(name="vision.embed", ops=ending_in([conv, rows], stream.name)),
+            *stack(layers, "vision.", stream, "vision.encoder"),
+        ),
+        inputs=(pixels,),
+        outputs=(stream,),
+        # images come in any size, and this one is cut into patches and windows without a rest
+        metadata={**named_sizes(config, layers), "default_sizes": {"image": 32 * size}},
+    )
+
+
+def _windowed(config: Config, layers: list[Layer], patch: int) -> list[Layer]:
+    """Qwen2.5-VL attends inside square windows, but for a few layers."""
+    side = config.whole("window_size", 0, least=0) // patch
+    if not side:
+        return layers
+    full = config.wholes("fullatt_block_indexes", least=0) if config.get("fullatt_block_indexes") else ()
+    return [
+        layer if index in full or not isinstance(layer.mixer, Attention) else _chunked(layer, layer.mixer, side * side)
+        for index, layer in enumerate(layers)
+    ]
+
+
+def _chunked(layer: Layer, mixer: Attention, tokens: int) -> Layer:
+    return replace(layer, mixer=replace(mixer, chunk=tokens))
+
+
+def _merger(row: Family, config: Config, x: Tensor, prefix: str) -> list[Op]:
+    """Neighbouring patches side by side, then a two-layer MLP into the text model's width."""
+    module, merge = f"{prefix}{row.names['merger']}", config.whole("spatial_merge_size")
+    wide = nn.width(x) * merge * merge
+    normed = nn.norm("projector.norm", x, row.norm, f"{module}.ln_q", bias=row.norm_bias)
+    rows = nn.view("projector.merged", normed, nn.BATCH, x.shape[1] // (merge * merge), wide)
+    first = nn.linear("projector.linear_1", rows, wide, f"{module}.mlp.0", bias=True)
+    act = nn.activation("projector.act", first, "gelu")
+    features = config.whole("out_hidden_size")
+    return [
+        normed,
+        rows,
+        first,
+        act,
+        nn.linear("projector.linear_2", act, features, f"{module}.mlp.2", bias=True),
+    ]
+
+
+def _part(family: Family, config: Config, side: str) -> tuple[Family, Config]:
+    """A part's row and config: its own model_type decides, where it names another family than the whole does."""
+    plain = config.table(f"{side}_config")
+    asked = plain.get("model_type")
+    inner = asked is None or (isinstance(asked, str) and asked.startswith(family.name))
+    row = family_of(plain, family.parts[side] if inner else "")
+    usual = family_of(plain, family.parts[side])
+    if row.template != usual.template:
+        raise plain.error("model_type", f"is {row.name}, which cannot be the {side} part of {family.name}")
+    return row, prepared(plain, row, nested=True)
+
+
+def _text(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
+    """The decoder. Qwen2-VL's first configs keep its keys at the top, later ones in `text_config`."""
+    if isinstance(config.get("text_config"), Mapping):
+        row, ready = _part(family, config, "text")
+    else:
+        plain = Config(name=config.name, values=config.values)
+        row = family_of(plain, family.parts["text"])
+        ready = prepared(plain, row)
+    if isinstance(tied := config.get("tie_word_embeddings"), bool):  # the whole model's word counts
+        ready = replace(ready, values={**ready.values, "tie_word_embeddings": tied})
+    return decoder(row, ready, heads, Place(body=family.names["body"], head=family.names["head"]))
+
+
+def _joined(tower: Body, projected: list[Op], text: Body) -> Body:
+    """Image tokens take their places in the embedded sequence before the first layer."""
+    embed = text.blocks[0]
+    words = nn.output(embed.ops)
+    placed = nn.copy("embed.images", "scatter", (words, projected), *words.shape)
+    started = replace(embed, ops=ending_in([*embed.ops, placed], words.name))
+    projector = Block(name="projector", ops=tuple(projected))
+    sizes = {**text.metadata["default_sizes"], **tower.metadata["default_sizes"]}
+    seen = {key: value for key, value in tower.metadata.items() if key != "default_sizes"}
+    return Body(
+        blocks=(*once_only((*tower.blocks, projector)), started, *text.blocks[1:]),
+        inputs=(*tower.inputs, *text.inputs),
+        outputs=text.outputs,
+        context_limit=text.context_limit,
+        metadata={**text.metadata, "vision": seen, "default_sizes": sizes},
+    )
+
+
+def _stream(tower: Body) -> Tensor:
+    """The tower's token stream, not what its own head makes of it."""
+    encoder = next(block for block in reversed(tower.blocks) if block.name.endswith("encoder"))
+    return nn.output(encoder.ops)

@@ -1,0 +1,145 @@
+"""Small arrays whose elements are known at read time: shapes, axes, scales. Elements are numbers, sizes, or unknown.
+
+A model computes many of its shapes itself (`Shape → Gather → Concat → Reshape`). Shapes are
+inferred by following those few numbers; nothing larger than MAX_ITEMS is ever followed.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import product as cartesian
+from math import prod
+
+from inferometer.core.dims import Dim
+from inferometer.formats.onnx.limits import MAX_ITEMS, MAX_NUMBER
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A size divided by a number and not rounded yet: `Cast → Mul(0.5) → Floor` makes and resolves them."""
+
+    top: Dim
+    bottom: int
+
+
+Item = Dim | float | Ratio | None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    shape: tuple[int, ...]
+    items: tuple[Item, ...]
+
+    def reshaped(self, shape: tuple[int, ...]) -> "Content | None":
+        return known(shape, self.items) if prod(shape) == len(self.items) else None
+
+
+def known(shape: tuple[int, ...], items: tuple[Item, ...]) -> Content | None:
+    """A content, where it is one worth following.
+
+    Nothing is followed through an empty array of several dimensions, whose other sizes may be of any length.
+    """
+    return Content(shape, items) if len(items) <= MAX_ITEMS and (items or shape == (0,)) else None
+
+
+def vector(items: Iterable[Item]) -> Content:
+    listed = tuple(items)
+    return Content((len(listed),), listed)
+
+
+def full(shape: tuple[int, ...], item: Item) -> Content | None:
+    count = prod(shape)
+    return known(shape, (item,) * count) if count <= MAX_ITEMS else None
+
+
+def bounded(item: Item) -> Item:
+    """Numbers beyond 64 bits, infinities and NaN are called unknown: no shape needs them, and some grow without end."""
+    return None if isinstance(item, int | float) and not abs(item) <= MAX_NUMBER else item
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
+def _spread(shape: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
+    """Where each element of `target` lies in an array of `shape` that is broadcast to it."""
+    padded = (1,) * (len(target) - len(shape)) + shape
+    steps = [0 if size == 1 else stride for size, stride in zip(padded, _strides(padded), strict=True)]
+    offsets = [0]
+    for size, step in zip(target, steps, strict=True):
+        offsets = [offset + index * step for offset in offsets for index in range(size)]
+    return offsets
+
+
+def broadcast_map(function: Callable[..., Item], *contents: Content) -> Content | None:
+    """Element by element, shapes broadcast; None where they do not fit or the result is too large."""
+    rank = max(len(content.shape) for content in contents)
+    target: list[int] = []
+    for axis in range(-rank, 0):
+        sizes = {content.shape[axis] for content in contents if len(content.shape) >= -axis} - {1}
+        if len(sizes) > 1:
+            return None
+        target.append(sizes.pop() if sizes else 1)
+    if prod(target) > MAX_ITEMS:
+        return None
+    shape = tuple(target)
+    columns = [[content.items[i] for i in _spread(content.shape, shape)] for content in contents]
+    return known(shape, tuple(bounded(function(*row)) for row in zip(*columns, strict=True)))
+
+
+def take(content: Content, indices: Content, axis: int) -> Content | None:
+    """Gather: the entries of one axis that the indices name. An unknown index gives unknown elements."""
+    before, size, after = content.shape[:axis], content.shape[axis], content.shape[axis + 1 :]
+    shape = (*before, *indices.shape, *after)
+    if prod(shape) > MAX_ITEMS:
+        return None
+    inner = prod(after)
+    items: list[Item] = []
+    for outer in range(prod(before)):
+        for index in indices.items:
+            if not isinstance(index, int) or not -size <= index < size:
+                items += [None] * inner
+                continue
+            start = (outer * size + index % size) * inner
+            items += content.items[start : start + inner]
+    return known(shape, tuple(items))
+
+
+def concat(contents: tuple[Content, ...], axis: int) -> Content | None:
+    first = contents[0].shape
+    if any(len(c.shape) != len(first) for c in contents) or sum(len(c.items) for c in contents) > MAX_ITEMS:
+        return None
+    shape = (*first[:axis], sum(c.shape[axis] for c in contents), *first[axis + 1 :])
+    items: list[Item] = []
+    for outer in range(prod(first[:axis])):
+        for content in contents:
+            run = prod(content.shape[axis:])
+            items += content.items[outer * run : (outer + 1) * run]
+    return known(shape, tuple(items)) if len(items) == prod(shape) else None
+
+
+def transposed(content: Content, order: tuple[int, ...]) -> Content:
+    strides = _strides(content.shape)
+    shape = tuple(content.shape[axis] for axis in order)
+    offsets = [0]
+    for size, axis in zip(shape, order, strict=True):
+        offsets = [offset + index * strides[axis] for offset in offsets for index in range(size)]
+    return Content(shape, tuple(content.items[offset] for offset in offsets))
+
+
+def reduced(
+    function: Callable[[list[Item]], Item], content: Content, axes: tuple[int, ...], *, keep: bool
+) -> Content | None:
+    """One element for each combination of the axes that stay, from the run of those that go."""
+    strides = _strides(content.shape)
+    stay = [axis for axis in range(len(content.shape)) if axis not in axes]
+    runs = [range(content.shape[axis]) for axis in axes]
+    within = [sum(i * strides[a] for i, a in zip(index, axes, strict=True)) for index in cartesian(*runs)]
+    items: list[Item] = []
+    for index in cartesian(*(range(content.shape[axis]) for axis in stay)):
+        base = sum(i * strides[a] for i, a in zip(index, stay, strict=True))
+        items.append(bounded(function([content.items[base + offset] for offset in within])))
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(content.shape) if keep or axis not in axes)
+    return known(shape, tuple(items))

@@ -1,0 +1,204 @@
+"""Lowering: each op of a graph becomes ONNX nodes, in the order of execution.
+
+A rule a kind, in the modules beside this one. What the graph leaves open (the numbers of a norm or a rotation, which
+change no size and no time) comes from the config.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from inferometer.core.dims import Dim, Symbol
+from inferometer.core.errors import InferometerError
+from inferometer.core.graph import Graph, Op, Tensor
+from inferometer.formats.onnx.write.nodes import Nodes, Port, Value
+from inferometer.formats.onnx.write.shapes import fixed, probe, reinterpreted, shown
+from inferometer.formats.synth.order import epsilon_of, rope_theta_of
+from inferometer.formats.synth.weights import Weight, executed, planned_op
+
+Rule = Callable[["Lowering", Op], None]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*kinds: str) -> Callable[[Rule], Rule]:
+    """Register how ops of these kinds are lowered."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """What a config says and a graph need not know."""
+
+    epsilon: float = 1e-5
+    rope_theta: float = 10_000.0
+    attention_scale: float | None = None
+    attention_cap: float = 50.0
+    logit_cap: float = 30.0
+
+
+def numbers_of(config: Mapping[str, Any]) -> Numbers:
+    scalar = config.get("query_pre_attn_scalar")
+    return Numbers(
+        epsilon=max(epsilon_of(config), 1e-12),
+        rope_theta=rope_theta_of(config),
+        attention_scale=float(scalar) ** -0.5 if scalar else None,
+        attention_cap=float(config.get("attn_logit_softcapping") or 50.0),
+        logit_cap=float(config.get("final_logit_softcapping") or 30.0),
+    )
+
+
+@dataclass(slots=True)
+class Lowering:
+    """The state of one lowering: what has been made under which name, and where in the graph it stands."""
+
+    nodes: Nodes
+    sizes: Mapping[str, int]
+    numbers: Numbers = field(default_factory=Numbers)
+    made: dict[str, Value] = field(default_factory=dict)
+    notes: dict[Any, Any] = field(default_factory=dict)  # what an op leaves for a later one of its layer
+    used: set[str] = field(default_factory=set)
+    caches: int = 0  # attention ops with a cache so far
+    block: Any = None
+    repetition: int = 0
+
+    def full(self, name: str) -> str:
+        named: str = self.block.full_name(name, self.repetition)
+        return named
+
+    def shape(self, tensor: Tensor) -> tuple[Dim, ...]:
+        return tuple(fixed(dim, self.sizes) for dim in tensor.shape)
+
+    def size(self, dim: Dim) -> Dim:
+        return fixed(dim, self.sizes)
+
+    def read(self, tensor: Tensor) -> Value:
+        """The value of an op's input, in the shape the op sees it in."""
+        name = self.full(tensor.name)
+        shape = self.shape(tensor)
+        if name not in self.made:
+            if tensor.role != "index":
+                raise InferometerError(
+                    f"{self.nodes.scope!r} reads {name!r}, which no op before it makes: the graph cannot be run."
+                )
+            self.made[name] = self._index(name, shape)
+        self.used.add(self.made[name].name)
+        return reinterpreted(self.nodes, self.made[name], shape)
+
+    def give(self, tensor: Tensor, value: Value | str) -> None:
+        """The op's output. It must have the shape that the graph says."""
+        shape = self.shape(tensor)
+        if isinstance(value, Value):
+            both = probe((*value.shape, *shape))
+            if both[: len(value.shape)] != both[len(value.shape) :]:
+                raise InferometerError(
+                    f"{self.nodes.scope!r} gives {shown(value.shape)}, and the graph says {shown(shape)}."
+                )
+            value = value.name
+        self.made[self.full(tensor.name)] = Value(value, shape)
+
+    def weights(self, op: Op) -> tuple[Weight, ...]:
+        return planned_op(self.block, op, self.repetition)
+
+    def refuse(self, op: Op, why: str) -> InferometerError:
+        return InferometerError(
+            f"{self.full(op.name)!r} ({op.kind}) cannot be lowered to ONNX: {why}.",
+            remedy="Write this model as .gguf or .safetensors where that fits, or choose another.",
+        )
+
+    def _index(self, name: str, shape: tuple[Dim, ...]) -> Value:
+        """Indices that the model makes itself: positions count on from the cache, token types are 0."""
+        if "position" in name and len(shape) <= 2:
+            return Value(positions(self, shape[-1]), (shape[-1],)) if len(shape) == 1 else self._rows(shape)
+        if "types" in name:
+            zero = np.zeros(1, np.int64)
+            made = self.nodes.add("ConstantOfShape", self.nodes.shape(shape), value=zero)
+            return Value(made, shape)
+        raise InferometerError(f"{self.nodes.scope!r} needs the indices {name!r}, which nothing in the graph gives.")
+
+    def _rows(self, shape: tuple[Dim, ...]) -> Value:
+        """The same positions for every sequence."""
+        row = positions(self, shape[-1])
+        return Value(self.nodes.add("Expand", row, self.nodes.shape(shape)), shape)
+
+
+def positions(lowering: Lowering, count: Dim) -> str:
+    """Positions of the new tokens as an int64 vector: they begin where the cache ends."""
+    nodes = lowering.nodes
+    start: Dim = Symbol("context") if lowering.notes.get("cached") and count == Symbol("query") else 0
+    begin = lowering.size(start)
+
+    def make() -> str:
+        first, last = nodes.number(begin), nodes.number(begin + count)
+        return str(nodes.add("Range", first, last, nodes.scalar(1)))
+
+    return nodes.once(("positions", begin, count), make, scope="positions")
+
+
+def lower(graph: Graph, numbers: Numbers, sizes: Mapping[str, int], *, float_type: str = "float32") -> Nodes:
+    """The graph as ONNX nodes. `sizes` fixes symbols; the others stay open and are named after themselves."""
+    lowering = Lowering(nodes=Nodes(float_type), sizes=sizes, numbers=numbers)
+    _accept(lowering, graph)
+    for block, repetition, op in executed(graph):
+        lowering.block, lowering.repetition = block, repetition
+        _lower_op(lowering, op)
+    _finish(lowering, graph)
+    return lowering.nodes
+
+
+def _lower_op(lowering: Lowering, op: Op) -> None:
+    lowering.nodes.scope = lowering.full(op.name)
+    if op.kind not in RULES:
+        raise lowering.refuse(op, f"there is no rule for {op.kind}")
+    try:
+        RULES[op.kind](lowering, op)
+    except (LookupError, TypeError, ValueError) as error:
+        raise lowering.refuse(op, f"its form is not known ({type(error).__name__}: {error})") from error
+    for weight in lowering.weights(op):  # a parameter that no node reads (a token only training uses) is still stored
+        if weight.parameter:
+            lowering.nodes.weight(weight)
+
+
+def _accept(lowering: Lowering, graph: Graph) -> None:
+    """The model's inputs, and the caches that its attention reads."""
+    for tensor in graph.inputs:
+        port = Port(name=tensor.name, shape=lowering.shape(tensor), integer=tensor.role == "index")
+        lowering.made[tensor.name] = lowering.nodes.accept(port)
+    ops = (op for _, _, op in executed(graph))
+    cached = [op for op in ops if op.kind == "attention" and op.get("cached") and not op.get("cross")]
+    for index, op in enumerate(cached):
+        _accept_cache(lowering, op, index)
+    lowering.notes["cached"] = bool(cached)
+
+
+def _accept_cache(lowering: Lowering, op: Op, index: int) -> None:
+    batch = lowering.size(op.inputs[0].shape[0])
+    context = lowering.size(op["context"])
+    for part, features in (("key", op["head_dim"]), ("value", op.get("value_dim", op["head_dim"]))):
+        name = f"past_key_values.{index}.{part}"
+        port = Port(name=name, shape=(batch, op["kv_heads"], context, features))
+        lowering.made[name] = lowering.nodes.accept(port)
+
+
+def _finish(lowering: Lowering, graph: Graph) -> None:
+    """Name the outputs: a language model's is called logits, as its users expect.
+
+    What an op gives and no other reads is an output too, or runtimes would leave out what makes it.
+    """
+    nodes, named = lowering.nodes, tuple(dict.fromkeys(tensor.name for tensor in graph.outputs))
+    nodes.scope = "outputs"
+    loose = [name for name, value in lowering.made.items() if value.name not in lowering.used and name not in named]
+    given = {port.name for port in nodes.inputs} | set(nodes.stored)
+    results = []
+    for name in (*named, *(name for name in loose if name not in given)):
+        value = lowering.made[name]
+        shown = "logits" if lowering.notes["cached"] and named == (name,) else name
+        shown = f"{shown}.output" if shown in given else shown
+        results.append(Port(name=nodes.named(shown, value.name), shape=value.shape))
+    nodes.outputs[:0] = results

@@ -1,0 +1,171 @@
+"""Planes and moves: convolution, pool, resize, view, copy."""
+
+from typing import Any
+
+from inferometer.core.dims import Dim
+from inferometer.core.graph import Op
+from inferometer.formats.onnx.write.lowering import Lowering, rule
+from inferometer.formats.onnx.write.nodes import Value
+from inferometer.formats.onnx.write.shapes import concat_axis, probe, reinterpreted
+from inferometer.formats.onnx.write.windows import gathered, partitioned, reversed_windows
+
+
+@rule("convolution")
+def convolution(lowering: Lowering, op: Op) -> None:
+    if op.get("causal"):
+        raise lowering.refuse(op, "its state is kept between steps")
+    nodes, x = lowering.nodes, lowering.read(op.inputs[0])
+    names = [nodes.weight(weight) or weight.name for weight in lowering.weights(op)]
+    rank = len(op["kernel"])
+    padding = op.get("padding", (0,) * rank)
+    attributes = {
+        "kernel_shape": list(op["kernel"]),
+        "strides": list(op.get("strides") or (1,) * rank),
+        "dilations": list(op.get("dilations") or (1,) * rank),
+        "pads": [*padding, *padding],
+        "group": op.get("groups", 1),
+    }
+    kind = "ConvTranspose" if op.get("transposed") else "Conv"
+    lowering.give(op.outputs[0], nodes.add(kind, x.name, *names, **attributes))
+
+
+@rule("pool")
+def pool(lowering: Lowering, op: Op) -> None:
+    nodes, x = lowering.nodes, lowering.read(op.inputs[0])
+    shape = lowering.shape(op.outputs[0])
+    if op["function"] == "global" or not op.get("kernel"):
+        lowering.give(op.outputs[0], _global(lowering, op, x, shape))
+        return
+    kernel = op["kernel"]
+    strides = op.get("strides") or kernel
+    padding = op.get("padding") or _padding(lowering, op, x.shape[2:], shape[2:])
+    attributes: dict[str, Any] = {
+        "kernel_shape": list(kernel),
+        "strides": list(strides),
+        "pads": [*padding, *padding],
+    }
+    if op.get("ceil"):
+        attributes["ceil_mode"] = 1
+    kind = "MaxPool" if op["function"] == "max" else "AveragePool"
+    if kind == "AveragePool":
+        attributes["count_include_pad"] = 1
+    lowering.give(op.outputs[0], nodes.add(kind, x.name, **attributes))
+
+
+def _global(lowering: Lowering, op: Op, x: Value, shape: tuple[Dim, ...]) -> Value:
+    """One value a channel, with or without axes of one after it; or a plane of a given size (adaptive)."""
+    nodes = lowering.nodes
+    if len(shape) == len(x.shape) and set(probe(shape[2:])) != {1}:
+        have, want = probe(x.shape[2:]), probe(shape[2:])
+        if any(a % b for a, b in zip(have, want, strict=True)):
+            raise lowering.refuse(op, f"a plane of {have} has no equal parts of {want}")
+        kernel = [a // b for a, b in zip(have, want, strict=True)]
+        return Value(nodes.add("AveragePool", x.name, kernel_shape=kernel, strides=kernel), shape)
+    y = nodes.add("GlobalAveragePool", x.name)
+    full = (*x.shape[:2], *[1] * (len(x.shape) - 2))
+    if len(shape) == len(full):
+        return Value(y, full)
+    return Value(nodes.add("Flatten", y, axis=1), x.shape[:2])
+
+
+def _padding(lowering: Lowering, op: Op, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[int, ...]:
+    """The padding inferred from the two planes, where the op does not give it."""
+    padding = []
+    strides = op.get("strides") or op["kernel"]
+    for side, target, kernel, stride in zip(probe(have), probe(want), op["kernel"], strides, strict=True):
+        fitting = [pad for pad in range(kernel) if (side + 2 * pad - kernel) // stride + 1 == target]
+        if not fitting:
+            raise lowering.refuse(op, f"a side of {side} does not become {target}")
+        padding.append(fitting[0])
+    return tuple(padding)
+
+
+@rule("resize")
+def resize(lowering: Lowering, op: Op) -> None:
+    nodes, x = lowering.nodes, lowering.read(op.inputs[0])
+    shape = lowering.shape(op.outputs[0])
+    mode = {"nearest": "nearest", "bilinear": "linear", "linear": "linear", "bicubic": "cubic"}.get(
+        op.get("mode", "nearest")
+    )
+    if mode is None:
+        raise lowering.refuse(op, f"the mode {op.get('mode')!r} is not known")
+    attributes: dict[str, Any] = {
+        "mode": mode,
+        "coordinate_transformation_mode": "asymmetric" if mode == "nearest" else "half_pixel",
+    }
+    if mode == "nearest":
+        attributes["nearest_mode"] = "floor"
+    y = nodes.add("Resize", x.name, "", "", nodes.shape(shape), **attributes)
+    lowering.give(op.outputs[0], Value(y, shape))
+
+
+@rule("view")
+def view(lowering: Lowering, op: Op) -> None:
+    """A reshape, a part, or several parts; which of them is read off the shapes."""
+    nodes = lowering.nodes
+    x = lowering.read(op.inputs[0])
+    shapes = [lowering.shape(tensor) for tensor in op.outputs]
+    if len(shapes) == 1:
+        last = op.name.rpartition(".")[2] == "last"
+        lowering.give(op.outputs[0], reinterpreted(nodes, x, shapes[0], last=last))
+        return
+    axis = concat_axis(shapes, x.shape)
+    if axis is None:
+        raise lowering.refuse(op, "its parts do not make its whole")
+    sizes = [shape[axis] for shape in shapes]
+    names = nodes.add("Split", x.name, nodes.shape(sizes), outputs=len(sizes), axis=axis)
+    for tensor, name, shape in zip(op.outputs, names, shapes, strict=True):
+        lowering.give(tensor, Value(name, shape))
+
+
+@rule("copy")
+def copy(lowering: Lowering, op: Op) -> None:
+    match op.get("function"):
+        case "partition":
+            value = partitioned(lowering, op, shifted=False)
+        case "shift and partition":
+            value = partitioned(lowering, op, shifted=True)
+        case "reverse":
+            value = reversed_windows(lowering, op)
+        case "concat":
+            value = _concat(lowering, op)
+        case "expand" if not op.inputs:
+            value = _expanded(lowering, op)
+        case "transpose" | "reshape":
+            value = reinterpreted(lowering.nodes, lowering.read(op.inputs[0]), lowering.shape(op.outputs[0]))
+        case other:
+            raise lowering.refuse(op, f"how it moves numbers ({other}) is not known")
+    lowering.give(op.outputs[0], value)
+
+
+def _concat(lowering: Lowering, op: Op) -> Value:
+    """Inputs one after the other; learned tokens go before them, the same for every picture."""
+    nodes, shape = lowering.nodes, lowering.shape(op.outputs[0])
+    values = [lowering.read(tensor) for tensor in op.inputs]
+    if not op.weights and len(values) == 1:
+        return gathered(lowering, op)
+    missing = _missing(values, shape) if op.weights else 0
+    for weight in lowering.weights(op)[:missing]:
+        name = nodes.weight(weight) or weight.name
+        token = (shape[0], 1, shape[-1])
+        values.insert(0, Value(nodes.add("Expand", name, nodes.shape(token)), token))
+    axis = concat_axis([value.shape for value in values], shape)
+    whole = shape
+    if axis is None:  # joined along their last axis, then looked at in another shape
+        axis = len(values[0].shape) - 1
+        whole = (*values[0].shape[:-1], sum((value.shape[-1] for value in values[1:]), start=values[0].shape[-1]))
+    joined = Value(nodes.add("Concat", *[value.name for value in values], axis=axis), whole)
+    return reinterpreted(nodes, joined, shape)
+
+
+def _expanded(lowering: Lowering, op: Op) -> Value:
+    """A learned tensor, the same for every picture."""
+    (weight,), shape = lowering.weights(op), lowering.shape(op.outputs[0])
+    name = lowering.nodes.weight(weight) or weight.name
+    return Value(lowering.nodes.add("Expand", name, lowering.nodes.shape(shape)), shape)
+
+
+def _missing(values: list[Value], shape: tuple[Dim, ...]) -> int:
+    """How many tokens the inputs lack of the output's."""
+    sizes = probe((shape[1], *[value.shape[1] for value in values]))
+    return sizes[0] - sum(sizes[1:])

@@ -1,0 +1,101 @@
+"""Files that are complete or absent: written under another name in the same folder, renamed at the end."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from inferometer.core.cache import keep_to_limit
+from inferometer.core.errors import InferometerError
+from inferometer.core.settings import cache_folder
+from inferometer.core.units import format_quantity
+
+
+@contextmanager
+def landing(*paths: Path, overwrite: bool, needs_bytes: int) -> Iterator[tuple[Path, ...]]:
+    """Temporary names for files that belong together; they take their own names when the body has ended well.
+
+    The last path is the one a reader opens: it is renamed last. Whatever goes wrong, nothing partial is left.
+    """
+    for path in paths:
+        _refuse_existing(path, overwrite=overwrite)
+    folder = paths[-1].parent
+    require_room(folder, needs_bytes)
+    partial = tuple(path.with_name(f".{path.name}.{os.getpid()}.partial") for path in paths)
+    try:
+        yield partial
+        for temporary, path in zip(partial, paths, strict=True):
+            temporary.replace(path)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    finally:
+        for temporary in partial:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def landing_folder(path: Path, *, overwrite: bool, needs_bytes: int) -> Iterator[Path]:
+    """A temporary name for a folder that is made whole; an earlier one is there until the new one is."""
+    if path.exists() and not overwrite:
+        raise _exists(path)
+    require_room(path.parent, needs_bytes)
+    partial, before = (path.with_name(f".{path.name}.{os.getpid()}.{word}") for word in ("partial", "before"))
+    try:
+        yield partial
+        if path.exists():
+            path.replace(before)
+        partial.replace(path)
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
+    finally:
+        if before.exists() and not path.exists():
+            before.replace(path)
+        for left in (partial, before):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+
+def _exists(path: Path) -> InferometerError:
+    return InferometerError(
+        f"{str(path)!r} exists already.", remedy="Give another name, or overwrite it with --overwrite."
+    )
+
+
+def _refuse_existing(path: Path, *, overwrite: bool) -> None:
+    if path.is_dir():
+        raise InferometerError(f"{str(path)!r} is a folder.", remedy="Give the name of a file.")
+    if path.exists() and not overwrite:
+        raise _exists(path)
+
+
+def require_room(folder: Path, needs_bytes: int) -> None:
+    """Refuse before writing what will not fit; a folder that is missing is made, and the cache kept to its limit."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if cache_folder() in (folder, *folder.parents):
+            keep_to_limit()
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    if needs_bytes > free:
+        needed, there = format_quantity(needs_bytes, "B"), format_quantity(free, "B")
+        raise InferometerError(
+            f"{needed} do not fit in {str(folder)!r}: {there} are free.",
+            remedy="Choose another folder, or a smaller format of the weights.",
+        )
+
+
+def _unwritable(folder: Path, error: OSError) -> InferometerError:
+    if error.errno == errno.ENOSPC:
+        return InferometerError(
+            f"The disk of {str(folder)!r} is full.", remedy="Choose another folder, or a smaller format of the weights."
+        )
+    reason = error.strerror or str(error)
+    return InferometerError(
+        f"Nothing can be written in {str(folder)!r}: {reason}.", remedy="Choose a folder you may write to."
+    )

@@ -1,0 +1,132 @@
+"""Lowering: steps of a graph become TFLite operators.
+
+A graph's planes are [batch, channels, height, width], TFLite's [batch, height, width, channels]: every plane is stored
+with its channels last, and what only moves channels there or back becomes nothing. A batch norm and a ReLU right after
+a convolution become part of it, as converters do it and XNNPACK wants it.
+
+The last operator of a layer has the layer's name, with the names of the layers fused into it behind semicolons; what
+comes before it is named `layer/OPERATOR`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferometer.core.errors import InferometerError
+from inferometer.core.graph import Graph
+from inferometer.formats.synth.weights import Array, Weight, whole
+from inferometer.formats.tflite.write.network import Network, Stored
+from inferometer.formats.tflite.write.steps import Program, Step, Value, written_out
+
+Rule = Callable[["Lowering", Step], None]
+RULES: dict[str, Rule] = {}
+CLAMPS = frozenset({"relu", "relu6"})  # activations that are a part of the operator before them
+_PLANE = 4
+
+
+def rule(*kinds: str) -> Callable[[Rule], Rule]:
+    """Register how ops of these kinds are lowered."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A value in the file. `moved`: its channels are last there and second in the graph.
+
+    `flat` is the [channels, height, width] of a plane whose numbers stand in a row, channels fastest. `positive`: no
+    number of it is below zero.
+    """
+
+    tensor: int
+    moved: bool = False
+    flat: tuple[int, int, int] | None = None
+    positive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """What follows an op and becomes a part of it: at most a batch norm and a clamp."""
+
+    result: Value
+    norm: Step | None = None
+    clamp: str | None = None
+    names: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Lowering:
+    program: Program
+    network: Network
+    epsilon: float  # of a layer norm
+    seed: int
+    forms: dict[Value, Form] = field(default_factory=dict)
+    fused: set[Step] = field(default_factory=set)
+
+    def form(self, value: Value) -> Form:
+        return self.forms[value]
+
+    def numbers(self, weight: Weight) -> Array:
+        return whole(weight, self.seed)
+
+    def tail(self, step: Step, *, norm: bool = False) -> Tail:
+        """What of the steps after this one is fused into it; they are then done."""
+        result, folded, names = step.result, None, [step.name]
+        after = self.program.only_reader(result)
+        if norm and after is not None and after.op.kind == "norm" and after.function == "batch":
+            folded, result = after, after.result
+            names.append(after.name)
+            self.fused.add(after)
+            after = self.program.only_reader(result)
+        if after is None or after.op.kind != "activation" or after.function not in CLAMPS:
+            return Tail(result=result, norm=folded, names=tuple(names))
+        self.fused.add(after)
+        return Tail(result=after.result, norm=folded, clamp=after.function, names=(*names, after.name))
+
+    def add(
+        self, step: Step, kind: str, inputs: tuple[int, ...], shape: tuple[int, ...], *, name: str = "", **options: Any
+    ) -> int:
+        """An operator of a step, with a result of this stored shape. Without a name it is one of several."""
+        result = Stored(name=name or f"{step.name}/{kind}", shape=shape, open=step.result.open)
+        return self.network.add(kind, inputs, result, **options)
+
+    def give(self, tail: Tail, tensor: int, **form: Any) -> None:
+        self.forms[tail.result] = Form(tensor=tensor, positive=tail.clamp is not None, **form)
+
+
+def lower(graph: Graph, sizes: Mapping[str, int], *, epsilon: float, seed: int) -> Network:
+    """The graph as a network. `sizes` fixes symbols; the batch stays open unless it is among them."""
+    program = written_out(graph, sizes)
+    lowering = Lowering(program=program, network=Network(graph.name), epsilon=epsilon, seed=seed)
+    for value in program.inputs:
+        _accept(lowering, value)
+    for step in program.steps:
+        if step not in lowering.fused:
+            _lower_step(lowering, step)
+    for value in program.outputs:
+        form = lowering.form(value)
+        if form.flat is not None:
+            raise InferometerError(f"{graph.name} gives a plane in a row, which TFLite would give in another order.")
+        lowering.network.outputs.append(form.tensor)
+    return lowering.network
+
+
+def _accept(lowering: Lowering, value: Value) -> None:
+    moved = len(value.shape) == _PLANE
+    shape = (value.shape[0], *value.shape[2:], value.shape[1]) if moved else value.shape
+    tensor = lowering.network.tensor(Stored(name=value.name, shape=shape, open=value.open))
+    lowering.network.inputs.append(tensor)
+    lowering.forms[value] = Form(tensor=tensor, moved=moved)
+
+
+def _lower_step(lowering: Lowering, step: Step) -> None:
+    if step.op.kind not in RULES:
+        raise step.refuse(f"there is no rule for {step.op.kind}")
+    try:
+        RULES[step.op.kind](lowering, step)
+    except (LookupError, TypeError, ValueError) as error:
+        raise step.refuse(f"its form is not known ({type(error).__name__}: {error})") from error

@@ -1,0 +1,180 @@
+"""The TFLite network while it grows: tensors and operators as plain values, and how they become tables of the file."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from inferometer.formats.synth.weights import Array
+from inferometer.formats.tflite.operators import OPERATORS
+from inferometer.formats.tflite.schema import ACTIVATIONS, OPTIONS, TENSOR_TYPES
+from inferometer.formats.tflite.write.flatbuffer import Blob, Numbers, Scalar, TableNode, Tables, Text
+
+_CODES = {operator.name: number for number, operator in OPERATORS.items()}
+_TYPES = {name: number for number, name in TENSOR_TYPES.items()}
+_FUSED = {name: number for number, name in ACTIVATIONS.items()}
+_LARGEST_OLD_CODE = 127  # operators above it stand in a field that came later
+_VERSION = 3  # of the schema
+
+# The member of the union BuiltinOptions that an operator's options are; operators without options are not named.
+_OPTIONS = {
+    "CONV_2D": 1, "DEPTHWISE_CONV_2D": 2, "MAX_POOL_2D": 5, "AVERAGE_POOL_2D": 5, "FULLY_CONNECTED": 8, "SOFTMAX": 9,
+    "CONCATENATION": 10, "ADD": 11, "RESHAPE": 17, "MUL": 21, "MEAN": 27, "SUB": 28, "GELU": 116,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A tensor. `open` says that its first size is the batch, which may change; `make` gives a constant's numbers."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f32"
+    open: bool = False
+    make: Callable[[], Array] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    kind: str  # TFLite's name
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Network:
+    """Collects tensors and operators. A constant is stored once, however many operators read it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tensors: list[Stored] = []
+        self.operators: list[Operator] = []
+        self.inputs: list[int] = []
+        self.outputs: list[int] = []
+        self._constants: dict[Any, int] = {}
+        self._names: dict[str, int] = {}
+
+    def tensor(self, stored: Stored) -> int:
+        self.tensors.append(stored)
+        return len(self.tensors) - 1
+
+    def weight(self, name: str, shape: tuple[int, ...], make: Callable[[], Array], *, folded: str = "") -> int:
+        """A constant that has a name of its own. With another op `folded` into it, it is another one."""
+        key = ("weight", name, folded)
+        if key not in self._constants:
+            self._constants[key] = self.tensor(Stored(name=name, shape=shape, make=make))
+        return self._constants[key]
+
+    def wholes(self, values: Any) -> int:
+        """A constant of int32: axes, shapes, paddings."""
+        return self._constant(np.array(values, np.int32), "i32")
+
+    def number(self, value: float) -> int:
+        return self._constant(np.array([value], np.float32), "f32")
+
+    def zeros(self, count: int) -> int:
+        return self.weight(f"constants/zeros-{count}", (count,), lambda: np.zeros(count, np.float32))
+
+    def _constant(self, array: Array, dtype: str) -> int:
+        key = (dtype, array.shape, array.tobytes())
+        if key not in self._constants:
+            name = f"constants/{len(self._constants)}"
+            self._constants[key] = self.tensor(Stored(name=name, shape=array.shape, dtype=dtype, make=lambda: array))
+        return self._constants[key]
+
+    def add(self, kind: str, inputs: tuple[int, ...], result: Stored, **options: Any) -> int:
+        """An operator with one result; its tensor."""
+        made = self.tensor(replace(result, name=self._fresh(result.name)))
+        if "fused" in options:
+            options["fused"] = _FUSED[options["fused"]]
+        self.operators.append(Operator(kind=kind, inputs=inputs, outputs=(made,), options=options))
+        return made
+
+    def _fresh(self, name: str) -> str:
+        """Several operators of a kind may serve one layer."""
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        return name if count == 0 else f"{name}_{count}"
+
+
+def model_of(network: Network, description: str) -> TableNode:
+    """The root table. Buffer 0 is the empty one, which everything that flows names."""
+    constants = [place for place, tensor in enumerate(network.tensors) if tensor.make is not None]
+    buffers = {place: number for number, place in enumerate(constants, start=1)}
+    kinds = tuple(dict.fromkeys(operator.kind for operator in network.operators))
+    subgraph = TableNode(
+        {
+            0: Tables(tuple(_tensor(tensor, buffers.get(place, 0)) for place, tensor in enumerate(network.tensors))),
+            1: Numbers("i", tuple(network.inputs)),
+            2: Numbers("i", tuple(network.outputs)),
+            3: Tables(tuple(_operator(operator, kinds.index(operator.kind)) for operator in network.operators)),
+            4: Text(network.name),
+        }
+    )
+    return TableNode(
+        {
+            0: Scalar("I", _VERSION),
+            1: Tables(tuple(_code(kind) for kind in kinds)),
+            2: Tables((subgraph,)),
+            3: Text(description),
+            4: Tables((TableNode({}), *(_buffer(network.tensors[place]) for place in constants))),
+        }
+    )
+
+
+def _tensor(tensor: Stored, buffer: int) -> TableNode:
+    fields: dict[int, Any] = {
+        0: Numbers("i", tensor.shape),
+        1: Scalar("b", _TYPES[tensor.dtype]),
+        2: Scalar("I", buffer),
+        3: Text(tensor.name),
+        8: Scalar("?", True),  # noqa: FBT003 - the value of a field: its rank is known
+    }
+    if tensor.open:
+        fields[7] = Numbers("i", (-1, *tensor.shape[1:]))
+    return TableNode(fields)
+
+
+def _buffer(tensor: Stored) -> TableNode:
+    def make() -> list[memoryview]:
+        if tensor.make is None:
+            return []
+        kind = "<i4" if tensor.dtype == "i32" else "<f4"
+        array = np.ascontiguousarray(tensor.make(), kind)
+        if array.size != prod(tensor.shape):
+            raise ValueError(f"{tensor.name} holds {array.size} numbers, and {prod(tensor.shape)} are needed.")
+        return [array.reshape(-1).data]
+
+    return TableNode({0: Blob(tensor.nbytes, make)})
+
+
+def _code(kind: str) -> TableNode:
+    number = _CODES[kind]
+    return TableNode({0: Scalar("b", min(number, _LARGEST_OLD_CODE)), 2: Scalar("i", 1), 3: Scalar("i", number)})
+
+
+def _operator(operator: Operator, code: int) -> TableNode:
+    fields: dict[int, Any] = {
+        0: Scalar("I", code),
+        1: Numbers("i", operator.inputs),
+        2: Numbers("i", operator.outputs),
+    }
+    member = _OPTIONS.get(operator.kind)
+    if member is not None:
+        fields |= {3: Scalar("B", member), 4: TableNode(_options(member, operator.options))}
+    return TableNode(fields)
+
+
+def _options(member: int, given: Mapping[str, Any]) -> dict[int, Any]:
+    """Options by the numbers their fields have; those that are not given have the file's defaults."""
+    fields: dict[int, Any] = {}
+    for name, value in given.items():
+        number, letter, _ = OPTIONS[member][name]
+        fields[number] = Numbers(letter[1:], tuple(value)) if letter.startswith("*") else Scalar(letter, value)
+    return fields

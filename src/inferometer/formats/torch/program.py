@@ -1,0 +1,136 @@
+"""An exported program as plain data: what a `.pt2` file holds and what `torch.export` makes of a live module.
+
+Both come into this one form, and everything after it knows neither zip files nor torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferometer.core.dims import Dim
+from inferometer.core.dtype import dtype
+from inferometer.core.errors import UnknownNameError
+from inferometer.core.graph import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A tensor's shape and format. Strides tell whether a reshape has to copy; None where they are not known."""
+
+    shape: tuple[Dim, ...]
+    dtype: str | None
+    strides: tuple[Dim, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A tensor that an earlier call, or the caller, has made."""
+
+    name: str
+
+
+# A Ref, a Body, a Dim, a float, a bool, text (a number format is text too), None, or a tuple of these.
+Argument = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of an operator. `path` is the module it stands in (`model.layers.0.mlp`), empty for the outermost."""
+
+    name: str
+    target: str  # `aten.linear.default`, `higher_order.cond`
+    arguments: Mapping[str, Argument]
+    outputs: tuple[str, ...]
+    path: str = ""
+
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        """The tensors it is given, in order."""
+        return refs_in(tuple(self.arguments.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A function of tensors: the program itself, or a branch or loop body that an operator is given."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    calls: tuple[Call, ...]
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a program's input stands for when it is not the user's: a parameter (`weight`), a buffer or a constant."""
+
+    name: str
+    role: Role
+    stored_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """`held` maps the body's inputs to what they stand for. Tied parameters have one name there.
+
+    `mutated` are the names of buffers that a functional program hands back changed.
+    """
+
+    name: str
+    body: Body
+    held: Mapping[str, Held]
+    mutated: frozenset[str] = frozenset()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def refs_in(argument: Argument) -> tuple[Ref, ...]:
+    """The tensors an argument names, in order."""
+    if isinstance(argument, Ref):
+        return (argument,)
+    if isinstance(argument, tuple):
+        return tuple(ref for item in argument for ref in refs_in(item))
+    return ()
+
+
+def named_arguments(names: list[str], values: list[Argument]) -> dict[str, Argument]:
+    """Arguments by name. A nameless one, or a name that is there already, gets its place as a name."""
+    arguments: dict[str, Argument] = {}
+    for place, (name, value) in enumerate(zip(names, values, strict=True)):
+        arguments[name if name and name not in arguments else f"#{place}"] = value
+    return arguments
+
+
+# The numbers that exported programs use for formats (torch's serialised ScalarType). Formats that have no row of their
+# own stand for another of the same width, so that their bytes are exact.
+SCALAR_TYPES: dict[int, str] = {
+    1: "u8",
+    2: "i8",
+    3: "i16",
+    4: "i32",
+    5: "i64",
+    6: "f16",
+    7: "f32",
+    8: "f64",
+    9: "u32",  # a complex number of two halves
+    10: "c64",
+    11: "c128",
+    12: "bool",
+    13: "bf16",
+    28: "u16",
+    29: "f8e4m3",
+    30: "f8e5m2",
+    31: "f8e4m3",  # other infinities, the same width
+    32: "f8e5m2",
+    33: "u8",  # eight bits of exponent: the scales of micro-scaled formats
+    34: "u32",
+    35: "u64",
+}
+
+_BY_WIDTH = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "c128"}
+
+
+def format_of(name: str, width: int) -> str | None:
+    """The format of a torch dtype, by its name without `torch.`, else by the bytes one number takes."""
+    try:
+        return dtype(name).name
+    except UnknownNameError:
+        return _BY_WIDTH.get(width)

@@ -1,0 +1,120 @@
+"""Recognising and reading PyTorch files. Of pickles the tensors are counted; the code in them is never run."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from inferometer.core.errors import FormatError
+from inferometer.core.graph import Graph
+from inferometer.formats.base import Peek
+
+_ZIP = b"PK\x03\x04"
+_LEGACY_MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # torch.save before 1.6 starts with it
+_STORAGE = re.compile(r"(data|constants)/\d+")
+_PROGRAM = ("serialized_exported_program.json", "archive_format")
+_PROGRAM_FOLDERS = ("models/", "data/weights/", "data/constants/", "data/aotinductor/")
+
+
+class TorchReader:
+    name = "torch"
+    formats = frozenset({"pt2", "aoti", "torch.save", "torchscript"})
+
+    def match(self, peek: Peek) -> float:
+        """By the names of the first members of a zip; pickles are claimed so that the refusal is a clear one."""
+        if peek.head[:4] == _ZIP:
+            return _match_zip(peek.head)
+        if peek.head.startswith(_LEGACY_MAGIC):
+            return 0.9
+        return 0.3 if _looks_pickled(peek.head) else 0.0
+
+    def read(self, path: Path) -> Graph:
+        return read_pt2(path)
+
+
+def _match_zip(head: bytes) -> float:
+    from inferometer.formats.trust.archive import local_names  # noqa: PLC0415 - zip files only
+
+    whole = local_names(head)
+    inner = [name.partition("/")[2] for name in whole]  # torch puts all members into one folder
+    if any(name in _PROGRAM or name.startswith(_PROGRAM_FOLDERS) for name in (*whole, *inner)):
+        return 0.9
+    # torch.jit.save puts the storages first, as data/0, data/1 …
+    return 0.7 if "data.pkl" in inner or any(_STORAGE.fullmatch(name) for name in inner) else 0.0
+
+
+def _looks_pickled(head: bytes) -> bool:
+    """Protocol 2 to 5: a version byte, then a frame, or an opcode that builds an object."""
+    return len(head) > 3 and head[0] == 0x80 and head[1] in {2, 3, 4, 5} and head[2:3] in b"\x95}](c\x8c"
+
+
+def read_pt2(path: Path, *, model: str | None = None) -> Graph:
+    """The graph of an exported program. `model` chooses among the programs of one file.
+
+    Neither torch nor pickle is used: the program is JSON, and weights are known by their shapes. Files that are pickles
+    hold no program that can be read: they become one op for each weight.
+    """
+    from inferometer.formats.torch.convert import program_graph  # noqa: PLC0415
+    from inferometer.formats.torch.counted import archive_graph, legacy_graph  # noqa: PLC0415
+    from inferometer.formats.torch.package import FORMAT, described, is_package, program_inside, said_of  # noqa: PLC0415
+    from inferometer.formats.torch.parse import parse_program, program_members  # noqa: PLC0415
+    from inferometer.formats.trust.archive import open_archive  # noqa: PLC0415 - what reading needs is loaded to read
+
+    path = Path(path)
+    if _is_pickle(path):
+        return legacy_graph(path)
+    archive = open_archive(path)
+    about: dict[str, Any] = {"format": "pt2"}
+    if is_package(archive) and not program_members(archive):
+        about = {"format": FORMAT, "compiled": True, "notes": (said_of(described(archive)),)}
+        archive = program_inside(archive)
+    members = program_members(archive)
+    if not members and any(name.endswith("data.pkl") for name in archive.members):
+        return archive_graph(archive)
+    if not members:
+        raise _without_program(path, set(archive.members))
+    try:
+        graph = program_graph(parse_program(archive, _chosen(path, members, model), name=model or path.stem))
+    except FormatError as error:
+        if str(path) in error.message:
+            raise
+        raise FormatError(f"{str(path)!r} cannot be read: {error.message}", remedy=error.remedy) from error
+    return replace(graph, metadata={**graph.metadata, **about})
+
+
+def _chosen(path: Path, members: list[str], model: str | None) -> str:
+    names = {member.removeprefix("models/").removesuffix(".json"): member for member in members}
+    if model is not None and model not in names:
+        raise FormatError(f"{str(path)!r} has no program {model!r}.", remedy=f"It has {', '.join(names)}.")
+    if model is not None or len(members) == 1 or "models/model.json" in members:
+        return names[model] if model is not None else members[0]
+    raise FormatError(
+        f"{str(path)!r} holds {len(members)} programs: {', '.join(names)}.",
+        remedy="Say which one: inferometer.formats.torch.read_pt2(path, model=…).",
+    )
+
+
+def _is_pickle(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except FileNotFoundError:
+        raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
+    if head.startswith(_LEGACY_MAGIC) or _looks_pickled(head):
+        return True
+    if head[:4] != _ZIP:
+        raise FormatError(
+            f"{str(path)!r} is not a zip file, and so no exported program: it starts with {head[:8]!r}.",
+            remedy="Save the model with torch.export.save.",
+        )
+    return False
+
+
+def _without_program(path: Path, members: set[str]) -> FormatError:
+    shown = ", ".join(sorted(members)[:6]) or "nothing"
+    return FormatError(
+        f"{str(path)!r} is a zip file without an exported program; it holds {shown}.",
+        remedy="Save the model with torch.export.save.",
+    )

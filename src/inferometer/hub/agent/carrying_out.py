@@ -1,0 +1,167 @@
+"""What a job asks, done: each verb by the same functions that the command line calls.
+
+They are imported by what calls them: a warden needs only the words here, and starts with every job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.core.errors import EngineError, InferometerError
+from inferometer.core.job import Job, JobResult
+from inferometer.core.settings import value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.measure.bench.loop import Progress
+    from inferometer.measure.run.model import MeasuredRun, MeasureRequest
+
+
+def carry_out(job: Job, files: Path, progress: Progress) -> JobResult:
+    """The result of a job, however it ends; only an interrupt before anything is measured is raised."""
+    verbs: dict[str, Callable[[Job, Path, Progress], JobResult]] = {
+        "profile": _measure, "bench": _measure, "verify": _verify, "calibrate": _calibrate,
+    }  # fmt: skip
+    from inferometer.hub.places.requests import require_known  # noqa: PLC0415 - see above
+
+    try:
+        require_known(job)
+        return verbs[job.verb](job, files, progress)
+    except InferometerError as error:
+        return failed(job, error)
+    except MemoryError:
+        return JobResult(job=job, ended="too-big", error="The memory was not enough.", error_kind="EngineError")
+    except Exception as error:  # noqa: BLE001 - a fault of ours is a result too: whoever waits must hear of it
+        import traceback  # noqa: PLC0415 - only here
+
+        words = f"{type(error).__name__}: {error}"
+        return JobResult(job=job, ended="failed", error=words, error_kind="EngineError", log=traceback.format_exc())
+
+
+def failed(job: Job, error: InferometerError) -> JobResult:
+    """What was refused before it ran, or what the engine did not manage; told apart by the class of the error."""
+    return JobResult(
+        job=job,
+        ended="failed" if isinstance(error, EngineError) else "refused",
+        error=error.message,
+        remedy=error.remedy,
+        error_kind=type(error).__name__,
+    )
+
+
+def hide_places(text: str, folder: Path) -> str:
+    """A text for whoever asked for a job, without where this device keeps things.
+
+    Paths in the job's folder, in the agent's, and in that of temporary files lose all that is before the name that the
+    job has for the file, or before the last name; the user's folder is ~.
+    """
+    separator, ending = r"[\\/]", r"(?![\w-]|\.\w)"
+    for place in (folder, folder.resolve()):
+        own = re.escape(str(place))
+        text = re.sub(rf"{own}{separator}(files{separator})?", "", text)
+        text = re.sub(own + ending, "the job's folder", text)
+        text = re.sub(rf"{re.escape(str(place.parent.parent))}{separator}", "", text)
+    inside = rf"{separator}(?:[^\\/\s'\":,;]+{separator})*"
+    text = re.sub(re.escape(tempfile.gettempdir()) + inside, "", text)
+    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises where a service's user has none
+    return text if len(Path(home).parts) < 2 else re.sub(re.escape(home) + ending, "~", text)
+
+
+def without_places(result: JobResult, folder: Path) -> JobResult:
+    """The same for all that a result says in words."""
+    return replace(
+        result,
+        error=None if result.error is None else hide_places(result.error, folder),
+        remedy=None if result.remedy is None else hide_places(result.remedy, folder),
+        log=hide_places(result.log, folder),
+    )
+
+
+def _measure(job: Job, files: Path, progress: Progress) -> JobResult:
+    from inferometer.api import measure_and_judge  # noqa: PLC0415 - as above
+    from inferometer.hub.places.requests import judging_of, model_path  # noqa: PLC0415 - as above
+
+    judging = judging_of(job)
+    measured = measure_and_judge(
+        _request(job, files),
+        predict=judging.predict,
+        on=judging.device,
+        reference=judging.against,
+        reference_model=None if job.reference is None else model_path(job.reference, files),
+        progress=progress,
+    )
+    return result_of(job, measured)
+
+
+def _request(job: Job, files: Path) -> MeasureRequest:
+    """What is measured, once its files are known to be data, or code that the owner of this machine allows."""
+    from inferometer.hub.places.admission import NATIVE_CODE, require_files  # noqa: PLC0415 - as above
+    from inferometer.hub.places.requests import request_of  # noqa: PLC0415 - as above
+
+    allowed = NATIVE_CODE in (value_of("INFEROMETER_ALLOW") or "").split(",")
+    compiled = require_files(job, files, native_code=allowed)
+    return replace(request_of(job, files), trust=compiled)
+
+
+def result_of(job: Job, measured: MeasuredRun) -> JobResult:
+    from inferometer.measure.run.outcome import outcome_of  # noqa: PLC0415 - as above
+
+    outcome = outcome_of(measured)
+    return JobResult(
+        job=job,
+        ended=measured.raw.ended,
+        profiles=outcome.profiles,
+        error=outcome.error,
+        remedy=outcome.remedy,
+        error_kind=None if measured.complete else "EngineError",
+        log=outcome.log,
+        series={name: tuple(points.items()) for name, points in outcome.series.items()},
+    )
+
+
+def _verify(job: Job, files: Path, progress: Progress) -> JobResult:
+    del progress  # two runs of one step each
+    from inferometer.hub.places.requests import judging_of, model_path  # noqa: PLC0415 - as above
+    from inferometer.measure.run.model import verify_against  # noqa: PLC0415 - as above
+
+    judging = judging_of(job)
+    verification = verify_against(
+        _request(job, files),
+        judging.against or "",
+        tolerance=judging.tolerance,
+        model=None if job.reference is None else model_path(job.reference, files),
+    )
+    return JobResult(job=job, ended="done", verification=verification)
+
+
+def _calibrate(job: Job, files: Path, progress: Progress) -> JobResult:
+    del files  # it makes its own models
+    from inferometer.hub.places.requests import calibrating_of  # noqa: PLC0415 - as above
+    from inferometer.measure.calibrate.job import calibrate, calibration_job, prepare_engine  # noqa: PLC0415 - as above
+    from inferometer.measure.calibrate.progress import step_of  # noqa: PLC0415 - as above
+    from inferometer.predict.basis.files import own_folder  # noqa: PLC0415 - as above
+
+    asked = calibrating_of(job)
+    made = calibration_job(
+        asked.device,
+        unit=asked.unit,
+        runtime=job.runtime,
+        dtype=asked.dtype,
+        threads=asked.threads,
+        budget_s=asked.budget_s,
+        folder=own_folder(),
+        fresh=asked.fresh,
+        guarded=asked.guarded,
+    )
+    outcome = calibrate(made, prepare_engine(made), watch=lambda at: progress(step_of(at)))
+    if outcome.calibration is None:
+        return JobResult(job=job, ended="stopped", error="Stopped. What was measured is kept where it ran.")
+    spent = outcome.outcome
+    log = f"{spent.done} cases measured, {spent.left} left out for lack of time, {len(spent.skipped)} impossible.\n"
+    return JobResult(job=job, ended="done", calibration=outcome.calibration, log=log)

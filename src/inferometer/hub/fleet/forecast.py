@@ -1,0 +1,158 @@
+"""`python -m inferometer.hub.fleet.forecast`: how long a job should take, and how long it must.
+
+A process of its own, with limits: it opens models that others sent. What goes in and out is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inferometer.core.calibration import Calibration
+from inferometer.core.codec import decode
+from inferometer.core.device import Device, Sourced
+from inferometer.core.errors import InferometerError
+from inferometer.core.job import Job
+from inferometer.core.sizes import with_given_sizes
+from inferometer.core.workload import Workload
+from inferometer.formats.resolve import read
+from inferometer.hub.places.requests import calibrating_of, model_path, request_of, require_known
+from inferometer.known.engines import default_runtime
+from inferometer.known.hardware import devices
+from inferometer.measure.bench.plan import Plan
+from inferometer.predict.options import Options
+from inferometer.predict.question import Question
+
+_WARM_UPS = 5  # what warming up until the times are steady takes, mostly
+_SHARED = 16.0  # times as fast as its measured figures a device may be: they were taken beside others on a busy one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What an answer says that it ran on, and the workload of each of its profiles."""
+
+    workloads: tuple[Workload, ...]
+    unit: str | None = None
+
+
+def measuring_s(job: Job, files: Path, device: Device, calibrations: tuple[Calibration, ...]) -> float:
+    """The time of a job's own runs: warm-up, clean runs, and the run with the engine's timers."""
+    require_known(job)
+    if job.verb == "calibrate":
+        return calibrating_of(job).budget_s
+    step_s = _step_s(job, files, device, calibrations)
+    if job.verb == "verify":
+        return 2 * step_s
+    plan = request_of(job, files).plan or Plan()
+    warm_s = min((_WARM_UPS if plan.warmup is None else plan.warmup) * step_s, plan.warmup_seconds_at_most)
+    clean_s = min(max(plan.runs * step_s, plan.seconds), plan.seconds_at_most)
+    shaped = job.verb == "profile" and job.options.get("shape", True)
+    return warm_s + clean_s * (2 if shaped else 1)
+
+
+def _step_s(job: Job, files: Path, device: Device, calibrations: tuple[Calibration, ...]) -> float:
+    assert job.model is not None  # noqa: S101 - every other verb has one
+    graph = read(model_path(job.model, files))
+    workload, options = job.workload, Options()
+    sizes = job.options.get("sizes")
+    if sizes:
+        workload, rest = with_given_sizes(graph, workload, sizes)
+        options = Options(sizes=rest)
+    runtime = job.runtime or default_runtime(device, graph)
+    fitting = [made for made in calibrations if (made.device, made.runtime) == (device.name, runtime)]
+    profile = Question(
+        graph=graph, device=device, runtime=runtime, workload=workload, options=options,
+        calibrated=False, calibration=fitting[0] if fitting else None,
+    ).answer()  # fmt: skip
+    summary = profile.summary
+    whole = summary.latency_s if summary.latency_s is not None else summary.e2e_s
+    if whole is None:
+        whole = sum(phase.time_s for phase in profile.phases)
+    return float(whole)
+
+
+def floors(job: Job, files: Path, device: Device, said: Said) -> dict[str, Any]:
+    """What an answer to a job is held against: the model's name, and for each case the floor of each phase.
+
+    A device says of itself what it can do, and may say anything: of one that the catalog knows, the catalog's figures
+    count as well, and nothing is believed to be faster than the fastest in there. That is all that is known of another
+    unit than the one that the device gave figures of.
+    """
+    assert job.model is not None  # noqa: S101 - whoever asks has one
+    graph = read(model_path(job.model, files))
+    runtime = job.runtime or default_runtime(device, graph)
+    same = said.unit in {None, device.unit}
+    known = [_credible(device, same=same), *([devices()[device.name]] if same and device.name in devices() else [])]
+    found: list[dict[str, float]] = []
+    for case in said.workloads:
+        workload, rest = with_given_sizes(graph, case, job.options.get("sizes") or {})
+        least: dict[str, float] = {}
+        for row in known:
+            asked = Question(
+                graph=graph, device=row, runtime=runtime, workload=workload, options=Options(sizes=rest),
+                calibrated=False,
+            )  # fmt: skip
+            for phase in asked.answer().phases:
+                least[phase.name] = max(least.get(phase.name, 0.0), float(phase.floor_s or 0.0))
+        found.append(least)
+    return {"model": graph.name, "floors": found}
+
+
+def _credible(device: Device, *, same: bool) -> Device:
+    """The device as fast as it may be: by its stated figures, well beyond its measured ones, never beyond the catalog.
+
+    If it is another unit than the figures are of, it may be as fast as the best of the catalog.
+    """
+    rows = devices().values()
+    most = max(peak.value for row in rows for peak in row.peaks.values())
+    widest = max(
+        memory.bandwidth_bytes_per_s.value for row in rows for memory in row.memories if memory.bandwidth_bytes_per_s
+    )
+
+    def at_most(figure: Sourced, best: float) -> Sourced:
+        value = figure.value if figure.origin == "datasheet" else _SHARED * figure.value
+        return replace(figure, value=min(value, best) if same else best)
+
+    return replace(
+        device,
+        name=f"{device.name} as it says",  # what a graph became on a device is remembered by the device's name
+        peaks={name: at_most(peak, most) for name, peak in device.peaks.items()},
+        memories=tuple(
+            replace(memory, bandwidth_bytes_per_s=at_most(rate, widest))
+            if (rate := memory.bandwidth_bytes_per_s)
+            else memory
+            for memory in device.memories
+        ),
+    )
+
+
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    try:
+        job, files = decode(json.dumps(asked["job"]), Job), Path(asked["files"])
+        device = decode(json.dumps(asked["device"]), Device)
+        if asked.get("floors"):
+            return floors(job, files, device, msgspec.convert(asked["floors"], Said))
+        made = tuple(decode(json.dumps(plain), Calibration) for plain in asked["calibrations"])
+        return {"seconds": measuring_s(job, files, device, made)}
+    except InferometerError as error:
+        return {"error": error.message.replace(f"{asked['files']}/", "")}  # where it lies here is nobody's business
+
+
+def main() -> None:
+    asked = json.loads(sys.stdin.read())
+    with suppress(ImportError, ValueError, OSError):  # POSIX only
+        import resource  # noqa: PLC0415 - as above
+
+        resource.setrlimit(resource.RLIMIT_AS, (asked["memory_bytes"],) * 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (asked["seconds"],) * 2)
+    sys.stdout.write(json.dumps(answer(asked)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Reading a job's folder while it runs, wherever the folder is."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from inferometer.core.codec import decode
+from inferometer.core.errors import SchemaError
+from inferometer.core.job import JobEvent, JobResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inferometer.core.job import Job
+
+EVENTS, RESULT, JOB, LOG = "events.jsonl", "result.json", "job.json", "runner.log"
+LOOK_S = 0.1
+LOST = "The process that ran the job is gone and left no result: it was killed, or the device was restarted."
+
+
+class JobFolder(Protocol):
+    """The folder of a job as seen from here."""
+
+    def read(self, name: str, offset: int = 0) -> bytes:
+        """What a file has from there on; nothing if it is not there."""
+
+    def alive(self) -> bool:
+        """Whether the runner runs."""
+
+
+def follow(  # noqa: PLR0913 - the seams of the loop
+    folder: JobFolder,
+    job: str,
+    after: int = 0,
+    *,
+    look_s: float = LOOK_S,
+    sleep: Callable[[float], None] = time.sleep,
+    now: Callable[[], float] = time.time,
+) -> Iterator[JobEvent]:
+    """The events after a number, as they come, until a final one. If the runner leaves none, it is made here."""
+    rest, offset, last, gone = b"", 0, after, 0
+    while True:
+        data = folder.read(EVENTS, offset)
+        offset += len(data)
+        *lines, rest = (rest + data).split(b"\n")
+        for event in _decoded(lines):
+            if event.number <= last:
+                continue
+            last = event.number
+            yield event
+            if event.final:
+                return
+        # Its last words may have come since we read: it is gone if it is gone at several looks.
+        gone = 0 if data or folder.alive() else gone + 1
+        if gone > 2:
+            yield JobEvent(job=job, number=last + 1, at=now(), kind="state", state="inconclusive", text=LOST)
+            return
+        if not data:
+            sleep(look_s)
+
+
+def _decoded(lines: list[bytes]) -> Iterator[JobEvent]:
+    for line in lines:
+        try:
+            yield decode(line, JobEvent)
+        except SchemaError:
+            continue  # a line that was cut off when the disk was full: the result says how it ended
+
+
+def result_in(folder: JobFolder, job: Job) -> JobResult:
+    """The result that the runner left; that it is lost, with its log, where there is none."""
+    data = folder.read(RESULT)
+    if data:
+        return decode(data, JobResult)
+    log = folder.read(LOG)[-64_000:].decode("utf-8", "replace")
+    remedy = "Run it again; if it is lost again, the device may have run out of memory."
+    return JobResult(job=job, ended="lost", error=LOST, remedy=remedy, error_kind="EngineError", log=log)

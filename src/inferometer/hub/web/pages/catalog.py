@@ -1,0 +1,145 @@
+"""The values for the templates of devices, formulas, predictions and sweeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.dtype import DTYPES
+from inferometer.core.errors import UnitError
+from inferometer.core.units import format_quantity, parse_quantity
+from inferometer.hub.web.pages.prediction_fields import FIELDS, field_groups, name_lists
+from inferometer.known import devices, models
+from inferometer.known.files import row_named
+from inferometer.known.formulas.listing import formula_document
+from inferometer.known.formulas.registry import SECTIONS, all_formulas, find_formula
+from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, unit_of
+from inferometer.understand.view.catalog_tables import TABLES, catalog_table
+from inferometer.understand.view.charts.theme import COLOURS, column_title
+from inferometer.understand.view.records import device_record, model_record
+from inferometer.understand.view.table import cell_text
+
+if TYPE_CHECKING:
+    from starlette.datastructures import QueryParams
+
+_FIRST_MODEL, _FIRST_DEVICES = "llama-3.2-1b", ("nvidia-h200", "nvidia-l4", "raspberry-pi-5")
+_FORMATS = ("f32", "bf16", "f16", "f8e4m3", "i8", "q8_0", "q6_k", "q5_k", "q4_k", "q4_0", "i4", "q3_k", "q2_k")
+
+
+_ASKED = (
+    "runtime", "weights", "kv", "activations", "batch", "prompt", "generate", "image", "tp", "context", *FIELDS,
+)  # fmt: skip
+
+
+def device_rows() -> list[dict[str, Any]]:
+    return [device_record(device) for device in devices().values()]
+
+
+def model_rows() -> list[dict[str, Any]]:
+    return [model_record(model) for model in models().values()]
+
+
+def catalog_values(name: str) -> dict[str, Any]:
+    """One of the other tables of the catalog, with the text of every cell and the number to sort it by."""
+    table, rows = catalog_table(name), []
+    for record in table.records():
+        cells = [
+            {"text": cell_text(column, record[column.key]), "numeric": column.numeric, "value": record[column.key] or 0,
+             "device": column.key == "device" and row_named("devices", record[column.key]) is not None}
+            for column in table.columns
+        ]  # fmt: skip
+        words = " ".join(str(value) for value in record.values() if isinstance(value, str)).lower()
+        rows.append({"name": record["name"], "cells": cells, "words": words})
+    return {"table": table, "tables": list(TABLES.values()), "rows": rows}
+
+
+def formats() -> list[str]:
+    return [name for name in _FORMATS if name in DTYPES]
+
+
+def predict_values(query: QueryParams) -> dict[str, Any]:
+    """The form as the URL fills it, so that an answer can be shared; unknown names fall back to the defaults."""
+    model = query.get("model", _FIRST_MODEL)
+    chosen = [name for name in query.getlist("on") if row_named("devices", name) is not None]
+    usual = [name for name in _FIRST_DEVICES if row_named("devices", name) is not None]
+    data = {
+        "models": model_rows(),
+        "devices": [
+            {"name": row["name"], "title": row["title"], "unit": row["unit"], "memory": row["memory"]}
+            for row in device_rows()
+        ],
+        "model": model if row_named("models", model) is not None else _FIRST_MODEL,
+        "chosen": chosen or usual,
+        "asked": {name: query[name] for name in _ASKED if query.get(name)},
+    }
+    return {"data": data, "formats": formats(), "groups": field_groups(), "names": name_lists()}
+
+
+def formula_sections() -> list[dict[str, Any]]:
+    by_section: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
+    for formula in all_formulas().values():
+        by_section[formula.section].append(
+            {
+                "name": formula.name,
+                "title": formula.title,
+                "signature": str(formula.signature),
+                "unit": formula.unit,
+            }
+        )
+    return [
+        {"name": name, "title": SECTIONS[name], "formulas": formulas}
+        for name, formulas in by_section.items()
+        if formulas
+    ]
+
+
+def formula_values(name: str) -> dict[str, Any]:
+    formula = find_formula(name)
+    document = formula_document(formula)
+    inputs = [
+        {
+            "name": argument,
+            "unit": quantity.unit,
+            "choices": quantity.choices,
+            "sequence": quantity.sequence,
+            "example": _typed(
+                formula.example.get(argument, formula.signature.defaults.get(argument, "")), quantity.unit
+            ),
+        }
+        for argument, quantity in formula.inputs.items()
+    ]
+    return {"formula": document, "inputs": inputs, "section": SECTIONS[formula.section], "data": {"name": name}}
+
+
+def _typed(value: Any, unit: str) -> str:
+    """An example as a person would type it: with a unit, if that parses to the same number."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return ", ".join(_typed(item, unit) for item in value)
+    if isinstance(value, str | bool):
+        return str(value)
+    plain = f"{value:.12g}" if float(f"{value:.12g}") == value else repr(value)
+    try:
+        written = format_quantity(value, unit, digits=6)
+        return written if parse_quantity(written, unit) == value else plain
+    except UnitError:
+        return plain
+
+
+def sweep_values(query: QueryParams) -> dict[str, Any]:
+    columns = {
+        name: {"title": column_title(name), "unit": unit_of(name), "kind": column.kind, "input": name in INPUTS,
+               "higher": name in HIGHER_IS_BETTER}
+        for name, column in COLUMNS.items()
+    }  # fmt: skip
+    data = {
+        "columns": columns,
+        "models": [row["name"] for row in model_rows()],
+        "devices": [row["name"] for row in device_rows()],
+        "colours": list(COLOURS),
+        "asked": {
+            "models": query.getlist("models") or [_FIRST_MODEL],
+            "devices": query.getlist("devices") or list(_FIRST_DEVICES[:2]),
+        },
+    }
+    return {"data": data, "formats": formats()}

@@ -1,0 +1,178 @@
+"""The values for the compare page: every run against the first, the baseline, and what differs between them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.units import format_quantity
+from inferometer.hub.web.pages.run import environment_text
+from inferometer.measure.bench.compare import compare
+from inferometer.understand.view.charts.runs import difference_chart
+from inferometer.understand.view.charts.samples import overlaid
+from inferometer.understand.view.measured import verdict_text
+from inferometer.understand.view.phrases import formats_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.core.profile import Phase, Profile
+    from inferometer.core.run import Run
+    from inferometer.measure.bench.compare import Comparison, Metric
+
+_MOST_LAYERS = 500
+_DETAILED = 7  # comparisons that are shown layer by layer
+
+
+def profiles_of(runs: Sequence[Run]) -> list[tuple[str, Profile]]:
+    """The profiles of runs, with names that tell them apart: by their device if that does, else by their id."""
+    profiles = [_profile(run) for run in runs]
+    names = [run.name or profile.model.name for run, profile in zip(runs, profiles, strict=True)]
+    devices = [device_of(run, profile) for run, profile in zip(runs, profiles, strict=True)]
+    placed = [f"{name} on {device}" for name, device in zip(names, devices, strict=True)]
+    named = []
+    for run, name, at, profile in zip(runs, names, placed, profiles, strict=True):
+        if names.count(name) > 1:
+            name = at if placed.count(at) == 1 else f"{name} ({run.id})"  # noqa: PLW2901 - a longer name of the same
+        named.append((name, profile))
+    return named
+
+
+def _profile(run: Run) -> Profile:
+    if run.profile is None:
+        raise DomainError(f"Run {run.id} has no profile to compare: it is {run.status}.")
+    return run.profile
+
+
+def device_of(run: Run, profile: Profile) -> str:
+    """The name that the fleet has for it, or what it is."""
+    return str(run.parameters.get("device") or profile.device.name)
+
+
+def compare_values(runs: Sequence[Run]) -> dict[str, Any]:
+    named = profiles_of(runs)
+    (first, baseline), *others = named
+    comparisons = [compare(baseline, profile, names=(first, name)) for name, profile in others]
+    samples = {
+        name: phase.samples_s
+        for name, profile in named
+        if (phase := _phase_of(profile, comparisons[0].metric)) is not None and phase.samples_s
+    }
+    charts: dict[str, Any] = {}
+    if len(samples) > 1:
+        charts["samples"] = overlaid(samples)
+    detailed = comparisons[:_DETAILED]
+    for index, comparison in enumerate(detailed):
+        try:
+            charts[f"layers-{index}"] = difference_chart(comparison)
+        except InferometerError:
+            continue
+    return {
+        "title": f"{first} and {', '.join(name for name, _ in others)}",
+        "runs": [_heading(run, name, profile, runs) for run, (name, profile) in zip(runs, named, strict=True)],
+        "matrix": _matrix(comparisons),
+        "differing": differing_facts(runs),
+        "comparisons": [_comparison_values(index, comparison) for index, comparison in enumerate(detailed)],
+        "charts": charts,
+    }
+
+
+def _heading(run: Run, name: str, profile: Profile, runs: Sequence[Run]) -> dict[str, Any]:
+    """A run at the top of its column, with the addresses that make it the baseline, or leave it out."""
+    rest = [("run", other.id) for other in runs if other.id != run.id]
+    return {
+        "id": run.id,
+        "name": name,
+        "about": " · ".join(filter(None, (profile.model.name, profile.runtime, formats_of(profile)))),
+        "created": run.created[:16].replace("T", " "),
+        "as_baseline": "?" + urlencode([("run", run.id), *rest, ("baseline", run.id)]),
+        "without": "?" + urlencode(rest) if len(rest) > 1 else None,
+    }
+
+
+def _matrix(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """A row for each metric, a cell for each run: first the baseline's value, then each other's with its verdict."""
+    keys = dict.fromkeys((metric.name, metric.phase) for each in comparisons for metric in each.metrics)
+    rows = []
+    for name, phase in keys:
+        cells = [
+            next((metric for metric in each.metrics if (metric.name, metric.phase) == (name, phase)), None)
+            for each in comparisons
+        ]
+        known = next(cell for cell in cells if cell is not None)
+        main = any(each.metric == name for each in comparisons)
+        text = "–" if known.a is None else format_quantity(known.a, known.unit)
+        others = [None if cell is None else _metric_row(cell) for cell in cells]
+        rows.append({"name": name, "phase": phase, "main": main, "baseline": text, "cells": others})
+    return sorted(rows, key=lambda row: not row["main"])
+
+
+def differing_facts(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """What was asked for and what it ran on, where the runs differ in it: a value for each run."""
+    facts = [facts_of(run) for run in runs]
+    names = dict.fromkeys(name for each in facts for name in each)
+    rows = [(name, [each.get(name, "–") for each in facts]) for name in names]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
+
+
+def facts_of(run: Run) -> dict[str, str]:
+    profile = run.profile
+    assert profile is not None  # noqa: S101 - only runs with one are compared
+    environment, workload = profile.environment, profile.workload
+    machine = environment.machine if environment else None
+    facts: dict[str, Any] = {
+        "kind": profile.kind, "model": profile.model.name, "formats": formats_of(profile) or None,
+        "device": profile.device.title or profile.device.name, "machine": machine.title() if machine else None,
+        "runtime": profile.runtime,
+        **{name: getattr(workload, name) for name in ("batch", "prompt", "generate", "context", "image")},
+        **{name: count for name, count in asdict(workload.parallel).items() if count > 1}, **profile.sizes,
+    }  # fmt: skip
+    if environment is not None:
+        facts |= {"threads": environment.threads, **{f"version of {k}": v for k, v in environment.versions.items()}}
+        facts |= {f"host: {name.replace('_', ' ')}": environment_text(v) for name, v in environment.host.items()}
+        if environment.disturbed is not None:
+            facts["machine was"] = "disturbed" if environment.disturbed else "quiet"
+    facts |= {f"with {name}": value for name, value in run.parameters.items()}
+    if profile.provenance is not None:
+        facts |= {"tool": f"{profile.provenance.tool} {profile.provenance.version}"}
+        facts |= {"command": profile.provenance.command}
+    return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def _phase_of(profile: Profile, metric: str) -> Phase | None:
+    """The phase that a metric is the time of; latency is that of the forward pass."""
+    return profile.phase("forward" if metric == "latency" else metric)
+
+
+def _comparison_values(index: int, comparison: Comparison) -> dict[str, Any]:
+    layers = sorted(comparison.ops, key=lambda op: -abs((op.b or 0.0) - (op.a or 0.0)))
+    return {
+        "index": index,
+        "a": comparison.a,
+        "b": comparison.b,
+        "main": _metric_row(comparison.main),
+        "metrics": [_metric_row(metric) for metric in comparison.metrics],
+        "layers": [_metric_row(op) for op in layers[:_MOST_LAYERS]],
+        "left": max(0, len(layers) - _MOST_LAYERS),
+        "notes": comparison.notes,
+    }
+
+
+def _metric_row(metric: Metric) -> dict[str, Any]:
+    def text(value: float | None) -> str:
+        return "–" if value is None else format_quantity(value, metric.unit)
+
+    interval = "" if metric.low is None or metric.high is None else f"{metric.low:.3f} – {metric.high:.3f}"
+    return {
+        "name": metric.name,
+        "phase": metric.phase,
+        "a": text(metric.a),
+        "b": text(metric.b),
+        "ratio": "–" if metric.ratio is None else f"{metric.ratio:.3f}",
+        "interval": interval,
+        "verdict": verdict_text(metric.verdict),
+        "tone": {"faster": "good", "slower": "bad"}.get(metric.verdict, "quiet"),
+        "reason": metric.reason,
+    }

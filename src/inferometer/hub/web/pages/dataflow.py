@@ -1,0 +1,38 @@
+"""The dataflow drawing of a profile: one generation, or one pass, laid out in time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.steps import kept_steps
+
+if TYPE_CHECKING:
+    from inferometer.core.profile import Phase, Profile
+
+_MOST_SPANS = 40_000  # a drawing of more shows nothing more
+
+
+def dataflow_svg(profile: Profile) -> str | None:
+    """The drawing, or None if the profile has no phase that a request goes through."""
+    from inferometer.measure.run.spans import trace_of  # noqa: PLC0415 - it brings numpy: only when drawing
+    from inferometer.measure.spans.build import from_trace  # noqa: PLC0415 - as above
+    from inferometer.understand.view.drawing import drawn  # noqa: PLC0415 - as above
+
+    trace = trace_of(replace(profile, phases=tuple(map(_drawable, profile.phases))))
+    if not trace.spans:
+        return None
+    return b"".join(drawn(from_trace(trace))).decode()
+
+
+def _drawable(phase: Phase) -> Phase:
+    """The phase with as many of its steps as can be drawn in a moment."""
+    most = max(2, _MOST_SPANS // max(len(phase.ops), 1))
+    if phase.op_context is None or len(phase.op_context) <= most:
+        return phase
+    kept = kept_steps(len(phase.op_context), most)
+    ops = tuple(
+        op if op.samples_s is None else replace(op, samples_s=tuple(op.samples_s[place] for place in kept))
+        for op in phase.ops
+    )
+    return replace(phase, ops=ops, op_context=tuple(phase.op_context[place] for place in kept))

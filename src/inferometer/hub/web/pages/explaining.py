@@ -1,0 +1,64 @@
+"""The explanation of a profile, for a page: where the time goes and what to do.
+
+A page must appear even if the explanation of an odd profile fails, so what goes wrong here is left out, not raised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.errors import InferometerError
+from inferometer.core.finding import Finding
+
+if TYPE_CHECKING:
+    from inferometer.core.profile import Profile
+    from inferometer.understand.attribution import Breakdown
+
+_MOST_ROWS = 8
+_UNREADABLE = (InferometerError, ArithmeticError, ValueError)  # odd numbers in an odd profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageExplanation:
+    """The rows of each of `tables`, the largest first, and its remainder add up to the whole."""
+
+    headline: str | None = None
+    findings: tuple[Finding, ...] = ()
+    tables: tuple[dict[str, Any], ...] = ()
+    next: tuple[str, ...] = ()
+
+
+def page_explanation(profile: Profile, *, name: str | None = None) -> PageExplanation:
+    """The explanation of a profile; if it cannot be explained, only the findings stored with it."""
+    from inferometer.api.explanations import explained  # noqa: PLC0415 - slow: only with the first explanation
+
+    try:
+        explanation = explained(profile, name=name)
+    except _UNREADABLE:
+        return PageExplanation(findings=profile.findings)
+    return PageExplanation(
+        headline=explanation.headline,
+        findings=explanation.findings,
+        tables=tuple(_attribution_rows(table) for table in explanation.tables if table.rows),
+        next=explanation.next,
+    )
+
+
+def _attribution_rows(table: Breakdown) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = [
+        {"name": row.name, "time_s": row.time_s, "share": row.share, "count": row.count} for row in table.rows
+    ]
+    shown, others = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
+    if others:
+        rest = {key: sum(row[key] for row in others) for key in ("time_s", "share", "count")}
+        shown.append({"name": f"{len(others)} more", **rest})
+    return {
+        "by": table.by,
+        "phase": table.phase,
+        "whole_s": table.whole_s,
+        "rows": shown,
+        "remainder": table.remainder,
+        "remainder_s": table.remainder_s,
+        "remainder_share": table.remainder_share,
+    }

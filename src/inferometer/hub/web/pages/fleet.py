@@ -1,0 +1,187 @@
+"""The pages of the fleet: its devices, one device, the queue, one job."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import Route
+
+from inferometer.core.units import format_capacity
+from inferometer.hub.fleet.starting import starts_in
+from inferometer.hub.web.guard.people import may, may_cancel, may_control
+from inferometer.hub.web.pages.routes import html_page, with_error_page
+from inferometer.store.queue.trust import grade
+from inferometer.store.queue.values import fails_often
+from inferometer.store.queue.wanted import fits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from inferometer.hub.fleet.desk import FleetDesk
+    from inferometer.store.queue.values import Check, FleetDevice, JobRow
+
+_DAY_S = 86_400.0
+_SKEW_S = 2.0  # a message may be so long under way
+_WAITING = 1000  # jobs that are looked at
+_ENDED = ("done", "failed", "cancelled", "inconclusive")
+
+
+def fleet_routes(desk: FleetDesk) -> list[Route]:
+    pages = FleetPages(desk)
+    table = {
+        "/fleet": pages.devices,
+        "/fleet/queue": pages.queue,
+        "/fleet/devices/{name}": pages.device,
+        "/fleet/jobs/{job}": pages.job,
+    }
+    return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
+
+
+class FleetPages:
+    def __init__(self, desk: FleetDesk) -> None:
+        self._desk = desk
+
+    def devices(self, request: Request) -> Response:
+        fleet = self._desk.seen(request)
+        now, grades, busy, faults = fleet.now(), fleet.grades(), fleet.busy(_DAY_S), fleet.recent_faults()
+        rows = [
+            {
+                "device": device,
+                "standing": standing(device, now),
+                "trust": grades.get(device.name) or grade(()),
+                "busy": min(busy.get(device.name, 0.0) / _DAY_S, 1.0),
+                "fails_often": fails_often(device.failures, faults.get(device.name, 0)),
+            }
+            for device in fleet.devices(facts=False)
+        ]
+        return html_page("fleet.html", "fleet", tab="devices", rows=rows, counts=fleet.counts())
+
+    def device(self, request: Request) -> Response:
+        fleet = self._desk.seen(request)
+        device = fleet.device(request.path_params["name"])
+        checks, recent = fleet.checks(device.name), fleet.recent_faults().get(device.name, 0)
+        served = fleet.projects_of(device.name)
+        return html_page(
+            "fleet_device.html",
+            "fleet",
+            device=device,
+            served=[name for name in served if may(request, "reader", name)],
+            controls=may_control(request, device, served),
+            standing=standing(device, fleet.now()),
+            facts=_facts(device),
+            calibrations=device.facts.get("calibrations") or (),
+            trust=fleet.trust(device.name),
+            fails_often=fails_often(device.failures, recent),
+            faults=fleet.faults(device.name),
+            drawing=_drawing(checks),
+            checks=list(reversed(checks))[:10],
+            busy=min(fleet.busy(_DAY_S).get(device.name, 0.0) / _DAY_S, 1.0),
+            jobs=fleet.jobs(device=device.name, limit=20),
+            waiting=[
+                row
+                for row in fleet.jobs(states=("queued",), limit=_WAITING)
+                if fits(row.wanted, device.name, device.labels)
+            ],
+        )
+
+    def queue(self, request: Request) -> Response:
+        fleet = self._desk.seen(request)
+        project = request.query_params.get("project") or None
+        waiting = fleet.jobs(states=("queued",), project=project)
+        return html_page(
+            "fleet_queue.html",
+            "fleet",
+            tab="queue",
+            project=project,
+            counts=fleet.counts(),
+            running=fleet.jobs(states=("preparing", "running"), project=project),
+            now=fleet.now(),
+            waiting=waiting,
+            starts=starts_in(self._desk.fleet) if waiting else {},
+            ended=fleet.jobs(states=_ENDED, project=project, limit=30),
+        )
+
+    def job(self, request: Request) -> Response:
+        fleet = self._desk.seen(request)
+        row = fleet.job(request.path_params["job"])
+        document = fleet.document(row.id)
+        starts = starts_in(self._desk.fleet).get(row.id) if row.state == "queued" else None
+        return html_page(
+            "fleet_job.html",
+            "fleet",
+            row=row,
+            document=document,
+            starts=starts,
+            still_s=row.still_s(fleet.now()),
+            asks=_asks(row),
+            cancels=may_cancel(request, row),
+            repeats=may(request, "writer", row.project),
+            devices=[
+                device.name for device in fleet.devices(facts=False, project=row.project) if device.state == "ready"
+            ],
+        )
+
+
+def standing(device: FleetDevice, now: float) -> tuple[str, str]:
+    """What to say of it in a word, and in which tone."""
+    if device.state != "ready":
+        return device.state, "bad" if device.state == "quarantined" else "quiet"
+    if device.away(now):
+        return "away", "bad"
+    return ("measuring", "busy") if device.job else ("ready", "good")
+
+
+def _asks(row: JobRow) -> str:
+    labels = [f"{key}={value}" for key, value in row.wanted.labels.items()]
+    return ", ".join(filter(None, (row.wanted.device, *labels))) or "any device"
+
+
+def _facts(device: FleetDevice) -> list[tuple[str, str]]:
+    """What an agent said of its machine, as far as it did: text from elsewhere, in whatever shape it has."""
+    machine = device.facts.get("machine")
+    known: Mapping[str, Any] = machine if isinstance(machine, dict) else {}
+    shown = [_fact(name, value) for name, value in known.items() if value not in (None, [], "")]
+    runtimes = device.facts.get("runtimes")
+    engines = (
+        ", ".join(f"{name} {version or ''}".strip() for name, version in runtimes.items())
+        if isinstance(runtimes, dict)
+        else ""
+    )
+    labels = ", ".join(f"{key}={value}" for key, values in device.labels.items() for value in values)
+    agent = f"{device.version}, of {device.user}"
+    box = str(device.facts.get("box") or "")
+    rows = [*shown, ("engines", engines), ("labels", labels), ("agent", agent), ("box for jobs", box)]
+    if abs(device.skew_s) > _SKEW_S:
+        rows.append(("clock", f"{abs(device.skew_s):,.0f} s {'ahead of' if device.skew_s > 0 else 'behind'} the hub's"))
+    return [(name, text) for name, text in rows if text]
+
+
+def _fact(name: str, value: Any) -> tuple[str, str]:
+    if name.endswith("_bytes") and isinstance(value, int | float):
+        return name.removesuffix("_bytes").replace("_", " "), format_capacity(value)
+    if isinstance(value, bool):
+        return name.replace("_", " "), "yes" if value else "no"
+    return name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _drawing(checks: tuple[Check, ...]) -> dict[str, Any] | None:
+    """Points of a small chart: each lease's reference relative to the median, in a box of 100 × 40."""
+    if len(checks) < 2:
+        return None
+    usual = median(check.before_s for check in checks)
+    apart = [(check.before_s / usual - 1, check.after_s / usual - 1) for check in checks]
+    most = max(0.01, *(abs(value) for pair in apart for value in pair))
+    step = 100 / (len(checks) - 1)
+
+    def place(value: float) -> float:
+        return round(20 - 18 * value / most, 2)
+
+    points = [
+        {"x": round(step * number, 2), "before": place(before), "after": place(after), "moved": check.moved}
+        for number, ((before, after), check) in enumerate(zip(apart, checks, strict=True))
+    ]
+    return {"points": points, "most": most}

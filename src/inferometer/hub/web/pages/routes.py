@@ -1,0 +1,285 @@
+"""The pages. Each reads the store or the catalog and fills a template; none computes anything itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from inferometer.core.errors import DomainError, InferometerError
+from inferometer.hub.web.failures import error_page
+from inferometer.hub.web.guard.people import may, may_change, noted, seen
+from inferometer.hub.web.pages.run_listing import COLUMNS, listing_from
+from inferometer.hub.web.rendering import render_template
+from inferometer.hub.web.run_cache import RunCache
+from inferometer.store.values import Filter
+from inferometer.understand.view.runs import machine_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+    from inferometer.core.run import Run
+    from inferometer.hub.web.pages.run_listing import RunListing
+    from inferometer.store.store import Store
+    from inferometer.store.values import RunRow
+
+    Page = Callable[[Request], Response]
+
+_MOST_COMPARED = 40
+_TREND_ROWS = 200
+_LOG_BYTES = 8000
+
+
+def routes(store: Store) -> list[Route]:
+    pages = Pages(store)
+    table: dict[str, Page] = {
+        "/": pages.runs,
+        "/projects/{project}": pages.project,
+        "/runs/{run}": pages.run,
+        "/runs/{run}/explanation": pages.explanation,
+        "/runs/{run}/files/{name:path}": pages.artifact,
+        "/runs/{run}/dataflow.svg": pages.dataflow,
+        "/runs/{run}/export/{form}": pages.export,
+        "/runs/{run}/charts/{name}.{form}": pages.chart,
+        "/compare": pages.compare,
+        "/predict": pages.predict,
+        "/devices": pages.devices,
+        "/devices/{name}": pages.device,
+        "/catalog": pages.catalog,
+        "/catalog/{table}": pages.catalog_table,
+        "/catalog/{table}/{name}": pages.catalog_row,
+        "/formulas": pages.formulas,
+        "/formulas/{name}": pages.formula,
+        "/sweep": pages.sweep,
+        "/atlas": pages.atlas,
+        "/live": pages.live,
+    }
+    return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
+
+
+def with_error_page(page: Page) -> Page:
+    """The page, or one that shows our error and its remedy."""
+
+    def shown(request: Request) -> Response:
+        try:
+            return page(request)
+        except InferometerError as error:
+            return error_page(error)
+
+    return shown
+
+
+def html_page(name: str, here: str, **values: Any) -> HTMLResponse:
+    return HTMLResponse(render_template(name, {**values, "here": here}))
+
+
+class Pages:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cache = RunCache(store)
+
+    def runs(self, request: Request) -> Response:
+        return self._list(request, listing_from(request.query_params), project=None)
+
+    def project(self, request: Request) -> Response:
+        project = request.path_params["project"]
+        return self._list(request, listing_from(request.query_params, project=project), project=project)
+
+    def _list(self, request: Request, listing: RunListing, project: str | None) -> Response:
+        store = seen(request, self._store)
+        page = store.list(listing.filter, sort=listing.sort, limit=listing.limit, after=listing.after)
+        projects = store.projects()
+        return html_page(
+            "runs.html",
+            "runs",
+            rows=page.rows,
+            machines=machine_names(page.rows),
+            listing=listing,
+            columns=COLUMNS,
+            shown=listing.shown(page.rows),
+            editable={row.id: _editable(row) for row in page.rows if may_change(request, row)},
+            project=project,
+            projects=projects,
+            empty=not page.rows and not any(each_project.runs for each_project in projects),
+            more=None if page.after is None else listing.following(page.after),
+            trend=self._trend(request, listing) if project is not None and page.rows else None,
+            location=str(self._store.location),
+        )
+
+    def _trend(self, request: Request, listing: RunListing) -> dict[str, Any] | None:
+        """One metric over the newest runs: the one the URL names, or the first that several of them have."""
+        from inferometer.understand.view.charts.runs import RUN_METRICS, run_trend  # noqa: PLC0415 - only when it is drawn
+
+        rows: tuple[RunRow, ...] = seen(request, self._store).list(listing.filter, limit=_TREND_ROWS).rows
+        known = [name for name in RUN_METRICS if sum(getattr(row, name) is not None for row in rows) > 1]
+        if not known:
+            return None
+        chosen = request.query_params.get("metric", known[0])
+        if chosen not in known:
+            chosen = known[0]
+        return {"spec": run_trend(rows, chosen), "metric": chosen, "known": known}
+
+    def run(self, request: Request) -> Response:
+        from inferometer.hub.web.pages.run import HELD, PROGRESS, held_of, run_values  # noqa: PLC0415 - the list needs no charts
+
+        name, store = request.path_params["run"], seen(request, self._store)
+        run, row = self._cache.get(name, store)
+        if run.id != name:
+            return RedirectResponse(f"/runs/{run.id}", status_code=303)
+        metrics = store.metrics(run.id)
+        editable = {"id": row.id, **_editable(row)} if may_change(request, row) else None
+        changing = {"projects": store.projects(), "editable": editable, "shares": may(request, "writer", row.project)}
+        if run.profile is None:
+            return html_page("open_run.html", "runs", run=run, row=row, metrics=metrics, log=self._log(run), **changing)
+        values = run_values(run, run.profile)
+        explanation = self._cache.cached_explanation(row)
+        if explanation is not None:
+            values["explanation"] = explanation
+        shown = [metric for metric in metrics if metric.name not in {PROGRESS, HELD}]
+        return html_page("run.html", "runs", row=row, metrics=shown, held=held_of(metrics), **changing, **values)
+
+    def _log(self, run: Run) -> str | None:
+        """The end of what a run said, where it left nothing else."""
+        if not any(artifact.name == "log.txt" for artifact in run.artifacts):
+            return None
+        try:
+            data = self._store.artifact(run.id, "log.txt").read_bytes()[-_LOG_BYTES:]
+        except (OSError, InferometerError):
+            return None
+        return data.decode("utf-8", "replace")
+
+    def explanation(self, request: Request) -> Response:
+        """A part of the run page, which loads it afterwards: pricing what-ifs takes a moment."""
+        run, explanation = self._cache.explanation(request.path_params["run"], seen(request, self._store))
+        return html_page("explanation.html", "", run=run, explanation=explanation)
+
+    def artifact(self, request: Request) -> Response:
+        """A file of a run, always as a download: what somebody attached is never shown as a page of ours."""
+        run, name = request.path_params["run"], request.path_params["name"]
+        store = seen(request, self._store)
+        path = store.artifact(run, name)
+        noted(request, self._store, "run.export", store.row(run), f"file {name}")
+        return FileResponse(path, media_type="application/octet-stream", filename=name.rpartition("/")[2])
+
+    def dataflow(self, request: Request) -> Response:
+        from inferometer.hub.web.pages.dataflow import dataflow_svg  # noqa: PLC0415 - as above
+
+        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
+        drawing = None if run.profile is None else dataflow_svg(run.profile)
+        if drawing is None:
+            return PlainTextResponse("There is nothing to draw.\n", status_code=404)
+        return Response(drawing, media_type="image/svg+xml", headers={"cache-control": "private, max-age=600"})
+
+    def export(self, request: Request) -> Response:
+        from inferometer.hub.web.downloads import MEDIA_TYPES, exported_run  # noqa: PLC0415 - as above
+
+        form = request.path_params["form"]
+        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
+        noted(request, self._store, "run.export", run, form)
+        name = f"inferometer-{run.id}.{form}"
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        data = exported_run(run, form, self._store.metrics(run.id))
+        return Response(data, media_type=MEDIA_TYPES[form], headers=headers)
+
+    def chart(self, request: Request) -> Response:
+        from inferometer.hub.web.downloads import MEDIA_TYPES, exported_chart  # noqa: PLC0415 - as above
+
+        name, form = (request.path_params[key] for key in ("name", "form"))
+        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
+        if form not in {"svg", "png", "json"}:
+            raise DomainError(f"A chart cannot be saved as {form!r}.", remedy="Use svg, png or json.")
+        headers = {"content-disposition": f'inline; filename="{run.id}-{name}.{form}"'}
+        width = request.query_params.get("width", "")
+        data = exported_chart(run, name, form, int(width) if width.isdecimal() and len(width) < 6 else None)
+        return Response(data, media_type=MEDIA_TYPES[form], headers=headers)
+
+    def compare(self, request: Request) -> Response:
+        from inferometer.hub.web.pages.compare import compare_values  # noqa: PLC0415 - as above
+
+        named = [run for text in request.query_params.getlist("run") for run in text.split(",") if run]
+        wanted = list(dict.fromkeys(named))
+        if len(wanted) < 2:
+            recent = seen(request, self._store).list(Filter(status=("finished",)), limit=60).rows
+            rows = [row for row in recent if row.profile_kind is not None][:20]  # what made a file has no figures
+            return html_page("choose.html", "compare", rows=rows, chosen=set(wanted))
+        if len(wanted) > _MOST_COMPARED:
+            raise DomainError(f"{len(wanted)} runs are too many to compare; the limit is {_MOST_COMPARED}.")
+        store = seen(request, self._store)
+        runs = sorted((self._cache.get(run, store)[0] for run in wanted), key=lambda run: run.created)
+        # What was there first is what a change is judged by, unless the reader says otherwise.
+        chosen = request.query_params.get("baseline")
+        runs.sort(key=lambda run: chosen not in {run.id, run.name})
+        shares = all(may(request, "writer", run.project) for run in runs)
+        return html_page("compare.html", "compare", shared=False, shares=shares, **compare_values(runs))
+
+    def predict(self, request: Request) -> Response:
+        from inferometer.hub.web.pages.catalog import predict_values  # noqa: PLC0415 - as above
+
+        return html_page("predict.html", "predict", **predict_values(request.query_params))
+
+    def devices(self, request: Request) -> Response:
+        from inferometer.hub.web.pages.catalog import device_rows  # noqa: PLC0415 - as above
+
+        known = {device.name for device in seen(request, self._store).devices()}
+        return html_page("devices.html", "devices", devices=device_rows(), seen=known, words=_words(request))
+
+    def device(self, request: Request) -> Response:
+        from inferometer.hub.web.guard.catalog_names import catalog_device  # noqa: PLC0415 - as above
+        from inferometer.understand.view.cards import device_card  # noqa: PLC0415 - as above
+
+        device = catalog_device(request.path_params["name"])
+        rows = seen(request, self._store).list(Filter(device=device.name), limit=10).rows
+        return html_page("device.html", "devices", card=device_card(device), device=device, rows=rows)
+
+    def catalog(self, _request: Request) -> Response:
+        return RedirectResponse("/catalog/links", status_code=303)
+
+    def catalog_table(self, request: Request) -> Response:
+        from inferometer.hub.web.pages.catalog import catalog_values  # noqa: PLC0415 - as above
+
+        return html_page(
+            "catalog.html", "catalog", **catalog_values(request.path_params["table"]), words=_words(request)
+        )
+
+    def catalog_row(self, request: Request) -> Response:
+        from inferometer.understand.view.catalog_tables import catalog_table  # noqa: PLC0415 - as above
+
+        table = catalog_table(request.path_params["table"])
+        card = table.card(table.find(request.path_params["name"]))
+        return html_page("catalog_row.html", "catalog", table=table, card=card)
+
+    def formulas(self, request: Request) -> Response:
+        from inferometer.hub.web.pages.catalog import formula_sections  # noqa: PLC0415 - as above
+
+        return html_page("formulas.html", "formulas", sections=formula_sections(), words=_words(request))
+
+    def formula(self, request: Request) -> Response:
+        from inferometer.hub.web.pages.catalog import formula_values  # noqa: PLC0415 - as above
+
+        return html_page("formula.html", "formulas", **formula_values(request.path_params["name"]))
+
+    def sweep(self, request: Request) -> Response:
+        from inferometer.hub.web.pages.catalog import sweep_values  # noqa: PLC0415 - as above
+
+        return html_page("sweep.html", "sweep", **sweep_values(request.query_params))
+
+    def atlas(self, request: Request) -> Response:
+        from inferometer.hub.web.pages.atlas import atlas_values  # noqa: PLC0415 - as above
+
+        return html_page("atlas.html", "atlas", **atlas_values(request.query_params))
+
+    def live(self, request: Request) -> Response:
+        rows = seen(request, self._store).list(Filter(status=("running", "pending"))).rows
+        return html_page("live.html", "live", rows=rows)
+
+
+def _editable(row: RunRow) -> dict[str, Any]:
+    """What the page needs to change a run."""
+    return {"name": row.name, "tags": row.tags, "note": row.note, "project": row.project}
+
+
+def _words(request: Request) -> str:
+    return request.query_params.get("words", "")[:200]

@@ -1,0 +1,231 @@
+"""What the run page shows of a profile: the cards at the top, the model table, the phases and percentiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.request import (
+    HOST,
+    UNATTRIBUTED,
+    distinct_ops,
+    numbered_ops,
+    op_count,
+    ops_by,
+    outside_layers,
+    repeats,
+    request_s,
+    request_shares,
+    unit_of_part,
+)
+from inferometer.core.units import format_quantity
+from inferometer.understand.view.charts.layers import phases_with_ops
+from inferometer.understand.view.charts.samples import percentiles
+from inferometer.understand.view.drawing import unit_colour
+from inferometer.understand.view.phrases import energy_fact, time_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from inferometer.core.profile import Phase, Profile
+
+_SHARED = ("kind", "unit", "block", "count", "bound", "kernel", "provider")
+_TIMES = ("time_s", "predicted_s", "floor_s")
+_ADDED = ("flops", "bytes")
+_STEPS = ("min_s", "max_s", "growth")  # of a layer over the steps of a phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberCard:
+    """One number at the top of the page. `tone` is good, bad or plain."""
+
+    label: str
+    value: str
+    unit: str = ""
+    note: str = ""
+    tone: str = "plain"
+
+
+def cards_of(profile: Profile) -> tuple[NumberCard, ...]:
+    return tuple(
+        card
+        for make in (_time_cards, _memory_cards, _energy_cards, _unit_cards, _floor_cards)
+        for card in make(profile)
+    )
+
+
+def _time_cards(profile: Profile) -> Iterator[NumberCard]:
+    summary = profile.summary
+    for label, time, name in (
+        ("Latency", "latency", "forward"),
+        ("First token", "ttft", "prefill"),
+        ("Each token", "tpot", "decode"),
+    ):
+        value = getattr(summary, f"{time}_s")
+        if value is not None:
+            yield quantity_card(label, value, "s", _statistic(profile, time, profile.phase(name) or _only(profile)))
+    if summary.tokens_per_s is not None:
+        yield quantity_card("Throughput", summary.tokens_per_s, "token/s", f"batch {profile.workload.batch}")
+    if summary.e2e_s is not None and summary.ttft_s is not None:
+        note = " · ".join((f"{profile.workload.generate or 0} tokens", *_between(profile, "e2e")))
+        yield quantity_card("Whole request", summary.e2e_s, "s", note)
+
+
+def _only(profile: Profile) -> Phase | None:
+    """The one phase that a command has."""
+    return profile.phases[0] if len(profile.phases) == 1 else None
+
+
+def _statistic(profile: Profile, time: str, phase: Phase | None) -> str:
+    """Which statistic a time is, over how many samples, and its interval."""
+    if phase is None:
+        return profile.kind
+    parts = []
+    if profile.kind == "predicted":
+        parts.append("predicted")
+    elif phase.samples_s:
+        parts.append(f"{phase.statistic or 'mean'} of {len(phase.samples_s)}")
+    else:
+        parts.append(phase.statistic or "measured")
+    return " · ".join((*parts, *_between(profile, time, phase)))
+
+
+def _between(profile: Profile, time: str, phase: Phase | None = None) -> Iterator[str]:
+    interval = time_interval(profile, time, phase)
+    if interval is not None:
+        yield " – ".join(format_quantity(end, "s", digits=3) for end in interval)
+
+
+def _memory_cards(profile: Profile) -> Iterator[NumberCard]:
+    peak, fits = profile.summary.peak_memory_bytes, profile.summary.fits
+    if peak is not None:
+        note = {True: "fits", False: "does not fit", None: "at most"}[fits]
+        yield quantity_card("Peak memory", peak, "B", note, tone="bad" if fits is False else "plain")
+
+
+def _energy_cards(profile: Profile) -> Iterator[NumberCard]:
+    joules = profile.summary.energy_j
+    if joules is not None:
+        told = (
+            next((remark for _, _, remark in energy_fact(profile)), "") if profile.kind == "measured" else "predicted"
+        )
+        yield quantity_card("Energy", joules, "J", told)
+
+
+def _unit_cards(profile: Profile) -> Iterator[NumberCard]:
+    summary = profile.summary
+    if summary.top_unit is not None:
+        share = request_shares(profile, "unit").get(summary.top_unit, 0.0) / (request_s(profile) or 1.0)
+        note = f"{share:.0%} of a request" if share else ""
+        yield NumberCard(label="Top unit by time", value=summary.top_unit.upper(), note=note)
+    if summary.top_unit_by_count is not None:
+        mine, count = ops_by(profile, "unit").get(summary.top_unit_by_count, 0), op_count(profile)
+        note = f"{mine:,} of {count:,} ops" if count else ""
+        yield NumberCard(label="Top unit by count", value=summary.top_unit_by_count.upper(), note=note)
+
+
+def _floor_cards(profile: Profile) -> Iterator[NumberCard]:
+    phase = profile.steady
+    if phase is not None and phase.floor_s and (times := phase.above_floor) is not None and phase.time_s > 0:
+        share = 1 / times
+        note = f"{phase.name}: the floor is {format_quantity(phase.floor_s, 's', digits=3)}"
+        yield NumberCard(label="Of the floor", value=f"{100 * share:.3g}", unit="%", note=note)
+    if phase is not None and phase.predicted_s and phase.time_s > 0:
+        off = phase.predicted_s / phase.time_s - 1
+        note = f"{phase.name}: {abs(off):.0%} {'under' if off < 0 else 'over'} the measurement"
+        yield quantity_card("Predicted", phase.predicted_s, "s", note)
+
+
+def quantity_card(label: str, value: float, unit: str, note: str, tone: str = "plain") -> NumberCard:
+    number, _, prefixed = format_quantity(value, unit, digits=4).partition(" ")
+    return NumberCard(label=label, value=number, unit=prefixed, note=note, tone=tone)
+
+
+def layer_columns(profile: Profile) -> dict[str, Any]:
+    """The model table by columns: a row per layer in the order of execution, and for its times a list per phase.
+
+    A layer that runs in several phases has one row. `outside` is the time in no layer, so that a breakdown adds up to
+    its phase, or to the request. Empty columns are left out.
+    """
+    phases, times = phases_with_ops(profile), repeats(profile)
+    distinct = distinct_ops(profile.phases)
+    cells, first = _cells(phases, distinct), tuple(distinct.values())
+    shared = {name: [getattr(op, name) for op in first] for name in _SHARED}
+    fused = [len(op.layers) if len(op.layers) > 1 else None for op in first]
+    return {
+        "name": [op.name for op in first],
+        "phases": [
+            {"name": phase.name, "time_s": phase.time_s, "times": times.get(phase.name, 1.0)} for phase in phases
+        ],
+        "request_s": request_s(profile),
+        "outside": _outside(profile, phases),
+        **{name: column for name, column in {**shared, "fused": fused}.items() if any(v is not None for v in column)},
+        **{
+            name: columns
+            for name, columns in cells.items()
+            if any(value is not None for column in columns for value in column)
+        },
+        "colours": {unit: unit_colour(unit) for unit in {op.unit for op in first if op.unit}},
+    }
+
+
+def _cells(phases: Sequence[Phase], rows: Iterable[tuple[str, int]]) -> dict[str, list[list[float | None]]]:
+    """For each number of an op a list per phase, each with a place for every row."""
+    from inferometer.understand.view.growth import growths  # noqa: PLC0415 - it brings numpy: only a page with layers needs it
+
+    places = {key: place for place, key in enumerate(rows)}
+    cells: dict[str, list[list[float | None]]] = {
+        name: [[None] * len(places) for _ in phases] for name in (*_TIMES, *_ADDED, *_STEPS)
+    }
+    for index, phase in enumerate(phases):
+        stepped = phase.op_context is not None
+        growth = growths([op.samples_s for op in phase.ops]) if stepped else [None] * len(phase.ops)
+        for (key, op), grown in zip(numbered_ops(phase), growth, strict=True):
+            place = places[key]
+            for name in (*_TIMES, *_ADDED):
+                cells[name][index][place] = getattr(op, name)
+            if stepped and op.samples_s:
+                least, most = min(op.samples_s), max(op.samples_s)
+                for name, value in zip(_STEPS, (least, most, grown), strict=True):
+                    cells[name][index][place] = value
+    return cells
+
+
+def _outside(profile: Profile, phases: Sequence[Phase]) -> list[dict[str, Any]]:
+    """Time in no layer: of a phase with layers by the name of its part; phases without layers as a whole (−1)."""
+    rows: list[dict[str, Any]] = []
+    for index, phase in enumerate(phases):
+        rows += [
+            {"phase": index, "kind": name, "unit": unit_of_part(name), "time_s": seconds}
+            for name, seconds in outside_layers(phase).items()
+        ]
+    times, named = repeats(profile), {phase.name for phase in phases}
+    rows += [
+        {"phase": -1, "kind": phase.name, "unit": HOST, "time_s": times[phase.name] * phase.time_s}
+        for phase in profile.phases
+        if phase.name in times and phase.name not in named
+    ]
+    return rows
+
+
+def phase_rows(profile: Profile) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": phase.name,
+            "time_s": phase.time_s,
+            "statistic": phase.statistic,
+            "runs": len(phase.samples_s or ()) or None,
+            "predicted_s": phase.predicted_s,
+            "floor_s": phase.floor_s,
+            "rest_s": outside_layers(phase).get(UNATTRIBUTED, 0.0) if phase.ops else phase.unattributed_s,
+            "flops": phase.flops,
+            "bytes": phase.bytes,
+            "bound": phase.bound,
+            "parts": ", ".join(f"{name} {format_quantity(s, 's', digits=3)}" for name, s in phase.parts.items()),
+        }
+        for phase in profile.phases
+    ]
+
+
+def percentile_rows(profile: Profile) -> dict[str, dict[str, float]]:
+    return {phase.name: percentiles(phase.samples_s) for phase in profile.phases if phase.samples_s}

@@ -1,0 +1,136 @@
+"""Qualcomm AI Hub's `perf.yaml` files: one inference on a phone, a board or a laptop, by runtime and unit.
+
+One job appears under several device names; the file has it once, with the others in `device_aliases`. `float` models
+are f32, which the NPU and the GPU compute in f16.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from inferometer.known.atlas.csv_lines import CsvLine
+from inferometer.known.atlas.form import Form, published, quantised, settings
+from inferometer.known.atlas.measurement import PublishedMeasurement
+from inferometer.known.atlas.names import DATA
+
+# What each of its runtimes is: the engine, what of the file it is made from, and which tool's version counts.
+RUNTIMES: Mapping[str, tuple[str, dict[str, str], str]] = {
+    "qnn_dlc": ("qnn", {"form": "dlc"}, "qairt"),
+    "qnn_context_binary": ("qnn", {"form": "context-binary"}, "qairt"),
+    "precompiled_qnn_onnx": ("onnxruntime", {"provider": "qnn", "form": "precompiled"}, "onnx_runtime"),
+    "onnx": ("onnxruntime", {"provider": "qnn"}, "onnx_runtime"),
+    "tflite": ("litert", {"delegate": "qnn"}, "litert"),
+    "voice_ai": ("qnn", {"form": "voice-ai"}, "qairt"),
+    "genie": ("genie", {}, "qairt"),
+    "geniex_qairt": ("genie", {"form": "geniex"}, "geniex"),
+    "geniex_llamacpp": ("llamacpp", {"form": "geniex"}, "geniex"),
+}
+
+
+def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
+    model, component = line.required("model"), line.required("component")
+    unit = line.required("compute_unit").casefold()
+    precision, runtime = line.required("precision"), line.required("runtime")
+    weights, activations = formats_of(precision, unit)
+    engine, form, _ = RUNTIMES.get(runtime, (runtime, {}, ""))
+    peak_mb = line.value("peak_mem_max_mb")
+    layers = {name: line.whole(f"layers_{name}") for name in ("cpu", "gpu", "npu")}
+    image, shape = input_of(model)
+    yield published(
+        line,
+        dataset="qai-hub",
+        place=model,
+        date=line.text("date") or "2026-10",
+        **device_facts(line),
+        unit=unit,
+        model_published=model,
+        part=component if is_part(model, component) else None,
+        engine_published=runtime,
+        engine=engine,
+        version=version_of(line, runtime),
+        settings=settings(
+            **(form if unit == "npu" or engine == "qnn" else {key: form[key] for key in form if key == "form"}),
+            **_elsewhere(layers, unit),
+            qairt=_short(_tools(line).get("qairt")) if engine != "qnn" else None,
+        ),
+        precision_published=precision,
+        weights=weights,
+        activations=activations,
+        batch=1,
+        image=image,
+        input=shape,
+        quantity="forward",
+        figure=line.positive("latency_ms"),
+        figure_unit="ms",
+        memory_bytes=peak_mb * 1e6 if peak_mb else None,
+    )
+
+
+def _elsewhere(layers: Mapping[str, int | None], unit: str) -> dict[str, str]:
+    """The share of layers that ran on another unit than the one asked for, where there are some."""
+    total = sum(count or 0 for count in layers.values())
+    away = total - (layers.get(unit) or 0)
+    return {"elsewhere": f"{away}/{total}"} if total and away else {}
+
+
+def device_facts(line: CsvLine) -> dict[str, str]:
+    """The device, and every name that shares the job: one job is one measurement."""
+    device = line.required("device")
+    aliases = [alias for alias in (line.text("device_aliases") or "").split("|") if alias]
+    return {"device_published": device, "device_spelling": "|".join((device, *aliases))}
+
+
+def formats_of(precision: str, unit: str) -> tuple[str | None, str | None]:
+    if precision == "float":
+        return ("f32", "f32") if unit == "cpu" else ("f16", "f16")
+    if "mixed" in precision and not re.match(r"w\d+a\d+", precision):
+        return None, None
+    return quantised(precision)
+
+
+def is_part(model: str, component: str) -> bool:
+    """A model in one piece is published under its title, a piece under its own name: `encoder`."""
+    return component == "Vision-Encoder" or (component != model and re.fullmatch(r"[a-z0-9_]+", component) is not None)
+
+
+def version_of(line: CsvLine, runtime: str) -> str | None:
+    tools = _tools(line)
+    wanted = RUNTIMES.get(runtime, ("", {}, ""))[2]
+    return _short(tools.get(wanted))
+
+
+def _tools(line: CsvLine) -> dict[str, str]:
+    parts = (part.partition("=") for part in (line.text("tool_versions") or "").split(";") if part)
+    return {name: version for name, _, version in parts}
+
+
+def _short(version: str | None) -> str | None:
+    """`2.50.0.260828221209` → `2.50.0`."""
+    return ".".join(version.removeprefix("v").split(".")[:3]) if version else None
+
+
+def input_of(model: str) -> tuple[int | None, str | None]:
+    """The side of a model's square image, else the shape of its input, as AI Hub's list of models has them."""
+    stated = _inputs().get(model)
+    if stated is None:
+        return None, None
+    sides = re.search(r"(\d+) ?x ?(\d+)(?:\)|$)", stated)
+    square = (
+        sides is not None and sides[1] == sides[2] and re.match(r"(?:1 ?x ?3 ?x ?)?\d+ ?x|\d+p", stated) is not None
+    )
+    return (int(sides[1]), None) if sides and square else (None, stated)
+
+
+@cache
+def _inputs() -> Mapping[str, str]:
+    inputs: dict[str, str] = json.loads((DATA / "qai_hub_inputs.json").read_text(encoding="utf-8"))
+    return inputs
+
+
+FORM = Form(
+    name="qai-hub",
+    title="Qualcomm AI Hub, perf.yaml",
+    columns=frozenset({"model", "component", "precision", "device", "runtime", "compute_unit", "latency_ms"}),
+    read=read,
+)

@@ -1,0 +1,459 @@
+"""Engine rows → `EngineDescriptor`, and the one rule for which engine answers where none is named.
+
+Ours are `data/engines/NAME.toml`; a user's catalog folder may have more. A plug-in of the group `inferometer.runtimes`
+brings its own: the object behind its entry point has an attribute `engine`, a descriptor or the path of such a file.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from contextlib import suppress
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, get_args
+
+from inferometer.core import settings
+from inferometer.core.device import ENGINE_SETS, UNITS, Sourced
+from inferometer.core.dtype import dtype
+from inferometer.core.engine import (
+    AttentionPath,
+    CachePath,
+    EngineDescriptor,
+    Execution,
+    Fusion,
+    LogitsPath,
+    Overheads,
+    Probing,
+    PromptPath,
+    RuntimeEffects,
+    ServingRules,
+    SmallFormats,
+    StepCosts,
+    Use,
+)
+from inferometer.core.errors import DomainError, PluginError, UnknownNameError, same_but_for_case
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import is_generative
+from inferometer.core.plugins import Listed, listed, load_listed
+from inferometer.core.workload import Precision
+from inferometer.known.files import own_texts, row_named, rows_of, rows_of_users
+from inferometer.known.load import CatalogRow, read_rows
+from inferometer.known.serving_costs import fitted_costs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Graph
+
+_GROUP = "inferometer.runtimes"
+_LAST = 1000  # behind every engine that has a rank
+_HEADS = re.compile(r"^\[engines\.\"?([^\]\".]+)\"?\]\n(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+_RANKING = re.compile(r"^(?:opens|rank|first_for) *=.*$", re.MULTILINE)
+_BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
+_EFFECTS = (
+    "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
+    "arithmetic", "instead", "expanded", "widened", "held", "unpack", "merged", "dynamic", "gathered", "grouped",
+    "unquantised", "logits", "prompt", "winograd", "first_run", "notes", *UNITS, *ENGINE_SETS,
+)  # fmt: skip
+_KEYS = (
+    "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
+    "job_options", *_EFFECTS,
+)  # fmt: skip
+
+
+def engine(name: str) -> EngineDescriptor:
+    """The engine of that name, in any case of letters: ours, or a plug-in's."""
+    known = known_engine(name)
+    if known is not None:
+        return known
+    plugins = [plugin.name for plugin in listed(_GROUP)]
+    same = same_but_for_case(name, (*rows_of("engines").by_name, *plugins))
+    if same is not None and same != name:
+        return engine(same)
+    if name in plugins:
+        listing = f"The plug-in {name} has no attribute `engine`: it can be run, and not predicted."
+        raise UnknownNameError("engine descriptor", name, (), listing=listing)
+    names = tuple(dict.fromkeys((*rows_of("engines").by_name, *plugins)))
+    raise UnknownNameError("runtime", name, names, listing=f"Known: {', '.join(names)}.")
+
+
+def known_engine(name: str) -> EngineDescriptor | None:
+    """As `engine`, and None for a name that nobody describes."""
+    return _known(name, settings.catalog_folders())
+
+
+def engine_or_ideal(name: str | None) -> EngineDescriptor:
+    """For advice on a run: an engine that nobody describes counts as one that adds nothing."""
+    return (known_engine(name) if name else None) or engine("ideal")
+
+
+def engines() -> Mapping[str, EngineDescriptor]:
+    """Every engine by name, plug-ins last. One that cannot be loaded, or has no descriptor, is left out."""
+    return _every(settings.catalog_folders())
+
+
+# Cached by the folders the user names, which may have rows; what is installed does not change while we run.
+
+
+@cache
+def _known(name: str, folders: tuple[Path, ...]) -> EngineDescriptor | None:  # noqa: ARG001 - they decide on the rows
+    row = row_named("engines", name)
+    if row is not None:
+        return _descriptor(row)  # ours are found without a look at what is installed
+    return next((_of_plugin(plugin) for plugin in listed(_GROUP) if plugin.name == name), None)
+
+
+@cache
+def _every(folders: tuple[Path, ...]) -> Mapping[str, EngineDescriptor]:  # noqa: ARG001 - as above
+    described: dict[str, EngineDescriptor] = {name: engine(name) for name in rows_of("engines").by_name}
+    for plugin in listed(_GROUP):
+        with suppress(PluginError):  # `inferometer runtimes` says what is wrong with it
+            known = known_engine(plugin.name)
+            if known is not None:
+                described[plugin.name] = known
+    return MappingProxyType(described)
+
+
+def _of_plugin(plugin: Listed) -> EngineDescriptor | None:
+    given = getattr(load_listed(plugin), "engine", None)
+    described = read_engine(Path(given), plugin.name) if isinstance(given, str | Path) else given
+    if described is not None and getattr(described, "name", None) != plugin.name:
+        raise PluginError(
+            f"The plug-in {plugin.name!r} of package {plugin.package} has an `engine` that does not describe it: "
+            f"{described!r}.",
+            remedy="Make it an EngineDescriptor of the same name, or the path of a TOML file with one.",
+        )
+    return described
+
+
+def read_engine(file: Path, name: str) -> EngineDescriptor:
+    """The row `[engines.NAME]` of a file."""
+    rows = read_rows([file], "engines").by_name
+    if name not in rows:
+        raise UnknownNameError(f"engine in {file.name}", name, rows, listing=f"It has: {', '.join(rows) or 'none'}.")
+    return _descriptor(rows[name])
+
+
+# which engine answers where none is named
+
+
+def ranked_engines(device: Device, *, makes_tokens: bool, format: str | None = None) -> tuple[str, ...]:  # noqa: A002 - what formats are called everywhere
+    """The engines for such a model on such a device, the likeliest first.
+
+    vLLM for models that make tokens on a data centre's GPU. Compiled PyTorch for others, and on a desk's GPU, but not
+    on Apple's, which has no CUDA graphs. Elsewhere
+    llama.cpp for models that make tokens and ONNX Runtime for others; an NPU or TPU, whose software has no row, is
+    taken as ideal. Engines that open the `format` of a file come before those that do not; a bare config is no file,
+    since its weights are made up in whatever format an engine opens.
+    """
+    use = _use(device, makes_tokens=makes_tokens)
+    file = None if format == "config" or use == "accelerator" else format
+    return _ranked(use, file, settings.catalog_folders())
+
+
+@cache
+def _ranked(use: Use, file: str | None, folders: tuple[Path, ...]) -> tuple[str, ...]:  # noqa: ARG001 - as above
+    """Without a file no plug-in is looked for: listing what is installed takes longer than a prediction."""
+    uses: tuple[Use, ...] = ("served", "gpu") if use == "served" else (use,)  # what serves need not run here
+
+    def order(each: EngineDescriptor | EngineRank) -> tuple[bool, int, int, int]:
+        place = each.opens.index(file) if file in each.opens else 0
+        first = next((number for number, wanted in enumerate(uses) if wanted in each.first_for), len(uses))
+        return (file not in each.opens, first, place, _LAST if each.rank is None else each.rank)
+
+    candidates = engine_ranks() if file is None else engines().values()
+    able = (
+        each
+        for each in candidates
+        if each.rank is not None or not each.first_for.isdisjoint(uses) or file in each.opens
+    )
+    return tuple(each.name for each in sorted(able, key=order))
+
+
+@frozen
+class EngineRank:
+    """As much of an engine as says whether it comes first."""
+
+    name: str
+    opens: tuple[str, ...] = ()
+    rank: int | None = None
+    first_for: frozenset[str] = frozenset()
+
+
+def engine_ranks() -> tuple[EngineRank, ...]:
+    """Every engine of the catalog. Of our own files only the lines that matter are parsed: there are many."""
+    own = [
+        EngineRank(name=name, opens=tuple(stated.get("opens", ())), rank=stated.get("rank"),
+                   first_for=frozenset(stated.get("first_for", ())))
+        for text in own_texts("engines")
+        for name, lines in _HEADS.findall(text)
+        for stated in [tomllib.loads("\n".join(_RANKING.findall(lines)))]
+    ]  # fmt: skip
+    theirs = [
+        EngineRank(name=each.name, opens=each.opens, rank=each.rank, first_for=frozenset(each.first_for))
+        for each in (engine(row.name) for row in rows_of_users("engines"))
+    ]
+    named = {each.name for each in theirs}
+    return (*(each for each in own if each.name not in named), *theirs)
+
+
+def serving_engine() -> str:
+    """The engine that serves where nobody names one."""
+    return next(each.name for each in engine_ranks() if "served" in each.first_for)
+
+
+def _use(device: Device, *, makes_tokens: bool) -> Use:
+    if device.unit == "gpu" and device.vendor != "Apple" and device.kind in _BIG:
+        return "served" if makes_tokens and device.kind == "server" else "gpu"
+    if device.unit not in {"cpu", "gpu"}:
+        return "accelerator"
+    return "tokens" if makes_tokens else "arrays"
+
+
+def default_runtime(device: Device, graph: Graph | None = None, *, format: str | None = None) -> str:  # noqa: A002 - as above
+    """What such a model mostly runs in on such a device. A graph that was read from a file says its format."""
+    if graph is None:
+        return ranked_engines(device, makes_tokens=True)[0]
+    stored = format or graph.metadata.get("format")
+    return ranked_engines(device, makes_tokens=is_generative(graph), format=stored)[0]
+
+
+# what a runtime does to a graph
+
+
+def runtime_effects(name: str) -> RuntimeEffects:
+    """The effects of the runtime of that name, matched exactly."""
+    return engine(name).effects
+
+
+def require_effects(runtime: RuntimeEffects | str) -> RuntimeEffects:
+    if isinstance(runtime, RuntimeEffects):
+        return runtime
+    if not isinstance(runtime, str):
+        raise DomainError(f"A runtime is a name or a RuntimeEffects, and {runtime!r} is neither.")
+    return runtime_effects(runtime)
+
+
+# rows → values
+
+
+def _descriptor(row: CatalogRow) -> EngineDescriptor:
+    row.allow(*_KEYS)
+    small, probing = row.inner("small"), row.inner("calibrated")
+    small.allow("narrow", "byte", "kv")
+    probing.allow("format", "by_weights", "beyond_peaks", *UNITS)
+    stated = {key: dtype(small.required_text(key)).name for key in ("narrow", "byte", "kv") if key in small.fields}
+    uses = row.names("first_for")
+    return EngineDescriptor(
+        effects=_effects(row),
+        opens=row.names("opens"),
+        packages=row.names("packages"),
+        module=row.text("module"),
+        extra=row.text("extra"),
+        rank=row.whole("rank"),
+        first_for=frozenset(_one_of(row, "first_for", Use, use) for use in uses),
+        small=SmallFormats(**stated),
+        calibrated={unit: _one_of(probing, unit, Probing) for unit in UNITS if unit in probing.fields},
+        calibrated_in=probing.text("format"),
+        by_weights=_by_weights(probing),
+        beyond_peaks=probing.text("beyond_peaks") == "yes",
+        compiled_by=row.text("compiled_by"),
+        job_options=frozenset(row.names("job_options")),
+        serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,
+    )
+
+
+def _serving(name: str, row: CatalogRow) -> ServingRules:
+    """Costs stand in the row; those that were fitted to published figures lie in a file of their own."""
+    row.allow(
+        "tables", "version", "step_tokens", "most_sequences", "small_step_tokens", "small_sequences", "large",
+        "block_tokens", "captured_up_to", "mixed", "memory_share", "context", "graphs", "costs",
+    )  # fmt: skip
+    stated = tuple(_step_costs(part) for part in row.inners("costs"))
+    costs = sorted((*fitted_costs(name), *stated), key=lambda each: version_numbers(each.since))
+    return ServingRules(
+        tables=row.required_text("tables"),
+        version=row.required_text("version"),
+        step_tokens=row.whole("step_tokens") or 8192,
+        most_sequences=row.whole("most_sequences") or 256,
+        small_step_tokens=row.whole("small_step_tokens") or 2048,
+        small_sequences=row.whole("small_sequences") or 256,
+        large_bytes=_required(row, "large", "B"),
+        block_tokens=row.whole("block_tokens") or 16,
+        captured_up_to=row.whole("captured_up_to") or 512,
+        mixed=row.text("mixed") == "yes",
+        memory_share=_required(row, "memory_share", "1"),
+        context_bytes=_required(row, "context", "B"),
+        graph_bytes=_required(row, "graphs", "B"),
+        costs=tuple(costs),
+    )
+
+
+def _step_costs(row: CatalogRow) -> StepCosts:
+    row.allow(
+        "since",
+        "devices",
+        "step",
+        "sequence",
+        "prompt",
+        "launch",
+        "later",
+        "kernels",
+        "kernels_prompt",
+        "together",
+        "ttft_spread",
+        "tpot_spread",
+        "batch_spread",
+    )
+    return StepCosts(
+        since=row.required_text("since"),
+        devices=row.names("devices"),
+        step_s=_required(row, "step", "s"),
+        sequence_s=_required(row, "sequence", "s"),
+        prompt_s=_required(row, "prompt", "s"),
+        launch_s=_required(row, "launch", "s"),
+        later=_required(row, "later", "1"),
+        kernels=_required(row, "kernels", "1"),
+        kernels_prompt=_required(row, "kernels_prompt", "1"),
+        together=_required(row, "together", "1"),
+        ttft_spread=_required(row, "ttft_spread", "1"),
+        tpot_spread=_required(row, "tpot_spread", "1"),
+        batch_spread=_required(row, "batch_spread", "1"),
+    )
+
+
+def _required(row: CatalogRow, key: str, unit: str) -> Sourced:
+    number = row.number(key, unit)
+    if number is None:
+        raise row.place.at(key).error("is missing.")
+    return number
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a version in order, to compare two: 0.8.5.post1 → (0, 8, 5, 1)."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:4])
+
+
+def costs_of(rules: ServingRules, version: str | None = None, device: str = "") -> StepCosts:
+    """What holds from the newest version on that is not newer than the one asked for; of an older one the oldest.
+
+    Costs that name the device come before those of every device.
+    """
+    asked = version_numbers(version or rules.version)
+    named = [costs for costs in rules.costs if any(fnmatchcase(device, pattern) for pattern in costs.devices)]
+    fitting = named or [costs for costs in rules.costs if not costs.devices]
+    older = [costs for costs in fitting if version_numbers(costs.since) <= asked]
+    return older[-1] if older else fitting[0]
+
+
+def _by_weights(row: CatalogRow) -> Precision | None:
+    if "by_weights" not in row.fields:
+        return None
+    formats = row.inner("by_weights")
+    formats.allow("activations", "kv")
+    return Precision(activations=formats.required_text("activations"), kv=formats.required_text("kv"))
+
+
+def _effects(row: CatalogRow) -> RuntimeEffects:
+    plain = {key: value for key, value in row.fields.items() if key not in ENGINE_SETS}
+    sets = {}
+    for name in ENGINE_SETS:
+        if name in row.fields:
+            other = row.inner(name)
+            other.allow(*_EFFECTS)
+            sets[name] = _alike(replace(row, fields=_with_tables(plain, other.fields)))
+    return replace(_alike(row), sets=sets)
+
+
+def _with_tables(fields: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with those of a table in their place; units and arithmetic keep what it does not name."""
+    inside = {
+        key: {**fields[key], **value}
+        for key, value in others.items()
+        if isinstance(value, dict) and isinstance(fields.get(key), dict) and (key in UNITS or key == "arithmetic")
+    }
+    return {**fields, **others, **inside}
+
+
+def _alike(row: CatalogRow) -> RuntimeEffects:
+    """What a row says of every device."""
+    return RuntimeEffects(
+        name=row.name,
+        title=row.required_text("title"),
+        execution=_one_of(row, "execution", Execution),
+        fusion=_one_of(row, "fusion", Fusion),
+        fused=frozenset(row.names("fused")),
+        attention=_one_of(row, "attention", AttentionPath),
+        cache=_one_of(row, "cache", CachePath),
+        cache_moves=row.number("cache_moves", "1"),
+        repeat_moves=row.number("repeat_moves", "1"),
+        passes=_passes(row.inner("passes")),
+        arithmetic=_arithmetic(row.inner("arithmetic")),
+        instead=_arithmetic(row.inner("instead")),
+        expanded=frozenset(_format_of(name) for name in row.names("expanded")),
+        widened={
+            dtype(name).name: dtype(row.inner("widened").required_text(name)).name for name in _keys(row, "widened")
+        },
+        held={unit: dtype(row.inner("held").required_text(unit)).name for unit in _keys(row, "held")},
+        unpack=row.number("unpack", "1"),
+        merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
+        dynamic=frozenset(row.names("dynamic")),
+        gathered=row.number("gathered", "1"),
+        grouped=row.number("grouped", "1"),
+        unquantised=row.names("unquantised"),
+        logits=_one_of(row, "logits", LogitsPath),
+        prompt=_one_of(row, "prompt", PromptPath),
+        winograd=row.number("winograd", "1"),
+        overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
+        first_run=row.number("first_run", "s"),
+        notes=row.text("notes"),
+    )
+
+
+def _one_of(row: CatalogRow, key: str, allowed: object, stated: str | None = None) -> Any:
+    """What the row states under the key, one of a Literal's words; without a word the first of them."""
+    words = get_args(allowed)
+    chosen = stated or row.text(key) or words[0]
+    if chosen not in words:
+        raise row.place.at(key).error(f"is {chosen!r}.", remedy=f"Known: {', '.join(words)}.")
+    return chosen
+
+
+def _keys(row: CatalogRow, table: str) -> list[str]:
+    return [key for key in row.inner(table).fields if key != "source"]
+
+
+def _passes(row: CatalogRow) -> dict[str, int]:
+    return {key: row.whole(key) or 1 for key in row.fields if key != "source"}
+
+
+def _arithmetic(row: CatalogRow) -> dict[str, tuple[str, ...]]:
+    formats = {}
+    for key in row.fields:
+        if key == "source":
+            continue
+        formats[_format_of(key)] = tuple(dtype(entry).name for entry in row.names(key))
+    return formats
+
+
+def _format_of(key: str) -> str:
+    """A key of such a table with the names that its formats go by here: `gpu:q4_0`, `arm:convolution:i8/f32`."""
+    where, colon, names = key.rpartition(":")
+    return where + colon + "/".join(dtype(name).name for name in names.split("/"))
+
+
+def _overheads(row: CatalogRow) -> Overheads:
+    row.allow("kernel", "host", "step", "call", "captured", "reserve")
+    return Overheads(
+        kernel_s=row.number("kernel", "s"),
+        host_s=row.number("host", "s"),
+        step_s=row.number("step", "s"),
+        call_s=row.number("call", "s"),
+        captured=frozenset(row.names("captured")),
+        reserve_bytes=row.number("reserve", "B"),
+    )

@@ -1,0 +1,142 @@
+"""Where catalog rows come from: the built-in files, then the folders the user names."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from inferometer.core import settings
+from inferometer.core.errors import CatalogError, UnknownNameError
+from inferometer.known.load import CatalogRow, CatalogRows, parse_file, parse_text, read_rows, rows_in
+from inferometer.known.parsed import parsed_files
+from inferometer.known.sections import excerpt
+
+T = TypeVar("T")
+
+_BUILT_IN = Path(__file__).parent / "data"
+# The command that lists each kind of rows.
+_COMMANDS = {
+    "devices": "devices", "models": "models", "links": "catalog links", "instances": "catalog instances",
+    "grids": "catalog grids", "pue": "catalog pue", "levels": "catalog memory",
+}  # fmt: skip
+
+
+def rows_of(kind: str) -> CatalogRows:
+    """The rows of one kind: devices, models, links, instances, grids, pue, levels, dtypes, cores, usable."""
+    return _rows(kind, settings.catalog_folders())
+
+
+def row_named(kind: str, name: str) -> CatalogRow | None:
+    """The row of that name or alias. Only rows that hold the name are parsed: one should not cost all of them."""
+    whole = _READ.get((kind, settings.catalog_folders()))
+    rows = whole or rows_with(kind, name)
+    canonical = rows.canonical(name)
+    if whole is None and canonical is None and name.casefold() != name:  # the catalog's own names have small letters
+        rows = rows_with(kind, name.casefold())
+        canonical = rows.canonical(name)
+    return None if canonical is None else rows.by_name[canonical]
+
+
+def is_built_in(kind: str, name: str) -> bool:
+    """Whether a row comes with Inferometer, and is the same wherever that is; not one of the user's own catalog."""
+    return _with(kind, name, ()).canonical(name) is not None
+
+
+def all_of(kind: str, make: Callable[[CatalogRow], T]) -> Mapping[str, T]:
+    """Every row of a kind as the value that `make` turns it into, by name; made once, as the rows are read once."""
+    made: Mapping[str, T] = _made(kind, make, settings.catalog_folders())
+    return made
+
+
+@cache
+def _made(kind: str, make: Callable[[CatalogRow], Any], folders: tuple[Path, ...]) -> Mapping[str, Any]:
+    return MappingProxyType({name: make(row) for name, row in _rows(kind, folders).by_name.items()})
+
+
+def one_named(
+    kind: str, name: str, make: Callable[[CatalogRow], T], *, what: str, also: Iterable[str] = ()
+) -> T:  # fmt: skip
+    """The row of that name or alias, in any case, as a value. `also` are names that a suggestion may offer."""
+    row = row_named(kind, name)
+    if row is None:
+        rows = rows_of(kind)
+        listing = f"`inferometer {_COMMANDS[kind]}` lists them." if kind in _COMMANDS else None
+        raise UnknownNameError(what, name, (*rows.by_name, *also), listing=listing, words=rows.words())
+    return make(row)
+
+
+def rows_with(kind: str, word: str) -> CatalogRows:
+    """Every row that has the word anywhere in it, and some that have not."""
+    return _with(kind, word, settings.catalog_folders())
+
+
+def own_texts(kind: str) -> list[str]:
+    """The text of the built-in files of a kind, for those who need a few of its lines and no parser."""
+    return [_text(file) for file in _own(kind)]
+
+
+def names_of(kind: str) -> list[str]:
+    """The names of a kind's rows, found without a parser: shells that complete them wait for it."""
+    heading = re.compile(rf'^\[{kind}\.(?:"([^"]+)"|([\w-]+))\]\s*$', re.MULTILINE)
+    own = [quoted or bare for text in own_texts(kind) for quoted, bare in heading.findall(text)]
+    return [*own, *(row.name for row in rows_of_users(kind))]
+
+
+def rows_of_users(kind: str) -> Iterable[CatalogRow]:
+    """The rows of the folders that the user names."""
+    return read_rows(_theirs(settings.catalog_folders()), kind).by_name.values()
+
+
+@cache
+def _with(kind: str, word: str, folders: tuple[Path, ...]) -> CatalogRows:
+    own = [(file, text) for file in _own(kind) if word in (text := _text(file))]
+    parsed = [(file, parse_text(excerpt(text, kind, word), file)) for file, text in own]
+    return rows_in([*parsed, *((file, parse_file(file)) for file in _theirs(folders) if word in _text(file))], kind)
+
+
+_READ: dict[tuple[str, tuple[Path, ...]], CatalogRows] = {}  # kinds that were read whole
+
+
+def _rows(kind: str, folders: tuple[Path, ...]) -> CatalogRows:
+    rows = _READ.get((kind, folders))
+    if rows is None:
+        theirs = ((file, parse_file(file)) for file in _theirs(folders))
+        rows = _READ[kind, folders] = rows_in([*parsed_files(kind, _own(kind)), *theirs], kind)
+    return rows
+
+
+def _own(kind: str) -> list[Path]:
+    return sorted((_BUILT_IN / kind).glob("*.toml")) or [_BUILT_IN / _FILES[kind]]
+
+
+def _theirs(folders: tuple[Path, ...]) -> list[Path]:
+    return [file for folder in folders for file in _toml_files(folder)]
+
+
+def _text(file: Path) -> str:
+    """What a file says, as far as it is text: parsing it will say what is wrong with it."""
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+_FILES = {
+    "links": "links.toml",
+    "schedulers": "schedulers.toml",
+    "instances": "instances.toml",
+    "grids": "grids.toml",
+    "pue": "grids.toml",
+    "levels": "hierarchy.toml",
+    "dtypes": "dtypes.toml",
+    "cores": "cores.toml",
+    "usable": "usable.toml",
+}
+
+
+def _toml_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise CatalogError(
+            f"INFEROMETER_CATALOG names {str(folder)!r}, which is not a folder.",
+            remedy="Name folders that hold TOML files, or unset it.",
+        )
+    return sorted(folder.glob("*.toml"))

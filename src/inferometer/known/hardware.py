@@ -1,0 +1,236 @@
+"""Device and link rows → `Device`, `Link`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+from inferometer.core import settings
+from inferometer.core.device import UNITS, Device, DeviceShares, Link, Memory, Sourced, Unit, is_local
+from inferometer.core.dtype import DTYPES
+from inferometer.core.errors import CatalogError, UnknownNameError
+from inferometer.known.cores import groups_of, peaks_of
+from inferometer.known.files import all_of, one_named, row_named, rows_of
+from inferometer.known.load import CatalogRow, did_you_mean, read_rows
+from inferometer.known.usable import usable_by_rule
+
+_KEYS = (
+    "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "core_groups",
+    "clock", "launch", "call", "power", "energy", "price", "links", "storage", "utilisation", "notes", "memory",
+)  # fmt: skip
+_ENDS = {"host": "its own link to the host", "peer": "its own link to another", "network": "its own network"}
+_NO_SHARES = DeviceShares()  # of nearly all rows
+_TRANSFERS = re.compile(r"-(\d{3,5})\b")
+
+
+def devices() -> Mapping[str, Device]:
+    """Every device of the catalog by name."""
+    for kind in ("cores", "links"):  # what they name is found quicker in all rows than a thousand times in a few
+        rows_of(kind)
+    return all_of("devices", device_from_row)
+
+
+def device(name: str) -> Device:
+    """The device of that name or alias, matched exactly; a TOML file with one device; or `local`, this machine.
+
+    `local` is the machine's best unit, `local:cpu` and `local:gpu` name one.
+    """
+    if is_local(name):
+        from inferometer.known.machine.local import local_device  # noqa: PLC0415 - detection is only for this machine
+
+        return local_device(name)
+    if name.endswith(".toml"):
+        return _only_one(Path(name))
+    return _named(name, settings.catalog_folders())
+
+
+@cache
+def _named(name: str, folders: tuple[Path, ...]) -> Device:  # noqa: ARG001 - they decide on the rows
+    try:
+        return one_named("devices", name, device_from_row, what="device", also=("local",))
+    except UnknownNameError:
+        meant = _rows_meant(name)
+        if not meant:
+            raise
+        listing = f"In the catalog that is {' or '.join(meant)}."
+        raise UnknownNameError("device", name, (), listing=listing) from None
+
+
+def _rows_meant(name: str) -> list[str]:
+    """Rows that a published name may mean, one of each unit: they are told, and never taken."""
+    from inferometer.known.names import match_device  # noqa: PLC0415 - its table is read for names that no row has
+
+    found = (match_device(name.replace("-", " "), unit) for unit in UNITS)
+    return list(dict.fromkeys(match.device for match in found if match and isinstance(match.device, str)))
+
+
+def device_from_row(row: CatalogRow) -> Device:
+    row.allow(*_KEYS)
+    power, connected = row.inner("power"), row.inner("links")
+    power.allow("tdp", "idle", "battery")
+    connected.allow("host", "peer", "network")
+    per_flop, per_byte = _operation_energy(row.inner("energy"))
+    price = row.inner("price")
+    price.allow("list")
+    stated = groups_of(row)
+    groups = tuple(group for group, _ in stated)
+    return Device(
+        name=row.name,
+        title=row.required_text("title"),
+        vendor=row.required_text("vendor"),
+        unit=_unit(row),
+        kind=row.text("kind"),
+        family=row.text("family"),
+        chip=row.text("chip"),
+        aliases=row.names("aliases"),
+        year=row.whole("year"),
+        peaks={**peaks_of(stated), **_peaks(row.inner("peaks"))},
+        memories=tuple(_memory(part, row) for part in row.inners("memory")),
+        host_link=_linked(connected, "host"),
+        peer_link=_linked(connected, "peer"),
+        network_link=_linked(connected, "network"),
+        storage_bytes_per_s=row.number("storage", "B/s"),
+        shares=_shares(row.inner("utilisation")),
+        cores=row.number("cores", "1") or _counted(row, sum(group.count for group in groups), "core_groups"),
+        core_groups=groups,
+        clock_hz=row.number("clock", "Hz") or _counted(row, groups[0].clock_hz if groups else 0.0, "core_groups"),
+        launch_s=row.number("launch", "s"),
+        call_s=row.number("call", "s"),
+        power_w=power.number("tdp", "W"),
+        idle_w=power.number("idle", "W"),
+        battery_j=power.number("battery", "J"),
+        joules_per_flop=per_flop,
+        joules_per_byte=per_byte,
+        price_usd=price.number("list", "USD"),
+        notes=row.text("notes"),
+    )
+
+
+def _unit(row: CatalogRow) -> Unit:
+    stated = row.required_text("unit")
+    for unit in UNITS:
+        if unit == stated:
+            return unit
+    raise row.place.at("unit").error(f"is {stated!r}.", remedy=f"Known units: {', '.join(UNITS)}.")
+
+
+def _peaks(row: CatalogRow) -> dict[str, Sourced]:
+    peaks: dict[str, Sourced] = {}
+    for name in row.fields:
+        if name == "source":
+            continue
+        if name not in DTYPES:
+            remedy = did_you_mean(name, DTYPES) or f"Known: {', '.join(DTYPES)}."
+            raise row.place.at(name).error("is not a number format.", remedy=remedy)
+        peak = row.number(name, "FLOP/s")
+        if peak is not None:
+            peaks[name] = peak
+    return peaks
+
+
+def _counted(row: CatalogRow, value: float, stated_in: str, note: str | None = None) -> Sourced | None:
+    """A number that follows from what the row states elsewhere, with the row's source; None where it is 0."""
+    return row.sourced(value, {"note": note} if note else {}, stated_in) if value else None
+
+
+def _memory(part: CatalogRow, row: CatalogRow) -> Memory:
+    part.allow("level", "kind", "bits", "capacity", "usable", "bandwidth", "latency")
+    level, capacity = part.required_text("level"), part.number("capacity", "B")
+    return Memory(
+        level=level,
+        kind=part.text("kind"),
+        capacity_bytes=capacity,
+        usable_bytes=part.number("usable", "B") or usable_by_rule(row, level, capacity),
+        bandwidth_bytes_per_s=part.number("bandwidth", "B/s") or _bus_rate(part),
+        latency_s=part.number("latency", "s"),
+    )
+
+
+def _shares(row: CatalogRow) -> DeviceShares:
+    if not row.fields:
+        return _NO_SHARES
+    names = [entry.name for entry in fields(DeviceShares)]
+    row.allow(*names)
+    shares = {name: row.number(name, "1", below=1.0) for name in names}
+    for name, share in shares.items():
+        if share is not None and not share.value > 0:
+            raise row.place.at(name).error("must be greater than 0.")
+    return DeviceShares(**shares)
+
+
+def _operation_energy(row: CatalogRow) -> tuple[Sourced | None, Sourced | None]:
+    """Joules of an operation and of a byte."""
+    row.allow("flop", "byte")
+    per_flop, per_byte = row.number("flop", "J"), row.number("byte", "J")
+    if (per_flop is None) != (per_byte is None):
+        raise row.place.error("has one of flop and byte.", remedy="Give both: they are counted together.")
+    return per_flop, per_byte
+
+
+def _bus_rate(part: CatalogRow) -> Sourced | None:
+    """Transfers a second × the width of the bus: `kind = "LPDDR5X-8533"` on `bits = 64` moves 68.3 GB/s."""
+    bits = part.whole("bits")
+    if bits is None:
+        return None
+    rate = _TRANSFERS.search(part.text("kind") or "")
+    if rate is None:
+        raise part.place.at("bits").error(
+            "needs a kind that ends in its million transfers a second, as LPDDR5X-8533 does."
+        )
+    return _counted(part, int(rate[1]) * 1e6 * bits / 8, "bits", f"computed: {rate[1]} MT/s × {bits} bits")
+
+
+def _linked(row: CatalogRow, end: str) -> Link | None:
+    """A link by its name in the catalog, or one of its own by its bandwidth: `host = "12 GB/s"`."""
+    stated = row.fields.get(end)
+    if isinstance(stated, dict) or (isinstance(stated, str) and stated[:1].isdigit()):
+        bandwidth = row.number(end, "B/s")
+        return Link(name=f"{row.name}-{end}", title=_ENDS[end], kind=end, bandwidth_bytes_per_s=bandwidth)
+    name = row.text(end)
+    if name is None:
+        return None
+    found = _link_named(name, settings.catalog_folders())
+    if found is None:
+        what = f"names the link {name!r}, which is not in the catalog."
+        raise row.place.at(end).error(what, remedy=did_you_mean(name, links()))
+    return found
+
+
+@cache
+def _link_named(name: str, folders: tuple[Path, ...]) -> Link | None:  # noqa: ARG001 - they decide on the rows
+    """One link serves the many devices that name it."""
+    row = row_named("links", name)
+    return None if row is None else link_from_row(row)
+
+
+def _only_one(file: Path) -> Device:
+    rows = read_rows([file], "devices")
+    if len(rows.by_name) != 1:
+        raise CatalogError(
+            f"{file}: holds {len(rows.by_name)} devices; one was asked for.",
+            remedy="A device file has one [devices.NAME] table.",
+        )
+    return device_from_row(next(iter(rows.by_name.values())))
+
+
+def links() -> Mapping[str, Link]:
+    return all_of("links", link_from_row)
+
+
+def link(name: str) -> Link:
+    return one_named("links", name, link_from_row, what="link")
+
+
+def link_from_row(row: CatalogRow) -> Link:
+    row.allow("title", "kind", "topology", "bandwidth", "latency", "direction", "aliases", "year")
+    if row.text("direction") not in {None, "per-direction"}:
+        raise row.place.at("direction").error("must be 'per-direction': a link's bandwidth is stored one way.")
+    return Link(
+        name=row.name,
+        title=row.required_text("title"),
+        kind=row.required_text("kind"),
+        topology=row.text("topology"),
+        bandwidth_bytes_per_s=row.number("bandwidth", "B/s"),
+        latency_s=row.number("latency", "s"),
+    )

@@ -1,0 +1,1 @@
+"""The machine at hand: what it is, how it is, and what its processor counts."""

@@ -1,0 +1,233 @@
+"""Linux: the checks' readings from /proc and /sys. Parsers take text; `counters` and `state` ask the machine."""
+
+import re
+from collections.abc import Mapping
+
+from inferometer.known.machine.detect.fields import lines_of, number, pairs, scaled, stripped, whole
+from inferometer.known.machine.detect.host import Host
+from inferometer.known.machine.detect.limits import Cgroup, find_cgroup
+from inferometer.known.machine.detect.linux import parse_meminfo
+from inferometer.known.machine.detect.machine import Machine
+from inferometer.known.machine.health.readings import (
+    Absent,
+    Counters,
+    CpuTime,
+    LinkCounts,
+    Load,
+    MemoryState,
+    Paging,
+    Pressure,
+    ProcessTime,
+    QuotaCounts,
+    RunQueue,
+    TcpCounts,
+)
+
+_TICKS = 100.0  # USER_HZ, the unit of /proc/stat: 100 on every architecture we run on
+_CPU = "/sys/devices/system/cpu"
+
+
+def linux_counters(machine: Machine, host: Host) -> Counters:
+    stat = machine.read("/proc/stat")
+    total, single = parse_stat(stat)
+    cgroup = find_cgroup(machine)
+    return Counters(
+        load=parse_loadavg(machine.read("/proc/loadavg")) or Absent("there is no /proc/loadavg"),
+        queue=_queue(stat),
+        pressure=_pressure(machine),
+        cpu=total or Absent("there is no /proc/stat"),
+        cpus=single,
+        processes=_processes(machine),
+        memory=_memory(machine, cgroup, host.limits.memory_bytes),
+        paging=parse_vmstat(machine.read("/proc/vmstat"), machine.page_bytes)
+        or Absent("/proc/vmstat counts no swapping"),
+        links=parse_net_dev(machine.read("/proc/net/dev")) or Absent("there is no network interface but loopback"),
+        tcp=parse_snmp(machine.read("/proc/net/snmp")) or Absent("there is no /proc/net/snmp"),
+        disk_busy_s=_disks(machine),
+        throttle_events=_throttle_events(machine),
+        quota=_quota(machine, cgroup, host.limits.quota_cpus),
+    )
+
+
+def parse_loadavg(text: str | None) -> Load | None:
+    values = [number(word) for word in (text or "").split()[:3]]
+    known = [value for value in values if value is not None and value >= 0]
+    return Load(one=known[0], five=known[1], fifteen=known[2]) if len(known) == 3 else None
+
+
+def parse_stat(text: str | None) -> tuple[CpuTime | None, tuple[CpuTime, ...]]:
+    """(all CPUs together, each CPU) of /proc/stat."""
+    total: CpuTime | None = None
+    single: list[CpuTime] = []
+    for line in lines_of(text):
+        words = line.split()
+        if not words or not re.fullmatch(r"cpu[0-9]{0,5}", words[0], re.ASCII):
+            continue
+        time = _cpu_time([whole(word) for word in words[1:]])
+        if time is None:
+            continue
+        if words[0] == "cpu":
+            total = time
+        else:
+            single.append(time)
+    return total, tuple(single)
+
+
+def _cpu_time(ticks: list[int | None]) -> CpuTime | None:
+    """In the order of /proc/stat; guest time, which comes last, is counted in user already."""
+    known = [tick for tick in ticks if tick is not None and tick >= 0]
+    if len(known) != len(ticks) or len(known) < 4:
+        return None
+    user, nice, system, idle, iowait, irq, softirq, steal = (*known[:8], 0, 0, 0, 0)[:8]
+    return CpuTime(
+        busy_s=(user + nice + system + irq + softirq) / _TICKS,
+        idle_s=(idle + iowait) / _TICKS,
+        steal_s=steal / _TICKS if len(known) >= 8 else None,
+    )
+
+
+def _queue(stat: str | None) -> RunQueue | Absent:
+    counts = pairs(stat, " ")
+    running = whole(counts.get("procs_running"))
+    if running is None:
+        return Absent("/proc/stat does not count running tasks")
+    return RunQueue(running=running, blocked=whole(counts.get("procs_blocked")))
+
+
+def parse_pressure(text: str | None) -> Pressure | None:
+    """`some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, and the same for `full`; the averages are percents."""
+    rows = {line.split(" ")[0]: dict(re.findall(r"(\w+)=([0-9.]+)", line)) for line in lines_of(text) if line}
+    some = rows.get("some", {})
+    avg10, total = scaled(some.get("avg10"), 1e-2), scaled(some.get("total"), 1e-6)
+    if avg10 is None or total is None:
+        return None
+    return Pressure(some_avg10=avg10, stalled_s=total)
+
+
+def _pressure(machine: Machine) -> Mapping[str, Pressure] | Absent:
+    read = {name: parse_pressure(machine.read(f"/proc/pressure/{name}")) for name in ("cpu", "memory", "io")}
+    pressures = {name: value for name, value in read.items() if value is not None}
+    return pressures or Absent("this kernel has no pressure information (CONFIG_PSI, or booted with psi=0)")
+
+
+def parse_process(text: str | None) -> ProcessTime | None:
+    """/proc/PID/stat: the name stands in brackets and may hold anything, brackets too."""
+    opened, closed = (text or "").find("("), (text or "").rfind(")")
+    if text is None or not 0 <= opened < closed:
+        return None
+    after = text[closed + 1 :].split()
+    if len(after) < 13:
+        return None
+    user, system = whole(after[11]), whole(after[12])
+    if user is None or system is None:
+        return None
+    return ProcessTime(name=text[opened + 1 : closed][:64], cpu_s=(user + system) / _TICKS)
+
+
+def _processes(machine: Machine) -> Mapping[int, ProcessTime] | Absent:
+    pids = [int(name) for name in machine.names("/proc") if re.fullmatch(r"[0-9]{1,9}", name, re.ASCII)]
+    read = {pid: parse_process(machine.read(f"/proc/{pid}/stat")) for pid in pids}
+    processes = {pid: process for pid, process in read.items() if process is not None}
+    return processes or Absent("no process can be seen in /proc")
+
+
+def _memory(machine: Machine, cgroup: Cgroup, limit_bytes: int | None) -> MemoryState | Absent:
+    """The host's memory; inside a limited cgroup, what is left of the limit if that is less."""
+    info = parse_meminfo(machine.read("/proc/meminfo"))
+    total, available = info.get("MemTotal"), info.get("MemAvailable")
+    if not total or available is None:
+        return Absent("/proc/meminfo does not give MemTotal and MemAvailable")
+    used = _cgroup_used(machine, cgroup) if limit_bytes else None
+    if limit_bytes and used is not None and limit_bytes < total:
+        total, available = limit_bytes, max(min(available, limit_bytes - used), 0)
+    swap = info.get("SwapTotal", 0)
+    return MemoryState(
+        total_bytes=total,
+        available_bytes=available,
+        swap_total_bytes=swap,
+        swap_used_bytes=max(swap - info.get("SwapFree", swap), 0),
+    )
+
+
+def _cgroup_used(machine: Machine, cgroup: Cgroup) -> int | None:
+    """Bytes in use less the file cache that the kernel would give back."""
+    name = "memory.current" if cgroup.version == 2 else "memory.usage_in_bytes"
+    cache = "inactive_file" if cgroup.version == 2 else "total_inactive_file"
+    for folder in cgroup.memory:
+        used = whole(machine.read(f"{folder}/{name}"))
+        if used is not None:
+            reclaimable = whole(pairs(machine.read(f"{folder}/memory.stat"), " ").get(cache)) or 0
+            return max(used - reclaimable, 0)
+    return None
+
+
+def parse_vmstat(text: str | None, page_bytes: int) -> Paging | None:
+    counts = pairs(text, " ")
+    pages_in, pages_out = whole(counts.get("pswpin")), whole(counts.get("pswpout"))
+    if pages_in is None or pages_out is None:
+        return None
+    return Paging(in_bytes=pages_in * page_bytes, out_bytes=pages_out * page_bytes)
+
+
+def parse_net_dev(text: str | None) -> dict[str, LinkCounts]:
+    """/proc/net/dev without loopback: received and sent together."""
+    links = {}
+    for line in lines_of(text):
+        name, mark, rest = line.partition(":")
+        counts = [whole(word) for word in rest.split()]
+        known = [count for count in counts if count is not None]
+        if mark and name.strip() != "lo" and len(known) >= 12 and len(known) == len(counts):
+            links[name.strip()] = LinkCounts(
+                packets=known[1] + known[9], errors=known[2] + known[10], drops=known[3] + known[11]
+            )
+    return links
+
+
+def parse_snmp(text: str | None) -> TcpCounts | None:
+    """/proc/net/snmp: a line of names and a line of numbers for each protocol."""
+    lines = [line.split() for line in lines_of(text) if line.startswith("Tcp:")]
+    if len(lines) != 2:
+        return None
+    counts = dict(zip(lines[0], lines[1], strict=False))
+    sent, again = whole(counts.get("OutSegs")), whole(counts.get("RetransSegs"))
+    return TcpCounts(sent=sent, retransmitted=again) if sent is not None and again is not None else None
+
+
+def parse_diskstats(text: str | None) -> dict[str, float]:
+    """Seconds since boot in which each block device had something to do."""
+    busy_s = {}
+    for line in lines_of(text):
+        words = line.split()
+        busy = scaled(words[12], 1e-3) if len(words) >= 14 else None
+        if busy is not None:
+            busy_s[words[2]] = busy
+    return busy_s
+
+
+def _disks(machine: Machine) -> Mapping[str, float] | Absent:
+    """Whole devices only: partitions and loop devices would count the same work again."""
+    devices = {name for name in machine.names("/sys/block") if not name.startswith(("loop", "ram", "zram", "dm-"))}
+    read = parse_diskstats(machine.read("/proc/diskstats"))
+    disks = {name: busy for name, busy in read.items() if name in devices}
+    return disks or Absent("no block device is shown in /sys/block and /proc/diskstats")
+
+
+def _throttle_events(machine: Machine) -> int | Absent:
+    """Intel's counters of thermal throttling, the cores' and the packages' together."""
+    counts = []
+    for name in machine.names(_CPU):
+        if re.fullmatch(r"cpu[0-9]{1,5}", name, re.ASCII):
+            folder = f"{_CPU}/{name}/thermal_throttle"
+            counts += [whole(machine.read(f"{folder}/{kind}_throttle_count")) for kind in ("core", "package")]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else Absent("this CPU shows no thermal_throttle counters")
+
+
+def _quota(machine: Machine, cgroup: Cgroup, quota_cpus: float | None) -> QuotaCounts | Absent:
+    if quota_cpus is None:
+        return Absent("there is no CPU quota")
+    for folder in cgroup.cpu:
+        stops = whole(pairs(machine.read(f"{folder}/cpu.stat"), " ").get("nr_throttled"))
+        if stops is not None:
+            return QuotaCounts(stops=stops)
+    return Absent(f"cpu.stat cannot be read ({stripped(' '.join(cgroup.cpu[:1])) or 'no cpu cgroup'})")

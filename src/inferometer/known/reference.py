@@ -1,0 +1,70 @@
+"""Reference rows that describe rather than price: the memory hierarchy, and what number formats are for."""
+
+from collections.abc import Mapping
+
+from inferometer.core.device import Sourced
+from inferometer.core.frozen import frozen
+from inferometer.known.files import all_of, one_named
+from inferometer.known.load import CatalogRow
+
+
+@frozen
+class MemoryLevel:
+    """A typical level of the memory hierarchy: ranges, not a device's figures."""
+
+    name: str
+    title: str
+    latency_low_s: Sourced | None = None
+    latency_high_s: Sourced | None = None
+    bandwidth_low_bytes_per_s: Sourced | None = None
+    bandwidth_high_bytes_per_s: Sourced | None = None
+
+
+@frozen
+class DTypeFacts:
+    name: str
+    title: str
+    use: str | None = None
+    exponent_bits: int | None = None
+    mantissa_bits: int | None = None
+    largest: Sourced | None = None
+    smallest_normal: Sourced | None = None
+    stored: str | None = None
+
+
+def memory_levels() -> Mapping[str, MemoryLevel]:
+    return all_of("levels", _level)
+
+
+def memory_level(name: str) -> MemoryLevel:
+    return one_named("levels", name, _level, what="memory level")
+
+
+def dtype_facts() -> Mapping[str, DTypeFacts]:
+    return all_of("dtypes", _facts)
+
+
+def _level(row: CatalogRow) -> MemoryLevel:
+    row.allow("title", "latency_low", "latency_high", "bandwidth_low", "bandwidth_high")
+    return MemoryLevel(
+        name=row.name,
+        title=row.required_text("title"),
+        latency_low_s=row.number("latency_low", "s"),
+        latency_high_s=row.number("latency_high", "s"),
+        bandwidth_low_bytes_per_s=row.number("bandwidth_low", "B/s"),
+        bandwidth_high_bytes_per_s=row.number("bandwidth_high", "B/s"),
+    )
+
+
+def _facts(row: CatalogRow) -> DTypeFacts:
+    row.allow("title", "use", "exponent_bits", "mantissa_bits", "max", "smallest_normal", "stored")
+    return DTypeFacts(
+        name=row.name,
+        title=row.required_text("title"),
+        use=row.text("use"),
+        exponent_bits=row.whole("exponent_bits"),
+        mantissa_bits=row.whole("mantissa_bits"),
+        largest=row.number("max", "1"),
+        smallest_normal=row.number("smallest_normal", "1"),
+        stored=row.text("stored"),
+    )

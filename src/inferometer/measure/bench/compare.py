@@ -1,0 +1,272 @@
+"""Compare two profiles: a verdict for each metric and each op.
+
+Times with raw samples are compared by rank tests (`verdict`), pair by pair where both were taken in turns. Times with
+only an interval are compared by it, and single numbers have a ratio but no verdict on noise. Two predictions have no
+noise: their ratio stands. The p-values of all metrics are corrected together, and so are those of all ops (Holm).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from inferometer.core.framed import Framed
+from inferometer.core.lazy import late
+from inferometer.core.profile import Environment, Profile
+from inferometer.measure.bench.figures import LATENCY, Figure, Key, op_times, phase_times, scalars, served_times
+from inferometer.measure.bench.measurement import TOOL, turns_of
+from inferometer.measure.bench.ranks import holm
+from inferometer.measure.bench.verdict import Call, Criteria, Evidence, Judgement, decide, weigh, weigh_intervals
+
+_PRIMARY = (LATENCY, "decode", "prefill")  # what the verdict on the whole is of: the first that both have
+_COVERAGE = 0.95  # of the intervals that profiles carry
+UNITS = {"memory": "B", "energy": "J", "tokens_per_s": "token/s"}
+_SHOWN = 3
+_WHEN = ("before ", "during ", "after ", "for an ")  # reasons that go on where a sentence stops
+_MEMORY_NOISE = 0.02  # between two runs of one model: buffers, threads' stacks, pages touched
+_FROM_EVIDENCE = ("ratio", "low", "high", "test", "effect", "detectable", "runs", "runs_needed")
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One thing compared. `ratio` is B over A; `p_value` is corrected. None is what the data cannot say.
+
+    `effect` is Cliff's delta, of pairs the share that rose less the share that fell. `detectable` is the smallest
+    relative difference that these samples would find; with `runs_needed` runs per side they would find the threshold.
+    """
+
+    name: str
+    verdict: Call
+    reason: str
+    unit: str = "s"
+    better: Better = "lower"
+    sure: bool = True  # enough for a gate
+    phase: str | None = None
+    a: float | None = None
+    b: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    test: str | None = None
+    effect: float | None = None
+    detectable: float | None = None
+    runs: int | None = None
+    runs_needed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Framed):
+    """B against A, the baseline. `metric` names the one that the verdict on the whole is of."""
+
+    a: str
+    b: str
+    metric: str
+    metrics: tuple[Metric, ...]
+    ops: tuple[Metric, ...]
+    notes: tuple[str, ...]
+    criteria: Criteria
+
+    @property
+    def main(self) -> Metric:
+        return next(metric for metric in self.metrics if metric.name == self.metric)
+
+    def __repr__(self) -> str:
+        ratio = f", {self.main.ratio:.3f} of the time" if self.main.ratio is not None else ""
+        return f"<comparison of {self.b} with {self.a}: {self.main.verdict} ({self.metric}{ratio})>"
+
+    def to_columns(self) -> dict[str, Any]:
+        """One row a metric, then one an op: lists by name, times in seconds, `ratio` is B over A."""
+        columns: dict[str, Any] = late("frames", "comparison_columns")(self)
+        return columns
+
+    def _repr_html_(self) -> str:
+        return str(late("notebook", "comparison_html")(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Terms:
+    """How two profiles may be compared."""
+
+    criteria: Criteria
+    in_turns: bool
+    predictions: bool
+    disturbed: str | None
+
+
+def compare(
+    a: Profile, b: Profile, *, criteria: Criteria | None = None, names: tuple[str, str] = ("A", "B")
+) -> Comparison:
+    """Whether B is faster or slower than A, as a whole, in each phase and in each op."""
+    criteria = criteria or Criteria()
+    turns = turns_of(a)
+    terms = _Terms(
+        criteria=criteria,
+        in_turns=turns is not None and turns == turns_of(b),
+        predictions=a.kind == b.kind == "predicted",
+        disturbed=_disturbance(a.environment, names[0]) or _disturbance(b.environment, names[1]),
+    )
+    # Loads are compared with their equals: a sweep's headline may be another level on either side.
+    is_served = bool(served_times(a).keys() & served_times(b).keys())
+    times = _judged(*((served_times(a), served_times(b)) if is_served else (phase_times(a), phase_times(b))), terms)
+    if not times:
+        times = [Metric(name=LATENCY, verdict="undecided", reason="the two have no phase in common")]
+    known = {metric.name for metric in times}
+    return Comparison(
+        a=names[0],
+        b=names[1],
+        metric=next((name for name in _PRIMARY if name in known), times[0].name),
+        metrics=(*times, *_compared_scalars(a, b, criteria.threshold)),
+        ops=tuple(_judged(op_times(a), op_times(b), replace(terms, in_turns=False))),  # layers are measured apart
+        notes=tuple(_notes(a, b, names)),
+        criteria=criteria,
+    )
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """The JSON that other programs rely on: verdict, ratio, low, high, p_value, reason, ops, and more."""
+    main = comparison.main
+    return {
+        **{name: getattr(main, name) for name in ("verdict", "ratio", "low", "high", "p_value", "reason")},
+        "metric": comparison.metric,
+        "a": comparison.a,
+        "b": comparison.b,
+        "metrics": [asdict(metric) for metric in comparison.metrics],
+        "ops": [asdict(op) for op in comparison.ops],
+        "notes": list(comparison.notes),
+        "criteria": asdict(comparison.criteria),
+    }
+
+
+def _judged(a: Mapping[Key, Figure], b: Mapping[Key, Figure], terms: _Terms) -> list[Metric]:
+    """Verdicts on the times that both have, their p-values corrected for their number."""
+    weighed = [(key, a[key], b[key], _evidence(a[key], b[key], terms)) for key in a if key in b]
+    adjusted = iter(holm([evidence.p_value for *_, evidence in weighed if evidence and evidence.p_value is not None]))
+    metrics = []
+    for (phase, name), first, second, evidence in weighed:
+        row = Metric(name=name, phase=phase, verdict="undecided", reason="a time of 0 s has no ratio")
+        if evidence is not None:
+            row = _judged_row(row, evidence, next(adjusted) if evidence.p_value is not None else None, terms)
+        metrics.append(replace(row, a=first.value, b=second.value))
+    return metrics
+
+
+def _evidence(a: Figure, b: Figure, terms: _Terms) -> Evidence | None:
+    if a.value <= 0 or b.value <= 0:
+        return None
+    if a.samples is not None and a.samples == b.samples:
+        return Evidence(ratio=1.0, low=1.0, high=1.0, p_value=1.0, test="the very same samples")
+    if a.samples and b.samples and max(len(a.samples), len(b.samples)) > 1 and min(*a.samples, *b.samples) > 0:
+        paired = terms.in_turns and len(a.samples) == len(b.samples)
+        return weigh(a.samples, b.samples, paired=paired, criteria=terms.criteria)
+    if not terms.predictions and a.interval and b.interval:
+        return weigh_intervals(a.interval, b.interval, coverage=_COVERAGE)
+    test = "predictions" if terms.predictions else "single numbers"
+    return Evidence(ratio=b.value / a.value, low=None, high=None, p_value=None, test=test)
+
+
+def _judged_row(row: Metric, evidence: Evidence, p_value: float | None, terms: _Terms) -> Metric:
+    judged = _undisturbed(_judgement(evidence, p_value, terms), terms)
+    shown = {name: getattr(evidence, name) for name in _FROM_EVIDENCE}
+    return replace(row, verdict=judged.verdict, reason=judged.reason, sure=judged.sure, p_value=p_value, **shown)
+
+
+def _judgement(evidence: Evidence, p_value: float | None, terms: _Terms) -> Judgement:
+    if p_value is not None:
+        return decide(evidence, terms.criteria, p_value=p_value)
+    ratio = evidence.ratio
+    if evidence.test == "predictions":
+        near = max(ratio, 1 / ratio) < 1 + terms.criteria.threshold
+        verdict: Call = "same" if near else "slower" if ratio > 1 else "faster"
+        reason = f"ratio {ratio:.4g}: both are predictions, without noise"
+        return Judgement(verdict=verdict, reason=reason, evidence=evidence)
+    reason = f"ratio {ratio:.4g}: one number per side, so noise cannot be ruled out"
+    return Judgement(verdict="undecided", reason=reason, evidence=evidence)
+
+
+def _undisturbed(judged: Judgement, terms: _Terms) -> Judgement:
+    """Runs that were disturbed, and not taken in turns, may differ for that reason alone."""
+    sure = judged.evidence.in_turns or judged.evidence.test == "predictions"
+    if terms.disturbed is None or sure or judged.verdict not in {"faster", "slower"}:
+        return judged
+    reason = f"{judged.reason}; but {terms.disturbed}, which may be why: measure both in turns, with --against"
+    return replace(judged, sure=False, reason=reason)
+
+
+def _disturbance(environment: Environment | None, name: str) -> str | None:
+    if environment is None or not environment.disturbed:
+        return None
+    why = environment.reasons[0].rstrip(".") if environment.reasons else "for an unknown reason"
+    return f"{name} was disturbed{'' if why.startswith(_WHEN) else ':'} {why}"
+
+
+def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metric]:
+    """Memory, energy, throughput: one number per side. Near ones are the same; memory is judged, others are not.
+
+    A peak of memory follows from what is allocated, and hardly from chance: what differs by more than allocators and
+    threads vary is more or less.
+    """
+    others = scalars(b)
+    for name, first in scalars(a).items():
+        second = others[name]
+        if not first or not second:
+            continue
+        ratio = second / first
+        judged = name == "memory"
+        near = max(ratio, 1 / ratio) < 1 + (max(threshold, _MEMORY_NOISE) if judged else threshold)
+        verdict: Call = "same" if near else ("more" if ratio > 1 else "less") if judged else "undecided"
+        reason = f"ratio {ratio:.4g}: one number per side"
+        if judged:
+            reason = (
+                f"{abs(ratio - 1):.1%} {'more' if ratio > 1 else 'less'} at the peak" if ratio != 1 else "equal peaks"
+            )
+        elif not near:
+            reason += ", so noise cannot be ruled out"
+        yield Metric(
+            name=name,
+            unit=UNITS[name],
+            verdict=verdict,
+            reason=reason,
+            better="higher" if name == "tokens_per_s" else "lower",
+            a=first,
+            b=second,
+            ratio=ratio,
+            test="single numbers",
+        )
+
+
+def _notes(a: Profile, b: Profile, names: tuple[str, str]) -> Iterator[str]:
+    """What else differs, and what one side lacks: a reader should know that two things may have changed."""
+    named = all(side.provenance is not None and side.provenance.tool == TOOL for side in (a, b))  # no models: names
+    for what, first, second in (
+        ("kind", a.kind, b.kind),
+        ("device", a.device.name, b.device.name),
+        ("runtime", a.runtime, b.runtime),
+        ("workload", a.workload, b.workload),
+        ("model", a.model.name, b.model.name),
+    ):
+        if first != second and not (what == "model" and named):
+            shown = "" if what == "workload" else f": {first} and {second}"
+            yield f"The {what} differs{shown}."
+    yield from _environment_notes(a.environment or Environment(), b.environment or Environment(), names)
+    for name, left, right in ((names[0], a, b), (names[1], b, a)):
+        alone = [op for _, op in op_times(left).keys() - op_times(right).keys()]
+        if alone:
+            more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
+            yield f"Only {name} has the op {', '.join(sorted(alone)[:_SHOWN])}{more}."
+
+
+def _environment_notes(a: Environment, b: Environment, names: tuple[str, str]) -> Iterator[str]:
+    if a.machine is not None and b.machine is not None and a.machine.id != b.machine.id:
+        yield f"The machine differs: {a.machine.title()} and {b.machine.title()}."
+    for package in sorted(a.versions.keys() & b.versions.keys()):
+        if a.versions[package] != b.versions[package]:
+            yield f"{package} is {a.versions[package]} in {names[0]} and {b.versions[package]} in {names[1]}."
+    for key in ("cpu", "logical_cores", "system"):
+        first, second = a.host.get(key), b.host.get(key)
+        if first is not None and second is not None and first != second:
+            yield f"The {key.replace('_', ' ')} differs: {first} and {second}."
+    for environment, name in ((a, names[0]), (b, names[1])):
+        if environment.disturbed:
+            yield f"{_disturbance(environment, name)}."

@@ -1,0 +1,372 @@
+"""From points and whole steps to a Calibration: overheads first, then tables, then the factors of whole steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import hypot, log
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.calibration import Calibration, Utilisation
+from inferometer.core.device import Device, Sourced
+from inferometer.core.engine import RuntimeEffects
+from inferometer.core.errors import DomainError
+from inferometer.core.workload import Workload
+from inferometer.measure.calibrate.fitting.base import (
+    base_factors,
+    base_note,
+    base_overheads,
+    on_base,
+    pooled,
+    steps_of_phase,
+    with_best_share,
+)
+from inferometer.measure.calibrate.fitting.bounds import at_best, bounded, unbounded
+from inferometer.measure.calibrate.fitting.decoders import joined, told_apart, with_decoders_of, without_decoders
+from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, Fitted, fit_points
+from inferometer.measure.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
+from inferometer.measure.calibrate.fitting.steps import StepBase, WholeStep, taken_apart, whole_fit
+from inferometer.measure.calibrate.fitting.streams import StepWorks, Streams, fit_streams, left_out_fit, points_from
+from inferometer.predict.basis.calibrations import formats_of, higher_rates
+from inferometer.predict.basis.files import sealed
+from inferometer.predict.options import Options
+from inferometer.predict.ready import make_ready
+from inferometer.predict.request import step_sizes
+from inferometer.predict.work.classes import FUSED, PLAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.core.graph import Graph
+    from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint
+    from inferometer.predict.price.plan import Plan
+
+_TOLD_BY, _STEPS = "ops_told_by", "whole steps"  # in the environment of a calibration
+_MODELS = 3  # at least, of which each is left out in turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSubject:
+    """What was measured: the device as it is priced, the runtime's effects, and the circumstances."""
+
+    device: Device
+    runtime: RuntimeEffects
+    dtype: str
+    created: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    host_call_s: float | None = None
+    source: str = "inferometer calibrate"
+    reached: bool = False  # the device's peaks are those that probes reached: its row states none
+
+    def sourced(self, value: float, note: str | None = None) -> Sourced:
+        return Sourced(value=value, origin="calibrated", source=self.source, date=self.created[:10], note=note)
+
+
+def assemble_calibration(
+    subject: CalibrationSubject,
+    points: Sequence[OpPoint],
+    steps: Sequence[StepPoint] = (),
+    base: Calibration | None = None,
+) -> Calibration:
+    """The calibration, sealed with its hash. `base` is the one before it, which the points and steps then correct.
+
+    On a CPU, decoders beside other networks are fitted by themselves, and anew.
+    """
+    networks, decoders = told_apart(points, steps) if subject.device.unit == "cpu" else (steps, [])
+    start = None if base is None else without_decoders(base)
+    calibration = _chosen(subject, points, networks, start)
+    if decoders:
+        return sealed(joined(calibration, _chosen(subject, (), decoders)))
+    return sealed(with_decoders_of(base, calibration))
+
+
+def _chosen(
+    subject: CalibrationSubject,
+    points: Sequence[OpPoint],
+    steps: Sequence[StepPoint],
+    base: Calibration | None = None,
+) -> Calibration:
+    """From ops that were timed, or from whole steps where nothing timed ops or whole steps predict left-out models."""
+    ours = middle_of(point for point in points if point.dtype == subject.dtype)
+    if not any(point.floor_s > 0 for point in ours) and not any(step.dtype == subject.dtype for step in steps):
+        raise DomainError(
+            f"No op was measured in {subject.dtype}, so there is nothing to fit.",
+            remedy="Give more time with --budget: probes that were made are kept. Or give another --dtype.",
+        )
+    our_steps = [step for step in steps if step.dtype == subject.dtype]
+    timed = any(point.floor_s > 0 for point in ours)
+    by_ops = _assembled(subject, ours, our_steps, base) if timed else None
+    if by_ops is not None and not _steps_may_tell(subject, our_steps, base):
+        return bounded(by_ops)
+    told = fit_streams(
+        [works_of_step(subject, step) for step in middle_steps(our_steps)], _start(subject, overheads_of(ours))
+    )
+    by_steps = _assembled(subject, _told_points(subject, ours, told), our_steps, base, told)
+    if by_ops is not None and base is None and _off(by_ops) <= _off(by_steps):
+        return bounded(by_ops)
+    return bounded(with_best_share(by_steps, subject.device) if subject.reached else by_steps)
+
+
+def _steps_may_tell(subject: CalibrationSubject, steps: Sequence[StepPoint], base: Calibration | None) -> bool:
+    """Whether what ops take is looked for in whole steps too, though they were timed: in those of language models.
+
+    Their layers are all alike, so that few numbers explain them, and a kernel that is timed alone has less to read from
+    memory than inside a model. A base decides for those that come after it. Steps that may wait for a host tell less.
+    """
+    if base is not None:
+        return base.environment.get(_TOLD_BY) == _STEPS
+    models = {step.model for step in steps if step.phase in {"prefill", "decode"}}
+    return len(models) >= _MODELS and len(models) == len({step.model for step in steps}) and not _waits(subject)
+
+
+def _waits(subject: CalibrationSubject) -> bool:
+    return subject.runtime.on(subject.device.unit).host_s is not None
+
+
+def _off(calibration: Calibration) -> float:
+    """What whole steps are off by, over all phases: the geometric mean."""
+    return fmean(log(value) for name, value in calibration.residuals.items() if name.startswith("step."))
+
+
+def _assembled(
+    subject: CalibrationSubject,
+    points: Sequence[OpPoint],
+    steps: Sequence[StepPoint],
+    base: Calibration | None,
+    told: Streams | None = None,
+) -> Calibration:
+    """From points of ops; those that were `told` by whole steps have nothing to add to them."""
+    if base is None:
+        calibration, start, before = *_from_points(subject, points), None
+    else:
+        calibration, start, before = _from_base(subject, points, base)
+    if told is not None:
+        calibration = replace(calibration, environment={**calibration.environment, _TOLD_BY: _STEPS})
+    middle = middle_steps(steps)
+    if not middle:
+        return calibration
+    if told is not None and base is None:
+        fitted = left_out_fit(told, lambda found, left: _tabled(subject, _told_points(subject, points, found), left))
+    else:
+        fitted = whole_fit(whole_steps(subject, calibration, middle), start, before)
+    calibration = fitted.applied_to(calibration, source=subject.source, date=subject.created[:10])
+    drift = {phase: value for phase, value in drifts(steps).items() if f"step.{phase}" in fitted.counts}
+    calibration = _with_drift(calibration, drift)
+    return calibration if base is None else _with_residuals(calibration, fitted.counts, base)
+
+
+def _told_points(subject: CalibrationSubject, points: Sequence[OpPoint], told: Streams) -> list[OpPoint]:
+    """Points of the ops that whole steps told of, in place of those that were timed; readings of other things stay."""
+    others = [point for point in points if not point.floor_s > 0 and point.op not in told.overheads]
+    return others + points_from(told, device_rates(subject.device, subject.device.peaks.keys()))
+
+
+def _tabled(subject: CalibrationSubject, points: Sequence[OpPoint], steps: Sequence[StepPoint]) -> list[WholeStep]:
+    """Steps as the tables of these points price them."""
+    calibration, _ = _from_points(subject, points)
+    return whole_steps(subject, calibration, steps)
+
+
+def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tuple[Calibration, dict[str, float]]:
+    """What the points say by themselves, and the overheads that the fit of whole steps starts from."""
+    overheads = overheads_of(points)
+    fitted = fit_points(points, kernel_s=overheads.get("kernel", 0.0))
+    calibration = _calibration(subject, points, (*fitted, *_inside_others(subject, fitted)), overheads)
+    return replace(calibration, notes=_thin(fitted)), _start(subject, overheads)
+
+
+def _inside_others(subject: CalibrationSubject, fitted: Sequence[Fitted]) -> tuple[Fitted, ...]:
+    """What runs inside other ops, where no point tells it: the files of such an engine have it in those ops already.
+
+    Their times contain it. By the table of ops that run alone it would be counted again.
+    """
+    told = {fit.table.op_class for fit in fitted}
+    if subject.runtime.at(subject.device).fusion != "epilogues" or "vector" not in told or told & {FUSED, PLAIN}:
+        return ()
+    alike: dict[str, Any] = {"stream": "floor", "axes": ("elements",), "grid": ((1.0,),), "values": (1.0,)}
+    return tuple(
+        Fitted(
+            table=Utilisation(op_class=name, residual=LEAST_RESIDUAL, **alike), residual=LEAST_RESIDUAL, bias=0.0,
+            points=0, probes=0, valid={"elements": (1.0, float(1 << 40))},
+        )
+        for name in (FUSED, PLAIN)
+    )  # fmt: skip
+
+
+def _from_base(
+    subject: CalibrationSubject, points: Sequence[OpPoint], base: Calibration
+) -> tuple[Calibration, dict[str, float], StepBase]:
+    """The base, corrected by the points; whole steps start from its overheads and factors."""
+    alone, inside = base_overheads(base, overhead_readings(points))
+    apart = {f"alone.{name}": value for name, value in alone.items()}
+    kernel_s = alone.get("kernel", 0.0)
+    fitted = fit_points(points, kernel_s=kernel_s)
+    classes = on_base(base, fitted, points, kernel_s=kernel_s)
+    calibration = _calibration(subject, points, [entry.fitted for entry in classes], {**inside, **apart})
+    factors = base_factors(base, classes)
+    whole = {name: value for name, value in base.residuals.items() if name == "host" or name.startswith("step")}
+    calibration = replace(
+        calibration,
+        factors=factors,
+        residuals={**calibration.residuals, **whole},
+        peaks=higher_rates(calibration.peaks, base.peaks),
+        bandwidths=higher_rates(calibration.bandwidths, base.bandwidths),
+        points=base.points + len(points),
+        steps=base.steps,
+        fitted_on=base.fitted_on,
+        environment={**calibration.environment, "started_from": base.content_hash or ""},
+        notes=(base_note(base, classes),),
+    )
+    start = {**_start(subject, {}), **inside}
+    before = StepBase(factors=factors, residuals=whole, steps=steps_of_phase(base), alone={**start, **alone})
+    return calibration, start, before
+
+
+def _calibration(
+    subject: CalibrationSubject, points: Sequence[OpPoint], fitted: Sequence[Fitted], overheads: Mapping[str, float]
+) -> Calibration:
+    rates = best_rates(points)
+    return Calibration(
+        device=subject.device.name,
+        runtime=subject.runtime.name,
+        dtype=subject.dtype,
+        created=subject.created,
+        unit=subject.device.unit,
+        threads=subject.threads,
+        tables=tuple(fit.table for fit in fitted),
+        overheads={name: subject.sourced(value) for name, value in overheads.items()},
+        residuals={fit.table.op_class: round(fit.residual, 4) for fit in fitted},
+        peaks={name: subject.sourced(rate) for name, rate in rates[0].items()},
+        bandwidths={name: subject.sourced(rate) for name, rate in rates[1].items()},
+        valid={fit.table.op_class: dict(fit.valid) for fit in fitted},
+        points=len(points),
+        versions=dict(subject.versions),
+        environment={**subject.environment, **_circumstances(points)},
+        host_call_s=subject.host_call_s,
+    )
+
+
+def _with_residuals(calibration: Calibration, counts: Mapping[str, int], base: Calibration) -> Calibration:
+    """The residuals of whole steps over the base's steps and the new ones."""
+    both = {
+        name: pooled(base.residuals[name], steps_of_phase(base), calibration.residuals[name], count)
+        for name, count in counts.items()
+        if name in base.residuals
+    }
+    return replace(calibration, residuals={**calibration.residuals, **both})
+
+
+def _with_drift(calibration: Calibration, drift: Mapping[str, float]) -> Calibration:
+    """Predictions are for another time, when the machine is a little different: that adds to the residuals."""
+    wider = {f"step.{phase}": value for phase, value in drift.items()}
+    residuals = {name: hypot(value, wider.get(name, 0.0)) for name, value in calibration.residuals.items()}
+    noted = {f"drift_{phase}": f"{value:.3g}" for phase, value in drift.items()}
+    return replace(calibration, residuals=residuals, environment={**calibration.environment, **noted})
+
+
+def _thin(fitted: Sequence[Fitted]) -> tuple[str, ...]:
+    """A note on classes with one probe only: their residuals say little."""
+    names = [fit.table.op_class for fit in fitted if fit.probes < 2]
+    return (f"Only one probe was measured for {', '.join(names)}.",) if names else ()
+
+
+def overhead_readings(points: Sequence[OpPoint]) -> dict[str, list[float]]:
+    readings: dict[str, list[float]] = defaultdict(list)
+    for point in points:
+        if point.classes == ("overhead",):
+            readings[point.op].append(point.seconds)
+    return readings
+
+
+def overheads_of(points: Sequence[OpPoint]) -> dict[str, float]:
+    """The median of the readings of each overhead."""
+    return {name: median(seconds) for name, seconds in overhead_readings(points).items()}
+
+
+def best_rates(points: Sequence[OpPoint]) -> tuple[dict[str, float], dict[str, float]]:
+    """The best rates that any point reached: `peak:FORMAT` in operations, `bandwidth:LEVEL` in bytes per second."""
+    best: dict[str, float] = {}
+    for point in points:
+        for name, rate in point.rates.items():
+            best[name] = max(best.get(name, 0.0), rate)
+    peaks, levels = (
+        {name.partition(":")[2]: rate for name, rate in best.items() if name.startswith(start)}
+        for start in ("peak:", "bandwidth:")
+    )
+    return peaks, levels
+
+
+def _circumstances(points: Sequence[OpPoint]) -> dict[str, str]:
+    """Readings beside the ops: the sustained rate over the initial one, and watts at full load."""
+    circumstances = {}
+    for point in points:
+        for name, rate in point.rates.items():
+            kind, _, what = name.partition(":")
+            if kind in {"sustained", "power"}:
+                circumstances[f"{kind}_{what}"] = f"{rate:.4g}"
+    return circumstances
+
+
+def _start(subject: CalibrationSubject, overheads: Mapping[str, float]) -> dict[str, float]:
+    """Where the fit of overheads starts: at what was measured, otherwise at what the runtime's row says."""
+    stated = subject.runtime.on(subject.device.unit)
+    known = {"kernel": stated.kernel_s, "host": stated.host_s, "step": stated.step_s}
+    return {name: float(value) for name, value in known.items() if value is not None} | dict(overheads)
+
+
+def whole_steps(subject: CalibrationSubject, calibration: Calibration, steps: Sequence[StepPoint]) -> list[WholeStep]:
+    """Each step, split by class as the calibration's tables price it, before any factor."""
+    bare = unbounded(calibration)
+    best = at_best(bare)
+    apart = []
+    for step in steps:
+        plan, least = (_plan_of(subject, step, priced_by) for priced_by in (bare, best))
+        sizes = step_sizes(step.passes(plan.prepared.effects), step.batch)
+        words = f"{step.batch} x {step.query} + {step.context}"
+        apart.append(
+            taken_apart(plan, sizes, step.phase, model=step.model, seconds=step.seconds, workload=words, best=least)
+        )
+    return apart
+
+
+def _plan_of(subject: CalibrationSubject, step: StepPoint, calibration: Calibration | None = None) -> Plan:
+    precision = formats_of(subject.runtime.name, step.dtype)
+    workload = Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
+    return make_ready(
+        graph_of_step(step), subject.device, effects=subject.runtime, workload=workload, options=Options(),
+        calibration=calibration,
+    ).plan  # fmt: skip
+
+
+def works_of_step(subject: CalibrationSubject, step: StepPoint) -> StepWorks:
+    """A step with its ops at the peaks, as no table prices them yet."""
+    plan = _plan_of(subject, step)
+    *others, last = step.passes(plan.prepared.effects)
+    works = [
+        work
+        for passing in (*others, last)
+        for work in works_of(
+            plan, {**step_sizes([passing], step.batch), "logits": 1 if passing is last else 0}, step.phase
+        )
+    ]
+    return StepWorks(step=step, works=tuple(works))
+
+
+_GRAPHS: dict[str, Graph] = {}
+
+
+def graph_of_step(step: StepPoint) -> Graph:
+    """The model of a step. It is read once, because pricing caches its preparations with the graph."""
+    from inferometer.formats.huggingface import graph_from_config  # noqa: PLC0415 - only whole steps need a reader
+    from inferometer.formats.resolve import read  # noqa: PLC0415 - as above
+
+    key = f"{step.model} {sorted(step.config.items()) if step.config else ''}"  # engines have probes of one name alike
+    if key not in _GRAPHS:
+        graph = graph_from_config(step.config, name=step.model) if step.config else read(step.model)
+        # no limit: what was measured beyond the window was measured with a longer one
+        _GRAPHS[key] = replace(graph, context_limit=None)
+    return _GRAPHS[key]

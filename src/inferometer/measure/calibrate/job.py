@@ -1,0 +1,310 @@
+"""A calibration from start to end: a provider for the runtime, the run, the fit, the file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.core.calibration import Calibration
+from inferometer.core.device import LOCAL, Device
+from inferometer.core.errors import DomainError, EngineError, InferometerError
+from inferometer.core.settings import cache_folder
+from inferometer.known.engines import engine, engines
+from inferometer.known.machine.health.host_calls import host_call_s
+from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
+from inferometer.measure.calibrate.fitting.base import with_peaks_of
+from inferometer.measure.calibrate.run import (
+    CalibrationJournal,
+    CalibrationOutcome,
+    CalibrationProgress,
+    Provider,
+    calibrate_with,
+)
+from inferometer.predict.basis.calibrations import (
+    WIDER_VERSION,
+    HostSetup,
+    choose_calibration,
+    differences,
+    widened,
+)
+from inferometer.predict.basis.files import write_calibration
+
+if TYPE_CHECKING:
+    from inferometer.core.engine import RuntimeEffects
+
+LEAST_BUDGET_S = 1.0
+_CASES = 240  # the budget over the time that one case may run: making and opening it take as long again
+_ROUNDS = 6  # of all cases, on a CPU: its pace drifts
+_FITTING = 0.06  # of the budget: the most that the last fit takes
+_LOOK_S = 10.0  # between two looks at who else uses a GPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to calibrate. `folder` keeps the journals, and the calibrations unless `out` names a file."""
+
+    device: Device
+    runtime: str
+    dtype: str
+    budget_s: float
+    folder: Path
+    out: Path | None = None
+    fresh: bool = False  # measure everything again; what the device had before is still where it starts
+    threads: int | None = None  # of a CPU; see `default_threads`
+    guarded: bool = True  # watch for disturbances
+
+    def __post_init__(self) -> None:
+        if not self.budget_s >= LEAST_BUDGET_S:
+            raise DomainError(f"A budget of {self.budget_s:g} s measures nothing.", remedy="Give 30 s or more.")
+
+    @property
+    def journal(self) -> CalibrationJournal:
+        """Each number of threads has a journal of its own, as if it were another machine."""
+        named = f"{self.device.name}-{self.runtime}-{self.dtype}"
+        many = "" if self.threads is None else f"-{self.threads}-threads"
+        return CalibrationJournal(folder=self.folder / "journals" / f"{named}{many}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedEngine:
+    """An engine that is ready to be measured. `disturbed` returns what disturbs the machine now, or None.
+
+    Preparing it took `spent_s` of the budget: its ceilings are measured first.
+    """
+
+    provider: Provider
+    spent_s: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    disturbed: Callable[[], str | None] | None = None
+    device: Device | None = None  # with the peaks that the engine reached
+    base: Calibration | None = None  # what the device had before, with shares of the same peaks
+    threads: int | None = None
+    rounds: int = 1  # of measuring everything, if time is left
+    release: Callable[[], None] = lambda: None  # called when all is measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationResult:
+    outcome: CalibrationOutcome
+    calibration: Calibration | None = None
+    path: Path | None = None
+
+
+def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
+    device_name: str,
+    *,
+    folder: Path,
+    budget_s: float,
+    unit: str | None = None,
+    runtime: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+    out: Path | None = None,
+    fresh: bool = False,
+    guarded: bool = True,
+) -> Job:
+    """The calibration of a device by its name, with the defaults that follow from it."""
+    device = device_to_calibrate(device_name, unit, runtime)
+    runtime = runtime or default_calibration_runtime(device)
+    return Job(
+        device=device,
+        runtime=runtime,
+        dtype=dtype or default_dtype(device, runtime),
+        budget_s=budget_s,
+        folder=folder,
+        out=out,
+        fresh=fresh,
+        threads=calibration_threads(device, threads),
+        guarded=guarded,
+    )
+
+
+def device_to_calibrate(name: str, unit: str | None, runtime: str | None) -> Device:
+    """The device of that name. This machine's best unit, unless one is asked for or the engine has no probes there."""
+    from inferometer.known import device as device_named  # noqa: PLC0415 - reads rows
+
+    if name == LOCAL and unit is not None:
+        name = f"{LOCAL}:{unit}"
+    device = device_named(name)
+    if name == LOCAL and runtime is not None and device.unit not in engine(runtime).calibrated:
+        device = device_named(f"{LOCAL}:cpu")
+    if unit is not None and device.unit != unit.partition(":")[0]:
+        raise InferometerError(
+            f"--unit is {unit}, but {device.name} is a {device.unit}.", remedy="Name the device with --device."
+        )
+    return device
+
+
+def default_calibration_runtime(device: Device) -> str:
+    """The runtime calibrated by default: the first for GPUs or for arrays, which runs most kinds of model."""
+    use = "gpu" if device.unit == "gpu" else "arrays"
+    return next(name for name, described in engines().items() if use in described.first_for)
+
+
+def default_dtype(device: Device, runtime: str) -> str:
+    """The engine's own format (the weights', if it is calibrated by weight format), otherwise the device's."""
+    wide = "bf16" if device.unit == "gpu" and "bf16" in device.peaks else "f32"
+    return engine(runtime).calibrated_in or wide
+
+
+def calibration_threads(device: Device, threads: int | None) -> int | None:
+    """As many as given, otherwise those that an engine uses by itself; on a GPU, only if given."""
+    if device.unit != "cpu":
+        return threads
+    from inferometer.engines.host import threads_of  # noqa: PLC0415 - only an engine on a CPU has threads
+
+    return threads_of(threads)
+
+
+def prepare_engine(job: Job, *, clock: Callable[[], float] = time.monotonic) -> PreparedEngine:
+    """Prepare a runtime's engine for the kind of probe that its descriptor names for the unit."""
+    described, unit = engine(job.runtime), job.device.unit
+    if unit not in described.calibrated:
+        able = [name for name, other in engines().items() if unit in other.calibrated]
+        raise DomainError(
+            f"{job.runtime} on a {unit} has no probes to calibrate it with.",
+            remedy=f"Calibrate {' or '.join(able)}, or another unit." if able else "Calibrate another unit.",
+        )
+    return _kernels(job, described.effects) if described.calibrated[unit] == "kernels" else _probed(job, clock)
+
+
+def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
+    from inferometer.measure.bench.guard import Guard  # noqa: PLC0415 - engines on a CPU bring their own
+    from inferometer.measure.calibrate.engines import (  # noqa: PLC0415 - as above
+        ProbedEngine,
+        circumstances,
+        decoders_beside,
+        disturbed_by,
+        engine_provider,
+        require_quiet_machine,
+    )
+    from inferometer.measure.calibrate.probes.host_readings import HostReadings  # noqa: PLC0415 - as above
+    from inferometer.measure.calibrate.probes.provider import CEILINGS  # noqa: PLC0415 - as above
+    from inferometer.measure.calibrate.together import Together  # noqa: PLC0415 - as above
+    from inferometer.measure.run.child import runtime_named  # noqa: PLC0415 - as above
+    from inferometer.predict.basis.calibrations import host_setup  # noqa: PLC0415 - as above
+
+    started = clock()
+    threads = job.threads or calibration_threads(job.device, None) or 1
+    probed = ProbedEngine(
+        runtime=runtime_named(job.runtime),
+        device=job.device,
+        dtype=job.dtype,
+        threads=threads,
+        journal=job.journal.folder,
+        limit_s=max(0.1, min(1.0, job.budget_s / _CASES)),
+    )
+    guard = Guard()
+    if job.guarded:
+        require_quiet_machine(guard)
+    versions, environment = host_setup(job.runtime).versions, circumstances(guard)
+    if job.fresh:
+        (job.journal.folder / CEILINGS).unlink(missing_ok=True)
+    base = begin_journal(replace(job, threads=threads), versions, environment)
+    provider = engine_provider(probed, job.journal.points(), base)
+    if base is not None and provider.device is not job.device:  # its row states no peaks
+        base = with_peaks_of(provider.device, base)
+    readings = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
+    return PreparedEngine(
+        provider=Together(provider, *decoders_beside(probed, provider), readings),
+        spent_s=clock() - started,
+        versions=versions,
+        environment=environment,
+        disturbed=disturbed_by(guard) if job.guarded else None,
+        device=provider.device,
+        base=base,
+        threads=threads,
+        rounds=_ROUNDS,
+        release=provider.close,
+    )
+
+
+def _kernels(job: Job, effects: RuntimeEffects) -> PreparedEngine:
+    from inferometer.engines.torch.engine import import_torch  # noqa: PLC0415 - as above
+    from inferometer.measure.calibrate.torch.provider import (  # noqa: PLC0415 - only torch needs it
+        now_and_then,
+        others_on,
+        require_cuda,
+        torch_environment,
+        torch_provider,
+    )
+
+    torch = import_torch()
+    require_cuda(torch)
+    reason = others_on(torch)
+    if reason is not None:
+        raise EngineError(f"The GPU is shared: {reason}.", remedy="Calibrate when nothing else runs on it.")
+    versions, environment = torch_environment(torch)
+    return PreparedEngine(
+        provider=torch_provider(torch, job.device, effects, job.dtype, limit_s=max(0.5, min(3.0, job.budget_s / 60))),
+        versions=versions,
+        environment=environment,
+        base=begin_journal(job, versions, environment),
+        disturbed=now_and_then(lambda: others_on(torch), _LOOK_S, time.monotonic),
+    )
+
+
+def begin_journal(job: Job, versions: Mapping[str, str], environment: Mapping[str, str]) -> Calibration | None:
+    """Begin the journal, or resume it; and what it starts from: the calibration that the device has.
+
+    It may have been made with other versions: then it is less certain, as it is for a prediction. Another number of
+    threads is another machine, and so is `local` on another processor.
+    """
+    if job.fresh:
+        job.journal.clear()
+
+    def choose() -> Calibration | None:
+        base = choose_calibration(job.device.name, job.runtime, job.dtype, folders=(job.folder,)).calibration
+        if base is None or (base.dtype, base.threads) != (job.dtype, job.threads):
+            return None
+        elsewhere = job.device.name == "local" and base.environment.get("cpu") != environment.get("cpu")
+        return None if elsewhere else base
+
+    base = job.journal.base(choose)
+    if base is None or not differences(base, HostSetup(versions=versions)):
+        return base
+    return widened(base, WIDER_VERSION)
+
+
+def calibrate(
+    job: Job,
+    prepared: PreparedEngine,
+    *,
+    watch: Callable[[CalibrationProgress], None] | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    calls: Callable[[], float] = host_call_s,
+) -> CalibrationResult:
+    """Measure, fit and write. An interrupted run keeps its journal and writes no calibration."""
+    left_s = (1 - _FITTING) * job.budget_s - prepared.spent_s
+    try:
+        outcome = calibrate_with(
+            prepared.provider,
+            job.journal,
+            budget_s=max(LEAST_BUDGET_S, left_s),
+            watch=watch,
+            disturbed=prepared.disturbed,
+            rounds=prepared.rounds,
+        )
+    finally:
+        prepared.release()
+    if outcome.interrupted:
+        return CalibrationResult(outcome=outcome)
+    subject = CalibrationSubject(
+        device=prepared.device or job.device,
+        runtime=engine(job.runtime).effects,
+        dtype=job.dtype,
+        created=now().isoformat(timespec="seconds"),
+        versions=prepared.versions,
+        environment=prepared.environment,
+        threads=prepared.threads or job.threads,
+        host_call_s=calls(),
+        reached=prepared.device is not None and prepared.device is not job.device,
+    )
+    calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
+    path = write_calibration(calibration, job.out or job.folder)
+    return CalibrationResult(outcome=outcome, calibration=calibration, path=path)

@@ -1,0 +1,258 @@
+"""The deviations of all levels at once, and how far the members of a level spread: penalised least squares.
+
+Robust (Student's) log residuals of whole steps, linearised at the present sums and solved level by level; a level's
+deviations are pulled to nothing by the variance of its kind, which is estimated from how far its members lie apart.
+Speeds of tokens have variances for each kind of unit: the engines of NPUs lie far apart, those of GPUs near together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from inferometer.measure.calibrate.priors.effects import ModelEffects, effects_of
+from inferometer.measure.calibrate.priors.stack import CLASSES, FIRST, Case, Stack, log_times, odds, stack_of
+from inferometer.predict.price.deviations import PARAMETERS
+
+FREEDOM = 4.0  # of Student's distribution: one row in ten that is twice off moves little
+FULL_ROWS = 60.0  # rows of one leaf err together (its clock, its power): more of them say less each
+_SPREADS = {
+    "compute": 0.4,
+    "memory": 0.4,
+    "kernel": 0.6,
+    "step": 0.8,
+    "host": 0.4,
+    "unpack": 0.5,
+}  # where nothing is known yet
+_OF_CLASSES = 0.6  # a class deviates less from its unit than the unit does
+_WIDER = {"unit": 2.5, "engine": 1.5}
+_MOST_STEP = 1.0
+KINDS = np.array([name.partition(":")[0] + (":" if ":" in name else "") for name in PARAMETERS])
+
+
+def starting_point(unit: str) -> Any:
+    """Where sums begin before anything is known: middling shares, microseconds a kernel."""
+    compute, memory, kernel = {"cpu": (0.4, 0.5, 2e-6), "gpu": (0.4, 0.7, 4e-6)}.get(unit, (0.15, 0.4, 4e-6))
+    point = np.zeros(len(PARAMETERS))
+    unpack = 3.0 if unit == "cpu" else 16.0
+    point[:FIRST] = odds(compute), odds(memory), np.log(kernel), np.log(1e-5), np.log(8e-6), np.log(unpack)
+    return point
+
+
+@dataclass(slots=True)
+class Level:
+    name: str
+    members: Any  # places of leaves
+    unit: str = ""  # whose levels spread as this one does; empty: those of all units
+    value: Any = field(default_factory=lambda: np.zeros(len(PARAMETERS)))
+    posterior: Any = None
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition(":")[0]
+
+    @property
+    def pool(self) -> str:
+        """What its variance is known by."""
+        return pool_of(self.kind, self.unit)
+
+
+def pool_of(kind: str, unit: str) -> str:
+    return f"{kind}:{unit}" if unit else kind
+
+
+@dataclass(slots=True)
+class Hierarchy:
+    cases: list[Case]
+    stack: Stack
+    leaves: list[tuple[str, ...]]  # the levels of each
+    levels: dict[str, Level]
+    variances: dict[str, Any]
+    weights: Any  # of each case
+    noise: Any  # of each leaf
+    pools: Any = None  # of each leaf: the number of those that scatter alike; None: all do
+    effects: ModelEffects | None = None
+    offsets: Any = 0.0  # of each case: the effect of its model
+    information: Any = None  # [leaves, parameters, parameters]
+    pull: Any = None  # [leaves, parameters]
+
+    def theta(self) -> Any:
+        sums = np.zeros((len(self.leaves), len(PARAMETERS)))
+        for level in self.levels.values():
+            sums[level.members] += level.value
+        return sums
+
+    def residuals(self) -> Any:
+        return self.stack.logs - self.offsets - log_times(self.stack, self.theta(), slopes=False)[0]
+
+    def learn_effects(self) -> None:
+        """What each model takes over what its work says, from the rows that are not left out."""
+        if self.effects is not None:
+            bare = self.stack.logs - log_times(self.stack, self.theta(), slopes=False)[0]
+            self.offsets = self.effects.of_rows(bare, self.weights > 0)
+
+    def linearise(self, *, noise: bool = True) -> None:
+        logs, slopes = log_times(self.stack, self.theta())
+        residuals = self.stack.logs - self.offsets - logs
+        if noise:
+            self.noise = _noise(residuals, self.stack.leaf, len(self.leaves), self.pools)
+        weights = self._weights(residuals)
+        count = len(PARAMETERS)
+        self.information = np.zeros((len(self.leaves), count, count))
+        self.pull = np.zeros((len(self.leaves), count))
+        order = np.argsort(self.stack.leaf, kind="stable")
+        bounds = np.searchsorted(self.stack.leaf[order], np.arange(len(self.leaves) + 1))
+        for leaf in range(len(self.leaves)):
+            rows = order[bounds[leaf] : bounds[leaf + 1]]
+            if len(rows):
+                slope, weight = slopes[rows], weights[rows]
+                self.information[leaf] = (slope.T * weight) @ slope
+                self.pull[leaf] = slope.T @ (weight * residuals[rows])
+
+    def _weights(self, residuals: Any) -> Any:
+        noise = self.noise[self.stack.leaf]
+        return self.weights * (FREEDOM + 1) / (FREEDOM + (residuals / noise) ** 2) / noise**2
+
+    def objective(self) -> float:
+        scaled = self.residuals() / self.noise[self.stack.leaf]
+        loss = float(np.sum(self.weights * (FREEDOM + 1) / 2 * np.log1p(scaled**2 / FREEDOM)))
+        return loss + sum(
+            float(0.5 * np.sum(each.value**2 / self.variances[each.pool])) for each in self.levels.values()
+        )
+
+    def sweep(self, times: int = 15, tolerance: float = 2e-3) -> None:
+        """Solve the linearised problem, level after level, until nothing moves."""
+        names = [level for level in self.levels.values() if len(level.members)]
+        precision = np.array([np.diag(1 / self.variances[level.pool]) for level in names])
+        for place, level in enumerate(names):
+            precision[place] += self.information[level.members].sum(axis=0)
+        inverse = np.linalg.inv(precision)
+        pull = self.pull.copy()  # what is left of the gradient at the present sums
+        for _ in range(times):
+            most = 0.0
+            for place, level in enumerate(names):
+                gradient = pull[level.members].sum(axis=0) - level.value / self.variances[level.pool]
+                step = np.clip(inverse[place] @ gradient, -_MOST_STEP, _MOST_STEP)
+                level.value = level.value + step
+                pull[level.members] -= self.information[level.members] @ step
+                most = max(most, float(np.abs(step).max()))
+            if most < tolerance:
+                break
+        for place, level in enumerate(names):
+            level.posterior = inverse[place]
+
+    def fit(self, rounds: int = 8, *, spreads: bool = True, log: Any = None) -> None:
+        for number in range(rounds):
+            self.linearise()
+            before, values = self.objective(), {name: level.value for name, level in self.levels.items()}
+            self.sweep()
+            after, share = self.objective(), 1.0
+            while after > before and share > 0.05:
+                share /= 2
+                for name, level in self.levels.items():
+                    level.value = (values[name] + level.value) / 2
+                after = self.objective()
+            if spreads and number >= 1:
+                self.estimate_spreads()
+            if log is not None:
+                log(f"{number}: {before:.0f} → {after:.0f}, median {np.median(np.abs(self.residuals())):.3f}")
+            if number > 2 and abs(before - after) < 2e-3 * abs(before):
+                break
+
+    def fit_with_effects(self, rounds: int, *, log: Any = None) -> None:
+        """The levels first, then what is left of each model, and the levels again without it."""
+        self.fit(rounds, log=log)
+        for _ in range(2):
+            self.learn_effects()
+            self.fit(2, log=log)
+        self.learn_effects()
+
+    def estimate_spreads(self) -> None:
+        """The variance of each kind of level, by kind of parameter: the members' own, and what is not known of them."""
+        pools: dict[str, list[Level]] = {}
+        for level in self.levels.values():
+            if level.kind != "unit" and level.posterior is not None:
+                pools.setdefault(level.pool, []).append(level)
+        for pool, members in pools.items():
+            squares = np.mean([level.value**2 + np.diag(level.posterior) for level in members], axis=0)
+            start = _first_variance(members[0].kind)
+            for parameter in dict.fromkeys(KINDS):
+                chosen = parameter == KINDS
+                told = min(len(members), 40) / (min(len(members), 40) + 4)
+                variance = told * float(squares[chosen].mean()) + (1 - told) * float(start[chosen][0])
+                self.variances[pool][chosen] = np.clip(variance, 0.03**2, 4.0)
+
+    def without(self, rows: Any, *, rounds: int = 1) -> Hierarchy:
+        """The same with some rows left out: it begins from here, so that few steps are left.
+
+        A level that loses all of its rows goes back to nothing, and its leaves to the sum of the others.
+        """
+        other = replace(
+            self,
+            levels={name: replace(level, value=level.value.copy()) for name, level in self.levels.items()},
+            weights=np.where(rows, 0.0, self.weights),
+        )
+        if self.effects is not None:
+            # The effects of the other models hold the levels where the rows left out had put them: they go first.
+            other.offsets = 0.0
+            for _ in range(2):
+                other.linearise(noise=False)
+                other.sweep(12)
+        for _ in range(rounds):
+            other.learn_effects()
+            other.linearise(noise=False)
+            other.sweep(12)
+        other.learn_effects()
+        return other
+
+
+def _noise(residuals: Any, leaf: Any, leaves: int, pools: Any = None) -> Any:
+    """The scatter of each leaf's residuals, pulled to the usual of its pool where there are few rows."""
+    squares = np.bincount(leaf, weights=np.minimum(np.abs(residuals), 1.0) ** 2, minlength=leaves)
+    count = np.bincount(leaf, minlength=leaves)
+    usual = np.full(leaves, np.median(np.abs(residuals)) * 1.4826)
+    for pool in () if pools is None else np.unique(pools[leaf]).tolist():
+        usual[pools == pool] = np.median(np.abs(residuals[pools[leaf] == pool])) * 1.4826
+    return np.clip(np.sqrt((squares + 8 * usual**2) / (count + 8)), 0.05, 0.6)
+
+
+def _first_variance(kind: str) -> Any:
+    wider = _WIDER.get(kind, 1.0)
+    spread = np.array([
+        _SPREADS[parameter.rstrip(":")] * (_OF_CLASSES if parameter.endswith(":") else 1.0) for parameter in KINDS
+    ])  # fmt: skip
+    return (wider * spread) ** 2
+
+
+def hierarchy_of(cases: list[Case]) -> Hierarchy:
+    standings = dict.fromkeys(case.standing for case in cases)
+    places = {standing: place for place, standing in enumerate(standings)}
+    leaf = np.array([places[case.standing] for case in cases])
+    leaves = [standing.levels() for standing in standings]
+    base = np.array([starting_point(standing.unit) for standing in standings])
+    members: dict[str, list[int]] = {}
+    for place, names in enumerate(leaves):
+        for name in names:
+            members.setdefault(name, []).append(place)
+    apart = cases[0].tokens
+    units = [standing.unit if apart else "" for standing in standings]
+    levels = {
+        name: Level(name=name, members=np.array(places), unit=units[places[0]]) for name, places in members.items()
+    }
+    counts = np.bincount(leaf, minlength=len(leaves))
+    return Hierarchy(
+        cases=cases,
+        stack=stack_of(cases, leaf, base),
+        leaves=leaves,
+        levels=levels,
+        variances={level.pool: _first_variance(level.kind) for level in levels.values()},
+        weights=np.minimum(1.0, np.sqrt(FULL_ROWS / counts))[leaf],
+        noise=np.full(len(leaves), 0.3),
+        pools=np.array([sorted(set(units)).index(unit) for unit in units]),
+        effects=effects_of(cases),
+    )
+
+
+assert len(PARAMETERS) == FIRST + 3 * CLASSES  # noqa: S101 - the layout that `stack` cuts by

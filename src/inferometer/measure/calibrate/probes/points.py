@@ -1,0 +1,168 @@
+"""From a probe's times to points: each op of the graph with its share of the clean step.
+
+An engine runs several ops as one kernel, while a price is the sum of the ops' own. So the small ops of such a kernel
+get the time that such ops take alone, as far as that is known, and the large op gets the rest: the sum is then what was
+measured. The time of kernels that belong to no op of the graph (layout changes, shape arithmetic) is spread over the
+others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from inferometer.formats.sizes import bind
+from inferometer.known.engines import require_effects
+from inferometer.measure.calibrate.fitting.fit import Fitted, fit_class, predicted_seconds
+from inferometer.measure.calibrate.fitting.points import OpPoint, OpWork, measured_point, works_of
+from inferometer.measure.run.correct import correct
+from inferometer.measure.run.layers import graph_layers
+from inferometer.measure.run.ops import measured_ops
+from inferometer.predict.options import Options
+from inferometer.predict.ready import make_ready
+from inferometer.predict.work.classes import PLAIN
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Graph
+    from inferometer.core.profile import OpTime
+    from inferometer.core.workload import Workload
+    from inferometer.measure.calibrate.probes.steps import ProbeTimes
+
+_LEAST_PART = 0.3  # of a kernel: the large op keeps this much, whatever the small ones are predicted to take
+_LEAST_INSIDE = 0.5  # of the time must be in ops of the graph: otherwise names do not match, and the rest is a guess
+_FEW = 8  # points that a table needs before it is used
+_BESIDES = frozenset({"vector", "indexing"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedProbe:
+    """The ops of a graph at one workload as they would be priced, by the name of each of their repetitions.
+
+    `entries` are all of them, equal ones once with their count, and those that the engine stores as one matrix too.
+    """
+
+    works: Mapping[str, OpWork]
+    launches: float
+    floor_s: float
+    entries: tuple[OpWork, ...] = ()
+
+
+@dataclass(slots=True)
+class Beside:
+    """How long small ops take when they run alone, by their most specific class; refitted now and then.
+
+    A relu says nothing of a gelu, which may take twenty times as long, so an op whose class was never seen alone takes
+    its floor.
+    """
+
+    kernel_s: float = 0.0
+    points: dict[str, list[OpPoint]] = field(default_factory=dict)
+    _fitted: dict[str, Fitted] = field(default_factory=dict)
+
+    def add(self, points: Sequence[OpPoint]) -> None:
+        for point in points:
+            if point.classes[-1] in _BESIDES and point.floor_s > 0:
+                self.points.setdefault(point.classes[0], []).append(point)
+
+    def seconds(self, work: OpWork) -> float:
+        name = work.classes[0]
+        known = self.points.get(name, [])
+        if len(known) < _FEW:
+            return work.floor_s
+        fitted = self._fitted.get(name)
+        if fitted is None or len(known) > 1.5 * fitted.points:
+            fitted = self._fitted[name] = fit_class(name, known, kernel_s=self.kernel_s)
+        point = measured_point(work, 1.0, dtype="", probe="")
+        return predicted_seconds(fitted, point, self.kernel_s)
+
+
+def price_probe(  # noqa: PLR0913 - what a price depends on
+    graph: Graph, device: Device, runtime: str, *, workload: Workload, sizes: Mapping[str, int], phase: str
+) -> PricedProbe:
+    effects = require_effects(runtime)
+    ready = make_ready(graph, device, effects=effects, workload=workload, options=Options())
+    known = {work.name: work for work in works_of(ready.plan, sizes, phase)}
+    named: dict[str, OpWork] = {}
+    for block in graph.blocks:
+        for op in block.ops:
+            first = known.get(block.full_name(op.name))
+            for name in (block.full_name(op.name, number) for number in range(block.count)):
+                if (work := known.get(name, first)) is not None:
+                    named[name] = work
+    return PricedProbe(
+        works=named,
+        launches=float(sum(work.count * work.launches for work in known.values())),
+        floor_s=sum(work.count * work.floor_s for work in known.values()),
+        entries=tuple(known.values()),
+    )
+
+
+def ops_of(graph: Graph, workload: Workload, sizes: Mapping[str, int], ran: ProbeTimes) -> tuple[OpTime, ...]:
+    """The kernels as ops of the graph; with what is in no kernel they add up to the clean step."""
+    known = {name: size for name, size in sizes.items() if name in graph.symbols}
+    layers = graph_layers(graph, bind(graph, workload, known))
+    total = sum(sum(kernel.device_s or kernel.samples_s) for kernel in ran.kernels)
+    corrected = correct(
+        ran.kernels,
+        clean_s=ran.clean_s,
+        walls_s=(max(total, ran.clean_s),),
+        paired_s=(ran.clean_s,),
+        cost_s=ran.cost_s,
+        idle_s=ran.idle_s,
+    )
+    return measured_ops(ran.kernels, corrected, layers, adopt=False)
+
+
+def probe_points(  # noqa: PLR0913 - an op is measured, priced and named
+    ops: Sequence[OpTime],
+    known: PricedProbe,
+    beside: Beside,
+    *,
+    dtype: str,
+    probe: str,
+    workload: str,
+    rates: Mapping[str, float],
+    own_graph: bool = False,
+) -> tuple[OpPoint, ...]:
+    """One point per op of the graph: the median over its repetitions. No points if most of the time is in no op.
+
+    An op for which the engine's timer shows nothing has none either.
+
+    Of what runs inside another op's kernel only plain ops get a point: no kernel of their own tells what they take. In
+    the engine's `own_graph` a plain op that ran alone, though its price says that it would not, says nothing of those.
+    """
+    groups = [(op, [known.works[name] for name in op.layers or (op.name,) if name in known.works]) for op in ops]
+    inside, whole_s = sum(op.time_s for op, works in groups if works), sum(op.time_s for op in ops)
+    if inside < _LEAST_INSIDE * whole_s:
+        return ()
+    spread = whole_s / inside if inside > 0 else 1.0
+    seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    mains: dict[tuple[str, ...], tuple[OpWork, ...]] = {}
+    for op, works in groups:
+        if works:
+            main = max(works, key=lambda work: (work.axes.get("flops", 0.0), work.floor_s))
+            others = tuple(work for work in works if work is not main)
+            key = (main.name, *(work.name for work in others))
+            mains[key] = (main, *others)
+            seconds[key].append(op.time_s * spread)
+    points = []
+    for key, (main, *rest) in mains.items():
+        kernel_s = median(seconds[key]) or fmean(seconds[key])  # a timer of whole microseconds shows 0 for most
+        if kernel_s == 0:
+            continue
+        least = min(kernel_s, max(_LEAST_PART * kernel_s, main.floor_s))
+        asked = [beside.seconds(work) for work in rest]
+        own = max(kernel_s - sum(asked), least)
+        shrunk = (kernel_s - own) / sum(asked) if sum(asked) > 0 else 1.0
+        shared = [(main, own), *((work, part * shrunk) for work, part in zip(rest, asked, strict=True))]
+        for work, taken in shared:
+            is_plain = work.classes[0] == PLAIN
+            if (is_plain and rest and taken > 0) or (work is main and not (is_plain and own_graph)):
+                point = measured_point(work, taken, dtype=dtype, probe=probe, workload=workload)
+                points.append(replace(point, rates=dict(rates)))
+    beside.add([point for point in points if point.op in {key[0] for key in mains if len(key) == 1}])
+    return tuple(points)

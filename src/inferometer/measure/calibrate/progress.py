@@ -1,0 +1,28 @@
+"""What a running calibration shows: a bar, what it measures now, and the time left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.measure.bench.loop import Step
+
+if TYPE_CHECKING:
+    from inferometer.measure.calibrate.run import CalibrationProgress
+
+_BAR = 24
+_WORDS = 44
+
+
+def line_of(progress: CalibrationProgress) -> str:
+    """One line: how far it is, how long it will take, what it measures."""
+    share = min(1.0, progress.spent_s / progress.budget_s) if progress.budget_s > 0 else 1.0
+    full = round(_BAR * share)
+    left = max(0.0, progress.budget_s - progress.spent_s)
+    bar = "█" * full + "·" * (_BAR - full)
+    return f"{bar} {share:4.0%}  {left:4.0f} s left  {progress.done} of {progress.of}  {progress.current[:_WORDS]}"
+
+
+def step_of(progress: CalibrationProgress) -> Step:
+    """The same for whoever watches from elsewhere: by time, since the budget is a time."""
+    share = min(1.0, progress.spent_s / progress.budget_s) if progress.budget_s > 0 else 1.0
+    return Step(stage="calibrate", done=progress.done, share=share)

@@ -1,0 +1,332 @@
+"""The run of a calibration: choosing what to measure next until the time is spent.
+
+The scheduler knows no engine. A provider lists what can be measured (`candidates`) and measures one (`measure`). The
+next one is where the fit is least certain, weighted by how much of a model's time such ops take. Every result is in the
+journal before the next measurement begins, so an interrupted run resumes where it stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from inferometer.core.errors import EngineError, InferometerError
+from inferometer.measure.calibrate.fitting.fit import Fitted, class_for, doubts, fit_points
+from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, append_points, read_points, read_steps
+from inferometer.predict.basis.files import read_calibration, write_calibration
+
+if TYPE_CHECKING:
+    from inferometer.core.calibration import Calibration
+
+# How much of a model's time such ops typically take: where certainty pays.
+SHARES = {
+    "linear": 1.0, "attention": 0.7, "convolution": 0.8, "vector": 0.4, "depthwise": 0.4, "indexing": 0.1,
+    "matmul": 0.3, "experts": 0.5, "step": 2.0,
+}  # fmt: skip
+_REFIT = 20  # the most points between two fits
+_RETRIES = 2
+_LEAST_FLOOR_S = 1e-6
+_CASE_SHARE = 0.05  # of the budget: the most that one case may take
+_STEP_SHARE = 0.5  # of the time goes into whole models, if there are any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Something that can be measured. `op_class` is the table it informs; `first` comes before everything else.
+
+    `seconds` is the least that measuring it takes, `making_s` what making its file takes the first time, `floor_s` one
+    run of it at the device's peaks, and `weight` how much it matters within its class. A `probe` is a model with
+    several workloads: each is measured once before any again, since a family of models that was never measured is a
+    guess, however near the shapes of its ops are.
+    """
+
+    key: str
+    op_class: str
+    axes: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.1
+    making_s: float = 0.0
+    floor_s: float = 0.0
+    weight: float = 1.0
+    probe: str = ""
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateResult:
+    """What a candidate gave. `runs` of 1 means that it was too slow to be repeated."""
+
+    points: tuple[OpPoint, ...] = ()
+    steps: tuple[StepPoint, ...] = ()
+    runs: int = 3
+
+
+class Provider(Protocol):
+    """Where candidates come from: kernels of an engine, or probe models run through it."""
+
+    def candidates(self) -> Sequence[Candidate]:
+        """Everything that can be measured, in no particular order."""
+
+    def measure(self, candidate: Candidate) -> CandidateResult:
+        """Measure one. An `InferometerError` means that this one cannot be measured; the others are still tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationProgress:
+    """How far a run is, for whoever watches."""
+
+    done: int
+    of: int
+    spent_s: float
+    budget_s: float
+    current: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationOutcome:
+    """Everything measured, earlier runs included, and why candidates were skipped."""
+
+    points: tuple[OpPoint, ...]
+    steps: tuple[StepPoint, ...]
+    done: int
+    left: int
+    skipped: tuple[str, ...] = ()
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationJournal:
+    """Files in a folder: single ops, whole steps, the keys of the candidates that are done, and the base.
+
+    The base is the calibration that the device had when the journal was begun. A resumed run has the same: what was
+    fitted to the journal's own points in the meantime would agree with them whatever they are.
+    """
+
+    folder: Path
+
+    @property
+    def _done(self) -> Path:
+        return self.folder / "done.txt"
+
+    @property
+    def _base(self) -> Path:
+        return self.folder / "base.json"
+
+    def clear(self) -> None:
+        for path in (self.folder / "points.jsonl", self.folder / "steps.jsonl", self._done, self._base):
+            path.unlink(missing_ok=True)
+
+    def base(self, choose: Callable[[], Calibration | None]) -> Calibration | None:
+        """What the journal started from; if it has not begun yet, what is chosen now."""
+        if self._base.exists():
+            return read_calibration(self._base)
+        base = None if self._done.exists() else choose()
+        if base is not None:
+            write_calibration(base, self._base)
+        return base
+
+    def points(self) -> tuple[OpPoint, ...]:
+        path = self.folder / "points.jsonl"
+        return read_points(path) if path.exists() else ()
+
+    def steps(self) -> tuple[StepPoint, ...]:
+        path = self.folder / "steps.jsonl"
+        return read_steps(path) if path.exists() else ()
+
+    def done(self) -> Counter[str]:
+        """How often each candidate was measured, by key."""
+        return Counter(self._done.read_text().splitlines() if self._done.exists() else ())
+
+    def add(self, candidate: Candidate, measured: CandidateResult) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        append_points(self.folder / "points.jsonl", measured.points)
+        append_points(self.folder / "steps.jsonl", measured.steps)
+        with self._done.open("a") as file:
+            file.write(f"{candidate.key}\n")
+
+
+def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, how long, who watches
+    provider: Provider,
+    journal: CalibrationJournal,
+    *,
+    budget_s: float,
+    watch: Callable[[CalibrationProgress], None] | None = None,
+    disturbed: Callable[[], str | None] | None = None,
+    rounds: int = 1,
+    clock: Callable[[], float] = time.monotonic,
+) -> CalibrationOutcome:
+    """Measure until the budget is spent or nothing is left. `disturbed` returns what disturbs the machine, or None.
+
+    With several `rounds`, everything is measured again while time is left: a machine's pace drifts, and the median
+    counts.
+    """
+    run = _Run(provider=provider, journal=journal, budget_s=budget_s, rounds=rounds, clock=clock, begun=clock())
+    run.take_up()
+    interrupted = False
+    try:
+        while (candidate := run.next()) is not None:
+            if watch is not None:
+                watch(run.progress(candidate))
+            run.measure(candidate, disturbed)
+    except KeyboardInterrupt:
+        interrupted = True
+    return CalibrationOutcome(
+        points=tuple(run.points),
+        steps=tuple(run.steps),
+        done=run.done,
+        left=sum(not run.times[key] for key in run.all),
+        skipped=tuple(run.skipped),
+        interrupted=interrupted,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One run under way."""
+
+    provider: Provider
+    journal: CalibrationJournal
+    budget_s: float
+    rounds: int
+    clock: Callable[[], float]
+    begun: float
+    points: list[OpPoint] = field(default_factory=list)
+    steps: list[StepPoint] = field(default_factory=list)
+    all: dict[str, Candidate] = field(default_factory=dict)
+    waiting: dict[str, Candidate] = field(default_factory=dict)
+    times: Counter[str] = field(default_factory=Counter)
+    skipped: list[str] = field(default_factory=list)
+    taken: Counter[str] = field(default_factory=Counter)
+    pace: dict[str, float] = field(default_factory=dict)
+    fitted: dict[str, Fitted] = field(default_factory=dict)
+    fitted_at: int = -1
+    on_steps_s: float = 0.0
+    done: int = 0
+
+    def take_up(self) -> None:
+        """Load what an earlier run measured, and find what is still to do."""
+        before = self.journal.done()
+        self.points, self.steps = list(self.journal.points()), list(self.journal.steps())
+        self.all = {candidate.key: candidate for candidate in self.provider.candidates()}
+        self.times = Counter({key: times for key, times in before.items() if key in self.all})
+        self._begin_round()
+        self.done = before.total()
+
+    def _begin_round(self) -> None:
+        """Queue what has been measured least often, unless that is often enough."""
+        least_often = min((self.times[key] for key in self.all), default=self.rounds)
+        if least_often < self.rounds:
+            self.waiting = {key: candidate for key, candidate in self.all.items() if self.times[key] == least_often}
+
+    def left_s(self) -> float:
+        return self.budget_s - (self.clock() - self.begun)
+
+    def progress(self, candidate: Candidate) -> CalibrationProgress:
+        spent = self.clock() - self.begun
+        total = self.done + len(self.waiting)
+        return CalibrationProgress(
+            done=self.done, of=total, spent_s=spent, budget_s=self.budget_s, current=candidate.key
+        )
+
+    def next(self) -> Candidate | None:
+        """The candidate that is worth most: doubt times share of time, over the cost of measuring it."""
+        if not self.waiting:
+            self._begin_round()
+        left = self.left_s()
+        waiting = self.waiting.values()
+        fitting = [
+            candidate
+            for candidate in waiting
+            if self._cost(candidate) <= min(left - candidate.making_s, self._most(candidate))
+        ]
+        if not fitting or left <= 0:
+            return None
+        urgent = [candidate for candidate in fitting if candidate.first]
+        if urgent:
+            return urgent[0]
+        self._refit()
+        ops = self._turns_of_probes([candidate for candidate in fitting if not _is_step(candidate)])
+        steps = [candidate for candidate in fitting if _is_step(candidate)]
+        fitting = steps if steps and (not ops or self.on_steps_s < _STEP_SHARE * (self.clock() - self.begun)) else ops
+        best = [self._best_of(name, fitting) for name in sorted({candidate.op_class for candidate in fitting})]
+        return max(best, key=lambda pair: pair[0])[1]
+
+    def _turns_of_probes(self, ops: list[Candidate]) -> list[Candidate]:
+        least = min((self.taken[candidate.probe] for candidate in ops), default=0)
+        return [candidate for candidate in ops if self.taken[candidate.probe] == least]
+
+    def _most(self, candidate: Candidate) -> float:
+        return max(2.0, (3 if _is_step(candidate) else 1) * _CASE_SHARE * self.budget_s)
+
+    def _cost(self, candidate: Candidate) -> float:
+        """What measuring it will take, judging by the slowest of its class so far: no slow format surprises twice."""
+        return max(candidate.seconds, 3 * self.pace.get(candidate.op_class, 0.0) * candidate.floor_s)
+
+    def _refit(self) -> None:
+        if self.fitted_at < 0 or len(self.points) - self.fitted_at >= max(1, min(_REFIT, len(self.points) // 10)):
+            fits = fit_points([point for point in self.points if point.floor_s > 0])
+            self.fitted = {fit.table.op_class: fit for fit in fits}
+            self.fitted_at = len(self.points)
+
+    def _best_of(self, name: str, fitting: list[Candidate]) -> tuple[tuple[float, str], Candidate]:
+        """The best of a class, with its worth. A class starts with its smallest, which shows how slow the rest are.
+
+        Classes that had many turns wait, so that one that never becomes certain does not crowd out the others.
+        """
+        ours = [candidate for candidate in fitting if candidate.op_class == name]
+        share = SHARES.get(name, SHARES.get(name.partition(".")[0], 0.3))
+        if not self.taken[name]:
+            least = min(ours, key=lambda candidate: (candidate.floor_s, candidate.key))
+            return (100 * share, least.key), least
+        known = [point for point in self.points if class_for(point.classes) == name]
+        doubt = doubts(self.fitted.get(name), [candidate.axes for candidate in ours], known)
+        turns = 1 + self.taken[name]
+        worth = [
+            share
+            * candidate.weight
+            * float(wide)
+            / (turns * (1 + self.taken[candidate.probe]) * (0.05 + self._cost(candidate))) ** 0.5
+            for candidate, wide in zip(ours, doubt, strict=True)
+        ]
+        best = max(range(len(ours)), key=lambda place: worth[place])
+        return (worth[best], ours[best].key), ours[best]
+
+    def measure(self, candidate: Candidate, disturbed: Callable[[], str | None] | None) -> None:
+        """Measure one, again if the machine was disturbed; raise if it stays disturbed."""
+        self.waiting.pop(candidate.key)
+        started = self.clock()
+        for attempt in range(_RETRIES + 1):
+            try:
+                result = self.provider.measure(candidate)
+            except InferometerError as error:
+                self.skipped.append(f"{candidate.key}: {error.message}")
+                del self.all[candidate.key]
+                return
+            reason = disturbed() if disturbed is not None else None
+            if reason is None:
+                break
+            if attempt == _RETRIES:
+                raise EngineError(
+                    f"The machine was disturbed, and still is after {_RETRIES} repetitions: {reason}.",
+                    remedy="Stop what disturbs it and run `inferometer calibrate` again: it resumes where it stopped.",
+                )
+        for point in result.points:
+            slow = point.seconds / max(point.floor_s, candidate.floor_s, _LEAST_FLOOR_S)
+            self.pace[candidate.op_class] = max(self.pace.get(candidate.op_class, 0.0), slow)
+        self.journal.add(candidate, result)
+        self.points += result.points
+        self.steps += result.steps
+        self.taken[candidate.op_class] += 1
+        if candidate.probe:
+            self.taken[candidate.probe] += 1
+        if _is_step(candidate):
+            self.on_steps_s += self.clock() - started
+        self.done += 1
+        self.times[candidate.key] += 1
+
+
+def _is_step(candidate: Candidate) -> bool:
+    return candidate.op_class.partition(".")[0] == "step"

@@ -1,0 +1,141 @@
+"""Torch on a CUDA device as a provider: its kernels and probe models, and whether others use the device."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from shutil import which
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.errors import EngineError
+from inferometer.measure.calibrate.run import Provider
+from inferometer.measure.calibrate.together import Together
+from inferometer.measure.calibrate.torch.kernels import SIZES, Kernels, KernelSizes
+from inferometer.measure.calibrate.torch.models import PROBES, ProbeModels
+from inferometer.measure.calibrate.torch.readings import TorchReadings
+from inferometer.measure.calibrate.torch.timing import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from inferometer.core.device import Device
+    from inferometer.core.engine import RuntimeEffects
+    from inferometer.measure.calibrate.run import Candidate, CandidateResult
+
+_CONTEXT_BYTES = 3_000_000_000  # that a driver and one context of our own may hold
+
+
+@dataclass(frozen=True, slots=True)
+class _Careful:
+    """A provider that turns torch's errors into ours: out of memory or not supported skips one case, not all."""
+
+    provider: Provider
+    clock: Clock
+
+    def candidates(self) -> list[Candidate]:
+        return list(self.provider.candidates())
+
+    def measure(self, candidate: Candidate) -> CandidateResult:
+        try:
+            return self.provider.measure(candidate)
+        except (RuntimeError, ValueError, TypeError) as error:
+            self.clock.tidy()
+            words = str(error).strip().splitlines() or [type(error).__name__]
+            raise EngineError(f"torch cannot run it: {words[0][:200]}") from error
+
+
+def torch_provider(  # noqa: PLR0913 - what a provider is made for
+    torch: Any,
+    device: Device,
+    runtime: RuntimeEffects,
+    dtype: str,
+    *,
+    place: str = "cuda",
+    limit_s: float = 2.0,
+    sizes: KernelSizes = SIZES,
+    probes: Mapping[str, dict[str, Any]] | None = None,
+    most: int | None = None,
+) -> Provider:
+    """Kernels and probe models. `sizes`, `probes` and `most` make it small, for tests."""
+    clock = Clock(torch=torch, place=place, limit_s=limit_s)
+    models = ProbeModels(
+        clock=clock, runtime=runtime, dtype=dtype, probes=PROBES if probes is None else probes, most=most
+    )
+    kernels = Kernels(clock, device, runtime, dtype, sizes=sizes)
+    readings = TorchReadings(clock=clock, dtype=dtype)
+    return Together(*(_Careful(provider, clock) for provider in (readings, kernels, models)))
+
+
+def require_cuda(torch: Any) -> None:
+    if not torch.cuda.is_available():
+        raise EngineError(
+            "torch finds no CUDA device here.",
+            remedy="Run this on a machine with a GPU and its driver, or give --unit cpu.",
+        )
+
+
+def now_and_then(look: Callable[[], str | None], every_s: float, now: Callable[[], float]) -> Callable[[], str | None]:
+    """A look that is taken at most every so often: asking the driver takes longer than a kernel."""
+    last = now()
+
+    def looked() -> str | None:
+        nonlocal last
+        if now() - last < every_s:
+            return None
+        last = now()
+        return look()
+
+    return looked
+
+
+def others_on(torch: Any, run: Callable[..., Any] = subprocess.run) -> str | None:
+    """Who else uses the GPU, or None, from the memory in use and the processes that the driver lists."""
+    free, total = torch.cuda.mem_get_info()
+    foreign = total - free - torch.cuda.memory_reserved()
+    if foreign > _CONTEXT_BYTES:
+        return f"others hold {foreign / 1e9:.1f} GB of the GPU's memory"
+    tool = which("nvidia-smi")
+    if tool is None:
+        return None
+    command = [tool, "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
+    try:
+        listed = run(command, capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = [line for line in listed.splitlines() if line.strip()]
+    return f"{len(lines)} processes use the GPU: {'; '.join(lines[:4])}" if len(lines) > 1 else None
+
+
+def torch_environment(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """The versions that a calibration depends on, and its circumstances."""
+    versions = {"torch": str(torch.__version__)}
+    if torch.version.cuda:
+        versions["cuda"] = str(torch.version.cuda)
+    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    if cudnn:
+        versions["cudnn"] = str(cudnn)
+    circumstances: dict[str, str] = {}
+    if torch.cuda.is_available():
+        gpu = torch.cuda.get_device_properties(0)
+        circumstances = {
+            "gpu": str(gpu.name),
+            "memory_bytes": str(gpu.total_memory),
+            "multiprocessors": str(gpu.multi_processor_count),
+            "gpus": str(torch.cuda.device_count()),
+        }
+        driver = _driver()
+        if driver:
+            versions["driver"] = driver
+    return versions, circumstances
+
+
+def _driver() -> str | None:
+    tool = which("nvidia-smi")
+    if tool is None:
+        return None
+    command = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603 - a fixed command
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(answer.stdout.split()), None)

@@ -1,0 +1,110 @@
+"""What a measuring child reported, unprocessed. If the child dies, everything it reported before is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from inferometer.core.profile import Environment
+from inferometer.engines.base import Event, Kernel, Opened
+from inferometer.measure.bench.loop import Collected
+from inferometer.measure.run.energy import CaseEnergy
+from inferometer.measure.run.order import TextOrder
+from inferometer.measure.run.watch import Resident
+
+Ended = Literal["done", "refused", "failed", "crashed", "hung", "too-big", "stopped"]
+Tell = Callable[[str, Any], None]  # sends the parent a field of Raw: its name and value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The instrumented steps of one phase: the kernels, and how long each whole step took with the timers on.
+
+    `paired_s` are clean steps taken in turns with them: they show how fast the machine was meanwhile. Of a language
+    model's steps both are the part in which the engine ran the layers, if it says so and the host's clock timed them.
+    `cost_s` is what the engine's timers add to each kernel's time, `idle_s` the time of a step outside all kernels.
+    `context` are the tokens in the cache before each step, and `order` the length, for a language model.
+    """
+
+    phase: str
+    kernels: tuple[Kernel, ...]
+    walls_s: tuple[float, ...]
+    paired_s: tuple[float, ...] = ()
+    cost_s: float | None = None
+    idle_s: float | None = None
+    context: tuple[int, ...] = ()
+    order: TextOrder | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryReadings:
+    """Memory of the process before the model was opened, after, and at its peak; and the accelerator's peak."""
+
+    before_bytes: int | None = None
+    opened_bytes: int | None = None
+    peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+
+    def of_model(self, held_bytes: int | None) -> int | None:
+        """Memory of the model: what the process holds, less what it held before the model was opened."""
+        if held_bytes is None or self.before_bytes is None:
+            return None
+        return max(held_bytes - self.before_bytes, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One answer of a language model. `first`: the first after loading. `disturbed`: what disturbed it, if anything."""
+
+    order: TextOrder
+    events: tuple[Event, ...]
+    first: bool = False
+    tokenise_s: float | None = None
+    detokenise_s: float | None = None
+    disturbed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCounters:
+    """The processor's counts in one step, by name; or why there are none."""
+
+    counts: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raw:
+    ended: Ended
+    opened: Opened | None = None
+    first_s: float | None = None
+    clean: Collected | None = None
+    partial_s: tuple[float, ...] = ()  # of the clean run, reported as it went: all there is if it ended early
+    generations: tuple[Generation, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+    memory: MemoryReadings = field(default_factory=MemoryReadings)
+    resident: Resident = field(default_factory=Resident)
+    environment: Environment | None = None
+    energies: tuple[CaseEnergy, ...] = ()
+    counters: StepCounters | None = None  # None: nobody looked for counters
+    kept: Mapping[str, str] = field(default_factory=dict)  # files the child wrote, by what is in them
+    error: str | None = None
+    remedy: str | None = None
+    log: str = ""  # what the engine printed
+
+
+def memory_over_time(raw: Raw) -> dict[float, int]:
+    """Bytes of the model in the host's memory, by seconds since its first step; its peak is of the same bytes."""
+    readings = zip(raw.resident.at_s, raw.resident.nbytes, strict=True)
+    return {at_s: held for at_s, nbytes in readings if (held := raw.memory.of_model(nbytes)) is not None}
+
+
+def series_of(raw: Raw) -> dict[str, dict[int, float]]:
+    """What is stored over time beside a profile, by name and millisecond."""
+    points = {round(at_s * 1e3): float(size) for at_s, size in memory_over_time(raw).items()}
+    on_device = raw.memory.device_peak_bytes is not None  # then the peak is not of these bytes
+    return {"host_memory_bytes" if on_device else "memory_bytes": points} if points else {}
+
+
+def event_seconds(event: Event) -> float:
+    return (event.end_ns - event.start_ns) * 1e-9

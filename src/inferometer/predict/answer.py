@@ -1,0 +1,296 @@
+"""Graph × Device × RuntimeEffects × Workload → Profile: how long, bound by what, does it fit, what does it cost.
+
+A model that makes tokens has the phases load, prefill and decode (and encode, where part of it runs once a request);
+any other has load and forward. One-time costs are phases of their own and in no sum. With a `context` the decode phase
+is one step with so many tokens in the cache; without one it is the step in the middle of the generation, which is the
+mean step, because a step's time grows evenly with the context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.device import Device
+from inferometer.core.engine import RuntimeEffects
+from inferometer.core.errors import DomainError
+from inferometer.core.finding import Finding
+from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
+from inferometer.core.request import phase_repeats
+from inferometer.core.workload import Workload
+from inferometer.known.engines import require_effects
+from inferometer.known.formulas.edge import frame_budget, frame_headroom
+from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, power_model
+from inferometer.predict.headline import headline_times, tokens_gained, with_repeats
+from inferometer.predict.memory.fit import capacity_of, peak_use, reserve_of
+from inferometer.predict.money import carbon_grams, hourly_price, million_usd
+from inferometer.predict.options import Options
+from inferometer.predict.parallel import replica_batch
+from inferometer.predict.phases import (
+    Site,
+    constant_phase,
+    energy_notes,
+    first_run_phase,
+    latency_notes,
+    load_phase,
+    outside_notes,
+    phase_of,
+    site_of,
+)
+from inferometer.predict.precision import weight_formats
+from inferometer.predict.price.hosts import host_note, waits_for_host
+from inferometer.predict.ready import ReadyGraph, make_ready
+from inferometer.predict.request import completed, decode_context, goes_beyond, prefill_steps, step_sizes, window_notes
+from inferometer.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from inferometer.core.calibration import Calibration
+    from inferometer.core.graph import Graph
+
+
+def predict_graph(  # noqa: PLR0913 - what a prediction depends on
+    graph: Graph,
+    device: Device,
+    *,
+    runtime: RuntimeEffects | str = "ideal",
+    workload: Workload | None = None,
+    calibration: Calibration | None = None,
+    options: Options | None = None,
+    now: Callable[[], str] | None = None,
+) -> Profile:
+    """Predict a model on a device. The impossible is an error; what is not known is in the notes of the provenance."""
+    effects, options = require_effects(runtime), options or Options()
+    workload = completed(graph, workload or Workload(), options, beyond=goes_beyond(effects))
+    ready = make_ready(
+        graph, device, effects=effects, workload=workload, options=options, calibration=_covering(calibration, effects)
+    )
+    notes = [*ready.notes, *window_notes(graph, workload)]
+    job = _Job(ready=ready, device=device, effects=effects, workload=workload, options=options, notes=notes)
+    phases = with_repeats(job.phases(), workload, options)
+    if job.waiting:
+        notes.append(host_note(job.waiting, options, ready.plan.calibration))
+    summary = job.headline(phases)
+    return Profile(
+        kind="predicted",
+        model=_facts(ready),
+        device=DeviceFacts(name=device.name, title=device.title, count=workload.parallel.devices),
+        runtime=effects.name,
+        workload=replace(workload, precision=ready.layout.precision),
+        phases=tuple(phases),
+        summary=summary,
+        provenance=Provenance(
+            tool="inferometer",
+            version=__version__,
+            created=(now or _now)(),
+            notes=tuple(job.notes),
+        ),
+        findings=job.findings(summary),
+        arithmetic=ready.plan.arithmetic,
+        sizes=dict(options.sizes),
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _covering(calibration: Calibration | None, effects: RuntimeEffects) -> Calibration | None:
+    if calibration is not None and calibration.runtime != effects.name:
+        raise DomainError(
+            f"The calibration is of {calibration.runtime} on {calibration.device}, and {effects.name} was asked for.",
+            remedy=f"Ask for --runtime {calibration.runtime}, or leave the calibration out.",
+        )
+    return calibration
+
+
+def _facts(ready: ReadyGraph) -> ModelFacts:
+    return ModelFacts(
+        name=ready.graph.name,
+        parameters=ready.layout.parameters,
+        active_parameters=ready.layout.active_parameters,
+        weight_bytes=ready.layout.weight_bytes,
+        kv_bytes_per_token=ready.residency.kv_bytes_per_token if ready.generative else None,
+        architecture=ready.graph.architecture,
+        weight_formats=weight_formats(ready.graph, ready.layout.precision),
+    )
+
+
+@dataclass(slots=True)
+class _Job:
+    """One prediction under way; `notes` collects what a reader of it should know."""
+
+    ready: ReadyGraph
+    device: Device
+    effects: RuntimeEffects
+    workload: Workload
+    options: Options
+    notes: list[str]
+    waiting: list[str] = field(default_factory=list)  # phases that wait for their host
+
+    @property
+    def batch(self) -> int:
+        """Sequences that a device works on at once: a replica's share, in micro-batches where a pipeline has them."""
+        share = replica_batch(self.workload.batch, self.workload.parallel)
+        return -(-share // self.options.micro_batches)
+
+    def phases(self) -> list[Phase]:
+        site = site_of(self.device, self.ready.graph, self.workload.parallel, self.options)
+        load, notes = load_phase(self.ready, self.device, site, self.options)
+        self.notes += notes
+        phases = [phase for phase in (load, first_run_phase(self.effects, self.ready.graph)) if phase is not None]
+        self._note_assumptions(site)
+        if not self.ready.generative:
+            phases.append(self._run("forward", self._forward_sizes(), site))
+            return phases
+        return [*phases, *self._generation(site)]
+
+    def _generation(self, site: Site) -> list[Phase]:
+        phases: list[Phase] = []
+        host, workload = self.options.host, self.workload
+        if workload.prompt is not None:
+            if host.tokenise_s_per_token is not None:
+                phases.append(constant_phase("tokenise", host.tokenise_s_per_token * workload.prompt * workload.batch))
+            if self.ready.layout.encodes:
+                phases.append(self._run("encode", self._prefill_sizes(), site))
+            phases.append(self._run("prefill", self._prefill_sizes(), site))
+        if workload.context is not None or (workload.generate or 0) > 1:
+            phases += self._decode(site)
+        if host.sampling_s is not None:
+            phases.append(constant_phase("sampling", host.sampling_s))
+        if host.detokenise_s_per_token is not None and (workload.generate or workload.context is not None):
+            phases.append(constant_phase("detokenise", host.detokenise_s_per_token * workload.batch))
+        return phases
+
+    def _decode(self, site: Site) -> list[Phase]:
+        sizes = {
+            "batch": self.batch,
+            "query": 1,
+            "context": decode_context(self.ready.graph, self.workload),
+            "logits": 1,
+        }
+        drafting = self.options.speculative
+        if drafting is None:
+            return [self._run("decode", sizes, site)]
+        draft = make_ready(drafting.draft, self.device, effects=self.effects, workload=self.workload, options=Options())
+        proposed = phase_of("draft", draft.plan.step(sizes, "decode"), draft.plan, site)
+        checked = {**sizes, "query": drafting.length + 1, "logits": drafting.length + 1}
+        self.notes.append(
+            f"{drafting.length} draft steps and one check of {drafting.length + 1} tokens give "
+            f"{tokens_gained(drafting):.3g} tokens on average. The decode phase is the check; a token takes both."
+        )
+        return [proposed, self._run("decode", checked, site)]
+
+    def _run(self, name: str, sizes: dict[str, Any], site: Site) -> Phase:
+        plan = self.ready.plan
+        once = name == "encode"
+        step = plan.step(sizes, "prefill" if once else name, once=once)
+        self.notes += outside_notes(name, step)
+        if waits_for_host(step):
+            self.waiting.append(name)
+        return phase_of(name, step, plan, site)
+
+    def _forward_sizes(self) -> dict[str, Any]:
+        return {"batch": self.batch, "query": self.workload.prompt or 1, "context": 0, "logits": 1}
+
+    def _prefill_sizes(self) -> dict[str, Any]:
+        """The prompt's tokens that are not in the cache yet."""
+        encodes = self.ready.layout.encodes
+        steps = prefill_steps(self.ready.graph, self.workload, self.options, self.ready.effects, encodes=encodes)
+        return step_sizes(steps, self.batch)
+
+    def _note_assumptions(self, site: Site) -> None:
+        self.notes += energy_notes(self.device, site)
+        parallel = self.workload.parallel
+        if parallel.devices > 1:
+            self.notes += latency_notes(self.device, parallel, self.options)
+            hidden = f"{self.options.overlap:.0%} of the communication hides behind computing"
+            spread = f", the busiest expert device has {self.options.imbalance:g} × the mean" if parallel.ep > 1 else ""
+            self.notes.append(f"{parallel.devices} devices: {hidden}{spread}.")
+
+    def headline(self, phases: list[Phase]) -> Headline:
+        used = float(peak_use(self.ready, self.workload, self.options).total_bytes)
+        capacity = capacity_of(self.device)
+        needed = used + reserve_of(self.effects, self.device)
+        times = headline_times(phases, self.workload, self.options)
+        speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
+        joules = self._joules(phases)
+        return Headline(
+            **times,
+            tokens_per_s=speed,
+            peak_memory_bytes=round(used),
+            fits=None if capacity is None else needed <= capacity,
+            energy_j=joules,
+            co2e_g=None if joules is None else carbon_grams(joules, self.options.place),
+            **self._prices(times, speed),
+            **self._battery(joules, times),
+            **self._frames(times["latency_s"]),
+            unattributed_s=sum(phase.unattributed_s or 0.0 for phase in phases),
+            top_unit=self.device.unit,
+            top_unit_by_count=self.device.unit,
+        )
+
+    def _prices(self, times: Mapping[str, float | None], speed: float | None) -> dict[str, float]:
+        """Dollars for a million output tokens of such requests, or for a million inferences."""
+        batch, latency, whole = self.workload.batch, times["latency_s"], times["e2e_s"]
+        rate = batch * (self.workload.generate or 0) / whole if whole else speed
+        paid, rate = ("inferences", batch / latency) if latency else ("tokens", rate)
+        price = hourly_price(self.device, self.workload.parallel.devices, self.options.place)
+        if price is None or not rate:
+            return {}
+        self.notes.append(price.note)
+        return {f"usd_per_million_{paid}": float(million_usd(price, rate))}
+
+    def _joules(self, phases: list[Phase]) -> float | None:
+        """Energy of the whole request: reading the prompt and every step after the first token."""
+        repeats = phase_repeats(phases, self.workload, "predicted")
+        counted = [(repeats[phase.name], phase.energy_j) for phase in phases if phase.ops and phase.name in repeats]
+        if any(joules is None for _, joules in counted):
+            return None
+        return sum(times * (joules or 0.0) for times, joules in counted)
+
+    def _battery(self, joules: float | None, times: Mapping[str, float | None]) -> dict[str, float]:
+        """How long the battery lasts and what it answers, where there is one."""
+        battery, power = battery_of(self.device, self.options), power_model(self.device)
+        request_s = times["e2e_s"] or times["latency_s"] or times["tpot_s"] or times["ttft_s"]
+        if battery is None or request_s is None or (joules is None and self.options.battery is None):
+            return {}
+        if joules is None:
+            raise DomainError(
+                f"The energy of {self.ready.graph.name} on {self.device.name} is not known, nor is a battery's life.",
+                remedy="Give --joules-per-flop and --joules-per-byte, or a device with a power figure.",
+            )
+        idle_w = 0.0 if power is None else power.idle_w
+        life_s = battery_seconds(battery, joules=joules, time_s=request_s, idle_w=idle_w)
+        answered = self.workload.batch * charge_requests(battery, life_s, request_s)
+        return {"battery_s": life_s, "inferences_per_charge": answered}
+
+    def _frames(self, latency_s: float | None) -> dict[str, float]:
+        """The time in which a batch of frames arrives, and the share of it that is left."""
+        rate = self.options.frame_rate
+        if rate is None or latency_s is None:
+            return {}
+        batches_per_s = rate / self.workload.batch
+        return {
+            "frame_budget_s": float(frame_budget(fps=batches_per_s)),
+            "frame_headroom": float(frame_headroom(inference_time=latency_s, fps=batches_per_s)),
+        }
+
+    def findings(self, summary: Headline) -> tuple[Finding, ...]:
+        """A model that does not fit: its times are hypothetical."""
+        if summary.fits is not False:
+            return ()
+        capacity = capacity_of(self.device) or 0.0
+        needed = (summary.peak_memory_bytes or 0) + reserve_of(self.effects, self.device)
+        return (
+            Finding(
+                code="memory.does-not-fit",
+                severity="critical",
+                title=f"{self.ready.graph.name} does not fit into the memory of {self.device.name}",
+                evidence={"needed_bytes": needed, "capacity_bytes": capacity},
+                advice="Use fewer bits a weight, a shorter context, a smaller batch, or more devices; "
+                "the times are those it would have if it fitted.",
+            ),
+        )

@@ -1,0 +1,87 @@
+"""What a question gives must mean something for its model and its engine: it is refused, not ignored.
+
+What changes nothing makes an answer to another question than the one that was asked. Options that no answer would use
+are refused in `predict.unused`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.dtype import is_gguf_block
+from inferometer.core.errors import DomainError
+from inferometer.core.graph import Graph, is_generative, takes_prompt
+from inferometer.known.engines import known_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.core.workload import Workload
+    from inferometer.predict.question import Question
+
+_IMAGE = frozenset({"image", "height", "width"})  # sizes that the side of an image sets
+
+
+def require_applicable(question: Question) -> None:
+    """Raise if something was given that cannot change the answer."""
+    graph = question.graph
+    if question.workload.prompt is not None and not takes_prompt(graph):
+        raise _meaningless(question, "a prompt length", "reads no sequence of tokens", "--prompt")
+    if question.workload.image not in {None, graph.metadata.get("image")} and not takes_image(graph):
+        raise _meaningless(question, "an image size", "has no size of an image that could be set", "--image")
+    if not is_generative(graph):
+        _require_no_generation(question)
+    require_formats(question)
+
+
+def meaningful(workload: Workload, graph: Graph) -> Workload:
+    """The workload without what means nothing to the model: for sizes that were not given for this model alone."""
+    kept: dict[str, Any] = {
+        name: getattr(workload, name) if applies(graph) else None for name, applies in SIZES.items()
+    }
+    kv = workload.precision.kv if is_generative(graph) else None
+    return replace(workload, **kept, precision=replace(workload.precision, kv=kv))
+
+
+def takes_image(graph: Graph) -> bool:
+    """Whether a size of the graph is the side of an image."""
+    return not _IMAGE.isdisjoint(graph.symbols)
+
+
+# The sizes of a request, and which models have them.
+SIZES: dict[str, Callable[[Graph], bool]] = {
+    "prompt": takes_prompt, "generate": is_generative, "context": is_generative, "image": takes_image,
+}  # fmt: skip
+
+
+def _require_no_generation(question: Question) -> None:
+    workload = question.workload
+    given = {
+        "--generate": ("a number of tokens to generate", workload.generate),
+        "--context": ("a context", workload.context),
+        "--kv": ("a format of the cache", workload.precision.kv),
+        "--prefill-on": ("a device for the prefill", question.prefill_on),
+    }
+    for option, (what, value) in given.items():
+        if value is not None:
+            raise _meaningless(question, what, "generates no tokens", option)
+
+
+def _meaningless(question: Question, what: str, why: str, option: str) -> DomainError:
+    return DomainError(f"{question.graph.name} {why}, so {what} means nothing to it.", remedy=f"Leave {option} out.")
+
+
+def require_formats(question: Question) -> None:
+    """The blocks of GGUF files have kernels in engines that open such files; one that runs nothing takes all."""
+    descriptor = known_engine(question.runtime_name)
+    if descriptor is None or not descriptor.opens or "gguf" in descriptor.opens:
+        return
+    precision = question.workload.precision
+    for option, format_ in (("--weights", precision.weights), ("--kv", precision.kv)):
+        if format_ is not None and is_gguf_block(format_):
+            other = "--runtime llamacpp, or " if is_generative(question.graph) else ""
+            raise DomainError(
+                f"{format_} is a format of GGUF files, and {descriptor.title} has no kernels for it.",
+                remedy=f"Use {other}{option} {descriptor.small.narrow} or {descriptor.small.byte}.",
+            )

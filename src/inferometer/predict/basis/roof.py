@@ -1,0 +1,249 @@
+"""The roof of this machine: how fast it multiplies matrices and copies memory, measured in a second and kept.
+
+A roof is not a calibration: it says what the machine can do through numpy, and nothing about any engine. It gives a
+machine without a catalog row the peaks to predict with and to judge a run by. A run never raises the roof it is judged
+by: an engine that beats numpy shows as faster than its floor, and the page says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from inferometer.core.device import Device, Sourced, is_local
+from inferometer.core.errors import InferometerError
+from inferometer.core.notices import tell
+from inferometer.core.roof import Roof
+from inferometer.core.settings import data_folder
+from inferometer.core.units import counted
+from inferometer.predict.basis.files import name_start
+from inferometer.predict.basis.gpu_roof import measured_gpu_roof
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+_SIDE = 1536  # large enough to be bound by arithmetic, small enough to run many times a second
+_COPY_BYTES = 256_000_000  # larger than any cache
+_SHARE_S = 0.4  # for the products, and again for the copies
+# How old a roof may be before a run measures it again. One of a busy machine is too low, so it is tried again soon.
+_FRESH, _FRESH_IF_BUSY = timedelta(days=1), timedelta(minutes=10)
+# Products of bytes in an instruction over those of f32, the best first; of halves.
+_HALF_PRODUCTS = {"asimdhp": 2, "avx512_fp16": 2}
+_BYTE_PRODUCTS = {"i8mm": 8, "asimddp": 4, "avx512_vnni": 4, "avx_vnni": 4}
+_BUSY = 0.5  # running tasks a CPU, before ours
+
+
+def needs_roof(device: Device) -> bool:
+    """Whether the row lacks a figure that predictions need. Only this machine's may, because it can be measured."""
+    memory = device.memory
+    return is_local(device.name) and (not device.peaks or memory is None or memory.bandwidth_bytes_per_s is None)
+
+
+def roof_for(device: Device, *, fresh: bool = False) -> Roof | None:
+    """The roof of this machine, if the device is this machine and its row lacks figures; None for any other."""
+    return machine_roof(device, fresh=fresh) if needs_roof(device) else None
+
+
+def with_roof(device: Device, roof: Roof) -> Device:
+    """The device with the figures its row lacks."""
+    main, *caches = device.memories
+    if main.bandwidth_bytes_per_s is None:
+        main = replace(main, bandwidth_bytes_per_s=roof.bandwidth_bytes_per_s)
+    return replace(
+        device,
+        peaks=device.peaks or {**_in_fewer_bits(roof.peaks), **roof.peaks},
+        memories=(main, *caches),
+        call_s=device.call_s or roof.call_s,
+    )
+
+
+def _in_fewer_bits(peaks: Mapping[str, Sourced], features: Iterable[str] = ()) -> dict[str, Sourced]:
+    """Numpy multiplies no matrices of int8 or f16 fast: f32 stands in, times what one instruction does more of.
+
+    A vector of 128 bits holds four f32 products. A dot product of bytes (SDOT, VPDPBUSD) adds up sixteen in its place,
+    a product of matrices of bytes (SMMLA) thirty-two; without them a processor is no slower than in f32. Halves are
+    twice as many, where a processor computes in them.
+    """
+    if "f32" not in peaks:
+        return {}
+    plain, present = peaks["f32"], set(features)
+
+    def derived(products: Mapping[str, int]) -> Sourced:
+        feature = next((name for name in products if name in present), None)
+        times = products[feature] if feature else 1
+        why = f"{times} × f32, as {feature} multiplies" if feature else "no slower than f32"
+        source = f"{why}, and not measured; f32: {plain.source}"
+        return replace(plain, value=times * plain.value, origin="prior", source=source)
+
+    halves = {"f16": derived(_HALF_PRODUCTS)} if present & _HALF_PRODUCTS.keys() else {}
+    return {"i8": derived(_BYTE_PRODUCTS), **halves}
+
+
+def machine_roof(
+    device: Device,
+    *,
+    fresh: bool = False,
+    folder: Path | None = None,
+    measure: Callable[[str], Roof] | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(tz=UTC),
+) -> Roof:
+    """The stored roof of this machine, measured now if there is none yet.
+
+    With `fresh`, as before a run, a roof older than a day is measured again; one of a busy machine always is, after ten
+    minutes. The better of the two is stored: a roof is the best the machine has shown. One of more or fewer CPUs than
+    may be used now is another machine's.
+    """
+    from inferometer.known.machine.detect.identity import this_machine  # noqa: PLC0415 - only for this machine
+
+    machine = name_start(this_machine().id, device.title)
+    path = (folder or data_folder() / "roofs") / f"{machine}.json"
+    kept = _stored_roof(path)
+    if kept is not None and device.unit != "gpu" and kept.threads != _usable_threads():
+        kept = None
+    if kept is not None:
+        old = now() - datetime.fromisoformat(kept.created) > (_FRESH_IF_BUSY if kept.busy else _FRESH)
+        if not old or not (fresh or kept.busy):
+            return kept if device.unit == "gpu" else _with_derived(_with_call(kept, path))
+    often = "once (about 1 s); they are kept for later" if kept is None else "again (about 1 s)"
+    tell(f"measuring this machine's roofs {often}")
+    roof = _better(kept, (measure or (measured_gpu_roof if device.unit == "gpu" else measured_roof))(machine))
+    _store_roof(path, roof)
+    return roof
+
+
+def _with_derived(roof: Roof) -> Roof:
+    """With what follows from this processor's instructions: a roof that was kept by an older version lacks some."""
+    from inferometer.known.machine.detect import detect_host  # noqa: PLC0415 - as above
+
+    return replace(roof, peaks={**_in_fewer_bits(roof.peaks, detect_host().cpu.flags), **roof.peaks})
+
+
+def _with_call(roof: Roof, path: Path) -> Roof:
+    """With what a call takes, which one that was kept by an older version lacks: it is read and kept."""
+    if roof.call_s is None:
+        roof = replace(roof, call_s=_measured_call())
+        _store_roof(path, roof)
+    return roof
+
+
+def _measured_call() -> Sourced:
+    from inferometer.known.machine.health.host_calls import host_call_s  # noqa: PLC0415 - as above
+
+    today = datetime.now(tz=UTC).date().isoformat()
+    return Sourced(value=host_call_s(), origin="measured", source="calls of a small kernel of numpy", date=today)
+
+
+def _stored_roof(path: Path) -> Roof | None:
+    """None if it cannot be read: the caller then measures again."""
+    from inferometer.core.codec import decode  # noqa: PLC0415 - as above
+
+    try:
+        return decode(path.read_bytes(), Roof)
+    except (OSError, InferometerError):
+        return None
+
+
+def _store_roof(path: Path, roof: Roof) -> None:
+    """If it cannot be written, all that is lost is the second it takes to measure again."""
+    from inferometer.core.codec import encode  # noqa: PLC0415 - as above
+
+    partial = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(encode(roof, indent=1))
+        partial.replace(path)
+    except OSError:
+        return
+
+
+def _better(kept: Roof | None, roof: Roof) -> Roof:
+    if kept is None:
+        return roof
+    peaks = {
+        name: max(peak, kept.peaks[name], key=float) if name in kept.peaks else peak
+        for name, peak in roof.peaks.items()
+    }
+    bandwidth = max(roof.bandwidth_bytes_per_s, kept.bandwidth_bytes_per_s, key=float)
+    call = min((each for each in (roof.call_s, kept.call_s) if each is not None), key=float, default=None)
+    return replace(roof, peaks=peaks, bandwidth_bytes_per_s=bandwidth, call_s=call)
+
+
+def _usable_threads() -> int:
+    from inferometer.known.machine.detect.identity import this_machine  # noqa: PLC0415 - as above
+
+    return ceil(this_machine().usable_cpus or 1)
+
+
+def _load_per_cpu() -> float:
+    import psutil  # noqa: PLC0415 - only a measurement on this machine needs it
+
+    return float(psutil.getloadavg()[0]) / (psutil.cpu_count() or 1)
+
+
+def measured_roof(
+    machine: str,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    share_s: float = _SHARE_S,
+    load: Callable[[], float] = _load_per_cpu,
+) -> Roof:
+    """Measure the f32 peak and the bandwidth of main memory, the best of several products and copies, and a call."""
+    from inferometer.known.machine.detect import detect_host  # noqa: PLC0415 - as above
+
+    moment, busy = datetime.now(tz=UTC), load() > _BUSY
+
+    def best(value: float, what: str) -> Sourced:
+        source = f"numpy {np.__version__}: the best of several {what}"
+        return Sourced(value=value, origin="measured", source=source, date=moment.date().isoformat())
+
+    products = product_flop_per_s(clock=clock, seconds=share_s)
+    plain = {"f32": best(products, f"products of {_SIDE} × {_SIDE} matrices")}
+    threads = _usable_threads()
+    copies = copy_bytes_per_s(clock=clock, seconds=share_s, threads=threads)
+    copied = f"copies of {_COPY_BYTES // 1_000_000} MB by {counted(threads, 'thread')}, read and written bytes"
+    return Roof(
+        machine=machine,
+        created=moment.isoformat(timespec="seconds"),
+        peaks={**_in_fewer_bits(plain, detect_host().cpu.flags), **plain},
+        bandwidth_bytes_per_s=best(copies, copied),
+        call_s=_measured_call(),
+        threads=threads,
+        busy=busy,
+    )
+
+
+def product_flop_per_s(*, clock: Callable[[], float], seconds: float, side: int = _SIDE) -> float:
+    """The best rate of a product of two f32 matrices, with as many threads as numpy uses."""
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((side, side), np.float32) for _ in range(2))
+    out = np.empty_like(a)
+    return 2 * side**3 / _shortest_s(lambda: np.matmul(a, b, out=out), clock, seconds)
+
+
+def copy_bytes_per_s(*, clock: Callable[[], float], seconds: float, threads: int, nbytes: int = _COPY_BYTES) -> float:
+    """The best rate of a copy, counting bytes read and bytes written: one thread fills the memory of few machines."""
+    source = np.ones(nbytes // 8)
+    target = np.zeros_like(source)
+    parts = (np.array_split(target, threads), np.array_split(source, threads))
+    with ThreadPoolExecutor(threads) as pool:  # numpy copies without Python's lock
+        return 2 * source.nbytes / _shortest_s(lambda: deque(pool.map(np.copyto, *parts), maxlen=0), clock, seconds)
+
+
+def _shortest_s(work: Callable[[], object], clock: Callable[[], float], seconds: float) -> float:
+    """The shortest of at least three runs, after one to warm up; more as long as the time lasts."""
+    work()
+    shortest, begun, runs = float("inf"), clock(), 0
+    while runs < 3 or clock() - begun < seconds:
+        start = clock()
+        work()
+        shortest = min(shortest, clock() - start)
+        runs += 1
+    return shortest

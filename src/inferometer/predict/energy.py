@@ -1,0 +1,114 @@
+"""Energy: from power and how busy the device is, or from coefficients for an operation and a byte; idle included.
+
+A device draws its idle power while it waits, a share of its power limit while it moves data, and a larger one while it
+computes. Where a kind of unit has no such shares (`power.toml`) the power limit stands for all of it: an upper bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
+from inferometer.known.formulas.edge import battery_life
+from inferometer.known.formulas.energy import edgeprofiler_energy
+from inferometer.predict.options import Battery, EnergyCosts
+from inferometer.predict.price.priors import power_prior
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device, Sourced
+    from inferometer.predict.options import Options
+
+
+@frozen
+class PowerModel:
+    """Watts of one device: waiting, moving data, computing at full rate. `bound`: an upper bound, not an estimate."""
+
+    idle_w: float
+    moving_w: float
+    computing_w: float
+    bound: bool = False
+
+    def joules(self, *, time_s: Any, computing_s: Any, waiting_s: Any) -> Any:
+        """Energy of a phase: `waiting_s` at idle; in the rest the arithmetic is busy for `computing_s` of it."""
+        busy = np.maximum(0.0, time_s - waiting_s)
+        moving = self.moving_w * busy
+        computing = (self.computing_w - self.moving_w) * np.minimum(busy, computing_s)
+        return moving + computing + self.idle_w * np.minimum(waiting_s, time_s)
+
+
+def power_model(device: Device) -> PowerModel | None:
+    """None where the device's power limit is not known."""
+    if device.power_w is None:
+        return None
+    limit = float(device.power_w)
+    prior = power_prior(device.unit)
+    if prior is None:
+        return PowerModel(idle_w=_or(device.idle_w, limit), moving_w=limit, computing_w=limit, bound=True)
+    return PowerModel(
+        idle_w=_or(device.idle_w, limit * float(prior.idle_share)),
+        moving_w=limit * float(prior.moving_share),
+        computing_w=limit * float(prior.computing_share),
+    )
+
+
+def _or(stated: Sourced | None, otherwise: float) -> float:
+    return otherwise if stated is None else min(float(stated), otherwise)
+
+
+def counted_joules(costs: EnergyCosts, *, flops: float, bytes_moved: float, idle_w: float, time_s: float) -> float:
+    """A price for each operation and byte, and idle power for as long as it takes."""
+    active = edgeprofiler_energy(
+        flops=flops, bytes=bytes_moved, joules_per_flop=costs.joules_per_flop, joules_per_byte=costs.joules_per_byte
+    )
+    return float(active + idle_w * time_s)
+
+
+def energy_costs(device: Device, options: Options) -> EnergyCosts | None:
+    """Joules for an operation and a byte: those asked for, else those of the device's row."""
+    if options.energy is not None or device.joules_per_flop is None or device.joules_per_byte is None:
+        return options.energy
+    return EnergyCosts(joules_per_flop=float(device.joules_per_flop), joules_per_byte=float(device.joules_per_byte))
+
+
+def battery_of(device: Device, options: Options) -> Battery | None:
+    """The battery asked for, else the one of the device's row."""
+    asked = options.battery
+    if asked is not None and asked.capacity_j is not None:
+        return asked
+    if device.battery_j is not None:
+        return replace(asked or Battery(), capacity_j=float(device.battery_j))
+    if asked is not None:
+        raise DomainError(f"{device.name} has no battery in its row.", remedy="Give one, as in --battery 15Wh.")
+    return None
+
+
+def battery_seconds(battery: Battery, *, joules: float, time_s: float, idle_w: float) -> float:
+    """How long a battery lasts where each request takes so many joules in so many seconds.
+
+    The energy of a request has the idle power in it. Only between requests it comes on top: none one after the other.
+    """
+    rate = 1 / time_s if battery.per_s is None else battery.per_s
+    busy = rate * time_s
+    if busy > 1 + 1e-9:
+        raise DomainError(
+            f"{battery.per_s:g} requests a second were asked for; one takes {time_s:.3g} s, which is {1 / time_s:.3g} "
+            "a second.",
+            remedy="Ask for fewer, or leave the rate out: then one follows upon the other.",
+        )
+    life = battery_life(
+        capacity=battery.capacity_j or 0.0,
+        energy_per_inference=joules,
+        rate=rate,
+        idle_power=max(0.0, 1 - busy) * idle_w,
+        efficiency=battery.efficiency,
+    )
+    return float(life)
+
+
+def charge_requests(battery: Battery, life_s: float, time_s: float) -> float:
+    """Requests that a charge answers."""
+    return life_s * (1 / time_s if battery.per_s is None else battery.per_s)

@@ -1,0 +1,87 @@
+"""The times a person asks for, from the phases of a request: expected, or at either end of their intervals.
+
+**The interval of a sum.** A request's time is a sum of phases, and so are its ends: the low end is the sum of the
+phases' low ends, the high end the sum of their high ends. That is exact where the phases err together, and they nearly
+do: one calibration, one device and one runtime stand behind all of them, so that a bandwidth taken too high makes the
+prompt and every step too fast at once. Independent errors would partly cancel, which would make the interval of many
+steps narrow for no reason. So the ends are added, and an interval that is off is too wide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from inferometer.core.profile import Phase
+    from inferometer.core.workload import Workload
+    from inferometer.predict.options import Options, Speculative
+
+End = Literal["time_s", "low_s", "high_s"]
+_TO_FIRST = ("tokenise", "encode", "prefill", "sampling", "transfer")
+_AROUND_STEP = ("sampling", "detokenise")
+_ENDS: dict[str, End] = {"": "time_s", "_low": "low_s", "_high": "high_s"}
+
+
+def headline_times(phases: Collection[Phase], workload: Workload, options: Options) -> dict[str, float | None]:
+    """The four times of a request and the ends of their intervals, by the names that a `Headline` has for them."""
+    return {
+        f"{name}{ending}_s": seconds
+        for ending, end in _ENDS.items()
+        for name, seconds in request_times(phases, workload, options, end).items()
+    }
+
+
+def request_times(
+    phases: Iterable[Phase], workload: Workload, options: Options, end: End = "time_s"
+) -> dict[str, float | None]:
+    """`latency`, `ttft`, `tpot` and `e2e` in seconds; None for those that the request does not have."""
+    seconds: dict[str, float] = {phase.name: getattr(phase, end) for phase in phases}
+    times: dict[str, float | None] = dict.fromkeys(("latency", "ttft", "tpot", "e2e"))
+    if "forward" in seconds:
+        return {**times, "latency": seconds["forward"] * (options.steps or 1)}
+    if "prefill" in seconds:
+        times["ttft"] = sum(seconds[name] for name in _TO_FIRST if name in seconds)
+    if "decode" in seconds:
+        times["tpot"] = _step(seconds, options.speculative)
+    if times["ttft"] is not None and workload.generate:
+        times["e2e"] = times["ttft"] + (workload.generate - 1) * (times["tpot"] or 0.0)
+    return times
+
+
+def _step(seconds: Mapping[str, float], drafting: Speculative | None) -> float:
+    """Seconds a token: a step, with sampling and detokenising where they are known, and drafts shared out."""
+    step = seconds["decode"] + sum(seconds[name] for name in _AROUND_STEP if name in seconds)
+    if drafting is None:
+        return step
+    return (step + drafting.length * seconds["draft"]) / tokens_gained(drafting)
+
+
+def tokens_gained(drafting: Speculative) -> float:
+    """Tokens that a round of drafting and checking gives on average."""
+    from inferometer.known.formulas.llm import speculative_tokens  # noqa: PLC0415 - only drafting needs it
+
+    return float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
+
+
+def with_repeats(phases: Iterable[Phase], workload: Workload, options: Options) -> list[Phase]:
+    """The phases with how often a request runs them, where only the options tell: denoising steps, and drafting.
+
+    A round of drafting and checking gives several tokens, so there are fewer rounds than tokens.
+    """
+    if options.steps is not None:
+        return [replace(phase, repeats=float(options.steps)) if phase.name == "forward" else phase for phase in phases]
+    if options.speculative is None:
+        return list(phases)
+    phases = list(phases)
+    prefilled = workload.generate and any(phase.name == "prefill" for phase in phases)
+    rounds = (workload.generate - 1.0 if workload.generate and prefilled else 1.0) / tokens_gained(options.speculative)
+    times = {
+        "decode": rounds,
+        "draft": rounds * options.speculative.length,
+        "detokenise": rounds,
+        "sampling": rounds + (1.0 if prefilled else 0.0),
+    }
+    return [replace(phase, repeats=times.get(phase.name)) for phase in phases]

@@ -1,0 +1,165 @@
+"""What may be asked of a prediction beyond the workload, as values. Each says what it assumes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, fields
+from math import isfinite
+
+from inferometer.core.device import Link
+from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph
+
+
+def _require(name: str, value: float | None, *, least: float, most: float = float("inf")) -> None:
+    if value is not None and not (isfinite(value) and least <= value <= most):
+        limits = f"from {least:g} to {most:g}" if isfinite(most) else f"of {least:g} or more"
+        raise DomainError(f"{name} must be a number {limits}, and is {value!r}.")
+
+
+@frozen
+class Offload:
+    """Weights that lie in the host's memory and cross the host link at every step.
+
+    `layers` is how many of the last layers lie there, `experts` sends all routed experts there.
+    """
+
+    layers: int = 0
+    experts: bool = False
+
+    def __post_init__(self) -> None:
+        _require("offload.layers", self.layers, least=0)
+
+
+@frozen
+class Speculative:
+    """A draft model proposes `length` tokens a step, each accepted with probability `acceptance`, independently."""
+
+    draft: Graph
+    length: int
+    acceptance: float
+
+    def __post_init__(self) -> None:
+        _require("speculative.length", self.length, least=1)
+        _require("speculative.acceptance", self.acceptance, least=0, most=1)
+
+
+@frozen
+class HostCosts:
+    """Seconds of the host around the model; what is not given is left out of the prediction."""
+
+    tokenise_s_per_token: float | None = None
+    sampling_s: float | None = None
+    detokenise_s_per_token: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in (entry.name for entry in fields(self)):
+            _require(name, getattr(self, name), least=0)
+
+
+@frozen
+class EnergyCosts:
+    """Joules for an operation and for a byte, in place of the device's power. Idle power is counted beside them."""
+
+    joules_per_flop: float
+    joules_per_byte: float
+
+    def __post_init__(self) -> None:
+        for name in (entry.name for entry in fields(self)):
+            _require(name, getattr(self, name), least=0)
+
+
+@frozen
+class Battery:
+    """What the device runs from, and how many requests (or forward passes) a second it answers.
+
+    Without a capacity it is the battery of the device's row; without a rate requests follow one upon the other.
+    """
+
+    capacity_j: float | None = None
+    per_s: float | None = None
+    efficiency: float = 1.0  # of what lies between the battery and the device
+
+    def __post_init__(self) -> None:
+        _require("battery.capacity_j", self.capacity_j, least=0)
+        _require("battery.per_s", self.per_s, least=0)
+        _require("battery.efficiency", self.efficiency, least=0, most=1)
+
+
+@frozen
+class Place:
+    """Where it runs: an instance's price, an electricity grid, a data centre's overhead, by their catalog names.
+
+    Without an instance the cheapest one of the catalog with the device is taken, by its share of the devices.
+    """
+
+    instance: str | None = None
+    usd_per_hour: float | None = None  # of all devices together, instead of an instance's price
+    spot: bool = False
+    grid: str | None = None
+    pue: str | float | None = None  # a row of the catalog, or the number itself
+
+    def __post_init__(self) -> None:
+        _require("usd_per_hour", self.usd_per_hour, least=0)
+        if isinstance(self.pue, int | float):
+            _require("pue", self.pue, least=1)
+
+
+@frozen
+class Options:
+    """`chunk` splits a prefill; `cached_prefix` tokens of the prompt are in the cache already.
+
+    `micro_batches` are what a pipeline works on at once. `overlap` is the share of communication that hides behind
+    computing. `imbalance` is the busiest expert device's rows over the mean. `steps` are those of a diffusion model.
+    `frame_rate` are the frames that a camera gives a second. `overrides` are formats of the weights of some ops, by
+    patterns of their names. `sizes` binds further symbols of a file's inputs. `threads` are those that
+    the engine has of a CPU, `layout` is that of images (nchw, nhwc). `host_speed` is how fast the host starts kernels,
+    over the host that is assumed otherwise; `host_call_s` says so by the figure that `doctor` reads there.
+    """
+
+    chunk: int | None = None
+    cached_prefix: int = 0
+    micro_batches: int = 1
+    overlap: float = 0.0
+    imbalance: float = 1.0
+    sequence_parallel: bool = False
+    steps: int | None = None
+    offload: Offload | None = None
+    speculative: Speculative | None = None
+    host: HostCosts = HostCosts()
+    place: Place = Place()
+    energy: EnergyCosts | None = None
+    battery: Battery | None = None
+    frame_rate: float | None = None
+    link: Link | None = None
+    storage_bytes_per_s: float | None = None
+    engine_version: str | None = None  # of a serving engine: the nearest whose kernels were measured is used
+    threads: int | None = None
+    layout: str | None = None
+    host_speed: float | None = None
+    host_call_s: float | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require("chunk", self.chunk, least=1)
+        _require("cached_prefix", self.cached_prefix, least=0)
+        _require("micro_batches", self.micro_batches, least=1)
+        _require("overlap", self.overlap, least=0, most=1)
+        _require("imbalance", self.imbalance, least=1)
+        _require("steps", self.steps, least=1)
+        _require("threads", self.threads, least=1)
+        if self.layout not in {None, "nchw", "nhwc"}:
+            raise DomainError(f"The layout of images is nchw or nhwc, and not {self.layout!r}.")
+        _require("host_speed", self.host_speed, least=0.01, most=100)
+        _require("host_call_s", self.host_call_s, least=1e-9, most=1e-3)
+        if self.host_speed is not None and self.host_call_s is not None:
+            raise DomainError("host_speed and host_call_s say the same thing twice.", remedy="Give one of them.")
+        if self.frame_rate is not None and not (isfinite(self.frame_rate) and self.frame_rate > 0):
+            raise DomainError(f"frame_rate must be greater than 0, and is {self.frame_rate!r}.")
+        if self.storage_bytes_per_s is not None:
+            _require("storage_bytes_per_s", self.storage_bytes_per_s, least=1)
+        for name, size in self.sizes.items():
+            if type(size) is not int or size < 1:
+                raise DomainError(f"The size {name} must be a whole number of 1 or more, and is {size!r}.")

@@ -1,0 +1,247 @@
+"""From priced steps to the phases of a profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.profile import OpTime, Phase
+from inferometer.predict.energy import PowerModel, counted_joules, energy_costs, power_model
+from inferometer.predict.options import EnergyCosts
+from inferometer.predict.parallel import stage_share
+from inferometer.predict.price.collectives import chosen_link
+from inferometer.predict.price.price import bound_names
+from inferometer.predict.price.priors import storage_prior
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device, Sourced
+    from inferometer.core.engine import RuntimeEffects
+    from inferometer.core.estimate import Bound
+    from inferometer.core.graph import Graph
+    from inferometer.core.workload import Parallel
+    from inferometer.predict.options import Options
+    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.step import Step
+    from inferometer.predict.ready import ReadyGraph
+
+LOOSE = 2.0  # a constant that was measured elsewhere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The devices of a plan: how many, their power, and what a pipeline makes of the time.
+
+    `stretch` is the time of a step over that of one micro-batch through all layers, `busy` the share of it in which a
+    device has something to do.
+    """
+
+    power: PowerModel | None
+    energy: EnergyCosts | None = None
+    devices: int = 1
+    stretch: float = 1.0
+    busy: float = 1.0
+
+
+def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) -> Site:
+    """Through p stages m micro-batches take m + p − 1 times the longest; a device works m / p of a pass."""
+    stages, micro = parallel.pp, options.micro_batches
+    stretch = float(micro)
+    if stages > 1:
+        stretch = (micro + stages - 1) * stage_share(graph, stages)
+    busy = min(1.0, micro / (stages * stretch))
+    return Site(
+        power=power_model(device),
+        energy=energy_costs(device, options),
+        devices=parallel.devices,
+        stretch=stretch,
+        busy=busy,
+    )
+
+
+def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
+    """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
+    ops = _ops(step, plan, _rated(name), once=name == "encode", stretch=site.stretch)
+    once_s = step.step_s * step.priced.time_s.shape[1] * site.stretch
+    time_s = sum(op.time_s for op in ops)
+    floor_s = sum(op.floor_s or 0.0 for op in ops)
+    flops = sum(op.flops or 0.0 for op in ops)
+    moved = sum(op.bytes or 0.0 for op in ops if op.kind != "collective")
+    low, high = step.interval()  # the last bit may differ between the two ways to add up
+    return Phase(
+        name=name,
+        time_s=time_s + once_s,
+        low_s=min(time_s + once_s, max(floor_s, site.stretch * float(low.sum()))),
+        high_s=max(time_s + once_s, site.stretch * float(high.sum())),
+        floor_s=floor_s,
+        bound=_bound(ops, once_s),
+        flops=flops,
+        bytes=moved,
+        energy_j=_energy(step, site, time_s + once_s, once_s, (flops, moved)),
+        ops=tuple(ops),
+        unattributed_s=once_s,
+        streams={name: site.stretch * float(seconds.sum()) for name, seconds in step.streams().items()},
+    )
+
+
+def energy_notes(device: Device, site: Site) -> list[str]:
+    """Whose power the energy is counted with, and what of it is not known."""
+    if site.energy is not None:
+        idle = f"The idle power of {device.name} is not known and counts nothing: it uses more energy than predicted."
+        return [idle] if site.power is None else []
+    if site.power is None:
+        return []
+    whose = f"the whole chip {device.chip}" if device.shares_power else device.name
+    if site.power.bound:
+        return [f"Energy is the power limit of {whose} times the time: an upper bound."]
+    return [f"Energy is counted with the power of {whose}."] if device.shares_power else []
+
+
+def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[str]:
+    """What is said where devices talk over a link whose latency is not known. Replicas do not talk."""
+    link = chosen_link(device, options.link)
+    if link is None or link.latency_s is not None or parallel.devices == parallel.dp:
+        return []
+    return [f"The latency of {link.title} is not known and counts nothing: short messages take longer than predicted."]
+
+
+def outside_notes(name: str, step: Step) -> list[str]:
+    """Notes on ops that are larger or smaller than any that the calibration measured, where they matter."""
+    far = step.outside()
+    if not far:
+        return []
+    listed = ", ".join(f"{op_class} by {times:.3g} times" for op_class, times in sorted(far.items()))
+    return [f"In the {name} phase ops lie outside of what was calibrated ({listed}): the interval is wider there."]
+
+
+def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> list[OpTime]:
+    priced, quantities, rows = step.priced, step.quantities, plan.prepared.rows
+    times, lows, highs, floors = (
+        _sums(values, stretch) for values in (priced.time_s, priced.low_s, priced.high_s, priced.floor_s)
+    )
+    flops, moved, sent = (_sums(values) for values in (quantities.flops, quantities.bytes, quantities.link))
+    bounds, origins, unit = bound_names(priced), plan.origins_in(phase), plan.device.unit
+    ops = []
+    for entry in plan.prepared.entries:
+        row, count = entry.row, entry.count
+        if rows[row].once != once:
+            continue
+        # An op that cannot be counted costs its launch; its work is not nothing, it is not known.
+        counted = rows[row].part is not None or entry.kind == "collective"
+        ops.append(
+            OpTime(
+                name=entry.name, kind=entry.kind, block=entry.block, count=count, unit=unit,
+                time_s=count * times[row], low_s=count * lows[row], high_s=count * highs[row],
+                floor_s=count * floors[row] if counted else None, flops=count * flops[row] if counted else None,
+                bytes=count * (sent[row] if entry.kind == "collective" else moved[row]) if counted else None,
+                bound=bounds[row] if counted else "overhead", origin=origins[row],
+            )
+        )  # fmt: skip
+    return ops
+
+
+def _sums(values: Any, times: float = 1.0) -> list[float]:
+    """Each row over all columns."""
+    total = values[:, 0] if values.shape[1] == 1 else values.sum(axis=1)
+    sums: list[float] = (total if times == 1 else times * total).tolist()
+    return sums
+
+
+def _rated(name: str) -> str:
+    """The phase whose priors and tables hold for another."""
+    return {"encode": "prefill", "draft": "decode"}.get(name, name)
+
+
+def _bound(ops: list[OpTime], once_s: float) -> Bound:
+    """What most of the time is bound by."""
+    seconds: dict[Bound, float] = {"overhead": once_s}
+    for op in ops:
+        if op.bound is not None:
+            seconds[op.bound] = seconds.get(op.bound, 0.0) + op.time_s
+    return max(seconds, key=lambda name: seconds[name])
+
+
+def _energy(step: Step, site: Site, time_s: float, once_s: float, work: tuple[float, float]) -> float | None:
+    """Joules of all devices. Each waits for the host, and for its turn in a pipeline."""
+    if site.energy is not None:
+        flops, moved = work
+        idle_w = 0.0 if site.power is None else site.devices * site.power.idle_w
+        return counted_joules(site.energy, flops=flops, bytes_moved=moved, idle_w=idle_w, time_s=time_s)
+    if site.power is None:
+        return None
+    computing, waiting = (float(site.stretch * step.total(key).sum()) for key in ("compute_s", "overhead_s"))
+    idle = (1 - site.busy) * time_s + site.busy * (waiting + once_s)
+    return float(site.devices * site.power.joules(time_s=time_s, computing_s=site.busy * computing, waiting_s=idle))
+
+
+def load_phase(ready: ReadyGraph, device: Device, site: Site, options: Options) -> tuple[Phase | None, tuple[str, ...]]:
+    """From storage to memory to the device, once: the weights of all devices from one storage, each its own link.
+
+    The two may overlap, so the low end is the longer of them at its best and the high end their sum at its worst.
+    None where the storage is not known: the link alone would be a part passed off as the whole.
+    """
+    storage = _storage(device, options)
+    if storage is None:
+        return None, (f"The storage of {device.name} is not known, so loading is not predicted.",)
+    stored, ideal = ready.layout.weight_bytes, 0.0
+    link = device.host_link.bandwidth_bytes_per_s if device.host_link else None
+    if link is not None:  # without one, memory is the host's
+        ideal = ready.residency.weights_bytes / float(link)
+    across = ideal / _or_whole(device.shares.host)
+    reading = stored / storage.usual
+    low = max(stored / storage.fast, ideal)
+    bound: Bound = "link" if across > reading else "storage"
+    joules = None if site.power is None else site.power.idle_w * (reading + across) * site.devices
+    phase = Phase(
+        name="load", time_s=reading + across, low_s=low, high_s=stored / storage.slow + across, floor_s=low,
+        bound=bound, flops=0.0, bytes=float(stored), energy_j=joules,
+        streams={"storage": reading} if link is None else {"storage": reading, "host_link": across},
+    )  # fmt: skip
+    return phase, storage.notes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Storage:
+    """Bytes a second: at best, as expected and at worst, and what to say about them."""
+
+    fast: float
+    usual: float
+    slow: float
+    notes: tuple[str, ...] = ()
+
+
+def _or_whole(share: Sourced | None) -> float:
+    return 1.0 if share is None else float(share)
+
+
+def _storage(device: Device, options: Options) -> _Storage | None:
+    """What was asked for or the device's row states, else what such machines have."""
+    stated = options.storage_bytes_per_s
+    if stated is None and device.storage_bytes_per_s is not None:
+        stated = float(device.storage_bytes_per_s)
+    if stated is not None:
+        reached = stated * _or_whole(device.shares.storage)
+        return _Storage(fast=stated, usual=reached, slow=reached)
+    prior = storage_prior(device.kind)
+    if prior is None:
+        return None
+    source = prior.low_bytes_per_s.source
+    note = f"Loading is from {prior.title}, as such machines have; its speed is a range ({source})."
+    fast, slow = float(prior.high_bytes_per_s), float(prior.low_bytes_per_s)
+    share = _or_whole(device.shares.storage)
+    return _Storage(fast=fast, usual=share * float(np.sqrt(fast * slow)), slow=share * slow, notes=(note,))
+
+
+def first_run_phase(effects: RuntimeEffects, graph: Graph) -> Phase | None:
+    """Compiling before the first run, where the runtime's row knows it and nobody did it ahead: never inside a step."""
+    if effects.first_run is None or graph.metadata.get("compiled"):
+        return None
+    return constant_phase("first_run", float(effects.first_run))
+
+
+def constant_phase(name: str, seconds: float) -> Phase:
+    """Something on the host that takes a known time."""
+    return Phase(
+        name=name, time_s=seconds, low_s=seconds / LOOSE, high_s=seconds * LOOSE, floor_s=0.0, bound="overhead"
+    )

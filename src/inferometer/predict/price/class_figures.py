@@ -1,0 +1,108 @@
+"""A device with the figures that its row lacks, from its class: a peak, a bandwidth, memory on the chip.
+
+What is filled in is no datasheet's figure. It only says what the shares of the fitted priors are shares of, so a device
+that nobody describes still answers, from its class and with a wide interval, and the answer says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.core.device import UNITS, Memory, Sourced
+from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
+from inferometer.known.load import CatalogRow, read_rows
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device
+
+_FILE = Path(__file__).with_name("class_figures.toml")
+_FORMATS = ("f32", "bf16", "f16", "i8")
+_FALL = {"f16": 2.0, "bf16": 2.0, "f32": 2.0}  # a multiplier of whole numbers does half as many wide ones
+
+
+@frozen
+class ClassFigures:
+    unit: str
+    vendor: str | None
+    peaks: dict[str, Sourced]
+    bandwidth: Sourced
+    near_bytes: Sourced | None = None
+    near_bandwidth: Sourced | None = None
+
+
+_filled = Kept(512)
+
+
+def with_class_figures(device: Device) -> tuple[Device, tuple[str, ...]]:
+    """The device as it can be priced, and what to say about it. The same device gives the same object."""
+    filled: tuple[Device, tuple[str, ...]] = _filled.get_or_make(id(device), (device,), lambda: _fill(device))
+    return filled
+
+
+def _fill(device: Device) -> tuple[Device, tuple[str, ...]]:
+    figures = _figures_of(device.unit, device.vendor)
+    if figures is None:
+        return device, ()
+    peaks, missing = _peaks(device, figures)
+    memories, without = _memories(device, figures)
+    filled = replace(device, peaks=peaks, memories=memories)
+    if not (missing or without):
+        return (filled if filled != device else device), ()
+    lacks = " and ".join([*(["a peak"] if missing else []), *(["a memory bandwidth"] if without else [])])
+    return filled, (
+        f"The row of {device.name} lacks {lacks}: those of its class stand in, and what it reaches of them is a fit.",
+    )
+
+
+def _peaks(device: Device, figures: ClassFigures) -> tuple[dict[str, Sourced], bool]:
+    """The device's own peaks; its class's where it has none. Those of an NPU hold for wide numbers at half the rate."""
+    peaks = dict(device.peaks)
+    if not peaks:
+        return dict(figures.peaks), True
+    if device.unit == "npu" and "i8" in peaks and not {"f32", "bf16", "f16"} & peaks.keys():
+        known = peaks["i8"]
+        for name, times in _FALL.items():
+            note = "half of its i8 peak, as such units do"
+            peaks[name] = replace(known, value=known.value / times, origin="prior", note=note)
+    return peaks, False
+
+
+def _memories(device: Device, figures: ClassFigures) -> tuple[tuple[Memory, ...], bool]:
+    main = device.memory or Memory(level="dram")
+    lacks = main.bandwidth_bytes_per_s is None
+    memories = (replace(main, bandwidth_bytes_per_s=figures.bandwidth) if lacks else main, *device.memories[1:])
+    if len(memories) == 1 and figures.near_bytes is not None:
+        near = Memory(level="near", capacity_bytes=figures.near_bytes, bandwidth_bytes_per_s=figures.near_bandwidth)
+        memories = (*memories, near)
+    return memories, lacks
+
+
+def _figures_of(unit: str, vendor: str) -> ClassFigures | None:
+    known = _known()
+    return known.get((unit, vendor)) or known.get((unit, None))
+
+
+@cache
+def _known() -> dict[tuple[str, str | None], ClassFigures]:
+    rows = (_row(row) for row in read_rows([_FILE], "figures").by_name.values())
+    return {(row.unit, row.vendor): row for row in rows}
+
+
+def _row(row: CatalogRow) -> ClassFigures:
+    row.allow("unit", "vendor", *_FORMATS, "bandwidth", "near", "near_bandwidth")
+    unit, bandwidth = row.text("unit") or row.name, row.number("bandwidth", "B/s")
+    if unit not in UNITS or bandwidth is None:
+        raise row.place.error("needs a known unit and a bandwidth.")
+    peaks = {name: row.number(name, "FLOP/s") for name in _FORMATS}
+    return ClassFigures(
+        unit=unit,
+        vendor=row.text("vendor"),
+        peaks={name: peak for name, peak in peaks.items() if peak is not None},
+        bandwidth=bandwidth,
+        near_bytes=row.number("near", "B"),
+        near_bandwidth=row.number("near_bandwidth", "B/s"),
+    )

@@ -1,0 +1,77 @@
+"""How long messages between devices take: the formulas of `formulas.distributed` over a link.
+
+The floor of a message is the bytes a device must send over the link's bandwidth; latency, and the share of the
+bandwidth that is reached, come on top.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.errors import DomainError
+from inferometer.predict.price.price import require_rate
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device, Link
+
+
+def sent_bytes(function: str, devices: int, nbytes: Any) -> Any:
+    """Bytes that one device sends for a message of `nbytes`, by the ring algorithms.
+
+    all_reduce 2·(n − 1)/n, reduce_scatter and all_gather (n − 1)/n, send all of it. For all_to_all `nbytes` is what
+    the whole group has to deliver: each device holds 1/n of it and keeps 1/n of that.
+    """
+    share = {
+        "all_reduce": 2 * (devices - 1) / devices,
+        "reduce_scatter": (devices - 1) / devices,
+        "all_gather": (devices - 1) / devices,
+        "all_to_all": (devices - 1) / devices / devices,
+        "send": 1.0,
+    }
+    if function not in share:
+        raise DomainError(f"There is no collective {function!r}.", remedy=f"Known: {', '.join(share)}.")
+    return share[function] * nbytes
+
+
+def message_floor(function: str, devices: int, nbytes: Any, link: Link) -> Any:
+    return sent_bytes(function, devices, nbytes) / _bandwidth(link)
+
+
+def message_seconds(  # noqa: PLR0913 - what a message is, and what hides it
+    function: str, devices: int, nbytes: Any, link: Link, *, share: float = 1.0, overlap: float = 0.0
+) -> Any:
+    """Seconds of a message that the step waits for: `overlap` is the share that hides behind computing."""
+    from inferometer.known.formulas.distributed import exposed_communication, ring_allreduce  # noqa: PLC0415 - as below
+    from inferometer.known.formulas.network import transfer_time  # noqa: PLC0415 - only plans of several devices need them
+
+    bandwidth = _bandwidth(link) * share
+    latency = 0.0 if link.latency_s is None else link.latency_s.value
+    if function == "all_reduce":
+        time = ring_allreduce(n=devices, bytes=nbytes, bandwidth=bandwidth, latency=latency)
+    else:
+        steps = 1 if function in {"send", "all_to_all"} else devices - 1
+        sent = sent_bytes(function, devices, nbytes)
+        time = steps * transfer_time(bytes=sent / steps, bandwidth=bandwidth, latency=latency) if steps else 0.0
+    return exposed_communication(time=time, overlap=overlap)
+
+
+def chosen_link(device: Device, link: Link | None = None) -> Link | None:
+    """The link given, the devices' own, their network, or the host's bus."""
+    return link or device.peer_link or device.network_link or device.host_link
+
+
+def between_devices(device: Device, link: Link | None = None) -> Link:
+    """The link that devices of a kind talk over, with a bandwidth."""
+    chosen = chosen_link(device, link)
+    if chosen is None or chosen.bandwidth_bytes_per_s is None:
+        raise DomainError(
+            f"{device.name} has no link to another device whose bandwidth is known.",
+            remedy="Name one of the catalog's links.",
+        )
+    return chosen
+
+
+def _bandwidth(link: Link) -> float:
+    if link.bandwidth_bytes_per_s is None:
+        raise DomainError(f"The bandwidth of the link {link.name} is not known.")
+    return require_rate(link.bandwidth_bytes_per_s, f"The bandwidth of {link.name}")

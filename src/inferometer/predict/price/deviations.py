@@ -1,0 +1,455 @@
+"""Priors as sums of deviations: what is known of units, vendors, generations, engines, formats and devices, added up.
+
+A parameter is a logarithm: the log-odds of the share of a peak that a class of op reaches, the logarithm of seconds a
+kernel, a launch or a step takes, or that of the rows whose products take as long as unpacking the weights. Its value
+for one (device, engine, formats) is the sum of what stands at each matching level of `deviations.json` (of
+`token_deviations.json` where tokens are read or made), which `python -m inferometer.measure.calibrate.priors` fits;
+nobody edits them. A level that has no row adds nothing and its spread to the doubt, so a device that nobody has
+measured answers with its parents' sum. Log-odds keep every share below 1: no sum is faster than the peak.
+design/0009-priors.md has the whole picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, replace
+from functools import cache, lru_cache
+from math import exp, log, sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.frozen import frozen
+from inferometer.predict.precision import is_autocast
+from inferometer.predict.work.classes import FREE, class_of, form_of
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Graph, Op
+    from inferometer.core.workload import Precision
+
+FILE = Path(__file__).with_name("deviations.json")
+TOKENS_FILE = Path(__file__).with_name("token_deviations.json")  # language models: other engines, other kernels
+
+SHARED = ("compute", "memory", "kernel", "step", "host", "unpack")  # for all classes of ops together
+FORWARD = (
+    "convolution.window", "convolution.pointwise", "convolution.strided", "convolution.first", "convolution.grouped",
+    "depthwise", "linear", "matmul", "attention", "vector", "vector.norm", "vector.copy", "indexing",
+)  # fmt: skip
+FITTED = (
+    *FORWARD, "linear.prefill", "linear.decode", "attention.prefill", "attention.decode", "experts.prefill",
+    "experts.decode", "vector.prefill", "vector.decode",
+)  # fmt: skip
+STREAMS = ("compute", "memory", "kernel")
+PARAMETERS = (*SHARED, *(f"{stream}:{name}" for stream in STREAMS for name in FITTED))
+PLACE = {name: place for place, name in enumerate(FITTED)}
+
+ODDS = 9.0  # where log-odds end: a share of 0.9999
+EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many readings
+UNKNOWN_SPREAD = log(3.0)  # where nothing was left out to see
+ALIKE = {"tpu": "npu"}  # kinds of units that a fit of another stands in for
+WORTH_SAYING = 0.02
+# How a model is known that nobody measured, by its likeness to the nearest that was: see design/0009-priors.md.
+_NEAR, _LIKE = 0.95, 0.8
+UNMEASURED = ("near", "like", "new")
+_GENERATING = frozenset({"prefill", "decode"})
+
+
+def fitted_class(op: Op, phase: str) -> str | None:
+    """The class whose parameters price an op; None where no fit knows its kind."""
+    name = class_of(op)
+    if name in FREE or name == "collective":
+        return None
+    if phase in _GENERATING:
+        name = f"{'vector' if name == 'indexing' else name}.{phase}"
+    elif name == "convolution":
+        name = form_of(op) or name
+    elif name == "vector":
+        name += {"norm": ".norm", "softmax": ".norm", "copy": ".copy", "cast": ".copy"}.get(op.kind, "")
+    return name if name in PLACE else None
+
+
+@frozen
+class Standing:
+    """Where a question stands among the levels. `variants` are settings that published tables name: `layout=nhwc`."""
+
+    device: str
+    unit: str
+    vendor: str
+    family: str | None
+    engine: str
+    weights: str
+    activations: str
+    variants: tuple[str, ...] = ()
+    kind: str | None = None  # of machine: phone, desktop, server
+    memory: str | None = None  # its level: hbm, gddr, lpddr
+
+    def levels(self) -> tuple[str, ...]:
+        """The levels that hold, from the widest to the narrowest."""
+        unit, engine, formats = self.unit, self.engine, f"{self.weights}/{self.activations}"
+        return (
+            f"unit:{unit}",
+            f"kind:{unit}:{self.kind or 'other'}",
+            f"vendor:{unit}:{self.vendor}",
+            f"family:{unit}:{self.family or self.vendor}",
+            f"memory:{unit}:{self.vendor}:{self.memory}",
+            f"engine:{unit}:{engine}",
+            f"format:{unit}:{formats}",
+            f"engine+format:{unit}:{engine}:{formats}",
+            f"engine+family:{engine}:{unit}:{self.family or self.vendor}",
+            *(f"variant:{unit}:{engine}:{variant}" for variant in self.variants),
+            f"device:{self.device}",
+            f"device+engine:{self.device}:{engine}:{formats}:{','.join(self.variants)}",
+        )
+
+    def spread_names(self, quantity: str) -> tuple[str, ...]:
+        """Whose left-out residuals say how far an answer may be off, the nearest first."""
+        engine = f"{self.unit}:{self.engine}"
+        near = (f"{self.device}:{engine}:{quantity}", f"{self.vendor}:{engine}:{quantity}")
+        return (*(near if quantity in _GENERATING else ()), f"{engine}:{quantity}", engine, self.unit)
+
+
+def standing_of(device: Device, engine: str, precision: Precision, variants: tuple[str, ...] = ()) -> Standing:
+    weights = precision.weights or "f32"
+    # Beside weights in fewer bits, both halves of a float are the engine's own choice, and no question's.
+    activations = precision.activations or weights
+    vendor, family = _made_by(device)
+    weights = activations if is_autocast(weights, activations) else weights  # it computes as if they were stored so
+    return Standing(
+        device=device.name,
+        unit=device.unit,
+        vendor=vendor,
+        family=family,
+        kind=device.kind,
+        memory=None if device.memory is None else device.memory.level,
+        engine=engine,
+        weights=weights,
+        activations="f16" if activations == "bf16" != weights else activations,
+        variants=variants,
+    )
+
+
+def _made_by(device: Device) -> tuple[str, str | None]:
+    """The vendor and the generation. Of a CPU they are its instruction set and cores: who sells a chip says little."""
+    if device.unit != "cpu":
+        return device.vendor, device.family
+    core = device.core_groups[0].core if device.core_groups else device.family
+    return device.instruction_set or device.vendor, core
+
+
+# what stands in the file
+
+
+@frozen
+class LevelRow:
+    """One level: how many devices and rows stand behind it, and each parameter's deviation."""
+
+    devices: int
+    rows: int
+    values: Mapping[str, float]
+
+
+@frozen
+class Deviations:
+    """The file: where sums begin, each level's deviations, how far levels of a kind spread, and what else was learned.
+
+    `spreads` are half-widths of eight in ten left-out residuals, as logarithms, by `UNIT:ENGINE:QUANTITY:SEEN:KNOWN`
+    (whether the device was seen, and the model is known from others: itself, or as `near` or `like` one that is; `new`
+    is like none), where tokens are after a device or a vendor with enough of them; the nearest name that is there
+    counts. What models take over what their work says is `usual` by unit and engine (and phase, of tokens), and the sum
+    of `pulls` towards models that were measured, by unit, engine and formats (or phase): by model the pull, and the
+    number of devices that say so. `features` say which are alike.
+    """
+
+    made: str
+    base: Mapping[str, Mapping[str, float]]
+    covered: Mapping[str, tuple[str, ...]]  # by unit, the classes that cases had ops of
+    levels: Mapping[str, LevelRow]
+    variances: Mapping[str, Mapping[str, float]]
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    usual: Mapping[str, float] = field(default_factory=dict)
+    pulls: Mapping[str, Mapping[str, tuple[float, int]]] = field(default_factory=dict)
+    features: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    datasets: Mapping[str, int] = field(default_factory=dict)  # rows that entered
+
+
+@cache
+def known_deviations(*, tokens: bool = False) -> Deviations:
+    """What was fitted for forward passes, or for reading and making tokens."""
+    import msgspec  # noqa: PLC0415 - a calibrated answer needs no priors
+
+    file = TOKENS_FILE if tokens else FILE
+    if not file.is_file():
+        return Deviations(made="", base={}, covered={}, levels={}, variances={})
+    return msgspec.json.decode(file.read_bytes(), type=Deviations)
+
+
+@frozen
+class FittedPrior:
+    """The sums for one standing: by class the shares of arithmetic and memory and the seconds of a kernel.
+
+    `spread` is the standard deviation of the logarithm of the time of a model that others measured elsewhere, and
+    `unmeasured` that of one that nobody did, by how like it is to those (`UNMEASURED`); `rows` is how many published
+    steps of this very device with this engine and these formats are in it.
+    """
+
+    classes: Mapping[str, tuple[float, float, float]]
+    step_s: float
+    host_s: float
+    unpack: float  # rows
+    spread: float
+    unmeasured: Mapping[str, float]
+    rows: int
+    source: str
+
+
+def fitted_prior(standing: Standing, quantity: str = "forward") -> FittedPrior | None:
+    """None where nothing was fitted for such a unit."""
+    return _fitted(standing, quantity)
+
+
+@lru_cache(maxsize=4096)
+def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
+    tokens = quantity in _GENERATING
+    known, standing = known_deviations(tokens=tokens), known_unit(standing, tokens=tokens)
+    if standing.unit not in known.base:
+        return None
+    if tokens and (f"engine:{standing.unit}:{standing.engine}" not in known.levels or _is_served(standing.engine)):
+        return None  # what other engines reach says little of one that compiles or launches in its own way
+    own = known.levels.get(standing.levels()[-1])
+    seen = was_seen(standing, tokens=tokens)
+    return _prior_of(
+        standing,
+        sums_of(standing, tokens=tokens),
+        tokens=tokens,
+        spread=spread_of(standing, quantity, seen=seen, known="known") / EIGHT_IN_TEN,
+        unmeasured={
+            known: spread_of(standing, quantity, seen=seen, known=known) / EIGHT_IN_TEN for known in UNMEASURED
+        },
+        rows=0 if own is None else own.rows,
+        source=_source(standing, own, known.levels),
+    )
+
+
+def _is_served(engine: str) -> bool:
+    """Whether it has rules of serving, whose costs were fitted with kernels and class priors below them."""
+    from inferometer.known.engines import known_engine  # noqa: PLC0415 - as above
+
+    descriptor = known_engine(engine)
+    return descriptor is not None and descriptor.serving is not None
+
+
+def was_seen(standing: Standing, *, tokens: bool = False) -> bool:
+    """Whether steps of this device with this engine are in the fit, in whatever formats."""
+    return (standing.device, standing.engine) in _engines_seen(tokens=tokens)
+
+
+@cache
+def _engines_seen(*, tokens: bool) -> frozenset[tuple[str, str]]:
+    """The devices and engines that anything was published of."""
+    levels = (name.split(":") for name in known_deviations(tokens=tokens).levels if name.startswith("device+engine:"))
+    return frozenset((device, engine) for _, device, engine, *_ in levels)
+
+
+def sums_of(standing: Standing, *, without: frozenset[str] = frozenset(), tokens: bool = False) -> dict[str, float]:
+    """Every parameter's sum over the levels that hold, or over those of them that are not of the kinds `without`."""
+    known = known_deviations(tokens=tokens)
+    sums = dict(known.base[standing.unit])
+    for level in standing.levels():
+        row = None if level.partition(":")[0] in without else known.levels.get(level)
+        for name, value in () if row is None else row.values.items():
+            sums[name] = sums.get(name, 0.0) + value
+    return sums
+
+
+def is_fitted_for(parameters: Mapping[str, float], phase: str) -> bool:
+    """Whether sums that a calibration has kept are of such a phase: speeds of tokens say nothing of forward passes."""
+    tokens = any(name.endswith((".prefill", ".decode")) for name in parameters)
+    return bool(parameters) and tokens == (phase in _GENERATING)
+
+
+def prior_from(
+    parameters: Mapping[str, float], standing: Standing, phase: str, *, spread: float, rows: int
+) -> FittedPrior:
+    """As `fitted_prior`, from the sums that a calibration has kept: as odds and seconds, not as their logarithms."""
+    sums = {name: log(value) for name, value in parameters.items()}
+    source = f"fitted from {rows} published steps of {standing.device} with {standing.engine}"
+    tokens = phase in _GENERATING
+    known = known_unit(standing, tokens=tokens)
+    unmeasured = dict.fromkeys(UNMEASURED, spread)
+    return _prior_of(known, sums, tokens=tokens, spread=spread, unmeasured=unmeasured, rows=rows, source=source)
+
+
+def known_unit(standing: Standing, *, tokens: bool = False) -> Standing:
+    """The standing, as a unit of the kind that stands in for its own where nothing of that was fitted."""
+    unit = standing.unit
+    known = known_deviations(tokens=tokens).base
+    return standing if unit in known else replace(standing, unit=ALIKE.get(unit, unit))
+
+
+def _prior_of(  # noqa: PLR0913 - what a prior is made of
+    standing: Standing,
+    sums: Mapping[str, float],
+    *,
+    tokens: bool,
+    spread: float,
+    unmeasured: Mapping[str, float],
+    rows: int,
+    source: str,
+) -> FittedPrior:
+    covered = known_deviations(tokens=tokens).covered.get(standing.unit, ())
+    return FittedPrior(
+        classes={name: _rates(sums, name) for name in covered},
+        step_s=exp(sums["step"]),
+        host_s=exp(sums["host"]),
+        unpack=exp(sums["unpack"]) if tokens else 0.0,
+        spread=spread,
+        unmeasured=unmeasured,
+        rows=rows,
+        source=source,
+    )
+
+
+def _rates(sums: Mapping[str, float], name: str) -> tuple[float, float, float]:
+    compute, memory, kernel = (sums[stream] + sums.get(f"{stream}:{name}", 0.0) for stream in STREAMS)
+    return share_of(compute), share_of(memory), exp(min(kernel, 0.0))
+
+
+def share_of(log_odds: float) -> float:
+    """From log-odds to a share, which is never 1: held where a float would round to it."""
+    return 1 / (1 + exp(-max(-ODDS, min(ODDS, log_odds))))
+
+
+def spread_of(standing: Standing, quantity: str, *, seen: bool, known: str) -> float:
+    """Half the width of the interval of eight in ten, as a logarithm, by whether device and model were seen.
+
+    `known` is `known`, or how like a model that nobody measured is to those that were.
+    """
+    what = f"{'seen' if seen else 'unseen'}:{known}"
+    spreads = known_deviations(tokens=quantity in _GENERATING).spreads
+    names = (f"{name}:{what}" for name in standing.spread_names(quantity))
+    told = next((spreads[name] for name in names if name in spreads), None)
+    if told is not None:
+        return told
+    if known in UNMEASURED[:-1] and not any(name.endswith(f":seen:{known}") for name in spreads):
+        return spread_of(standing, quantity, seen=seen, known=UNMEASURED[-1])
+    if not seen and known != "known":  # the two doubts are of different things, and add as such
+        parts = (spread_of(standing, quantity, seen=one, known=known if one else "known") for one in (True, False))
+        return sqrt(sum(part**2 for part in parts))
+    return UNKNOWN_SPREAD
+
+
+def _source(standing: Standing, own: LevelRow | None, known: Mapping[str, LevelRow]) -> str:
+    if own is not None:
+        return f"fitted from {own.rows} published steps of {standing.device} with {standing.engine}"
+    if (device := known.get(f"device:{standing.device}")) is not None:
+        return f"fitted from {device.rows} published steps of {standing.device} that ran otherwise"
+    told = [known[level] for level in standing.levels()[5:10] if level in known]
+    if not told:
+        return f"those of {standing.unit.upper()}s in general, since no figure of {standing.engine} on one is at hand"
+    return f"fitted from published steps of {told[0].devices} other devices with {standing.engine}"
+
+
+@frozen
+class ModelEffect:
+    """What a model takes over what its work says, as others measured it with this engine on this kind of unit.
+
+    `devices` is how many say so of this very model; 0 where only models like it, or the engine's usual ones, do.
+    `likeness` is that of the nearest model that was measured with the engine, from 0 to 1.
+    """
+
+    times: float = 1.0
+    devices: int = 0
+    likeness: float = 0.0
+
+    @property
+    def known(self) -> str:
+        """How the model is known, in the words of `spread_of`."""
+        return "known" if self.devices else known_by(self.likeness)
+
+    def note(self, what: str = "run") -> str | None:
+        if abs(self.times - 1) < WORTH_SAYING:
+            return None
+        way = "slower" if self.times > 1 else "faster"
+        devices = f"{self.devices} devices" if self.devices > 1 else "one device"
+        whose = f"Others' measurements of this model on {devices}" if self.devices else "Measured models like this one"
+        says = "its work says" if self.devices else "their work says"
+        return f"{whose} {what} {100 * abs(self.times - 1):.0f} % {way} than {says}, which is in the answer."
+
+
+NO_EFFECT = ModelEffect()
+
+
+def known_by(likeness: float) -> str:
+    """How a model is known that nobody measured."""
+    return UNMEASURED[0] if likeness >= _NEAR else UNMEASURED[1] if likeness >= _LIKE else UNMEASURED[2]
+
+
+def model_effect(
+    model: str, standing: Standing, phase: str = "forward", features: Callable[[], tuple[int, ...] | None] | None = None
+) -> ModelEffect:
+    """`model` is its `effect_key`; `features` say which measured models it is like, and are asked for when needed.
+
+    Reading and making tokens have effects of their own, and know nothing of likeness.
+    """
+    tokens = phase in _GENERATING
+    known, engine = known_deviations(tokens=tokens), f"{standing.unit}:{standing.engine}"
+    if tokens:
+        where = f"{engine}:{phase}"
+        pull, devices = known.pulls.get(where, {}).get(model, (0.0, 0))
+        return ModelEffect(times=exp(known.usual.get(where, 0.0) + pull), devices=devices)
+    formats = f"{standing.weights}/{standing.activations}"
+    seen = [models[model][1] for models in _pulls_with(engine) if model in models]
+    if standing.unit not in known.base:
+        return NO_EFFECT
+    own = known.features.get(model) or (None if features is None else features())
+    return ModelEffect(
+        times=exp(_expected(model, own, engine, formats)),
+        devices=max(seen, default=0),
+        likeness=1.0 if seen else _likeness(own, engine),
+    )
+
+
+def _pulls_with(engine: str) -> Iterator[Mapping[str, tuple[float, int]]]:
+    """By formats, what pulls on models with one engine on one kind of unit."""
+    return (models for where, models in known_deviations().pulls.items() if where.rpartition(":")[0] == engine)
+
+
+@lru_cache(maxsize=4096)
+def _expected(model: str, features: tuple[int, ...] | None, engine: str, formats: str) -> float:
+    from inferometer.predict.price.likeness import expected_effect  # noqa: PLC0415 - it needs the classes of this module
+
+    known, unit = known_deviations(), engine.partition(":")[0]
+    pulls = {where: models for where, models in known.pulls.items() if where.startswith(f"{unit}:")}
+    likenesses = None if features is None else _likenesses(features)
+    return known.usual.get(engine, 0.0) + expected_effect(model, likenesses, (engine, formats), pulls)
+
+
+@lru_cache(maxsize=4096)
+def _likeness(features: tuple[int, ...] | None, engine: str) -> float:
+    """How like a model is to the nearest that was measured with an engine."""
+    if features is None:
+        return 0.0
+    likenesses = _likenesses(features)
+    return max((likenesses[name] for models in _pulls_with(engine) for name in models), default=0.0)
+
+
+@lru_cache(maxsize=64)  # a table of a thousand numbers for each
+def _likenesses(features: tuple[int, ...]) -> Mapping[str, float]:
+    """How like a model is to each that was measured."""
+    from inferometer.predict.price.likeness import alike  # noqa: PLC0415 - it needs the classes of this module
+
+    return dict(zip(known_deviations().features, alike([features], _measured_features())[0].tolist(), strict=True))
+
+
+@cache
+def _measured_features() -> Any:
+    """[models, features]: making the array of the thousand tuples takes longer than all that is done with it."""
+    import numpy as np  # noqa: PLC0415 - a calibrated answer needs no priors
+
+    return np.array([*known_deviations().features.values()])
+
+
+def effect_key(graph: Graph, image: int | None) -> str:
+    """A model at the size of its picture: the same layers at another size are other work."""
+    side = image or graph.metadata.get("image") or graph.metadata.get("default_sizes", {}).get("image")
+    return graph.name if side is None else f"{graph.name}@{side}"

@@ -1,0 +1,59 @@
+"""The host that starts a GPU's kernels: how fast it is, over the one that the prices were measured on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.core.errors import DomainError
+from inferometer.core.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from inferometer.core.calibration import Calibration
+    from inferometer.predict.options import Options
+    from inferometer.predict.price.step import Step
+
+WORTH_SAYING = 0.05  # of a step: waiting for less changes little
+
+
+def host_speed_of(options: Options, calibration: Calibration | None) -> float:
+    """1 where nothing is said of the host. A figure of a host can be compared only with the figure of another."""
+    if options.host_speed is not None:
+        return options.host_speed
+    if options.host_call_s is None:
+        return 1.0
+    if calibration is None or calibration.host_call_s is None:
+        what = (
+            "priors come from" if calibration is None else f"the calibration of {calibration.created[:10]} was made on"
+        )
+        raise DomainError(
+            f"How fast the host is that {what} was not recorded, so one of "
+            f"{format_quantity(options.host_call_s, 's', digits=3)} a call cannot be compared with it.",
+            remedy="Give a ratio, such as --host-speed 0.8 for a slower host, or calibrate on that host.",
+        )
+    return calibration.host_call_s / options.host_call_s
+
+
+def waits_for_host(step: Step) -> bool:
+    """Whether the device waits for its host for a share of the step that is worth saying."""
+    time_s = step.total("time_s").sum()
+    waiting = (step.counts[:, None] * step.host_s).sum() if step.rows else 0.0
+    return bool(waiting > WORTH_SAYING * time_s)
+
+
+def host_note(phases: Iterable[str], options: Options, calibration: Calibration | None) -> str:
+    """Which host an answer assumes, where phases wait for it."""
+    named = " and ".join(phases)
+    waits = f"{named} {'wait' if ' and ' in named else 'waits'} for the host to start kernels"
+    if options.host_speed is not None:
+        return f"{waits}; it is taken as {options.host_speed:g} times as fast as the one that was measured."
+    if options.host_call_s is not None:
+        return f"{waits}; it is taken as one of {format_quantity(options.host_call_s, 's', digits=3)} a call."
+    if calibration is None:
+        whose = "a usual server is assumed"
+    else:
+        figure = calibration.host_call_s
+        known = "" if figure is None else f" ({format_quantity(figure, 's', digits=3)} a call)"
+        whose = f"the one that was calibrated on {calibration.created[:10]}{known} is assumed"
+    return f"{waits}; {whose}. On another host, give --host-speed: `inferometer doctor` reads it."

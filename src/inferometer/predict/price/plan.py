@@ -1,0 +1,433 @@
+"""A prepared graph on a device: every number that pricing needs, as vectors over the graph's rows.
+
+`Plan.step` prices one step for one workload or, where sizes are arrays, for as many as they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from inferometer.core.calibration import Calibration
+from inferometer.core.device import Device, Link, Origin, Sourced
+from inferometer.core.engine import Overheads
+from inferometer.core.errors import DomainError
+from inferometer.core.graph import is_generative
+from inferometer.predict.precision import arithmetic_for, counted_precision, widened_to
+from inferometer.predict.price.collectives import between_devices, message_floor, message_seconds
+from inferometer.predict.price.deviations import (
+    NO_EFFECT,
+    ModelEffect,
+    Standing,
+    fitted_class,
+    fitted_prior,
+    model_effect,
+    standing_of,
+)
+from inferometer.predict.price.kernel_floors import peak_rates
+from inferometer.predict.price.kernels import kernel_curve, kernel_sizes, known_tables
+from inferometer.predict.price.likeness import features_of
+from inferometer.predict.price.price import Levels, levels_of, require_rate
+from inferometer.predict.price.priors import prior_for
+from inferometer.predict.price.rates import Rates, rates_of
+from inferometer.predict.price.step import Pace, Step, ideals, over_rows, price_rows
+from inferometer.predict.price.utilisation import step_residual
+from inferometer.predict.work.classes import MATRIX, class_of
+from inferometer.predict.work.prepare import Prepared, Quantities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.predict.work.collect import OpRow
+
+
+_SAID = {"forward": "run", "prefill": "read a prompt", "decode": "make tokens"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    prepared: Prepared
+    device: Device
+    levels: Levels
+    inverse_peaks: Mapping[str, Any]
+    weights_bytes: float
+    overheads: Overheads
+    calibration: Calibration | None = None
+    link: Link | None = None
+    overlap: float = 0.0
+    notes: tuple[str, ...] = ()
+    arithmetic: tuple[str, ...] = ()  # the formats that matrix products are computed in
+    effects: Mapping[str, ModelEffect] = field(default_factory=dict)  # by phase, of rows that are priced by the fit
+    variants: tuple[str, ...] = ()  # settings of the run that fitted levels may know
+    host_speed: float = 1.0  # over the host that the overheads were measured on
+    rates: dict[str, Rates] = field(default_factory=dict)
+    paces: dict[str, Pace] = field(default_factory=dict)
+
+    def step(self, sizes: Mapping[str, Any], phase: str, *, once: bool = False, doubt: bool = True) -> Step:
+        """Price a step. `once` looks at the ops that run once a request instead of those of every step.
+
+        Columns without logits (`sizes["logits"]` of 0) leave out the ops that make them, unless the runtime does not.
+        Without `doubt` nobody asks for intervals: floors and how far ops lie outside of their tables are looked at only
+        where they decide the time.
+        """
+        needed, sizes = _needed(self.prepared.rows, sizes)
+        quantities = self.prepared.quantities(sizes)
+        pace, rates, counts = self.pace(phase), self.rates_in(phase), self.prepared.counts(once=once)
+        slower, far = None, 0.0
+        if rates.covered:
+            slower, far = rates.slower(self.prepared.binding(sizes), quantities, doubt=doubt)
+        if rates.curves:
+            slower = self.as_measured(slower, rates, sizes, quantities, phase)
+        priced, waiting = price_rows(
+            quantities,
+            pace,
+            counts,
+            resident=self.resident(quantities) if doubt or self.needs_floor(quantities) else None,
+            slower=slower,
+            spread=rates.spread
+            * self.doubt(rates, phase)
+            * (1 + far),  # outside of a table's grid the doubt grows with the distance
+            links=self.links(quantities, rates),
+            needed=needed,
+            done=needed if self.prepared.effects.logits == "prompt" else 1.0,
+        )
+        if np.ndim(needed):
+            quantities = replace(quantities, flops=quantities.flops * needed, bytes=quantities.bytes * needed)
+        return Step(
+            priced=priced,
+            quantities=quantities,
+            counts=counts,
+            step_s=0.0 if once else pace.step_s,
+            far=far,
+            rates=rates,
+            rows=self.prepared.rows,
+            host_s=waiting,
+        )
+
+    @property
+    def standing(self) -> Standing:
+        return standing_in(self.prepared, self.device, self.variants)
+
+    def rates_in(self, phase: str) -> Rates:
+        if phase not in self.rates:
+            prepared = self.prepared
+            self.rates[phase] = rates_of(
+                prepared.collected, prepared.effects, self.standing, phase, self.calibration, prepared.binding({})
+            )
+        return self.rates[phase]
+
+    def pace(self, phase: str) -> Pace:
+        if phase not in self.paces:
+            rates, overheads = self.rates_in(phase), self.overheads
+            effect = self.effects.get(phase, NO_EFFECT)
+            slower = np.where(rates.fitted > 0, effect.times, 1.0)
+            compute_share, compute_ramp_s = self._stated(rates, "compute")
+            memory_share, memory_ramp_s = self._stated(rates, "memory")
+            captured = phase in overheads.captured
+            kernel, host, step = (
+                0.0 if each is None else float(each)
+                for each in (
+                    overheads.kernel_in(phase),
+                    None if captured else overheads.host_s,
+                    overheads.step_in(phase),
+                )
+            )
+            host, step = self._fitted(rates, host, step, effect)
+            host /= self.host_speed
+            self.paces[phase] = Pace(
+                inverse_peaks=self.inverse_peaks,
+                levels=self.levels,
+                unpack=self._unpack(rates),
+                compute_share=compute_share / slower,
+                compute_ramp_s=compute_ramp_s * slower,
+                memory_share=memory_share / slower,
+                memory_ramp_s=memory_ramp_s * slower,
+                overhead_s=kernel * rates.kernels,
+                host_s=host * rates.launches * slower,
+                step_s=step,
+            )
+        return self.paces[phase]
+
+    def _unpack(self, rates: Rates) -> Any:
+        """Rows that unpacking the weights takes as long as: the fit's, and the runtime's own where nothing tells."""
+        fitted = 0.0 if rates.prior is None else rates.prior.unpack
+        stated = self.prepared.effects.unpack
+        return rates.fitted * fitted + (1 - rates.fitted) * ~rates.tabled * (0.0 if stated is None else stated.value)
+
+    def doubt(self, rates: Rates, phase: str) -> Any:
+        """How much more doubt there is of a fitted row where nobody has measured the model."""
+        known = self.effects.get(phase, NO_EFFECT).known
+        if rates.prior is None or known == "known" or not rates.prior.spread:
+            return 1.0
+        return np.where(rates.fitted > 0, rates.prior.unmeasured[known] / rates.prior.spread, 1.0)
+
+    def _fitted(self, rates: Rates, host: float, step: float, effect: ModelEffect) -> tuple[float, float]:
+        """The seconds of a launch and of a step: the fit's, unless this device's were measured."""
+        if rates.prior is None or (self.calibration is not None and not self.calibration.parameters):
+            return host, step
+        step_s = rates.prior.step_s * effect.times
+        return rates.prior.host_s if host and self.device.launch_s is None else host, step_s
+
+    def _stated(self, rates: Rates, stream: Literal["compute", "memory"]) -> tuple[Any, Any]:
+        """The share of a peak that each row reaches, and its ramp: what the device's row states instead of a prior."""
+        share, ramp = getattr(rates, f"{stream}_share"), getattr(rates, f"{stream}_ramp_s")
+        stated = getattr(self.device.shares, stream)
+        if stated is None:
+            return share, ramp
+        return np.where(rates.tabled, share, float(stated)), np.where(rates.tabled, ramp, 0.0)
+
+    def origins_in(self, phase: str) -> tuple[Origin, ...]:
+        """Where the rates of each row come from."""
+        rates, shares = self.rates_in(phase), self.device.shares
+        stated = shares.compute or shares.memory
+        if stated is None:
+            return rates.origins
+        return tuple(
+            origin if tabled else stated.origin
+            for origin, tabled in zip(rates.origins, rates.tabled[:, 0].tolist(), strict=True)
+        )
+
+    def ideals(self, quantities: Quantities) -> tuple[Any, Any]:
+        """Seconds of arithmetic and of memory at their peaks, with what the runtime does on top of the ops' work."""
+        return ideals(quantities, self.inverse_peaks, self.levels)[1:]
+
+    def needs_floor(self, quantities: Quantities) -> bool:
+        """Whether a price could lie below its floor: factors and effects may be below 1, and links raise floors."""
+        return self.calibration is not None or self._faster or bool(quantities.link.any())
+
+    @property
+    def _faster(self) -> bool:
+        return any(effect.times < 1 for effect in self.effects.values())
+
+    def resident(self, quantities: Quantities) -> Any:
+        """Bytes that every step reads: where they fit into a cache, nothing has to come from main memory."""
+        return self.weights_bytes + over_rows(self.prepared.counts(once=False), quantities.kv)
+
+    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], q: Quantities, phase: str) -> Any:
+        """`slower` with what makes the longer stream of each row as long as its kernel was measured to take."""
+        factors = {} if self.calibration is None else self.calibration.factors
+        factor = factors.get(f"kernels.{phase}", 1.0)
+        slower = np.ones((2, *q.bytes.shape)) if slower is None else slower
+        longer = np.maximum(*self.ideals(q))
+        binding, peaks = self.prepared.binding(sizes), peak_rates(self.device)
+        for number, curve in rates.curves.items():
+            row = self.prepared.rows[number]
+            if row.op_class != "collective":
+                seconds = np.ravel(curve.seconds(peaks, kernel_sizes(row, binding)))
+                slower[:, number] = factor * seconds / np.maximum(longer[number], 1e-15)
+        return slower
+
+    def links(self, q: Quantities, rates: Rates | None = None) -> Callable[[Any], Any] | None:
+        """What gives the seconds on links and raises their floors in place; None where nothing travels."""
+        return partial(self._links, q, rates) if q.link.any() else None
+
+    def _links(self, q: Quantities, rates: Rates | None, floor: Any) -> Any:
+        seconds = np.zeros_like(floor)
+        curves = {} if rates is None else rates.curves
+        for number, row in enumerate(self.prepared.rows):
+            if row.op_class == "collective":
+                seconds[number], floor[number] = self._message(row, q.link[number])
+                if number in curves:
+                    measured = curves[number].seconds(peak_rates(self.device), {"bytes": q.link[number]})
+                    seconds[number] = np.maximum(floor[number], measured * (1 - self.overlap))
+            elif row.offloaded:
+                seconds[number], least = self._streamed(q.link[number])
+                floor[number] = np.maximum(floor[number], least)
+        return seconds
+
+    def _message(self, row: OpRow, nbytes: Any) -> tuple[Any, Any]:
+        link, share = between_devices(self.device, self.link), self._link_share(self.device.shares.network)
+        function, devices = row.op["function"], row.op["devices"]
+        exposed = 1 - self.overlap
+        floor = message_floor(function, devices, nbytes, link) * exposed
+        return message_seconds(function, devices, nbytes, link, share=share, overlap=self.overlap), floor
+
+    def message(self, row: OpRow, function: str, nbytes: Any) -> Any:
+        """Seconds of another message of so many bytes between the devices of a message's row, as it was measured."""
+        other = replace(row, op=replace(row.op, attributes={**row.op.attributes, "function": function}))
+        tables = {} if self.calibration is None else known_tables(self.calibration)
+        curve = kernel_curve(other, "decode", tables, self.prepared.binding({"batch": 1}))
+        if curve is None:
+            return self._message(other, nbytes)[0]
+        return curve.seconds(peak_rates(self.device), {"bytes": nbytes})
+
+    def _streamed(self, nbytes: Any) -> tuple[Any, Any]:
+        link = self.device.host_link
+        if link is None or link.bandwidth_bytes_per_s is None:
+            raise DomainError(
+                f"{self.device.name} has no link to its host whose bandwidth is known, so nothing can lie there.",
+                remedy="Keep every layer on the device, or give the link in a device file.",
+            )
+        ideal = nbytes / require_rate(link.bandwidth_bytes_per_s, f"The bandwidth of {link.name}")
+        return ideal / self._link_share(self.device.shares.host), ideal
+
+    def _link_share(self, stated: Sourced | None) -> float:
+        """The share of a link's bandwidth that messages reach: the device's own, else its class's."""
+        if stated is not None:
+            return float(stated)
+        prior = prior_for(self.device.unit, ("collective",))
+        return 1.0 if prior is None or prior.link_share is None else float(prior.link_share)
+
+
+def standing_in(prepared: Prepared, device: Device, variants: tuple[str, ...] = ()) -> Standing:
+    """Where a graph on a device stands among the levels: with the format that most of its weights have."""
+    precision = counted_precision(prepared.graph, prepared.terms.precision)
+    kind = "convolution" if any(row.op.kind == "convolution" for row in prepared.rows) else "linear"
+    name = widened_to(kind, precision, device, prepared.effects)
+    precision = precision if name is None else replace(precision, weights=name, activations=name)
+    return standing_of(device, prepared.effects.name, precision, variants)
+
+
+def plan_of(  # noqa: PLR0913 - what a plan is made of
+    prepared: Prepared,
+    device: Device,
+    *,
+    weights_bytes: float,
+    calibration: Calibration | None = None,
+    link: Link | None = None,
+    overlap: float = 0.0,
+    model: str | None = None,
+    variants: tuple[str, ...] = (),
+    host_speed: float = 1.0,
+    ideal: bool = False,
+) -> Plan:
+    """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads.
+
+    `ideal` is for those who ask for ideal times alone: what was learned of models is then not looked up.
+    """
+    if not 0 <= overlap <= 1:
+        raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
+    levels = levels_of(device)
+    inverse, arithmetic, notes = _inverse_peaks(prepared, device)
+    notes = (*notes, *_stated_shares(device))
+    effects: dict[str, ModelEffect] = {}
+    if not ideal and (calibration is None or calibration.parameters):
+        standing = standing_in(prepared, device, variants)
+        phases = ("prefill", "decode") if is_generative(prepared.graph) else ("forward",)
+        features = cache(partial(features_of, prepared, standing.activations))
+        effects = {phase: model_effect(model or prepared.graph.name, standing, phase, features) for phase in phases}
+        notes = (*notes, *_fitted_by(standing, prepared, effects, calibration))
+    if calibration is not None:
+        notes = (*notes, _calibrated_by(calibration), *calibration.notes)
+    return Plan(
+        prepared=prepared,
+        device=device,
+        levels=levels,
+        inverse_peaks=inverse,
+        weights_bytes=weights_bytes,
+        overheads=_overheads(prepared, device, calibration),
+        calibration=calibration,
+        link=link,
+        overlap=overlap,
+        notes=notes,
+        arithmetic=arithmetic,
+        effects=effects,
+        variants=variants,
+        host_speed=host_speed,
+    )
+
+
+def _fitted_by(
+    standing: Standing, prepared: Prepared, effects: Mapping[str, ModelEffect], calibration: Calibration | None
+) -> list[str]:
+    """What stands behind the priors of a graph whose ops a fit knows, and what others say of the model."""
+    phase = list(effects)[-1]
+    prior = fitted_prior(standing, phase)
+    if prior is None or not any(fitted_class(row.op, phase) in prior.classes for row in prepared.rows):
+        return []
+    said = [note for name, effect in effects.items() if (note := effect.note(_SAID[name]))]
+    if calibration is not None:
+        return said
+    return [f"Nothing was measured here: the rates are {prior.source}.", *said]
+
+
+def _calibrated_by(calibration: Calibration) -> str:
+    if calibration.parameters:
+        return (
+            f"Fitted from {len(calibration.fitted_on)} published models of {calibration.device} with "
+            f"{calibration.runtime}, {calibration.dtype}; eight in ten left-out models lay between low and high."
+        )
+    if calibration.forms:
+        return (
+            f"Priced by the forms that kernels of {calibration.runtime} follow on {calibration.device}: half of them "
+            "are within a sixth of theirs."
+        )
+    if calibration.kernels:
+        return f"Priced by kernels of {calibration.runtime} that were measured on {calibration.device}."
+    return (
+        f"Calibrated on {calibration.created[:10]} with {calibration.runtime} on {calibration.device}, "
+        f"{calibration.dtype}; eight in ten steps lie between low and high."
+    )
+
+
+def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """For each format that work is counted in, seconds an operation on each row.
+
+    Also the formats that matrix products are computed in, and what is to be said.
+    """
+    inverse = {key.removeprefix("flops:"): np.zeros((len(prepared.rows), 1)) for key in prepared.keys}
+    binding = prepared.binding({})
+    notes: dict[str, None] = {}
+    arithmetic: dict[str, None] = {}
+    for counted in prepared.arithmetic:
+        found = arithmetic_for(counted.op, counted.key, binding, device, prepared.effects)
+        if found.name is not None:
+            peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
+            fewer = [prepared.effects.fewer_products(prepared.rows[number].op) for number in counted.rows]
+            inverse[counted.key][counted.rows, 0] = 1 / (peak * np.array(fewer))
+            if device.peaks[found.name].origin == "prior":
+                notes[_estimated_peak(device, found.name)] = None
+            if class_of(counted.op) in MATRIX:
+                arithmetic[found.name] = None
+        if found.note:
+            notes[found.note] = None
+    return inverse, tuple(arithmetic), tuple(notes)
+
+
+def _stated_shares(device: Device) -> list[str]:
+    """What is said where a device's own row states what it reaches of its peaks."""
+    named = {"peaks": device.shares.compute, "memory bandwidth": device.shares.memory}
+    known = {what: share for what, share in named.items() if share is not None}
+    stated = " and ".join(f"{100 * share.value:.3g} % of its {what} ({share.source})" for what, share in known.items())
+    return [f"{device.name} reaches {stated} where nothing was measured, as its row states."] if stated else []
+
+
+def _estimated_peak(device: Device, name: str) -> str:
+    """What is said where a peak is an estimate and not the maker's figure: the floor is one, too."""
+    peak = device.peaks[name]
+    return f"The {name} peak of {device.name} is an estimate: {peak.note or peak.source}."
+
+
+def _overheads(prepared: Prepared, device: Device, calibration: Calibration | None) -> Overheads:
+    """The runtime's, with what the calibration measured (kernel, host, step) in their place.
+
+    Where a kernel is a host's work around modules, what it takes in other networks says nothing of decoders.
+    """
+    stated = prepared.effects.on(device.unit).at(device)
+    if device.launch_s is not None and stated.host_s is not None:
+        stated = replace(stated, host_s=device.launch_s)
+    measured = {} if calibration is None else calibration.overheads
+    apart = {name: seconds for name, seconds in measured.items() if name.endswith((".prefill", ".decode"))}
+    around_modules = stated.call_s is not None and stated.kernel_s is not None
+    if calibration is not None and around_modules and step_residual(calibration, "decode") is None:
+        apart = {f"kernel.{phase}": stated.kernel_s for phase in ("prefill", "decode") if stated.kernel_s}
+    return replace(
+        stated,
+        apart=apart,
+        kernel_s=measured.get("kernel", stated.kernel_s),
+        host_s=measured.get("host", stated.host_s),
+        step_s=measured.get("step", stated.step_s),
+    )
+
+
+def _needed(rows: tuple[OpRow, ...], sizes: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """1, or [rows, n] with 0 for ops that make logits in columns that need none; and sizes to count such ops with."""
+    logits = sizes.get("logits", 1)
+    if np.all(logits):
+        return 1.0, sizes
+    makes = np.array([["logits" in row.op.symbols] for row in rows])
+    return np.where(makes & (np.ravel(logits) == 0), 0.0, 1.0), {**sizes, "logits": np.maximum(1, logits)}

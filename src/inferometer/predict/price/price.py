@@ -1,0 +1,152 @@
+"""The price of work on a device: `max over streams(work / (peak · utilisation)) + overhead`.
+
+Plain functions over numbers or arrays. A stream is arithmetic, a level of memory, or a link; its *ideal* time is the
+work over the peak. Utilisation lies in (0, 1], so no price is below the floor, which is every stream at its peak.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device, Sourced
+    from inferometer.core.estimate import Bound
+
+BOUNDS: tuple[Bound, ...] = ("compute", "memory", "link", "overhead")
+NINE_IN_TEN = 1.645  # standard deviations on each side that hold so many readings
+
+
+@frozen
+class Levels:
+    """A device's memory as it is priced: main memory, and the largest cache where there is one.
+
+    Every byte passes the cache where its bandwidth is known. Activations that fit into the cache, and everything where
+    the whole model fits, need not come from main memory: the floor leaves them out. Where the cache's bandwidth is not
+    known the estimate still takes them from main memory, which is never too fast.
+    """
+
+    main: str
+    bandwidth: Any  # numbers, or a vector where several devices stand side by side
+    cache_bytes: Any = 0.0
+    cache_bandwidth: Any = None
+    spill_bytes: Any = 0.0  # activations up to so many need not come from main memory in the estimate either
+
+    def floor(self, weights: Any, activations: Any, kv: Any, resident: Any) -> Any:
+        """Seconds that memory needs at its peak."""
+        away = np.where(resident <= self.cache_bytes, 0.0, 1.0)
+        main = (away * (weights + kv) + _beyond(activations, self.cache_bytes)) / self.bandwidth
+        if self.cache_bandwidth is None:
+            return main
+        return np.maximum(main, (weights + activations + kv) / self.cache_bandwidth)
+
+    def ideal(self, weights: Any, activations: Any, kv: Any, extra: Any) -> Any:
+        """Seconds at the peak as the runtime moves the bytes; never less than the floor."""
+        others = weights + kv + extra
+        if self.cache_bandwidth is None:
+            return (others + activations) / self.bandwidth
+        main = (others + _beyond(activations, self.spill_bytes)) / self.bandwidth
+        return np.maximum(main, (others + activations) / self.cache_bandwidth)
+
+
+def _beyond(activations: Any, cache_bytes: Any) -> Any:
+    """Nothing of activations that fit into the cache, all of those that do not."""
+    return np.where(activations <= cache_bytes, 0.0, activations) if np.any(cache_bytes) else activations
+
+
+def require_rate(rate: Sourced, what: str) -> float:
+    """The rate, which work is divided by: a finite number above 0."""
+    if not (isfinite(rate.value) and rate.value > 0):
+        raise DomainError(f"{what} must be greater than 0, and is {rate.value!r} ({rate.source}).")
+    return rate.value
+
+
+def levels_of(device: Device) -> Levels:
+    """What is known of a device's memory; without a bandwidth nothing can be priced."""
+    memory = device.memory
+    if memory is None or memory.bandwidth_bytes_per_s is None:
+        raise DomainError(
+            f"The memory bandwidth of {device.name} is not known, so nothing can be priced on it.",
+            remedy="Give it in a device file of your own, or calibrate the device.",
+        )
+    require_rate(memory.bandwidth_bytes_per_s, f"The memory bandwidth of {device.name}")
+    caches = [level for level in device.memories[1:] if level.capacity_bytes is not None]
+    largest = max(caches, key=lambda level: float(level.capacity_bytes or 0), default=None)
+    if largest is None or largest.capacity_bytes is None:
+        return Levels(main=memory.level, bandwidth=float(memory.bandwidth_bytes_per_s))
+    rate = largest.bandwidth_bytes_per_s
+    return Levels(
+        main=memory.level,
+        bandwidth=float(memory.bandwidth_bytes_per_s),
+        cache_bytes=float(largest.capacity_bytes),
+        cache_bandwidth=None if rate is None else max(float(rate), float(memory.bandwidth_bytes_per_s)),
+        spill_bytes=0.0 if rate is None else float(largest.capacity_bytes),
+    )
+
+
+@frozen
+class Priced:
+    """Seconds of each row, [rows, n]: by stream, together, and at the peaks.
+
+    `spread` is the standard deviation of the logarithm of the time. The interval is time / spread … time · spread,
+    with nine in ten rows inside, and never below the floor.
+    """
+
+    compute_s: Any
+    memory_s: Any
+    link_s: Any
+    overhead_s: Any
+    time_s: Any
+    floor_s: Any
+    spread: Any = 0.0
+
+    @property
+    def low_s(self) -> Any:
+        return np.maximum(self.floor_s, self.time_s / np.exp(NINE_IN_TEN * self.spread))
+
+    @property
+    def high_s(self) -> Any:
+        return self.time_s * np.exp(NINE_IN_TEN * self.spread)
+
+
+def price_streams(*, compute_s: Any, memory_s: Any, link_s: Any, overhead_s: Any, floor_s: Any) -> Priced:
+    """The longest stream and the overhead, and no less than the floor."""
+    longest = np.maximum(compute_s, memory_s)
+    if link_s is not None:
+        longest = np.maximum(longest, link_s)
+    return Priced(
+        compute_s=compute_s,
+        memory_s=memory_s,
+        link_s=link_s,
+        overhead_s=overhead_s,
+        time_s=np.maximum(longest + overhead_s, floor_s) if np.ndim(floor_s) else longest + overhead_s,
+        floor_s=floor_s,
+    )
+
+
+def exposed_host(device_s: Any, host_s: Any) -> Any:
+    """Seconds in which the device waits for the host to start the next kernel.
+
+    The host runs ahead of the device and queues kernels, so a step takes the longer of the two, not the sum.
+    """
+    return np.maximum(0.0, host_s - device_s)
+
+
+def bound_names(priced: Priced) -> list[Bound]:
+    """What bounds each row, over all columns: the longest of its streams, or its overhead where that is longer."""
+    rows, columns = priced.time_s.shape
+    streams = (priced.compute_s, priced.memory_s, priced.link_s, priced.overhead_s)
+    seconds = [[0.0] * rows if stream is None else _summed(stream, columns) for stream in streams]
+    return [BOUNDS[max(range(4), key=each.__getitem__)] for each in zip(*seconds, strict=True)]
+
+
+def _summed(values: Any, columns: int) -> list[float]:
+    """Each row over all columns; one that is the same in all stands there once."""
+    total = values[:, 0] * columns if values.shape[1] == 1 else values.sum(axis=1)
+    seconds: list[float] = total.tolist()
+    return seconds

@@ -1,0 +1,210 @@
+"""A step priced: every row's work on a device, or on several devices side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import log
+from typing import Any
+
+import numpy as np
+
+from inferometer.predict.price.price import Levels, Priced, exposed_host, price_streams
+from inferometer.predict.price.rates import Rates
+from inferometer.predict.work.collect import OpRow
+from inferometer.predict.work.prepare import Quantities
+
+EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many readings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Every number that a phase's rows are priced with on a device.
+
+    Those of a row are [rows, 1], those of the device plain numbers. Several devices stand side by side as columns:
+    [rows, n] and [n]. `host_s` is nothing where the phase is captured and replayed as a whole.
+    """
+
+    inverse_peaks: Mapping[str, Any]  # seconds an operation, by the format that work is counted in
+    levels: Levels
+    unpack: Any  # rows whose products take as long as unpacking the weights
+    compute_share: Any
+    compute_ramp_s: Any
+    memory_share: Any
+    memory_ramp_s: Any
+    overhead_s: Any
+    host_s: Any
+    step_s: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of a phase: every row's price and quantities, [rows, n], and how often each row runs."""
+
+    priced: Priced
+    quantities: Quantities
+    counts: Any
+    step_s: float  # spent once, on no op
+    far: Any  # of each row: how far it lies outside of its table, as a logarithm
+    rates: Rates
+    rows: tuple[OpRow, ...] = ()
+    host_s: Any = 0.0  # of each row: what it waits for the host
+
+    def interval(self) -> tuple[Any, Any]:
+        """The low and the high end of the step, one number a column: eight in ten such steps lie between them.
+
+        Where whole steps were measured, what they are off by is known, and only ops outside of their tables or of
+        classes that no such step had add to it.
+        Else rows of one class err together, classes independently of each other. A step that waits for its host is as
+        uncertain as the host.
+        """
+        times, time, rates = self.priced.time_s, self.total("time_s"), self.rates
+        waiting = over_rows(self.counts, _spread(self.host_s, times))
+        spread = self.priced.spread
+        if rates.step_spread is not None:  # what the whole steps that were measured have shown already
+            spread = spread - rates.spread * rates.in_steps
+        own = self.counts[:, None] * times * spread
+        together = (over_rows(members, own) for members in rates.groups.values())
+        whole = np.where(waiting > 0, rates.host_spread, rates.step_spread or 0.0) * time
+        share = np.sqrt(sum(part**2 for part in (*together, whole))) / np.where(time > 0, time, 1.0)
+        wide = np.exp(EIGHT_IN_TEN * share)
+        return np.maximum(np.minimum(self.total("floor_s"), time), time / wide), time * wide
+
+    def total(self, name: str) -> Any:
+        """A price summed over the step: `time_s`, `floor_s`, `compute_s` …, one number a column."""
+        total = over_rows(self.counts, _spread(getattr(self.priced, name), self.priced.time_s))
+        return total + self.step_s if name == "time_s" else total
+
+    def streams(self) -> dict[str, Any]:
+        """Seconds of each resource by itself, one number a column; a link is the host's where weights come over it."""
+        collective = np.array([row.op_class == "collective" for row in self.rows])
+        link = 0.0 if self.priced.link_s is None else self.priced.link_s
+        link = _spread(link, self.priced.time_s)
+        return {
+            "compute": self.total("compute_s"),
+            "memory": self.total("memory_s"),
+            "host_link": over_rows(self.counts * ~collective, link),
+            "network": over_rows(self.counts * collective, link),
+            "overhead": self.total("overhead_s") + self.step_s,
+        }
+
+    def sums(self) -> Sums:
+        return sums_of(self.priced, self.counts, self.step_s)
+
+    def work(self, name: str) -> Any:
+        return over_rows(self.counts, getattr(self.quantities, name))
+
+    def outside(self, *, least: float = 0.05, factor: float = 2.0) -> dict[str, float]:
+        """Classes with ops `factor` times outside of their tables that take a share of the time, and how far out."""
+        if not np.ndim(self.far):
+            return {}
+        outside = self.far > log(factor)
+        if not outside.any():
+            return {}
+        spent = self.counts[:, None] * self.priced.time_s * outside
+        enough = least * self.total("time_s").sum()
+        return {
+            group: float(np.exp((members[:, None] * self.far).max()))
+            for group, members in self.rates.groups.items()
+            if over_rows(members, spent).sum() > enough
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Seconds of a step in each column: in all, with the arithmetic busy, and waiting for the host or for kernels."""
+
+    time_s: Any
+    computing_s: Any
+    waiting_s: Any
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def __getitem__(self, columns: Any) -> Sums:
+        return Sums(
+            time_s=self.time_s[columns], computing_s=self.computing_s[columns], waiting_s=self.waiting_s[columns]
+        )
+
+    def shaped(self, shape: tuple[int, ...]) -> Sums:
+        return Sums(
+            time_s=self.time_s.reshape(shape),
+            computing_s=self.computing_s.reshape(shape),
+            waiting_s=self.waiting_s.reshape(shape),
+        )
+
+
+def _spread(values: Any, like: Any) -> Any:
+    return values if np.shape(values) == like.shape else np.broadcast_to(values, like.shape)
+
+
+def sums_of(priced: Priced, counts: Any, step_s: Any) -> Sums:
+    overhead = _spread(priced.overhead_s, priced.time_s)
+    return Sums(
+        time_s=over_rows(counts, priced.time_s) + step_s,
+        computing_s=over_rows(counts, priced.compute_s),
+        waiting_s=over_rows(counts, overhead) + step_s,
+    )
+
+
+def over_rows(counts: Any, values: Any) -> Any:
+    """Each column's sum over the rows. BLAS's would change in the last bit with the number of columns."""
+    return counts @ values if values.shape[1] == 1 else np.einsum("r,rn->n", counts, values)
+
+
+def ideals(q: Quantities, inverse_peaks: Mapping[str, Any], levels: Levels) -> tuple[Any, Any, Any]:
+    """Seconds at the peaks: of arithmetic alone; of arithmetic and of memory with what the runtime does on top."""
+    bare: Any = 0.0
+    for key, inverse in inverse_peaks.items():
+        bare = bare + q.flops_by[key] * inverse
+    compute = bare + q.extra_flops * sum(inverse_peaks.values())
+    return bare, compute, levels.ideal(q.weights, q.activations, q.kv, q.extra_bytes)
+
+
+def price_rows(  # noqa: PLR0913 - what a price depends on
+    q: Quantities,
+    pace: Pace,
+    counts: Any,
+    *,
+    resident: Any = None,
+    slower: Any = None,
+    spread: Any = 0.0,
+    links: Callable[[Any], Any] | None = None,
+    needed: Any = 1.0,
+    done: Any = 1.0,
+) -> tuple[Priced, Any]:
+    """Every row's price, and what each waits for the host.
+
+    `resident` are the bytes that every step reads; without them no floor is looked at, and none is needed where shares
+    of peaks are 1 at most. `slower` is what a calibration multiplies compute and memory with. `links` gives the seconds
+    on links and raises the floors of what travels. `needed` and `done` are 0 where a column does not need a row, and
+    where it is not run.
+    """
+    bare, compute, memory = ideals(q, pace.inverse_peaks, pace.levels)
+    floor: Any = 0.0
+    if resident is not None:
+        floor = np.maximum(bare, pace.levels.floor(q.weights, q.activations, q.kv, resident))
+    link = None if links is None else links(floor)
+    if np.any(pace.unpack):
+        compute = compute + pace.unpack * q.unpack * sum(pace.inverse_peaks.values())
+    compute = compute / pace.compute_share + pace.compute_ramp_s
+    memory = memory / pace.memory_share + pace.memory_ramp_s
+    if slower is not None:
+        compute, memory = compute * slower[0], memory * slower[1]
+    overhead, host = pace.overhead_s, pace.host_s
+    if np.ndim(done):
+        compute, memory, overhead, host = compute * done, memory * done, overhead * done, host * done
+        link = None if link is None else link * done
+    if np.ndim(needed):
+        floor = floor * needed
+    priced = price_streams(compute_s=compute, memory_s=memory, link_s=link, overhead_s=overhead, floor_s=floor)
+    priced, waiting = _with_host(priced, host, counts) if np.any(host) else (priced, 0.0)
+    return replace(priced, spread=spread), waiting
+
+
+def _with_host(priced: Priced, host: Any, counts: Any) -> tuple[Priced, Any]:
+    """Share out the time in which the device waits for the host, by what each op costs the host; and that time."""
+    total = over_rows(counts, host)
+    waiting = exposed_host(over_rows(counts, priced.time_s), total)
+    added = host * (waiting / np.where(total > 0, total, 1.0))
+    return replace(priced, overhead_s=priced.overhead_s + added, time_s=priced.time_s + added), added

@@ -1,0 +1,184 @@
+"""Utilisation read from a calibration's tables: linear between grid points in the logarithm of the shape, held outside.
+
+A share is a ratio of rates and shapes span decades, so both are interpolated on logarithmic axes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import exp, log
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.dtype import DTYPES
+from inferometer.core.errors import DomainError
+from inferometer.core.kept import Kept
+from inferometer.predict.work.classes import AXES
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping
+
+    from inferometer.core.calibration import Calibration, Utilisation
+
+_LEAST = 1e-9  # a size of nothing has no logarithm
+_REMEMBERED = 10_000  # shapes at most
+
+
+def tables_for(calibration: Calibration, classes: Iterable[str]) -> tuple[Utilisation, ...]:
+    """The tables of the first class name that the calibration has any for: one a stream."""
+    for name in classes:
+        if found := tuple(table for table in calibration.tables if table.op_class == name):
+            for table in found:
+                _require_axes(table)
+            return found
+    return ()
+
+
+def is_compute(table: Utilisation) -> bool:
+    """Whether a table is a share of an arithmetic peak; else it is one of a memory's bandwidth."""
+    return table.stream in DTYPES or table.stream == "compute"
+
+
+def residual_of(calibration: Calibration, table: Utilisation) -> float:
+    return calibration.residuals.get(table.op_class, table.residual)
+
+
+def step_residual(calibration: Calibration, phase: str, *, experts: bool = False) -> float | None:
+    """What whole steps of a phase are off by, at one standard deviation; None where none were measured.
+
+    Models with `experts` have one of their own, where any was measured.
+    """
+    names = (*([f"step.{phase}.experts"] if experts else []), f"step.{phase}", "step")
+    return next((calibration.residuals[name] for name in names if name in calibration.residuals), None)
+
+
+def factor_for(calibration: Calibration | None, classes: Iterable[str]) -> float | None:
+    """What an op takes inside a model over what it takes alone: that of the first class name that has one."""
+    if calibration is None:
+        return None
+    return next((calibration.factors[name] for name in classes if name in calibration.factors), None)
+
+
+def interpolate(table: Utilisation, shape: Mapping[str, Any]) -> Any:
+    """The share at a shape, in (0, 1]: a number, or an array where an axis is one."""
+    require_shape(table, shape)
+    point = tuple(shape[axis] for axis in table.axes)
+    if any(isinstance(size, np.ndarray) for size in point):
+        return np.minimum(1.0, np.exp(reader_of(table).log_shares(point, {})))
+    return reader_of(table).share(point)
+
+
+def require_shape(table: Utilisation, shape: Container[str]) -> None:
+    for axis in table.axes:
+        if axis not in shape:
+            raise DomainError(f"The table of {table.op_class} needs {axis}, which its ops do not have.")
+
+
+_readers = Kept(4096)
+
+
+def reader_of(table: Utilisation) -> TableReader:
+    return _readers.get_or_make(id(table), (table,), lambda: TableReader(table))
+
+
+class TableReader:
+    """A table with its logarithms taken. Single shapes are remembered: most come again, in the next layer or model."""
+
+    __slots__ = ("_flat", "_grids", "_logs", "_remembered", "table")
+
+    def __init__(self, table: Utilisation) -> None:
+        self.table = table
+        self._grids = [np.log(np.asarray(grid, dtype=float)) for grid in table.grid]
+        self._logs = np.log(np.asarray(table.values)).reshape([len(grid) for grid in table.grid])
+        self._flat: list[float] = self._logs.ravel().tolist()
+        self._remembered: dict[tuple[float, ...], float] = {}
+
+    def share(self, point: tuple[float, ...]) -> float:
+        """At one size on each axis; outside of the grid its edge is held."""
+        found = self._remembered.get(point)
+        if found is None:
+            if len(self._remembered) > _REMEMBERED:
+                self._remembered.clear()
+            found = self._remembered[point] = self._one(point)
+        return found
+
+    def _one(self, point: tuple[float, ...]) -> float:
+        """The corners of the cell around the point, each with its weight; those that weigh nothing are left out."""
+        corners = [(0, 1.0)]
+        for grid, value in zip(self.table.grid, point, strict=True):
+            lower, share = _between(grid, value)
+            below = [(place * len(grid) + lower, weight * (1 - share)) for place, weight in corners]
+            above = [(place * len(grid) + lower + 1, weight * share) for place, weight in corners] if share else []
+            corners = below + above
+        return min(1.0, exp(sum([weight * self._flat[place] for place, weight in corners])))
+
+    def log_shares(self, point: tuple[Any, ...], known: dict[int, Any]) -> Any:
+        """The logarithm of `share` where some sizes are arrays; `known` keeps the logarithms of those, by identity.
+
+        Most axes have one size for all (the width of a weight): the table is folded along those first.
+        """
+        logs = self._logs
+        varying: list[tuple[Any, Any]] = []
+        for axis in reversed(range(len(point))):
+            size = point[axis]
+            if isinstance(size, np.ndarray):
+                if id(size) not in known:
+                    known[id(size)] = np.log(np.maximum(size, _LEAST))
+                varying.insert(0, (self._grids[axis], known[id(size)]))
+                continue
+            lower, share = _between(self.table.grid[axis], size)
+            folded = logs.take(lower, axis=axis)
+            logs = folded + share * (logs.take(lower + 1, axis=axis) - folded) if share else folded
+        if len(varying) == 1:
+            return np.interp(varying[0][1], varying[0][0], logs)
+        return _in_cell(logs.ravel(), logs.shape, [_cell(grid, sizes) for grid, sizes in varying], 0)
+
+    def beyond(self, point: tuple[Any, ...]) -> Any:
+        """How far a point lies outside of the grid, over all axes, as a logarithm: 0.7 at twice the last point."""
+        total: Any = 0.0
+        for size, grid in zip(point, self.table.grid, strict=True):
+            if isinstance(size, np.ndarray):
+                least = np.maximum(size, _LEAST)
+                total = total + np.maximum(0.0, np.log(grid[0] / least)) + np.maximum(0.0, np.log(least / grid[-1]))
+            elif not grid[0] <= size <= grid[-1]:
+                total = total + log(grid[0] / max(size, _LEAST) if size < grid[0] else size / grid[-1])
+        return total
+
+
+def _between(grid: tuple[float, ...], value: float) -> tuple[int, float]:
+    """The grid point below, and how far towards the next one the value lies (0 … 1) on a logarithmic axis."""
+    if value <= grid[0]:
+        return 0, 0.0
+    if value >= grid[-1]:
+        return len(grid) - 1, 0.0
+    lower = bisect_right(grid, value) - 1
+    return lower, log(value / grid[lower]) / log(grid[lower + 1] / grid[lower])
+
+
+def _cell(grid: Any, sizes: Any) -> tuple[Any, Any]:
+    """As `_between`, for logarithms of many sizes; the last cell holds the last point."""
+    place = np.interp(sizes, grid, np.arange(len(grid)))
+    lower = np.minimum(place.astype(int), max(0, len(grid) - 2))
+    return lower, place - lower
+
+
+def _in_cell(values: Any, shape: tuple[int, ...], places: list[tuple[Any, Any]], base: Any) -> Any:
+    """Linear between the corners of each point's cell, one axis after the other."""
+    if not places:
+        return values[base]
+    (lower, share), *others = places
+    low = _in_cell(values, shape[1:], others, (base + lower) * (shape[1] if others else 1))
+    if shape[0] == 1:
+        return low
+    return low + share * (_in_cell(values, shape[1:], others, (base + lower + 1) * (shape[1] if others else 1)) - low)
+
+
+def _require_axes(table: Utilisation) -> None:
+    unknown = [axis for axis in table.axes if axis not in AXES]
+    if unknown:
+        raise DomainError(
+            f"The table of {table.op_class} has the axis {unknown[0]!r}.", remedy=f"Known: {', '.join(AXES)}."
+        )
+    if any(grid[0] <= 0 for grid in table.grid):
+        raise DomainError(f"The grid of {table.op_class} must be greater than 0: its axes are logarithmic.")

@@ -1,0 +1,54 @@
+"""Settings of a run that published tables name and fitted levels tell apart: threads of a CPU, the layout of images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.predict.price.deviations import known_deviations, known_unit
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device
+    from inferometer.predict.options import Options
+    from inferometer.predict.price.deviations import Standing
+
+USUAL_LAYOUT = "nchw"
+LAYOUTS = (USUAL_LAYOUT, "nhwc")
+_LEAST_PEAK = 1e6
+
+
+def threads_variant(count: int) -> str:
+    """The number of threads, roughly: what is lost between them grows with each doubling."""
+    named = (f"{most // 2 + 1}-{most}" if most > 2 else str(most) for most in (1, 2, 4, 8, 16) if count <= most)
+    return f"threads={next(named, '17+')}"
+
+
+def variants_asked(options: Options, unit: str) -> tuple[str, ...]:
+    """The settings that a question names, where they are not the usual ones."""
+    asked = []
+    if options.layout not in {None, USUAL_LAYOUT}:
+        asked.append(f"layout={options.layout}")
+    if options.threads is not None and unit == "cpu":
+        asked.append(threads_variant(options.threads))
+    return tuple(asked)
+
+
+def knows_variant(standing: Standing, variant: str, *, tokens: bool) -> bool:
+    """Whether published steps with this engine on such a unit ran so."""
+    unit = known_unit(standing, tokens=tokens).unit
+    return f"variant:{unit}:{standing.engine}:{variant}" in known_deviations(tokens=tokens).levels
+
+
+def with_threads(device: Device, threads: int) -> Device:
+    """A CPU with so many of its threads: its peaks are those of the cores that run, its memory is what it was."""
+    peaks = {
+        key: replace(peak, value=max(device.even_peak(key, threads), _LEAST_PEAK)) for key, peak in device.peaks.items()
+    }
+    return replace(device, peaks=peaks)
+
+
+def core_count(device: Device) -> int | None:
+    """The cores of a CPU; None where its row does not say."""
+    if device.core_groups:
+        return sum(group.count for group in device.core_groups)
+    return None if device.cores is None else int(device.cores.value)

@@ -1,0 +1,66 @@
+"""What others measured, beside a prediction: the nearest published figure of each of its phases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.core.frozen import frozen
+from inferometer.known.atlas.measurement import PublishedMeasurement
+from inferometer.known.atlas.nearest import Comparison, nearest_published
+
+if TYPE_CHECKING:
+    from inferometer.core.profile import Profile
+    from inferometer.predict.question import Question
+
+_PHASES = ("forward", "prefill", "decode")
+
+
+@frozen
+class Beside:
+    """A phase of a prediction, and what somebody measured."""
+
+    phase: str
+    predicted_s: float
+    measured: PublishedMeasurement
+
+    @property
+    def apart(self) -> float:
+        """How far the prediction is from the measurement: 0.1 is ten per cent longer."""
+        return self.predicted_s / self.measured.seconds - 1
+
+
+def published_beside(question: Question, profile: Profile) -> tuple[Beside, ...]:
+    """The nearest published figure of each phase that somebody measured under the same conditions."""
+    if question.prefill_on is not None or question.options.speculative is not None:
+        return ()  # nobody's table has two machines or a draft model
+    found = []
+    for name in _PHASES:
+        phase = profile.phase(name)
+        if phase is not None and phase.time_s > 0:
+            measured = nearest_published(_asked(question, profile, name))
+            if measured is not None:
+                found.append(Beside(phase=name, predicted_s=phase.time_s, measured=measured))
+    return tuple(found)
+
+
+def _asked(question: Question, profile: Profile, phase: str) -> Comparison:
+    workload = profile.workload
+    image = workload.image or question.graph.metadata.get("default_sizes", {}).get("image")
+    context = workload.context
+    if context is None and workload.prompt is not None:
+        context = workload.prompt + (workload.generate or 0) // 2
+    return Comparison(
+        model=profile.model.name,
+        device=profile.device.name,
+        quantity=phase,
+        engine=profile.runtime,
+        weights=profile.model.weights or workload.precision.weights,
+        activations=workload.precision.activations,
+        computed=frozenset(profile.arithmetic) | frozenset(filter(None, (workload.precision.activations,))),
+        count=profile.device.count,
+        batch=workload.batch,
+        image=image if phase == "forward" else None,
+        prompt=workload.prompt,
+        generate=workload.generate,
+        context=context,
+    )

@@ -1,0 +1,330 @@
+"""The one door to a prediction.
+
+A `Question` holds everything a prediction depends on. `basis` settles what was left open: which calibration to use and
+which of the device's figures count. `answer` prices the graph on that basis. Commands, sweeps, what-ifs, findings, the
+hub and accuracy all come through here, so one question has one answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.calibration import Calibration
+from inferometer.core.device import Device, Link
+from inferometer.core.engine import RuntimeEffects
+from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph
+from inferometer.core.kept import Kept
+from inferometer.core.profile import CalibrationMark, JudgedBy
+from inferometer.core.reformat import with_formats
+from inferometer.core.roof import Roof
+from inferometer.core.workload import Precision, Workload
+from inferometer.known import device as device_named
+from inferometer.known import link as link_named
+from inferometer.known.engines import require_effects
+from inferometer.predict.answer import predict_graph
+from inferometer.predict.applicable import require_applicable
+from inferometer.predict.basis.calibrations import (
+    as_calibrated,
+    calibration_for_question,
+    format_key,
+    rates_reached,
+    with_calibration,
+)
+from inferometer.predict.basis.roof import roof_for, with_roof
+from inferometer.predict.change import Change, changed_device, parse_change
+from inferometer.predict.options import Offload, Options
+from inferometer.predict.precision import held_precision
+from inferometer.predict.price.class_figures import with_class_figures
+from inferometer.predict.price.variants import with_threads
+from inferometer.predict.running import measured_otherwise, require_run
+from inferometer.predict.unused import require_used
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from inferometer.core.profile import Profile
+    from inferometer.predict.memory.fit import Fit
+
+
+@frozen
+class Basis:
+    """What a question is answered with. `notes` say what a reader should know about the choice."""
+
+    device: Device
+    precision: Precision
+    calibration: Calibration | None = None
+    notes: tuple[str, ...] = ()
+
+    def judged_by(self) -> JudgedBy:
+        """The basis in the form that is stored with a profile."""
+        device, calibration = self.device, self.calibration
+        if calibration is None:
+            return JudgedBy(device=device)
+        return _judged_by.get_or_make(
+            (id(device), id(calibration)), (device, calibration), lambda: _marked(device, calibration)
+        )
+
+
+@frozen
+class Question:
+    """How fast a model runs on a device.
+
+    With `calibrated` the newest calibration that fits is used, unless `calibration` gives one. `roof` has the peaks of
+    a machine without a datasheet. `threads` is how many the engine will have: the intervals of a calibration made
+    with another number are widened. `prefill_on` reads the prompt on another device, which sends its cache over
+    `options.link`.
+    """
+
+    graph: Graph
+    device: Device
+    runtime: RuntimeEffects | str
+    workload: Workload = field(default_factory=Workload)
+    options: Options = field(default_factory=Options)
+    calibrated: bool = True
+    calibration: Calibration | None = None
+    roof: Roof | None = None
+    threads: int | None = None
+    prefill_on: Device | None = None
+
+    @property
+    def runtime_name(self) -> str:
+        return self.runtime if isinstance(self.runtime, str) else self.runtime.name
+
+    @property
+    def precision(self) -> Precision:
+        """The formats asked for, with those that the engine holds such a model in on such a device."""
+        return held_precision(self.graph, self.workload.precision, require_effects(self.runtime), self.device.unit)
+
+    def in_formats(self, precision: Precision) -> Question:
+        return replace(self, workload=_in_formats(self.workload, precision))
+
+    def basis(self) -> Basis:
+        """Choose the calibration, the device's figures and the number formats."""
+        precision, calibration = self.precision, self.calibration
+        notes: tuple[str, ...] = ()
+        if calibration is None and self.calibrated:
+            choice = calibration_for_question(
+                self.graph,
+                self.device,
+                self.runtime_name,
+                precision,
+                self.threads or self.options.threads,
+                version=self.options.engine_version,
+            )
+            calibration, notes = choice.calibration, choice.notes
+            if calibration is not None and (reason := measured_otherwise(self, calibration)) is not None:
+                calibration, notes = None, (reason,)
+        device = _figures(self.device, calibration, self.roof)
+        if calibration is not None:
+            precision = as_calibrated(self.runtime_name, precision)
+        if calibration is None or calibration.parameters:
+            device, lacking = with_class_figures(device)
+            notes = (*notes, *lacking)
+        if calibration is None and self.options.threads is not None:
+            device = _limited(device, self.options.threads)
+        return Basis(device=device, precision=precision, calibration=calibration, notes=notes)
+
+    def answer(self) -> Profile:
+        """Predict."""
+        require_applicable(self)
+        require_run(self)
+        if self.prefill_on is not None:
+            return self._on_two_machines(self.prefill_on)
+        basis = self.basis()
+        profile = predict_graph(
+            self.graph,
+            basis.device,
+            runtime=self.runtime,
+            workload=_in_formats(self.workload, basis.precision),
+            calibration=basis.calibration,
+            options=self.options,
+        )
+        provenance = profile.provenance
+        if basis.notes and provenance is not None:
+            provenance = replace(provenance, notes=(*provenance.notes, *basis.notes))
+        return replace(profile, judged_by=basis.judged_by(), provenance=provenance)
+
+    def _on_two_machines(self, reader: Device) -> Profile:
+        from inferometer.predict.disaggregate import handed_over, prompt_cache_bytes  # noqa: PLC0415 - rarely used
+
+        link = self.options.link or _link_between(reader, self.device)
+        if link is None:
+            raise DomainError(
+                f"The link between {reader.name} and {self.device.name} is not known.",
+                remedy="Name one from the catalog with --link, such as infiniband-ndr.",
+            )
+        writing = replace(self, prefill_on=None).answer()
+        reading = replace(self, prefill_on=None, device=reader, roof=roof_for(reader), calibration=None).answer()
+        cache = prompt_cache_bytes(self.graph, writing.workload, require_effects(self.runtime), self.options)
+        return handed_over(reading, writing, cache_bytes=cache, link=link, options=self.options)
+
+    def fit(self) -> Fit:
+        """Whether the model fits into the device's memory, and the longest context and largest batch that do."""
+        from inferometer.predict.memory.fit import fit  # noqa: PLC0415 - few questions are about memory alone
+
+        require_applicable(self)
+        basis = self.basis()
+        return fit(
+            self.graph,
+            basis.device,
+            workload=_in_formats(self.workload, basis.precision),
+            runtime=self.runtime,
+            options=self.options,
+        )
+
+    def changed(self, change: Change | str) -> Question:
+        """The same question with one thing changed; see `predict.change` for what can be."""
+        change = parse_change(change) if isinstance(change, str) else change
+        return _CHANGES[change.of](self, change)
+
+
+class CalibrationChoices:
+    """The calibrations for many questions at once: each is chosen once and shared by the questions it fits.
+
+    `given` calibrations come before the stored ones for questions about their device and runtime: the one of the
+    question's format, else the first. A question that carries its calibration has the same answer in any process.
+    """
+
+    def __init__(self, given: Iterable[Calibration] = ()) -> None:
+        self._given = tuple(given)
+        self._formats: dict[tuple[int, str, str, Precision], str] = {}
+        self._chosen: dict[tuple[Any, ...], Calibration | None] = {}
+
+    def calibration(self, question: Question, precision: Precision) -> Calibration | None:
+        """The calibration for the question in these formats.
+
+        Keys hold identities, so graphs and devices must live as long as this object.
+        """
+        graph, device, runtime = question.graph, question.device, question.runtime_name
+        format_of = (id(graph), runtime, device.unit, precision)
+        if (dtype := self._formats.get(format_of)) is None:
+            dtype = self._formats[format_of] = format_key(graph, runtime, question.in_formats(precision).precision)
+        options = question.options
+        chosen_by = (question.threads, options.threads, options.layout, options.engine_version)
+        key = (id(device), runtime, dtype, *chosen_by)
+        if key not in self._chosen:
+            matching = [given for given in self._given if (given.device, given.runtime) == (device.name, runtime)]
+            matching.sort(key=lambda given: given.dtype != dtype)  # stable: the first given stays first
+            self._chosen[key] = matching[0] if matching else question.in_formats(precision).basis().calibration
+        return self._chosen[key]
+
+
+def _in_formats(workload: Workload, precision: Precision) -> Workload:
+    return workload if precision == workload.precision else replace(workload, precision=precision)
+
+
+def _link_between(one: Device, other: Device) -> Link | None:
+    """The peer link that both have, else the slower of their networks; None where no bandwidth is known."""
+    if one.peer_link is not None and one.peer_link == other.peer_link:
+        return one.peer_link
+    links = (one.network_link, other.network_link)
+    known = [link for link in links if link is not None and link.bandwidth_bytes_per_s is not None]
+    return min(known, key=lambda link: float(link.bandwidth_bytes_per_s or 0), default=None)
+
+
+_devices, _judged_by, _with_threads = Kept(), Kept(), Kept()
+
+
+def _limited(device: Device, threads: int) -> Device:
+    """A CPU with so many of its threads; the same arguments give the same object, as below."""
+    return _with_threads.get_or_make((id(device), threads), (device,), lambda: with_threads(device, threads))
+
+
+def _figures(device: Device, calibration: Calibration | None, roof: Roof | None) -> Device:
+    """The device with the figures its row lacks, from the calibration first, then from the measured roof.
+
+    The same arguments give the same object, because pricing caches what it prepared by the device's identity.
+    """
+    if calibration is None and roof is None:
+        return device
+
+    def fill() -> Device:
+        filled = device if calibration is None else with_calibration(device, calibration)
+        if roof is None:
+            return filled
+        # A calibration has peaks only of the formats it measured: the others still come from the roof.
+        return replace(with_roof(filled, roof), peaks={**with_roof(device, roof).peaks, **filled.peaks})
+
+    return _devices.get_or_make((id(device), id(calibration), id(roof)), (device, calibration, roof), fill)
+
+
+def _change_device(question: Question, change: Change) -> Question:
+    if change.key == "on":
+        device = device_named(change.value)
+        # A given calibration is of the device before.
+        return replace(question, device=device, roof=roof_for(device), calibration=None)
+    return replace(question, device=changed_device(question.device, change))
+
+
+def _change_runtime(question: Question, change: Change) -> Question:
+    return replace(question, runtime=change.value, calibration=None)
+
+
+def _change_formats(question: Question, change: Change) -> Question:
+    """`precision` sets weights and activations. A given calibration is kept only if it still fits the format.
+
+    What a file stores is taken as stored in the new format: that is what the change asks.
+    """
+    names = ("weights", "activations") if change.key == "precision" else (change.key,)
+    before = question.workload.precision
+    after = replace(before, **dict.fromkeys(names, change.value))
+    weights, activations = (change.value if name in names else None for name in ("weights", "activations"))
+    graph = with_formats(question.graph, weights=weights, activations=activations)
+    keys = {format_key(question.graph, question.runtime_name, before), format_key(graph, question.runtime_name, after)}
+    calibration = question.calibration if len(keys) == 1 else None
+    workload = replace(question.workload, precision=after)
+    return replace(question, graph=graph, workload=workload, calibration=calibration)
+
+
+def _change_size(question: Question, change: Change) -> Question:
+    size: dict[str, Any] = {change.key: change.number}
+    return replace(question, workload=replace(question.workload, **size))
+
+
+def _change_plan(question: Question, change: Change) -> Question:
+    parallel = replace(question.workload.parallel, **{change.key: change.number})
+    return replace(question, workload=replace(question.workload, parallel=parallel))
+
+
+def _change_option(question: Question, change: Change) -> Question:
+    options = question.options
+    changed: dict[str, Any]
+    if change.key == "link":
+        changed = {"link": link_named(change.value)}
+    elif change.key == "offload_layers":
+        changed = {"offload": replace(options.offload or Offload(), layers=change.number)}
+    else:
+        changed = {change.key: change.real if change.key in {"overlap", "imbalance"} else change.number}
+    options = replace(options, **changed)
+    require_used(
+        question.graph, question.device, question.workload.parallel, options,
+        two_machines=question.prefill_on is not None,
+    )  # fmt: skip
+    return replace(question, options=options)
+
+
+def _refuse(question: Question, change: Change) -> Question:
+    raise DomainError(
+        f"{change} changes how {question.graph.name} is run, which a prediction does not cover.",
+        remedy="Measure it: `inferometer profile`, then `inferometer explain last --try`.",
+    )
+
+
+_CHANGES = {
+    "device": _change_device, "runtime": _change_runtime, "format": _change_formats, "size": _change_size,
+    "plan": _change_plan, "option": _change_option, "run": _refuse,
+}  # fmt: skip
+
+
+def _marked(device: Device, calibration: Calibration) -> JudgedBy:
+    mark = CalibrationMark(
+        device=calibration.device,
+        runtime=calibration.runtime,
+        dtype=calibration.dtype,
+        created=calibration.created,
+        content_hash=calibration.content_hash,
+    )
+    return JudgedBy(device=device, calibration=mark, reached=rates_reached(device, calibration))

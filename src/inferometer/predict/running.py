@@ -1,0 +1,114 @@
+"""How a model is run: the threads of a CPU, the layout of images, the host of a GPU.
+
+A calibration knows how it was measured, fitted levels know what published tables say. Where neither knows a setting,
+the question is refused: an answer would be one to another question.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.core.errors import DomainError
+from inferometer.core.graph import Graph, is_generative
+from inferometer.known.engines import require_effects
+from inferometer.predict.precision import counted_precision
+from inferometer.predict.price.deviations import standing_of
+from inferometer.predict.price.hosts import host_speed_of
+from inferometer.predict.price.variants import USUAL_LAYOUT, core_count, knows_variant, threads_variant
+
+if TYPE_CHECKING:
+    from inferometer.core.calibration import Calibration
+    from inferometer.predict.question import Question
+
+
+def require_run(question: Question) -> None:
+    """Raise if the question names a setting that changes nothing, or whose effect nobody has measured."""
+    options = question.options
+    if options.threads is not None:
+        _require_threads(question, options.threads)
+    if options.layout is not None:
+        _require_layout(question, options.layout)
+    if options.host_speed is not None or options.host_call_s is not None:
+        _require_host(question)
+
+
+def measured_otherwise(question: Question, calibration: Calibration) -> str | None:
+    """Why a calibration says nothing of a question: it was made with other threads, or in another layout."""
+    options = question.options
+    made = f"The calibration of {calibration.created[:10]}"
+    if options.threads is not None and calibration.threads != options.threads:
+        threads = "an unknown number of" if calibration.threads is None else calibration.threads
+        return f"{made} was made with {threads} threads, and is not used for {options.threads}."
+    if options.layout not in {None, USUAL_LAYOUT}:
+        return f"{made} was made with images in {USUAL_LAYOUT}, and is not used for {options.layout}."
+    return None
+
+
+def _require_threads(question: Question, threads: int) -> None:
+    device, cores = question.device, core_count(question.device)
+    if device.unit != "cpu":
+        raise DomainError(
+            f"Threads are those of an engine on a CPU, and {device.name} is a {device.unit}.",
+            remedy="Leave --threads out.",
+        )
+    if cores is not None and threads > cores:
+        raise DomainError(
+            f"{device.name} has {cores} cores: {threads} threads would share them.",
+            remedy=f"Ask for {cores} or fewer.",
+        )
+    calibration = question.basis().calibration
+    if calibration is not None and (reason := measured_otherwise(question, calibration)) is not None:
+        raise DomainError(reason, remedy="Leave --threads or the calibration out.")
+    if calibration is not None or threads == cores or _is_known(question, threads_variant(threads)):
+        return
+    raise DomainError(
+        f"Nothing is known of {question.runtime_name} with {threads} threads on {device.name}: no calibration was made "
+        "with as many, and no published figures of this engine tell threads apart for such a model.",
+        remedy=f"Run `inferometer calibrate --threads {threads}` there, or leave --threads out.",
+    )
+
+
+def _require_layout(question: Question, layout: str) -> None:
+    if not has_images(question.graph):
+        raise DomainError(
+            f"{question.graph.name} has no convolution, so a layout of images means nothing to it.",
+            remedy="Leave --layout out.",
+        )
+    calibration = question.basis().calibration
+    if calibration is not None and (reason := measured_otherwise(question, calibration)) is not None:
+        raise DomainError(reason, remedy="Leave --layout or the calibration out.")
+    if _is_known(question, "layout=nhwc"):
+        return
+    raise DomainError(
+        f"Nothing is known of {question.runtime_name} on {question.device.name} with images in {layout}: neither a "
+        "calibration nor published figures tell layouts apart there.",
+        remedy="Leave --layout out; layouts are known of torch-eager on a GPU.",
+    )
+
+
+def _require_host(question: Question) -> None:
+    effects = require_effects(question.runtime)
+    overheads = effects.on(question.device.unit)
+    if overheads.host_s is None:
+        raise DomainError(
+            f"{effects.name} on {question.device.name} starts no kernels from a host, so a host's speed changes "
+            "nothing.",
+            remedy="Leave --host-speed out.",
+        )
+    phases = {"prefill", "decode"} if is_generative(question.graph) else {"forward"}
+    if phases <= overheads.captured:
+        raise DomainError(
+            f"{effects.name} replays each step as one graph, so the host's speed changes nothing.",
+            remedy="Leave --host-speed out.",
+        )
+    host_speed_of(question.options, question.basis().calibration)
+
+
+def _is_known(question: Question, variant: str) -> bool:
+    precision = counted_precision(question.graph, question.precision)
+    standing = standing_of(question.device, question.runtime_name, precision)
+    return knows_variant(standing, variant, tokens=is_generative(question.graph))
+
+
+def has_images(graph: Graph) -> bool:
+    return any(op.kind == "convolution" for _, op in graph.ops())

@@ -1,0 +1,294 @@
+"""A question about a served model: the engine's step, its rules and its memory on a device, brought together."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.device import Sourced
+from inferometer.core.engine import ServingRules, StepCosts
+from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
+from inferometer.core.workload import Parallel, Precision
+from inferometer.known.engines import costs_of, engine
+from inferometer.predict.basis.engine_tables.calibrating import kernels_alone
+from inferometer.predict.memory.fit import capacity_of
+from inferometer.predict.money import hourly_price, million_usd
+from inferometer.predict.precision import counted_precision
+from inferometer.predict.ready import make_ready
+from inferometer.predict.request import completed, window_notes
+from inferometer.predict.served.memory import ServingMemory, StepLimits, limits_on, serving_memory
+from inferometer.predict.served.steady import (
+    Drafts,
+    Steady,
+    Traffic,
+    batch_seconds,
+    saturated_tokens_per_s,
+    steady_state,
+)
+from inferometer.predict.served.step import EngineStep, Grid, engine_step, expert_seconds
+
+if TYPE_CHECKING:
+    from inferometer.core.workload import Workload
+    from inferometer.predict.question import Basis, Question
+    from inferometer.predict.ready import ReadyGraph
+
+_UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by priors alone
+_steps = Kept(512)
+_NO_TOKENS = "`inferometer predict` gives the time of one inference, `inferometer plan --frames 30` streams of images."
+
+
+def _none(value: float) -> Sourced:
+    return Sourced(value=value, origin="prior", source="nothing is known beside the kernels", date="2026")
+
+
+_NO_COSTS = StepCosts(
+    since="0", devices=(), step_s=_none(0.0), sequence_s=_none(0.0), prompt_s=_none(0.0), launch_s=_none(0.0),
+    later=_none(0.0), kernels=_none(1.0), kernels_prompt=_none(1.0), together=_none(0.0),
+    ttft_spread=_none(_UNMEASURED), tpot_spread=_none(_UNMEASURED), batch_spread=_none(_UNMEASURED),
+)  # fmt: skip
+
+
+@frozen
+class Served:
+    """One replica of a model under an engine on its devices. `notes` say what it is based on."""
+
+    step: EngineStep
+    rules: ServingRules
+    limits: StepLimits
+    memory: ServingMemory | None
+    devices: int  # of all replicas
+    replicas: int
+    stages: int  # of a pipeline
+    drafts: Drafts | None
+    notes: tuple[str, ...]
+
+    def steady(self, traffic: Traffic, users: int) -> Steady:
+        """`users` of all replicas together, shared evenly."""
+        own = max(1, -(-users // self.replicas))
+        return steady_state(self.step, self.rules, self.limits, traffic, own, self.memory, stages=self.stages)
+
+    def saturated(self, traffic: Traffic, most: int | None = None) -> float:
+        """Tokens a second of all replicas together, each with as many sequences as fit, or `most` of them."""
+        one = saturated_tokens_per_s(
+            self.step, self.rules, self.limits, traffic, self.memory, stages=self.stages, most=most
+        )
+        return self.replicas * one
+
+    def batch_seconds(self, traffic: Traffic, batch: int) -> float:
+        own = max(1, -(-batch // self.replicas))
+        return batch_seconds(self.step, self.rules, self.limits, traffic, own, stages=self.stages)
+
+    def limited(self, *, tokens: int | None = None, sequences: int | None = None, waits: float = 0.0) -> Served:
+        """The same with other limits of a step: max_num_batched_tokens, max_num_seqs, steps that prompts wait for."""
+        limits = StepLimits(
+            tokens=tokens or self.limits.tokens, sequences=sequences or self.limits.sequences, waits=waits
+        )
+        return replace(self, limits=limits)
+
+    def with_memory_share(self, share: float) -> Served:
+        """The same with another gpu_memory_utilization."""
+        if self.memory is None:
+            return self
+        return replace(self, memory=replace(self.memory, usable_bytes=share * self.memory.visible_bytes))
+
+
+def served(question: Question) -> Served:
+    """What serves the question's model: the same value for the same question, without the work."""
+    descriptor = engine(question.runtime_name)
+    rules = descriptor.serving
+    if rules is None:
+        raise DomainError(
+            f"{descriptor.title} serves one batch at a time: users are for engines with continuous batching.",
+            remedy="Ask for --runtime vllm, sglang or trtllm.",
+        )
+    basis = question.basis()
+    workload, ready = _made_ready(question, basis)
+    if not ready.generative:
+        raise DomainError(
+            f"{question.graph.name} makes no tokens, and serving engines are for models that do.",
+            remedy=_NO_TOKENS,
+        )
+    costs = costs_of(rules, question.options.engine_version, question.device.name)
+    measured = basis.calibration is not None
+    spread = _spread_of(measured=measured, own=measured and basis.calibration is not None and not basis.notes)
+    step = _steps.get_or_make((id(ready), costs), (ready,), lambda: engine_step(ready, costs, spread))
+    limits = limits_on(rules, basis.device)
+    known = capacity_of(basis.device) is not None
+    memory = serving_memory(ready, basis.device, rules, limits) if known else None
+    parallel = workload.parallel
+    drafts, memory = _drafts(question, memory)
+    return Served(
+        step=step,
+        rules=rules,
+        limits=limits,
+        memory=memory,
+        devices=parallel.devices,
+        replicas=parallel.dp,
+        stages=parallel.pp,
+        drafts=drafts,
+        notes=(*ready.notes, *basis.notes),
+    )
+
+
+def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
+    """The step of an engine without serving rules of its own, as llama.cpp: its kernels, and no costs beside them."""
+    basis = question.basis()
+    workload = completed(
+        question.graph, replace(question.workload, precision=basis.precision), question.options, beyond=True
+    )
+    ready = make_ready(
+        question.graph, basis.device, effects=engine(question.runtime_name).effects, workload=workload,
+        options=question.options, calibration=basis.calibration,
+    )  # fmt: skip
+    if not ready.generative:
+        raise DomainError(
+            f"{question.graph.name} makes no tokens: there is nothing to simulate.",
+            remedy=_NO_TOKENS,
+        )
+    spread = _spread_of(measured=basis.calibration is not None, own=basis.calibration is not None)
+    return engine_step(ready, _NO_COSTS, spread), (*ready.notes, *basis.notes)
+
+
+def _made_ready(question: Question, basis: Basis) -> tuple[Workload, ReadyGraph]:
+    workload = replace(question.workload, precision=basis.precision, batch=question.workload.parallel.dp)
+    workload = completed(question.graph, workload, question.options, beyond=True)
+    ready = make_ready(
+        question.graph, basis.device, effects=engine(question.runtime_name).effects, workload=workload,
+        options=question.options,
+        calibration=None if basis.calibration is None else kernels_alone(basis.calibration),
+    )  # fmt: skip
+    return workload, ready
+
+
+def gang_seconds(question: Question) -> tuple[Grid, Grid]:
+    """Seconds of a step's experts, and of the messages with which ranks gather its tokens and scatter the sums."""
+    return expert_seconds(_made_ready(question, question.basis())[1])
+
+
+def _drafts(question: Question, memory: ServingMemory | None) -> tuple[Drafts | None, ServingMemory | None]:
+    """What a draft model adds: it lies whole on every device, and its own cache is left out."""
+    drafting = question.options.speculative
+    if drafting is None:
+        return None, memory
+    from inferometer.known.formulas.llm import speculative_tokens  # noqa: PLC0415 - only drafting needs it
+
+    options = replace(question.options, speculative=None, cached_prefix=0, overrides={})
+    workload = replace(question.workload, parallel=Parallel(), precision=Precision())
+    drafter = served(replace(question, graph=drafting.draft, workload=workload, options=options))
+    gained = float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
+    if memory is not None and drafter.memory is not None:
+        memory = replace(memory, weights_bytes=memory.weights_bytes + drafter.memory.weights_bytes)
+    return Drafts(length=drafting.length, gained=gained, step=drafter.step), memory
+
+
+def _spread_of(*, measured: bool, own: bool) -> float:
+    """What a step is off by at least: kernels of this device and version, of another one, or none."""
+    return 0.06 if own else 0.18 if measured else _UNMEASURED
+
+
+@frozen
+class ServingAnswer:
+    """Many users of a served model: what each sees, and what the devices give together.
+
+    `meets` says whether every user has the tokens a second that were asked for; None where none were.
+    """
+
+    model: str
+    device: str
+    devices: int
+    runtime: str
+    weights: str | None
+    tp: int
+    replicas: int
+    users: int
+    prompt: int
+    generate: int
+    batch: int  # sequences under way in each replica
+    ttft_s: float
+    ttft_low_s: float
+    ttft_high_s: float
+    tpot_s: float
+    tpot_low_s: float
+    tpot_high_s: float
+    tokens_per_s_per_user: float
+    tokens_per_s: float
+    tokens_per_s_per_device: float
+    tokens_per_user: float | None
+    meets: bool | None
+    bound: str
+    kv_tokens: int | None
+    usd_per_hour: float | None
+    usd_per_million_tokens: float | None
+    notes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        return {"schema": "inferometer.serving/1", **asdict(self), "notes": list(self.notes)}
+
+
+def serving_answer(question: Question, users: int, tokens_per_user: float | None = None) -> ServingAnswer:
+    """The steady state of so many users, each with one request of the question's sizes under way."""
+    if tokens_per_user is not None and tokens_per_user <= 0:
+        raise DomainError(f"--tokens-per-user must be greater than 0, and is {tokens_per_user:g}.")
+    what, workload = served(question), completed(question.graph, question.workload, question.options, beyond=True)
+    if what.memory is not None and not what.memory.fits:
+        raise DomainError(_too_large(question, what.memory), remedy=_fewer_bytes(question, what.memory))
+    traffic = Traffic(
+        prompt=workload.prompt or 512,
+        generate=workload.generate or 128,
+        cached=question.options.cached_prefix,
+        drafts=what.drafts,
+    )
+    steady = what.steady(traffic, users)
+    under_way = min(users, steady.sequences * what.replicas)
+    together = under_way / steady.tpot_s
+    ttft, tpot = steady.interval("ttft"), steady.interval("tpot")
+    price = hourly_price(question.device, what.devices, question.options.place)
+    served_all = traffic.generate / (traffic.generate * steady.tpot_s + steady.ttft_s)
+    return ServingAnswer(
+        model=question.graph.name,
+        device=question.device.name,
+        devices=what.devices,
+        runtime=question.runtime_name,
+        weights=counted_precision(question.graph, question.workload.precision).weights,
+        tp=workload.parallel.tp,
+        replicas=what.replicas,
+        users=users,
+        prompt=traffic.prompt,
+        generate=traffic.generate,
+        batch=steady.sequences,
+        ttft_s=steady.ttft_s,
+        ttft_low_s=ttft[0],
+        ttft_high_s=ttft[1],
+        tpot_s=steady.tpot_s,
+        tpot_low_s=tpot[0],
+        tpot_high_s=tpot[1],
+        tokens_per_s_per_user=1 / steady.tpot_s,
+        tokens_per_s=together,
+        tokens_per_s_per_device=together / what.devices,
+        tokens_per_user=tokens_per_user,
+        meets=None if tokens_per_user is None else bool(1 / steady.tpot_s >= tokens_per_user and under_way >= users),
+        bound=steady.bound,
+        kv_tokens=None if what.memory is None else what.memory.kv_tokens,
+        usd_per_hour=None if price is None else float(price.usd_per_hour),
+        usd_per_million_tokens=None if price is None else float(million_usd(price, users * served_all)),
+        notes=(*what.notes, *window_notes(question.graph, workload)),
+    )
+
+
+def _too_large(question: Question, memory: ServingMemory) -> str:
+    needed = memory.weights_bytes + memory.activations_bytes + memory.reserve_bytes
+    return (
+        f"{question.graph.name} does not fit on {question.device.name}: a device needs {needed / 1e9:.1f} GB and "
+        f"{question.runtime_name} uses {memory.usable_bytes / 1e9:.1f} GB of it."
+    )
+
+
+def _fewer_bytes(question: Question, memory: ServingMemory) -> str:
+    needed = memory.weights_bytes * question.workload.parallel.tp
+    room = memory.usable_bytes - memory.activations_bytes - memory.reserve_bytes
+    devices = 1
+    while room > 0 and needed / devices > room and devices < 1024:
+        devices *= 2
+    return f"Use --tp {devices}, fewer bits a weight (--weights f8e4m3, i4), or a larger device."

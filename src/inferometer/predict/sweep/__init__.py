@@ -1,0 +1,20 @@
+"""Sweeps: the cross product of models, devices, runtimes, formats and sizes, predicted at once.
+
+`sweep` gives Rows in memory; `stream` writes them to a file as they come.
+Both are the same prediction as `predict`, row for row; where a row cannot be, it says why.
+"""
+
+from inferometer.predict.sweep.choose import Condition, parse_condition
+from inferometer.predict.sweep.columns import COLUMNS, DETAILS
+from inferometer.predict.sweep.engines import ENGINES
+from inferometer.predict.sweep.grid import AXES, Study, study_of
+from inferometer.predict.sweep.read import Saved, read_rows
+from inferometer.predict.sweep.rows import Rows, RowSource
+from inferometer.predict.sweep.run import run_study, sweep
+from inferometer.predict.sweep.spec import Spec, parse_axis, parse_spec
+from inferometer.predict.sweep.write import Progress, Written, stream
+
+__all__ = [
+    "AXES", "COLUMNS", "DETAILS", "ENGINES", "Condition", "Progress", "RowSource", "Rows", "Saved", "Spec", "Study",
+    "Written", "parse_axis", "parse_condition", "parse_spec", "read_rows", "run_study", "stream", "study_of", "sweep",
+]  # fmt: skip

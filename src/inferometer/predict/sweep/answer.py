@@ -1,0 +1,270 @@
+"""Rows of some combinations of one model, kept as small tables instead of row by row.
+
+Reading a prompt depends on batch and prompt, a decode step on batch and context: the tables have a length of 1 along
+every axis they do not depend on, and a column is put together from them when it is asked for. A thousand prompts by a
+thousand contexts are two thousand numbers until somebody looks at the million rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, fields, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from inferometer.core.frozen import frozen
+from inferometer.predict.sweep.columns import INPUTS, LOADING, RUNNING, Column, column_named, columns_with
+from inferometer.predict.sweep.stage import Stage
+from inferometer.predict.sweep.table import is_none
+
+
+@frozen
+class Answer:
+    """`first` is all of a request up to its first token, or all of it in a model with one phase; `step` a decode step.
+
+    The axes are combination, batch, prompt, generate, context. `constants` have a value for each combination, and the
+    three numbers a vector of them, NaN where one is not known. `room_bytes` is a device's memory without the runtime's
+    reserve, `usd_rate` the price of a million tokens at one token a second. `reasons` are texts, or None where there is
+    nothing against a row; the first one counts.
+    """
+
+    shape: tuple[int, ...]
+    constants: Mapping[str, Sequence[Any]]
+    batch: Any
+    prompt: Any
+    generate: Any
+    context: Any
+    first: Stage
+    step: Stage
+    unattributed_s: tuple[Any, Any]  # in each of the two
+    room_bytes: Any
+    usd_rate: Any
+    loading: Mapping[str, Any] = field(default_factory=dict)  # seconds by stream, with details
+    frame_rate: float | None = None
+    grams_per_j: float | None = None
+    single: bool = False  # a model with one phase
+    reasons: tuple[Any, ...] = ()
+
+    def __len__(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        return columns_with(details=self.first.bound is not None)
+
+    def column(self, name: str) -> Any:
+        """A column as an array that broadcasts to `shape`; texts and flags are objects, the rest numbers or NaN."""
+        if name in INPUTS and name in self.constants:
+            return self.constant(name)
+        if name == "reason":
+            return self.reason()
+        if name in INPUTS:
+            return np.asarray(getattr(self, name), dtype=float)
+        values = _COLUMNS[name](self)
+        if not self.reasons:
+            return values
+        absent = None if column_named(name).kind in {"flag", "text"} else np.nan
+        return np.where(is_none(self.reason()), values, absent)
+
+    def constant(self, name: str) -> Any:
+        kind = object if column_named(name).kind == "text" else float
+        return np.array(self.constants[name], dtype=kind).reshape(-1, 1, 1, 1, 1)
+
+    def reason(self) -> Any:
+        found: Any = np.array(None, dtype=object)
+        for reason in self.reasons:
+            found = np.where(is_none(found), reason, found)
+        return found
+
+
+def joined(answers: Sequence[Answer]) -> Answer:
+    """Answers for one prompt each as one for all of them, in their order."""
+    first, *others = answers
+    if not others:
+        return first
+
+    def along(values: Sequence[Any]) -> Any:
+        return None if values[0] is None else np.concatenate(np.broadcast_arrays(*values), axis=-3)
+
+    def stages(each: Sequence[Stage]) -> Stage:
+        return Stage(**{entry.name: along([getattr(stage, entry.name) for stage in each]) for entry in fields(Stage)})
+
+    inputs = {name: along([getattr(each, name) for each in answers]) for name in ("prompt", "generate", "context")}
+    told = along([np.reshape(each.reason(), np.shape(each.reason()) or (1, 1, 1, 1, 1)) for each in answers])
+    return replace(
+        first,
+        **inputs,
+        shape=(*first.shape[:2], len(answers), *first.shape[3:]),
+        first=stages([each.first for each in answers]),
+        step=stages([each.step for each in answers]),
+        reasons=() if is_none(told).all() else (told,),
+    )
+
+
+_NOWHERE, _NO_TEXT = np.array(np.nan), np.array(None, dtype=object)
+_Times = tuple[Any, Any]  # of the first token and of a step: expected, at the low end, or at the high end
+
+
+def _e2e(answer: Answer, times: _Times) -> Any:
+    """The first token and a step for every other."""
+    if answer.single or np.isnan(answer.generate).all():
+        return _NOWHERE
+    first, step = times
+    whole = first + (answer.generate - 1) * np.nan_to_num(step)
+    return np.where(answer.generate > 0, whole, np.nan)
+
+
+def _expected(answer: Answer) -> _Times:
+    return answer.first.time_s, answer.step.time_s
+
+
+def _low(answer: Answer) -> _Times:
+    return answer.first.low_s, answer.step.low_s
+
+
+def _high(answer: Answer) -> _Times:
+    return answer.first.high_s, answer.step.high_s
+
+
+def _times(of: Callable[[Answer], _Times], ending: str) -> dict[str, Callable[[Answer], Any]]:
+    """The four times of a row, from one kind of numbers."""
+    return {
+        f"latency{ending}": lambda answer: of(answer)[0] if answer.single else _NOWHERE,
+        f"ttft{ending}": lambda answer: _NOWHERE if answer.single else of(answer)[0],
+        f"tpot{ending}": lambda answer: of(answer)[1],
+        f"e2e{ending}": lambda answer: _e2e(answer, of(answer)),
+    }
+
+
+def _speed(answer: Answer) -> Any:
+    return answer.batch / answer.step.time_s
+
+
+def _rate(answer: Answer) -> Any:
+    """Output tokens a second of the whole request, prompt included, where there is one; else of the steps."""
+    whole = _e2e(answer, _expected(answer))
+    if np.isnan(whole).all():
+        return _speed(answer)
+    return np.where(whole > 0, answer.batch * answer.generate / whole, _speed(answer))
+
+
+def _where(known: Any, values: Any, otherwise: Any) -> Any:
+    """`np.where`, which takes as long as some arithmetic, only where there is something to choose."""
+    return values if known.all() else np.where(known, values, otherwise)
+
+
+def _writes(answer: Answer) -> Any:
+    """Where tokens are written after the first: at a context that was asked for, or some steps."""
+    return ~np.isnan(answer.context) | (np.nan_to_num(answer.generate) > 1)
+
+
+def _memory(answer: Answer) -> Any:
+    """The larger of reading the prompt and writing the last token. Rounding first keeps it: it is the same order."""
+    first = np.rint(answer.first.bytes)
+    if answer.single:
+        return first
+    read = _where(~np.isnan(answer.prompt), first, 0.0)
+    return np.maximum(read, _where(_writes(answer), np.rint(answer.step.bytes), 0.0))
+
+
+def _fits(answer: Answer) -> Any:
+    unknown = np.isnan(answer.room_bytes)
+    if unknown.all():
+        return _NO_TEXT
+    fits = answer.first.bytes <= answer.room_bytes
+    if not answer.single:
+        last = answer.step.bytes <= answer.room_bytes
+        fits = (fits | np.isnan(answer.prompt)) & (last | ~_writes(answer))
+    return np.where(unknown, None, fits) if unknown.any() else fits
+
+
+def _energy(answer: Answer) -> Any:
+    """Reading the prompt and every step after the first token; a lone step runs once."""
+    first, step = answer.first, answer.step
+    if answer.single:
+        return first.energy_j
+    reads = ~np.isnan(first.time_s)
+    read = _where(reads, first.energy_j, 0.0)
+    each = _where(~np.isnan(step.time_s), step.energy_j, 0.0)
+    writes = np.nan_to_num(answer.generate) > 0
+    if writes.any():
+        each = np.where(writes & reads, answer.generate - 1, 1.0) * each
+    return read + each
+
+
+def _usd(answer: Answer) -> Any:
+    if answer.single:
+        return _NOWHERE
+    return answer.usd_rate / _rate(answer)
+
+
+def _usd_inferences(answer: Answer) -> Any:
+    return answer.usd_rate * answer.first.time_s / answer.batch if answer.single else _NOWHERE
+
+
+def _frame_budget(answer: Answer) -> Any:
+    return answer.batch / answer.frame_rate if answer.single and answer.frame_rate is not None else _NOWHERE
+
+
+def _frame_headroom(answer: Answer) -> Any:
+    return 1 - answer.first.time_s / _frame_budget(answer)
+
+
+def _carbon(answer: Answer) -> Any:
+    return _NOWHERE if answer.grams_per_j is None else answer.grams_per_j * _energy(answer)
+
+
+def _unattributed(answer: Answer) -> Any:
+    parts = zip((answer.first, answer.step), answer.unattributed_s, strict=True)
+    known = [(~np.isnan(part.time_s), seconds) for part, seconds in parts]
+    return sum(seconds if where.all() else where * seconds for where, seconds in known) + np.zeros(())
+
+
+def _first_bound(answer: Answer, *, single: bool) -> Any:
+    return answer.first.bound if answer.single == single else _NO_TEXT
+
+
+def _stream(phase: str, place: int) -> Callable[[Answer], Any]:
+    """What one resource takes of a phase."""
+
+    def seconds(answer: Answer) -> Any:
+        stage = answer.step if phase == "decode" else answer.first
+        return _NOWHERE if answer.single != (phase == "forward") else stage.streams[place]
+
+    return seconds
+
+
+def _loading(stream: str) -> Callable[[Answer], Any]:
+    return lambda answer: answer.loading[stream]
+
+
+_COLUMNS: dict[str, Callable[[Answer], Any]] = {
+    **_times(_expected, "_s"),
+    **_times(_low, "_low_s"),
+    **_times(_high, "_high_s"),
+    "tokens_per_s": _speed,
+    "peak_memory_bytes": _memory,
+    "fits": _fits,
+    "energy_j": _energy,
+    "usd_per_million_tokens": _usd,
+    "usd_per_million_inferences": _usd_inferences,
+    "co2e_g": _carbon,
+    "battery_s": lambda _: _NOWHERE,  # rows of a battery are predicted one by one
+    "inferences_per_charge": lambda _: _NOWHERE,
+    "frame_budget_s": _frame_budget,
+    "frame_headroom": _frame_headroom,
+    "unattributed_s": _unattributed,
+    "top_unit": lambda answer: answer.constant("top_unit"),
+    "top_unit_by_count": lambda answer: answer.constant("top_unit"),
+    "forward_bound": lambda answer: _first_bound(answer, single=True),
+    "prefill_bound": lambda answer: _first_bound(answer, single=False),
+    "decode_bound": lambda answer: answer.step.bound,
+    **{f"load_{stream}_s": _loading(stream) for stream in LOADING},
+    **{
+        f"{phase}_{stream}_s": _stream(phase, place)
+        for phase in ("forward", "prefill", "decode")
+        for place, stream in enumerate(RUNNING)
+    },
+}

@@ -1,0 +1,84 @@
+"""The columns of a sweep's rows: the inputs, the summary of a profile, and why a row has no numbers.
+
+Details are further columns that rows have where they were asked for: between which bounds a time lies, what bounds each
+phase, and what each resource takes of it side by side. They take a multiple of the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Literal
+
+from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
+from inferometer.core.profile import Headline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal["text", "whole", "number", "flag"]
+
+
+@frozen
+class Column:
+    name: str
+    kind: Kind
+
+
+_TEXTS = ("model", "device", "runtime", "weights", "activations", "kv")
+_COUNTS = ("threads", "tp", "pp", "ep", "dp", "image", "batch", "prompt", "generate", "context")
+_KINDS: dict[str, Kind] = {
+    "peak_memory_bytes": "whole", "fits": "flag", "top_unit": "text", "top_unit_by_count": "text",
+}  # fmt: skip
+
+_ENDS = ("_low_s", "_high_s")  # of a time's interval
+_PHASES = ("forward", "prefill", "decode")
+RUNNING = ("compute", "memory", "host_link", "network")  # what a phase keeps busy
+LOADING = ("storage", "host_link")  # … and what loading does
+
+INPUTS = (*_TEXTS, *_COUNTS)
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        *(Column(name=name, kind="text") for name in _TEXTS),
+        *(Column(name=name, kind="whole") for name in _COUNTS),
+        *(
+            Column(name=entry.name, kind=_KINDS.get(entry.name, "number"))
+            for entry in fields(Headline)
+            if not entry.name.endswith(_ENDS)
+        ),
+        Column(name="reason", kind="text"),
+    )
+}
+DETAILS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        *(Column(name=entry.name, kind="number") for entry in fields(Headline) if entry.name.endswith(_ENDS)),
+        *(Column(name=f"{phase}_bound", kind="text") for phase in _PHASES),
+        *(Column(name=f"load_{stream}_s", kind="number") for stream in LOADING),
+        *(Column(name=f"{phase}_{stream}_s", kind="number") for phase in _PHASES for stream in RUNNING),
+    )
+}
+_ALL = COLUMNS | DETAILS
+HIGHER_IS_BETTER = frozenset({
+    "tokens_per_s", "battery_s", "inferences_per_charge", "frame_headroom", "batch", "prompt", "generate", "context",
+})  # fmt: skip
+
+_UNITS = {"_per_s": "1", "_s": "s", "_bytes": "B", "_j": "J", "_g": "g"}
+
+
+def columns_with(*, details: bool) -> Mapping[str, Column]:
+    return _ALL if details else COLUMNS
+
+
+def column_named(name: str) -> Column:
+    if not isinstance(name, str):
+        raise DomainError(f"Columns are asked for by name, and not by {name!r}.", remedy="rows.records() gives rows.")
+    if name not in _ALL:
+        raise UnknownNameError("column", name, _ALL, listing=f"The columns are {', '.join(_ALL)}.")
+    return _ALL[name]
+
+
+def unit_of(name: str) -> str:
+    """The unit that a column's name ends with; 1 where it is a plain number."""
+    return next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), "1")

@@ -1,0 +1,202 @@
+"""Combinations over all their sizes: the vector twin of `Question.answer`, from the same basis, plan and memory.
+
+Combinations of one model that have the same rows (its devices and formats under one runtime) are priced at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.errors import DomainError
+from inferometer.core.graph import is_generative
+from inferometer.known.engines import require_effects
+from inferometer.predict.applicable import require_formats
+from inferometer.predict.energy import energy_costs
+from inferometer.predict.money import carbon_grams
+from inferometer.predict.precision import counted_precision
+from inferometer.predict.ready import Layout, make_layout, on_device
+from inferometer.predict.request import encodes_prompt, goes_beyond
+from inferometer.predict.running import require_run
+from inferometer.predict.sweep.answer import Answer, joined
+from inferometer.predict.sweep.columns import LOADING
+from inferometer.predict.sweep.group import Member, Result, evaluated, group_of
+from inferometer.predict.sweep.singly import one_by_one
+from inferometer.predict.sweep.stage import absent_stage, spread_stages
+from inferometer.predict.sweep.workloads import asked_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from inferometer.core.workload import Parallel, Workload
+    from inferometer.predict.question import Basis, Question
+    from inferometer.predict.sweep.grid import Chunk, Sizes, Study
+    from inferometer.predict.sweep.table import SweepTable
+    from inferometer.predict.sweep.workloads import Asked
+
+
+_DENSE_ROWS = 256  # of a combination, above which it is quicker alone than beside others
+
+
+def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | SweepTable]:
+    """How a row is computed follows from the study, not from the chunk: it is the same wherever chunks are cut."""
+    sizes, dense = study.sizes.part(chunk.tile), prod(study.sizes.shape) > _DENSE_ROWS
+    questions = study.questions_in(chunk.combinations)
+    return [
+        part
+        for _, of_one_graph in groupby(questions, key=_kind)
+        for part in _evaluate([*of_one_graph], sizes, details=study.details, dense=dense)
+    ]
+
+
+def _kind(question: Question) -> tuple[int, int | None, bool, bool]:
+    """What combinations have in common that are evaluated together."""
+    return id(question.graph), question.options.threads, _is_special(question), goes_beyond(question.runtime)
+
+
+def _is_special(question: Question) -> bool:
+    """Whether rows are predicted one by one: their steps differ, on two machines, from a battery, energy by the op."""
+    options, device = question.options, question.device
+    counted = energy_costs(device, options) or options.battery or device.battery_j
+    cut = options.chunk or require_effects(question.runtime).prompt != "whole"
+    return bool(cut or options.speculative or question.prefill_on or counted)
+
+
+def _evaluate(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> list[Answer | SweepTable]:
+    """Every row of some combinations of one graph. What cannot be has a reason instead of numbers."""
+    graph = questions[0].graph
+    parts: list[Sizes] = []  # that each have one plan for all of their rows
+    if not _is_special(questions[0]):
+        if "encoder" not in graph.metadata.get("default_sizes", {}):
+            parts = [sizes]
+        elif encodes_prompt(graph) and None not in sizes.prompt:
+            parts = [*sizes.by_prompt()]
+    answers = [_answer(questions, part, details=details, dense=dense) for part in parts]
+    found = [answer for answer in answers if answer is not None]
+    if found and len(found) == len(answers):
+        return [joined(found)]
+    return [one_by_one(question, sizes, details=details) for question in questions]
+
+
+def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> Answer | None:
+    """The rows of all combinations; None where memory is no polynomial of the sizes."""
+    graph, options = questions[0].graph, questions[0].options
+    beyond = goes_beyond(questions[0].runtime)
+    asked, bases = asked_of(graph, sizes, options, beyond=beyond), [question.basis() for question in questions]
+    prompt = sizes.prompt[0] if encodes_prompt(graph) else None  # a plan depends on it where an encoder reads it
+    foreign, refused = _not_so(questions), dict[int, str]()
+    groups: dict[tuple[int, Parallel], list[Member]] = {}
+    layouts: dict[tuple[int, Workload], Layout] = {}
+    for place, (question, basis) in enumerate(zip(questions, bases, strict=True)):
+        if place in foreign:
+            continue
+        workload = question.workload
+        if basis.precision is not workload.precision or prompt is not None:
+            workload = replace(workload, precision=basis.precision, prompt=prompt)
+        effects = require_effects(question.runtime).at(basis.device)
+        key = (id(effects), workload)
+        try:
+            if (layout := layouts.get(key)) is None:
+                layout = layouts[key] = make_layout(graph, effects=effects, workload=workload, options=options)
+            ready = on_device(layout, basis.device, options=options, calibration=basis.calibration)
+        except DomainError as error:
+            refused[place] = str(error)
+            continue
+        if ready.residency.passing.first is None:
+            return None
+        alike = (id(layout.prepared.collected), workload.parallel)
+        groups.setdefault(alike, []).append(Member(place=place, effects=effects, ready=ready))
+    results: list[Result] = []
+    late: dict[int, str] = {}
+    unshared: dict[int, Any] = {}
+    for (_, parallel), members in groups.items():
+        group = group_of(members, parallel, asked, options, details=details, dense=dense)
+        found, reasons = evaluated(group)
+        results += found
+        late |= reasons
+        unshared |= {member.place: reason for member in members for reason in group.shares.reasons}
+    before, *after = (
+        [_placed(reasons, (len(questions), *asked.shape))] if reasons else []
+        for reasons in (foreign, refused, unshared, late)
+    )
+    against = (*before, *asked.reasons, *(reason for found in after for reason in found))
+    return _assembled(questions, bases, asked, results, against, details=details)
+
+
+def _not_so(questions: Sequence[Question]) -> dict[int, str]:
+    """By place, why a question asks for a format or a setting that its engine cannot run with: looked at first."""
+    reasons: dict[int, str] = {}
+    for place, question in enumerate(questions):
+        try:
+            require_formats(question)
+            require_run(question)
+        except DomainError as error:
+            reasons[place] = str(error)
+    return reasons
+
+
+def _placed(reasons: Mapping[int, Any], shape: tuple[int, ...]) -> Any:
+    """Texts, or arrays of them over the batches, at the places of their combinations."""
+    found = np.full((*shape[:2], 1, 1, 1), None, dtype=object)
+    for place, reason in reasons.items():
+        found[place] = reason
+    return found
+
+
+def _assembled(  # noqa: PLR0913 - what an answer is made of
+    questions: Sequence[Question],
+    bases: Sequence[Basis],
+    asked: Asked,
+    results: Sequence[Result],
+    reasons: tuple[Any, ...],
+    *,
+    details: bool,
+) -> Answer:
+    """One answer for all combinations, in their order."""
+    count = len(questions)
+    numbers = np.full((4 + len(LOADING), count), np.nan)
+    for result in results:
+        numbers[:, result.places] = result.numbers
+    room, usd, of_first, of_step, *loading = numbers.reshape(-1, count, 1, 1, 1, 1)
+    absent = absent_stage(details=details)
+    return Answer(
+        shape=(count, *asked.shape),
+        constants=_constants(questions, bases),
+        batch=asked.batch,
+        prompt=asked.prompt,
+        generate=asked.generate,
+        context=asked.context,
+        first=spread_stages([(result.places, result.first) for result in results], count) if results else absent,
+        step=spread_stages([(result.places, result.step) for result in results], count) if results else absent,
+        unattributed_s=(of_first, of_step),
+        room_bytes=room,
+        usd_rate=usd,
+        loading=dict(zip(LOADING, loading, strict=True)),
+        frame_rate=questions[0].options.frame_rate,
+        grams_per_j=carbon_grams(1.0, questions[0].options.place),
+        single=not is_generative(questions[0].graph),
+        reasons=reasons,
+    )
+
+
+def _constants(questions: Sequence[Question], bases: Sequence[Basis]) -> dict[str, list[Any]]:
+    """What holds for all rows of a combination, by column."""
+    graph, precisions = questions[0].graph, [basis.precision for basis in bases]
+    formats = {precision: counted_precision(graph, precision) for precision in {*precisions}}
+    found: dict[str, list[Any]] = {
+        "model": [graph.name] * len(questions),
+        "device": [question.device.name for question in questions],
+        "runtime": [question.runtime_name for question in questions],
+        "threads": [question.options.threads for question in questions],
+        "image": [question.workload.image for question in questions],
+        "top_unit": [question.device.unit for question in questions],
+    }
+    for name in ("weights", "activations", "kv"):
+        found[name] = [getattr(formats[precision], name) for precision in precisions]
+    for name in ("tp", "pp", "ep", "dp"):
+        found[name] = [getattr(question.workload.parallel, name) for question in questions]
+    return found

@@ -1,0 +1,138 @@
+"""Parts of a sweep as bytes of a file: CSV text, or a Parquet file of its own. Pure functions that any process may run.
+
+A column is made into text at the few points it depends on, and only then spread over the rows.
+"""
+
+from __future__ import annotations
+
+import io
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.errors import DomainError, MissingDependencyError
+from inferometer.predict.sweep.rows import Rows, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from inferometer.predict.sweep.columns import Column, Kind
+    from inferometer.predict.sweep.rows import Part
+
+FORMS = {".csv": "csv", ".parquet": "parquet", ".sqlite": "sqlite", ".db": "sqlite"}
+
+
+def form_of(path: Path) -> str:
+    """The form that a file's name asks for."""
+    form = FORMS.get(path.suffix.lower())
+    if form is None:
+        raise DomainError(f"{path.name!r} does not say what to write.", remedy=f"End the name with {', '.join(FORMS)}.")
+    if form == "parquet":
+        require_parquet()
+    return form
+
+
+def csv_head(columns: Iterable[str]) -> bytes:
+    return (",".join(columns) + "\n").encode()
+
+
+def as_csv(parts: Sequence[Part]) -> bytes:
+    return "".join(_csv_lines(part) for part in parts).encode()
+
+
+def _csv_lines(part: Part) -> str:
+    cells = [_spread(part, column, _csv_texts).tolist() for column in part.columns.values()]
+    lines = map(",".join, zip(*cells, strict=True))
+    return "\n".join(lines) + "\n" if len(part) else ""
+
+
+def as_tuples(part: Part) -> Iterator[tuple[Any, ...]]:
+    """The rows with Python's own values, None for what is not there."""
+    return zip(*(_spread(part, column, plain).tolist() for column in part.columns.values()), strict=True)
+
+
+def _spread(part: Part, column: Column, convert: Callable[[Any, Kind], list[Any]]) -> Any:
+    """A column with each of its own values converted once, spread over the rows."""
+    values = np.asarray(part.column(column.name))
+    converted = np.empty(values.size, dtype=object)
+    converted[:] = convert(values, column.kind)
+    return np.broadcast_to(converted.reshape(values.shape), part.shape).ravel()
+
+
+def _csv_texts(values: Any, kind: Kind) -> list[str]:
+    """Numbers as Python writes them, so that reading gives the same number; nothing for what is not there."""
+    found = plain(values, kind)
+    if kind == "text":
+        return ["" if value is None else _quoted(value) for value in found]
+    if kind == "flag":
+        return ["" if value is None else "true" if value else "false" for value in found]
+    return ["" if value is None else repr(value) for value in found]
+
+
+def _quoted(text: str) -> str:
+    if any(sign in text for sign in ',"\n\r'):
+        doubled = text.replace('"', '""')
+        return f'"{doubled}"'
+    return text
+
+
+def require_parquet() -> None:
+    arrow_module("pyarrow")
+
+
+def arrow_module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise MissingDependencyError(
+            "Writing and reading Parquet needs pyarrow, which is not installed.",
+            remedy="pip install 'inferometer[parquet]', or ask for a .csv or .sqlite file.",
+        ) from None
+
+
+def parquet_schema(columns: Mapping[str, Column]) -> Any:
+    arrow = arrow_module("pyarrow")
+    kinds = {
+        "text": arrow.dictionary(arrow.int32(), arrow.string()),
+        "whole": arrow.int64(),
+        "number": arrow.float64(),
+        "flag": arrow.bool_(),
+    }
+    return arrow.schema([(column.name, kinds[column.kind]) for column in columns.values()])
+
+
+def as_parquet(parts: Sequence[Part]) -> bytes:
+    """A Parquet file with these rows."""
+    arrow, parquet = arrow_module("pyarrow"), arrow_module("pyarrow.parquet")
+    rows, schema = Rows(parts), parquet_schema(parts[0].columns)
+    columns = [
+        _arrow_texts(arrow, parts, entry.name)
+        if arrow.types.is_dictionary(entry.type)
+        else _arrow_numbers(arrow, rows[entry.name], entry.type)
+        for entry in schema
+    ]
+    buffer = io.BytesIO()
+    parquet.write_table(arrow.Table.from_arrays(columns, schema=schema), buffer, compression="snappy")
+    return buffer.getvalue()
+
+
+def _arrow_numbers(arrow: Any, values: Any, kind: Any) -> Any:
+    if values.dtype == float:
+        return arrow.array(values, mask=np.isnan(values)).cast(kind)
+    return arrow.array(values, type=kind)
+
+
+def _arrow_texts(arrow: Any, parts: Sequence[Part], name: str) -> Any:
+    """Words once, and for each row which of them it has: spread from the few points that the column depends on."""
+    words: dict[str, int] = {}
+    codes = []
+    for part in parts:
+        values = np.asarray(part.column(name))
+        found = [-1 if word is None else words.setdefault(word, len(words)) for word in values.ravel().tolist()]
+        codes.append(np.broadcast_to(np.array(found, dtype=np.int32).reshape(values.shape), part.shape).ravel())
+    places = np.concatenate(codes)
+    return arrow.DictionaryArray.from_arrays(
+        arrow.array(places, mask=places < 0), arrow.array([*words], arrow.string())
+    )

@@ -1,0 +1,388 @@
+"""The cross product as data: what is asked for, and the pieces of it that are worked on one at a time.
+
+A combination is a Question with its four sizes left open: model, device, runtime, formats, devices that share the work.
+Within it batch, prompt, generate and context vary freely. Rows come in the order of `AXES`, the last one fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.calibration import Calibration
+from inferometer.core.device import Device
+from inferometer.core.dtype import dtype
+from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph, is_generative
+from inferometer.core.sizes import in_graph_names
+from inferometer.core.workload import Parallel, Precision, Workload
+from inferometer.known.engines import require_effects
+from inferometer.known.places import instance
+from inferometer.predict.applicable import SIZES
+from inferometer.predict.ask import usual_runtime
+from inferometer.predict.basis.roof import roof_for
+from inferometer.predict.money import carbon_grams
+from inferometer.predict.options import Options
+from inferometer.predict.question import CalibrationChoices, Question
+from inferometer.predict.request import goes_beyond, window_notes
+from inferometer.predict.unused import unused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from inferometer.core.engine import RuntimeEffects
+    from inferometer.predict.options import Place
+
+CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
+
+NAMED = ("models", "devices", "runtimes", "weights", "activations", "kv")
+COUNTED = {
+    "threads": 1, "tp": 1, "pp": 1, "ep": 1, "dp": 1, "image": 1, "batch": 1, "prompt": 1, "generate": 0, "context": 0,
+}  # fmt: skip
+AXES = (*NAMED[:3], "threads", *NAMED[3:], *(name for name in COUNTED if name != "threads"))
+_LISTED = {"batch": "batch", "query": "prompt", "context": "context"}  # sizes that have axes
+_NEVER_OPEN = frozenset({"models", "devices", "tp", "pp", "ep", "dp", "batch"})  # None is no answer to these
+
+
+@frozen
+class Sizes:
+    """The four sizes that vary within a combination; None leaves one to the model."""
+
+    batch: tuple[int, ...] = (1,)
+    prompt: tuple[int | None, ...] = (None,)
+    generate: tuple[int | None, ...] = (None,)
+    context: tuple[int | None, ...] = (None,)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return len(self.batch), len(self.prompt), len(self.generate), len(self.context)
+
+    def part(self, tile: Tile) -> Sizes:
+        axes = (self.batch, self.prompt, self.generate, self.context)
+        batch, prompt, generate, context = (
+            axis[start:stop] for axis, (start, stop) in zip(axes, tile.ranges, strict=True)
+        )
+        return Sizes(batch=batch, prompt=prompt, generate=generate, context=context)  # type: ignore[arg-type]  # batch has no None
+
+    def by_prompt(self) -> Iterator[Sizes]:
+        return (replace(self, prompt=(prompt,)) for prompt in self.prompt)
+
+
+@frozen
+class Tile:
+    """A run of consecutive rows of a combination: from … to on each of the four axes."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        return prod(stop - start for start, stop in self.ranges)
+
+
+@frozen
+class Chunk:
+    """What is computed, written and journalled at once: one tile of each of some combinations."""
+
+    number: int
+    combinations: range
+    tile: Tile
+
+    @property
+    def rows(self) -> int:
+        return len(self.combinations) * self.tile.rows
+
+
+@frozen
+class Study:
+    """A whole sweep. Every choice that a prediction leaves open is made in it: it is the same in any process.
+
+    `questions` are models × devices × runtimes × threads, their formats and sizes left open. `chosen` says, for each
+    of those and each of the formats, which of the `calibrations` answers it; None: none does.
+    """
+
+    questions: tuple[Question, ...]
+    usual: tuple[bool, ...]  # of each question: no engine was named for it
+    weights: tuple[str | None, ...] = (None,)
+    activations: tuple[str | None, ...] = (None,)
+    kv: tuple[str | None, ...] = (None,)
+    parallel: tuple[Parallel, ...] = (Parallel(),)
+    image: tuple[int | None, ...] = (None,)
+    sizes: Sizes = field(default_factory=Sizes)
+    calibrations: tuple[Calibration, ...] = ()
+    chosen: tuple[int | None, ...]
+    details: bool = False
+    chunk_rows: int = CHUNK_ROWS
+
+    @property
+    def _inner(self) -> tuple[tuple[Any, ...], ...]:
+        return (self.weights, self.activations, self.kv, self.parallel, self.image)
+
+    @property
+    def combinations(self) -> int:
+        return len(self.questions) * prod(len(axis) for axis in self._inner)
+
+    def __len__(self) -> int:
+        return self.combinations * prod(self.sizes.shape)
+
+    def question(self, number: int) -> Question:
+        return next(self.questions_in(range(number, number + 1)))
+
+    def window_notes(self) -> tuple[str, ...]:
+        """What a prediction says beyond a model's window, once for each model: of the row with the most tokens."""
+        sizes = self.sizes
+        prompt, generate, context = (
+            max((size for size in axis if size is not None), default=None)
+            for axis in (sizes.prompt, sizes.generate, sizes.context)
+        )
+        asked = (Workload(prompt=prompt, generate=generate), Workload(context=context or 0))
+        graphs = {id(each.graph): each.graph for each in self.questions if goes_beyond(each.runtime)}
+        notes = (
+            [note for workload in asked for note in window_notes(graph, workload)]
+            for graph in graphs.values()
+            if is_generative(graph)
+        )
+        return tuple(found[-1] for found in notes if found)
+
+    def questions_in(self, numbers: range) -> Iterator[Question]:
+        """Combinations: questions with their four sizes left open."""
+        whole, plans = prod(len(axis) for axis in self._inner), len(self.parallel) * len(self.image)
+        workloads: dict[int, Workload] = {}
+        for number in numbers:
+            outer, inner = divmod(number, whole)
+            if (workload := workloads.get(inner)) is None:
+                workload = workloads[inner] = self._workload(inner)
+            question, which = self.questions[outer], self.chosen[number // plans]
+            yield Question(
+                graph=question.graph,
+                device=question.device,
+                runtime=self._runtime(outer, workload.precision.weights),
+                workload=workload,
+                options=question.options,
+                calibrated=False,
+                calibration=None if which is None else self.calibrations[which],
+                roof=question.roof,
+                threads=question.threads,
+                prefill_on=question.prefill_on,
+            )
+
+    def _runtime(self, outer: int, weights: str | None) -> RuntimeEffects | str:
+        """The engine that was asked for; where none was, it depends on the format of the weights too."""
+        question = self.questions[outer]
+        if not self.usual[outer]:
+            return question.runtime
+        return usual_runtime(question.device, question.graph, weights)
+
+    def _workload(self, number: int) -> Workload:
+        places = []
+        for axis in reversed(self._inner):
+            number, place = divmod(number, len(axis))
+            places.append(axis[place])
+        image, parallel, kv, activations, weights = places
+        precision = Precision(weights=weights, activations=activations, kv=kv)
+        return Workload(precision=precision, parallel=parallel, image=image)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All of it, in the order of the rows."""
+        whole = prod(self.sizes.shape)
+        number, together = 0, max(1, self.chunk_rows // whole)
+        for first in range(0, self.combinations, together):
+            numbers = range(first, min(first + together, self.combinations))
+            for tile in _tiles(self.sizes.shape, self.chunk_rows):
+                yield Chunk(number=number, combinations=numbers, tile=tile)
+                number += 1
+
+
+def _tiles(shape: tuple[int, ...], most: int) -> Iterator[Tile]:
+    """Runs of consecutive rows: the first axes at one place each, a range of one axis, the others whole."""
+    cut, inner = 0, prod(shape[1:])
+    while inner > most and cut < len(shape) - 1:
+        cut += 1
+        inner = prod(shape[cut + 1 :])
+    width = max(1, most // inner)
+    rest = tuple((0, size) for size in shape[cut + 1 :])
+    for outer in product(*(range(size) for size in shape[:cut])):
+        fixed = tuple((place, place + 1) for place in outer)
+        for start in range(0, shape[cut], width):
+            yield Tile(ranges=(*fixed, (start, min(start + width, shape[cut])), *rest))
+
+
+def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
+    axes: Mapping[str, Any],
+    *,
+    calibrated: bool = True,
+    calibrations: Iterable[Calibration] = (),
+    options: Options | None = None,
+    prefill_on: Device | None = None,
+    details: bool = False,
+    chunk_rows: int = CHUNK_ROWS,
+) -> Study:
+    """The cross product of the lists in `axes`, whose keys are AXES; a single value is a list of one.
+
+    Models are Graphs, devices Devices, runtimes names or RuntimeEffects; `details` adds the columns of that name. With
+    `calibrated` each row is answered from the calibration that `predict` would take. `prefill_on` reads every prompt on
+    another device. What no row could hold is refused.
+    """
+    for name in axes:
+        if name not in AXES:
+            raise UnknownNameError("axis of a sweep", name, AXES, listing=f"The axes are {', '.join(AXES)}.")
+    found = {name: _listed(name, axes.get(name)) for name in AXES}
+    _require_kinds(found)
+    counts = {name: tuple(_whole(name, value) for value in found[name]) for name in COUNTED}
+    formats = {name: tuple(_format(value) for value in found[name]) for name in ("weights", "activations", "kv")}
+    plans = tuple(
+        Parallel(tp=tp, pp=pp, ep=ep, dp=dp)  # type: ignore[arg-type]  # none is None
+        for tp, pp, ep, dp in product(*(counts[name] for name in ("tp", "pp", "ep", "dp")))
+    )
+    _require_meant(found["models"], counts)
+    if chunk_rows < 1:
+        raise DomainError(f"A chunk has one row or more, and not {chunk_rows!r}.")
+    _require_place((options or Options()).place)
+    runtimes = [None if value is None else require_effects(value) for value in found["runtimes"]]
+    sized = _options_by_model(options or Options(), found["models"])
+    questions = tuple(
+        Question(
+            graph=graph,
+            device=device,
+            runtime=runtime or usual_runtime(device, graph, None),
+            options=sized[id(graph)] if threads is None else replace(sized[id(graph)], threads=threads),
+            calibrated=calibrated,
+            roof=roof_for(device),
+            prefill_on=prefill_on,
+        )
+        for graph, device, runtime, threads in product(found["models"], found["devices"], runtimes, counts["threads"])
+    )
+    _require_used(questions, plans)
+    outer = product(found["models"], found["devices"], runtimes, counts["threads"])
+    usual = tuple(runtime is None for _, _, runtime, _ in outer)
+    used, chosen = _chosen(questions, usual, product(*formats.values()), calibrations)
+    return Study(
+        questions=questions,
+        usual=usual,
+        **formats,
+        parallel=plans,
+        image=counts["image"],
+        sizes=Sizes(**{name: counts[name] for name in ("batch", "prompt", "generate", "context")}),  # type: ignore[arg-type]  # as above
+        calibrations=used,
+        chosen=chosen,
+        details=details,
+        chunk_rows=chunk_rows,
+    )
+
+
+def _options_by_model(options: Options, graphs: Iterable[Graph]) -> dict[int, Options]:
+    """The options with the open sizes that each model has, by its names for them. One that none has is an error."""
+    by_model: dict[int, Options] = {}
+    used: set[str] = set()
+    refused: DomainError | None = None
+    for graph in graphs:
+        sizes: dict[str, int] = {}
+        for name, value in options.sizes.items():
+            try:
+                sizes |= in_graph_names(graph, {name: value})
+                used.add(name)
+            except DomainError as error:
+                refused = error
+        for name in sizes:
+            if name in _LISTED:
+                raise DomainError(f"{name} is no size of its own in a sweep.", remedy=f"Give {_LISTED[name]}=[…].")
+        by_model[id(graph)] = replace(options, sizes=sizes)
+    if refused is not None and used != options.sizes.keys():
+        raise refused
+    return by_model
+
+
+def _chosen(
+    questions: Iterable[Question],
+    usual: Iterable[bool],
+    formats: Iterable[tuple[str | None, ...]],
+    given: Iterable[Calibration],
+) -> tuple[tuple[Calibration, ...], tuple[int | None, ...]]:
+    """The calibrations that answer the questions in each of the formats, and which of them answers which."""
+    precisions = [Precision(weights=weights, activations=activations, kv=kv) for weights, activations, kv in formats]
+    choices, used = CalibrationChoices(given), dict[int, tuple[int, Calibration]]()
+    chosen: list[int | None] = []
+    for (question, open_), precision in product(zip(questions, usual, strict=True), precisions):
+        runtime = usual_runtime(question.device, question.graph, precision.weights) if open_ else question.runtime
+        calibration = choices.calibration(replace(question, runtime=runtime), precision)
+        if calibration is None:
+            chosen.append(None)
+        else:
+            chosen.append(used.setdefault(id(calibration), (len(used), calibration))[0])
+    return tuple(calibration for _, calibration in used.values()), tuple(chosen)
+
+
+def _require_used(questions: Sequence[Question], plans: Sequence[Parallel]) -> None:
+    """Refuse an option that no combination uses. One that some use holds for those."""
+    reasons: dict[str, str] | None = None
+    for question, plan in product(questions, plans):
+        found = unused(
+            question.graph, question.device, plan, question.options, two_machines=question.prefill_on is not None
+        )
+        reasons = {name: reason for name, reason in (reasons or found).items() if name in found}
+        if not reasons:
+            return
+    for reason in (reasons or {}).values():
+        raise DomainError(reason, remedy="Leave it out: no row would use it.")
+
+
+def _require_meant(graphs: Iterable[Graph], counts: Mapping[str, tuple[int | None, ...]]) -> None:
+    """Refuse sizes that no model of the sweep has: every row would be there as often, with the same numbers."""
+    models = tuple(graphs)
+    for name, applies in SIZES.items():
+        given = any(count is not None for count in counts[name])
+        if given and not any(applies(graph) for graph in models):
+            names = ", ".join(graph.name for graph in models)
+            raise DomainError(f"{name} means nothing to {names}.", remedy=f"Leave {name} out.")
+
+
+def _require_place(place: Place) -> None:
+    """Names that the catalog does not have are an error now, and not in the middle."""
+    carbon_grams(1.0, place)
+    if place.instance is not None:
+        instance(place.instance)
+
+
+def _listed(name: str, value: Any) -> tuple[Any, ...]:
+    """A list's values; what is not given is left open, or 1 where it cannot be."""
+    if value is None:
+        if name in {"models", "devices"}:
+            raise DomainError(f"A sweep needs {name}.", remedy=f"Give {name}=[…].")
+        return (1,) if name in _NEVER_OPEN else (None,)
+    single = isinstance(value, str | Mapping) or not isinstance(value, Iterable)
+    found = (value,) if single else tuple(value)
+    if not found:
+        raise DomainError(
+            f"The list of {name} is empty, so there is nothing to sweep.", remedy="Give a value, or none."
+        )
+    if name in _NEVER_OPEN and any(entry is None for entry in found):
+        raise DomainError(f"One of {name} is None, and each must be given.")
+    return found
+
+
+def _require_kinds(found: Mapping[str, tuple[Any, ...]]) -> None:
+    for name, kind in (("models", Graph), ("devices", Device)):
+        for value in found[name]:
+            if not isinstance(value, kind):
+                raise DomainError(f"One of {name} is {value!r}, which is no {kind.__name__}.")
+
+
+def _whole(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    least = COUNTED[name]
+    plain = value.item() if hasattr(value, "item") else value  # numpy's numbers
+    if isinstance(plain, float) and plain.is_integer():
+        plain = int(plain)
+    if not isinstance(plain, int) or isinstance(plain, bool) or plain < least:
+        raise DomainError(f"{name} must be whole numbers of {least} or more, and one is {value!r}.")
+    return plain
+
+
+def _format(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise DomainError(f"A number format is a name such as bf16 or q4_0, and not {value!r}.")
+    return None if value is None else dtype(value).name

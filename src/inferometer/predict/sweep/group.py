@@ -1,0 +1,197 @@
+"""Combinations of one graph with the same rows and the same plan of devices, evaluated together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.engine import RuntimeEffects
+from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
+from inferometer.core.workload import Parallel
+from inferometer.predict.energy import PowerModel, power_model
+from inferometer.predict.memory.fit import capacity_of, reserve_of
+from inferometer.predict.money import hourly_price, million_usd
+from inferometer.predict.options import Options
+from inferometer.predict.phases import Site, load_phase, site_of
+from inferometer.predict.ready import ReadyGraph
+from inferometer.predict.sweep.columns import LOADING
+from inferometer.predict.sweep.points import points_of, price_points
+from inferometer.predict.sweep.stage import Stage, absent_stage
+from inferometer.predict.sweep.workloads import Asked, Shares, shares_of
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device
+
+
+@frozen
+class Member:
+    """A combination that can be: its place among all, and what it is answered with."""
+
+    place: int
+    effects: RuntimeEffects
+    ready: ReadyGraph
+
+    @property
+    def device(self) -> Device:
+        return self.ready.plan.device
+
+
+@frozen
+class Group:
+    """`site` has the power of each member, [members, 1]."""
+
+    members: Sequence[Member]
+    parallel: Parallel
+    asked: Asked
+    shares: Shares
+    site: Site
+    options: Options
+    details: bool
+    dense: bool
+
+    def stages(self) -> tuple[Stage, Stage]:
+        if self.members[0].ready.generative:
+            return self._first(), self._step()
+        return self._forward(), absent_stage(details=self.details)
+
+    def _forward(self) -> Stage:
+        found = self._phase("forward", query=self.asked.known_prompt, context=0)
+        return found.scaled(self.options.steps or 1)
+
+    def _first(self) -> Stage:
+        """What comes before and with the first token; NaN where no prompt is read."""
+        asked, host, encodes = self.asked, self.options.host, self.members[0].ready.layout.encodes
+        done = 0 if encodes else self.options.cached_prefix
+        query = np.maximum(1.0, asked.start - done)
+        found = self._phase("prefill", query=query, context=done)
+        if encodes:
+            found = found.after(self._phase("prefill", query=query, context=done, once=True))
+        if host.tokenise_s_per_token is not None:
+            found = found.with_host(host.tokenise_s_per_token * asked.prompt * asked.batch)
+        if host.sampling_s is not None:
+            found = found.with_host(host.sampling_s)
+        return found.only(~np.isnan(asked.prompt))
+
+    def _step(self) -> Stage:
+        """A decode step with what the host does around it; NaN where none is asked for."""
+        asked, host = self.asked, self.options.host
+        found = self._phase("decode", query=1, context=asked.step_context, last=asked.last_context)
+        if host.sampling_s is not None:
+            found = found.with_host(host.sampling_s)
+        if host.detokenise_s_per_token is not None:
+            writes = (np.nan_to_num(asked.generate) > 0) | ~np.isnan(asked.context)
+            found = found.with_host(np.where(writes, host.detokenise_s_per_token * asked.batch, 0.0))
+        return found.only(~np.isnan(asked.context) | (np.nan_to_num(asked.generate) > 1))
+
+    def _phase(self, phase: str, *, query: Any, context: Any, last: Any = None, once: bool = False) -> Stage:
+        """The price at `context`, and the memory there or, where a later step needs more of it, at `last`."""
+        shares, plans = self.shares, [member.ready.plan for member in self.members]
+        points = points_of(shares.device_batch, query, context)
+        found = price_points(plans, self.site, phase, points, once=once, details=self.details, dense=self.dense)
+        held = context if last is None else last
+        if held is not context or shares.replica_batch is not shares.device_batch:
+            points = points_of(shares.replica_batch, query, held)
+        return replace(found, bytes=self._bytes(points, first=phase != "decode"))
+
+    def _bytes(self, points: tuple[dict[str, Any], tuple[int, ...]], *, first: bool) -> Any:
+        """Of each member: its weights, and what comes and goes, which those with other weights share."""
+        sizes, shape = points
+        residencies = [member.ready.residency for member in self.members]
+        passing = {id(each.passing): each.passing for each in residencies}
+        used = {key: np.asarray(each.use(sizes, first=first).total_bytes, float) for key, each in passing.items()}
+        return np.stack([each.weights_bytes + used[id(each.passing)] for each in residencies]).reshape(-1, *shape)
+
+    def numbers(self) -> tuple[list[float], ...]:
+        """Of each member: room in memory, dollars for a million tokens at one a second, seconds on no op; or NaN.
+
+        The seconds are two: of the first pass, and of a step. With details also those that storage and the host link
+        take to load it.
+        """
+        prices = _prices(self.members, self.parallel.devices, self.options)
+        capacities = [capacity_of(member.device) for member in self.members]
+        rooms = [
+            np.nan if capacity is None else capacity - reserve_of(member.effects, member.device)
+            for member, capacity in zip(self.members, capacities, strict=True)
+        ]
+        phases = ("prefill", "decode") if self.members[0].ready.generative else ("forward", "forward")
+        outside = (
+            [self.site.stretch * float(member.ready.plan.pace(phase).step_s) for member in self.members]
+            for phase in phases
+        )
+        loads = [self._load(member) if self.details else {} for member in self.members]
+        return rooms, prices, *outside, *([load.get(name, np.nan) for load in loads] for name in LOADING)
+
+    def _load(self, member: Member) -> Mapping[str, float]:
+        site = site_of(member.device, member.ready.graph, self.parallel, self.options)
+        phase, _ = load_phase(member.ready, member.device, site, self.options)
+        return {} if phase is None else phase.streams
+
+
+def group_of(  # noqa: PLR0913 - what a group is evaluated with
+    members: Sequence[Member], parallel: Parallel, asked: Asked, options: Options, *, details: bool, dense: bool
+) -> Group:
+    return Group(
+        members=members,
+        parallel=parallel,
+        asked=asked,
+        shares=shares_of(asked.batch, parallel, options),
+        site=_site(members, parallel, options),
+        options=options,
+        details=details,
+        dense=dense,
+    )
+
+
+def _site(members: Sequence[Member], parallel: Parallel, options: Options) -> Site:
+    """NaN stands for a power that is not known."""
+    first = members[0]
+    site = site_of(first.device, first.ready.graph, parallel, options)
+    known = {id(member.device): power_model(member.device) for member in members}
+    powers = [known[id(member.device)] for member in members]
+    idle, moving, computing = (
+        np.array([[np.nan if power is None else getattr(power, name)] for power in powers])
+        for name in ("idle_w", "moving_w", "computing_w")
+    )
+    return replace(site, power=PowerModel(idle_w=idle, moving_w=moving, computing_w=computing))  # type: ignore[arg-type]  # a vector of them
+
+
+def _prices(members: Sequence[Member], devices: int, options: Options) -> list[float]:
+    known: dict[int, float] = {}
+    for device in (member.device for member in members):
+        if id(device) not in known:
+            price = hourly_price(device, devices, options.place)
+            known[id(device)] = np.nan if price is None else float(million_usd(price, 1.0))
+    return [known[id(member.device)] for member in members]
+
+
+@frozen
+class Result:
+    """What became of the combinations at these places."""
+
+    places: list[int]
+    first: Stage
+    step: Stage
+    numbers: tuple[list[float], ...]
+
+
+def evaluated(group: Group) -> tuple[list[Result], dict[int, str]]:
+    """What became of a group, and why those that cannot be priced cannot: then it is taken apart for the others."""
+    places = [member.place for member in group.members]
+    try:
+        first, step = group.stages()
+        return [Result(places=places, first=first, step=step, numbers=group.numbers())], {}
+    except DomainError as error:
+        if len(places) == 1:
+            return [], {places[0]: str(error)}
+    results: list[Result] = []
+    refused: dict[int, str] = {}
+    for member in group.members:
+        site = _site([member], group.parallel, group.options)
+        found, reasons = evaluated(replace(group, members=[member], site=site))
+        results += found
+        refused |= reasons
+    return results, refused

@@ -1,0 +1,181 @@
+"""Files that rows are added to, chunk by chunk. Until it is complete a file is called `FILE.part`.
+
+Every sink can say where it stands after a chunk (`mark`) and go back to such a mark, so that what a kill left half
+written is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from inferometer.core.errors import InferometerError
+from inferometer.predict.sweep.formats import arrow_module, as_csv, as_parquet, as_tuples, csv_head, parquet_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from inferometer.predict.sweep.columns import Column
+    from inferometer.predict.sweep.rows import Part
+
+_SQL_TYPES = {"text": "TEXT", "whole": "INTEGER", "number": "REAL", "flag": "INTEGER"}
+
+
+class Sink(Protocol):
+    """Takes what the encoder of its form gives."""
+
+    def add(self, payload: Any) -> int:
+        """Write a chunk down for good and return the mark behind it."""
+
+    def rewind(self, mark: int) -> None:
+        """Drop what stands behind a mark."""
+
+    def finish(self) -> None:
+        """Give the file its own name."""
+
+    def close(self) -> None:
+        """Leave what is there as it is."""
+
+
+def _as_is(parts: Sequence[Part]) -> list[Part]:
+    return list(parts)
+
+
+ENCODERS: dict[str, Callable[[Sequence[Part]], Any]] = {"csv": as_csv, "parquet": as_parquet, "sqlite": _as_is}
+
+
+def partial_of(path: Path) -> Path:
+    """What a file is called until it is complete."""
+    return path.with_name(f"{path.name}.part")
+
+
+def discard(path: Path) -> None:
+    """Take away what is under way of a file."""
+    partial = partial_of(path)
+    if partial.is_dir():
+        shutil.rmtree(partial)
+    else:
+        partial.unlink(missing_ok=True)
+        partial.with_name(f"{partial.name}-journal").unlink(missing_ok=True)  # SQLite's own, after a kill
+
+
+def sink_for(path: Path, form: str, columns: Mapping[str, Column], *, resume: bool = False) -> Sink:
+    kinds: dict[str, Callable[..., Sink]] = {"csv": CsvSink, "parquet": ParquetSink, "sqlite": SqliteSink}
+    try:
+        return kinds[form](path, columns, resume=resume)
+    except OSError as error:
+        raise InferometerError(f"{path} cannot be written: {error.strerror or error}.") from None
+    except sqlite3.Error as error:
+        raise InferometerError(f"{path} cannot be written: {error}.") from None
+
+
+class CsvSink:
+    """A mark is a length in bytes."""
+
+    def __init__(self, path: Path, columns: Mapping[str, Column], *, resume: bool) -> None:
+        self._path, self._partial, self._head = path, partial_of(path), csv_head(columns)
+        self._file: IO[bytes] = self._partial.open("r+b" if resume else "wb")
+        self._file.seek(0, os.SEEK_END)
+        if not self._file.tell():
+            self._file.write(self._head)
+
+    def add(self, payload: bytes) -> int:
+        self._file.write(payload)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def rewind(self, mark: int) -> None:
+        self._file.truncate(max(mark, len(self._head)))
+        self._file.seek(0, os.SEEK_END)
+
+    def finish(self) -> None:
+        self.close()
+        self._partial.replace(self._path)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class SqliteSink:
+    """A table named `sweep`. A mark is a number of rows."""
+
+    def __init__(self, path: Path, columns: Mapping[str, Column], *, resume: bool) -> None:
+        self._path, self._partial = path, partial_of(path)
+        if not resume:
+            discard(path)
+        self._base = sqlite3.connect(self._partial)
+        typed = ", ".join(f'"{column.name}" {_SQL_TYPES[column.kind]}' for column in columns.values())
+        self._base.execute(f"CREATE TABLE IF NOT EXISTS sweep ({typed})")
+        self._insert = f"INSERT INTO sweep VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - question marks only
+        self._rows = self._count()
+
+    def _count(self) -> int:
+        found: int = self._base.execute("SELECT count(*) FROM sweep").fetchone()[0]
+        return found
+
+    def add(self, payload: Sequence[Part]) -> int:
+        with self._base:
+            for part in payload:
+                self._base.executemany(self._insert, as_tuples(part))
+        self._rows += sum(map(len, payload))
+        return self._rows
+
+    def rewind(self, mark: int) -> None:
+        with self._base:
+            self._base.execute("DELETE FROM sweep WHERE rowid > ?", (mark,))
+        self._rows = self._count()
+
+    def finish(self) -> None:
+        self.close()
+        self._partial.replace(self._path)
+
+    def close(self) -> None:
+        self._base.close()
+
+
+class ParquetSink:
+    """A file of its own for each chunk in a folder, put together at the end: Parquet's index stands at a file's end.
+
+    A mark is a number of such files.
+    """
+
+    def __init__(self, path: Path, columns: Mapping[str, Column], *, resume: bool) -> None:
+        self._path, self._folder, self._columns = path, partial_of(path), columns
+        if not resume:
+            discard(path)
+        self._folder.mkdir(exist_ok=True)
+        self._files = len(list(self._folder.glob("*.parquet")))
+
+    def _file(self, number: int) -> Path:
+        return self._folder / f"{number:08}.parquet"
+
+    def add(self, payload: bytes) -> int:
+        unfinished = self._folder / "unfinished"
+        with unfinished.open("wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(self._file(self._files))
+        self._files += 1
+        return self._files
+
+    def rewind(self, mark: int) -> None:
+        for number in range(mark, self._files):
+            self._file(number).unlink()
+        self._files = min(mark, self._files)
+
+    def finish(self) -> None:
+        parquet, schema = arrow_module("pyarrow.parquet"), parquet_schema(self._columns)
+        whole = self._folder / "whole"
+        with parquet.ParquetWriter(whole, schema, compression="snappy") as writer:
+            for number in range(self._files):
+                writer.write_table(parquet.read_table(self._file(number), schema=schema))
+        whole.replace(self._path)
+        shutil.rmtree(self._folder)
+
+    def close(self) -> None:
+        """Every chunk's file is closed already."""

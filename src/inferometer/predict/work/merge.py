@@ -1,0 +1,127 @@
+"""A graph as an engine loads it: products that share their input joined into one, what it never quantises, or widens.
+
+Serving engines store the query, key and value projections as one matrix, and so the gate and the up projection: one
+kernel reads the input once. The parts of its output are views. Quantised checkpoints leave some weights as they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from inferometer.core.graph import Op, Tensor
+from inferometer.core.kept import Kept
+from inferometer.predict.precision import widened_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from inferometer.core.engine import RuntimeEffects
+    from inferometer.core.graph import Graph
+    from inferometer.core.workload import Precision
+
+_graphs = Kept(512)
+
+
+def as_loaded(graph: Graph, effects: RuntimeEffects, precision: Precision) -> Graph:
+    """The same graph for an engine that changes nothing; the same value for the same arguments."""
+    widened = widened_by(graph, precision, effects)
+    if not effects.merged and not effects.unquantised and not widened:
+        return graph
+    key = (id(graph), effects.merged, effects.unquantised, tuple(widened.items()), precision.weights)
+    return _graphs.get_or_make(key, (graph,), lambda: _loaded(graph, effects, widened, precision.weights))
+
+
+def _loaded(graph: Graph, effects: RuntimeEffects, widened: Mapping[str, str], weights: str | None) -> Graph:
+    native = graph.precision or "bf16"
+    blocks = []
+    for block in graph.blocks:
+        ops = tuple(_kept_wide(op, effects.unquantised, native) for op in block.ops)
+        if widened:
+            ops = tuple(_widened(op, widened, weights, tables=bool(effects.held)) for op in ops)
+        for group in effects.merged:
+            ops = _merged(ops, group)
+        blocks.append(replace(block, ops=ops))
+    return replace(graph, blocks=tuple(blocks))
+
+
+def _kept_wide(op: Op, patterns: Iterable[str], native: str) -> Op:
+    if not op.weights or not any(fnmatchcase(op.name, pattern) for pattern in patterns):
+        return op
+    return replace(
+        op,
+        weights=tuple(
+            replace(tensor, dtype=native) if tensor.dtype is None and tensor.role == "weight" else tensor
+            for tensor in op.weights
+        ),
+    )
+
+
+def _widened(op: Op, widened: Mapping[str, str], weights: str | None, *, tables: bool) -> Op:
+    """Weights in the format that they are kept in.
+
+    Most engines read `tables` that are looked up a row at a time, and vectors, as they are.
+    """
+    stored = [tensor.dtype or weights or "" for tensor in op.weights]
+    if (op.kind == "embedding" and not tables) or not any(name in widened for name in stored):
+        return op
+    return replace(
+        op,
+        weights=tuple(
+            replace(tensor, dtype=widened[name], stored_bytes=None)
+            if name in widened and tensor.role == "weight" and (tables or len(tensor.shape) > 1)
+            else tensor
+            for tensor, name in zip(op.weights, stored, strict=True)
+        ),
+    )
+
+
+def _merged(ops: tuple[Op, ...], group: tuple[str, ...]) -> tuple[Op, ...]:
+    """Join linear ops whose last names are the group's and that read one tensor, at the place of the first."""
+    members: dict[tuple[str, str], list[Op]] = {}
+    for op in ops:
+        last = op.name.rpartition(".")[2]
+        if op.kind == "linear" and last in group and len(op.inputs) == 1 and len(op.outputs) == 1:
+            members.setdefault((op.name.rpartition(".")[0], op.inputs[0].name), []).append(op)
+    joined = {id(found[0]): found for found in members.values() if len(found) > 1 and _alike(found)}
+    gone = {id(op) for found in joined.values() for op in found[1:]}
+    result: list[Op] = []
+    for op in ops:
+        if id(op) in joined:
+            result += _joined(joined[id(op)])
+        elif id(op) not in gone:
+            result.append(op)
+    return tuple(result)
+
+
+def _alike(found: list[Op]) -> bool:
+    return len({(len(op.weights), *(tensor.dtype for tensor in op.weights)) for op in found}) == 1
+
+
+def _joined(found: list[Op]) -> tuple[Op, Op]:
+    """One product, and the views of its parts under the names they had."""
+    first = found[0]
+    wide = sum(op.outputs[0].shape[-1] for op in found)
+    home, _, _ = first.name.rpartition(".")
+    last = "+".join(op.name.rpartition(".")[2] for op in found)
+    name = f"{home}.{last}" if home else last
+    output = replace(first.outputs[0], name=f"{first.outputs[0].name}+", shape=(*first.outputs[0].shape[:-1], wide))
+    weights = tuple(_stacked([op.weights[place] for op in found]) for place in range(len(first.weights)))
+    product = replace(
+        first,
+        name=name,
+        outputs=(output,),
+        weights=weights,
+        attributes={**first.attributes, "out_features": wide},
+    )
+    view = Op(name=f"{name}.parts", kind="view", inputs=(output,), outputs=tuple(op.outputs[0] for op in found))
+    return product, view
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    """Tensors one above the other: the first dimension adds up, and so do the bytes that files stated."""
+    stored = [tensor.stored_bytes for tensor in tensors]
+    rows = sum(tensor.shape[0] for tensor in tensors)
+    nbytes = None if any(each is None for each in stored) else sum(each for each in stored if each is not None)
+    return replace(tensors[0], shape=(rows, *tensors[0].shape[1:]), stored_bytes=nbytes)

@@ -1,0 +1,319 @@
+"""A graph made ready to be priced many times: its distinct ops, and their work as polynomials in the sizes.
+
+A row's quantities are polynomials in batch, query, context and logits where its rule is one; the others are counted
+with numbers each time. What it buys: the work of a workload, or of a million, is one matrix product instead of a run of
+every rule. tests/property/test_price.py holds both together. Nothing here knows a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.binding import Binding
+from inferometer.core.engine import RuntimeEffects
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph, Op
+from inferometer.core.workload import Precision
+from inferometer.predict.exact import larger
+from inferometer.predict.work.classes import FREE, MATRIX, is_padded
+from inferometer.predict.work.collect import Collected, Entry, OpRow, collect
+from inferometer.predict.work.count import unknown_sizes
+from inferometer.predict.work.polynomial import (
+    NotPolynomialError,
+    Polynomial,
+    coefficients,
+    monomials_of,
+    spread_monomials,
+)
+from inferometer.predict.work.rules import work_of
+from inferometer.predict.work.rules.attention import attention_pairs, sequences
+from inferometer.predict.work.rules.indexing import lookup
+from inferometer.predict.work.symbolic import NAMES, SYMBOLIC, Memo, SymbolicBinding, remembered
+
+if TYPE_CHECKING:
+    from inferometer.core.work import Work
+    from inferometer.predict.parallel import Placed
+
+# A padding mask sends PyTorch's attention down its unfused path: scores in single precision are written, read and
+# written by mask and softmax, searched for rows that are all masked, and read: nine passes of 4 bytes.
+PADDED_BYTES = 36
+_PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "unpack", "flops", "bytes")
+_UNPACKED = frozenset({"linear", "experts"})
+
+
+@frozen
+class Terms:
+    """On what terms a graph is run: formats, runtime, pipeline stages.
+
+    `offloaded` are the places (block, op) whose weights lie elsewhere.
+    """
+
+    precision: Precision
+    effects: RuntimeEffects
+    stages: int = 1
+    offloaded: frozenset[tuple[int, int]] = frozenset()
+    memo: Memo = field(default_factory=Memo, repr=False, compare=False)  # shared by all terms for a graph
+
+    def symbolic(self) -> Binding:
+        """A binding in which the sizes that change are names."""
+        return SymbolicBinding(sizes=NAMES, precision=self.precision, memo=self.memo)
+
+
+@frozen
+class Quantities:
+    """Of each row, for one device: arrays [rows, n] for n workloads (sizes that are arrays, flattened).
+
+    `flops_by` has the operations by arithmetic format. `activations` are what fusion leaves of them. The extras are
+    what the runtime does on top: they take time, and are no part of the floor. `unpack` are the operations of one row
+    with all weights that are read, which engines spend on widening them, too. `flops` and `bytes` are the op's own,
+    whatever runs it: the sum over all devices.
+    """
+
+    flops_by: Mapping[str, Any]
+    weights: Any
+    activations: Any
+    kv: Any
+    link: Any
+    extra_bytes: Any
+    extra_flops: Any
+    unpack: Any
+    flops: Any
+    bytes: Any
+
+
+@frozen
+class Counted:
+    """Rows that are computed alike: the same kind of op, weights stored alike, work counted in the format `key`."""
+
+    op: Op
+    key: str
+    rows: list[int]
+
+
+@frozen
+class Prepared:
+    graph: Graph
+    collected: Collected
+    terms: Terms
+    keys: tuple[str, ...]
+    arithmetic: tuple[Counted, ...]
+    monomials: tuple[tuple[str, ...], ...]
+    matrix: Any  # [quantities · rows, monomials]
+    loose: Mapping[int, str]  # rows that are no polynomials, each with the first format its work is counted in
+    tables: Mapping[int, float]  # rows that look up: the bytes of their tables, of which they read no more than all
+
+    @property
+    def rows(self) -> tuple[OpRow, ...]:
+        return self.collected.rows
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.collected.entries
+
+    def binding(self, sizes: Mapping[str, Any]) -> Binding:
+        return Binding(sizes=sizes, precision=self.terms.precision)
+
+    @property
+    def effects(self) -> RuntimeEffects:
+        return self.terms.effects
+
+    def counts(self, *, once: bool) -> Any:
+        """How often each row runs in a step; those that run once a request are counted apart."""
+        return self.collected.repeats[once]
+
+    def quantities(self, sizes: Mapping[str, Any]) -> Quantities:
+        """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
+        known = {name: sizes[name] for name in SYMBOLIC if name in sizes}
+        shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
+        values = self.matrix @ spread_monomials(self.monomials, known, shape)
+        table = values.reshape(len(self.keys) + len(_PARTS), len(self.rows), -1)
+        if self.loose:
+            binding = self.binding(sizes)
+            for number, key in self.loose.items():
+                counted = _in_one(quantities_of(self.rows[number], binding, self.effects), key)
+                for place, name in enumerate((*self.keys, *_PARTS)):
+                    if name in counted:
+                        table[place, number] = np.ravel(np.broadcast_to(counted[name], shape))
+        parts = dict(zip((*self.keys, *_PARTS), table, strict=True))
+        for number, most in self.tables.items():
+            over = np.maximum(0.0, parts["weights"][number] - most)
+            parts["weights"][number] -= over
+            parts["bytes"][number] -= over
+        flops_by = {key.removeprefix("flops:"): parts.pop(key) for key in self.keys}
+        return Quantities(flops_by=flops_by, **parts)
+
+
+def _in_one(quantities: dict[str, Any], key: str) -> dict[str, Any]:
+    """All operations of a loose row under one format."""
+    counted = [name for name in quantities if name.startswith("flops:")]
+    total = sum(quantities.pop(name) for name in counted)
+    return {**quantities, f"flops:{key}": total}
+
+
+def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected: Collected | None = None) -> Prepared:
+    """`collected` are the graph's distinct ops for this runtime and plan, where they were found before."""
+    binding = terms.symbolic()
+    if collected is None:
+        unknown = unknown_sizes(graph, binding)
+        collected = collect(graph, placed, terms.effects, unknown=unknown, offloaded=terms.offloaded)
+    by_row: list[dict[str, Any]] = []
+    formats: list[tuple[str, ...]] = []
+    loose, tables = {}, {}
+    for number, row in enumerate(collected.rows):
+        make = partial(_polynomials, row, binding, terms.effects)
+        quantities = remembered("quantities", row, row.op, binding, make)
+        counted = [name.removeprefix("flops:") for name in quantities or () if name.startswith("flops:")]
+        formats.append(tuple(counted) or (binding.arithmetic(row.op),))
+        if quantities is None:
+            loose[number] = formats[-1][0]
+        elif row.op.kind == "embedding":
+            tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
+        by_row.append(quantities or {})
+    keys = tuple(dict.fromkeys(f"flops:{name}" for names in formats for name in names))
+    ordered = [of_row.get(name, 0) for name in (*keys, *_PARTS) for of_row in by_row]
+    monomials = monomials_of(ordered)
+    return Prepared(
+        graph=graph,
+        collected=collected,
+        terms=terms,
+        keys=keys,
+        arithmetic=_counted(collected.rows, formats, binding),
+        monomials=monomials,
+        matrix=coefficients(ordered, monomials),
+        loose=loose,
+        tables=tables,
+    )
+
+
+def _counted(rows: tuple[OpRow, ...], formats: list[tuple[str, ...]], binding: Binding) -> tuple[Counted, ...]:
+    """The rows by what decides the arithmetic they are computed in; those that compute nothing are left out."""
+    alike: dict[tuple[Any, ...], Counted] = {}
+    for number, (row, names) in enumerate(zip(rows, formats, strict=True)):
+        if row.op_class in FREE or row.op_class == "collective":
+            continue
+        stored = binding.format(row.op.weights[0]).name if row.op.weights else None
+        for key in names:
+            signature = (row.op.kind, row.op_class in MATRIX, stored, key)
+            alike.setdefault(signature, Counted(op=row.op, key=key, rows=[])).rows.append(number)
+    return tuple(alike.values())
+
+
+def _polynomials(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict[str, Any] | None:
+    """The row's quantities with names for sizes; None where they are no polynomials, or the size is not bound yet."""
+    try:
+        return quantities_of(row, binding, effects)
+    except (NotPolynomialError, TypeError):
+        return None
+
+
+def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict[str, Any]:
+    """A row's quantities by name, with `flops:FORMAT` for each format: plain arithmetic, as in the rules."""
+    if row.part is None:
+        return {}
+    part = row.part
+    undivided = remembered("work", part, part, binding, lambda: _work(part, binding))
+    if row.op.kind == "collective":
+        message = row.op.get("share", 1) * binding.nbytes(row.op.inputs[0])
+        return {"link": message}
+    work = undivided if row.scale.batch == 1 else work_of(row.part, _wider(binding, row.scale.batch))
+    activations = _activations(row, work, binding)
+    extra_bytes = _extra_bytes(row, work, binding, effects) + max(0, row.fused.launches - 1) * activations
+    flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
+    return {
+        **flops,
+        "weights": row.scale.weights * work.weights,
+        "activations": activations,
+        "kv": row.scale.kv * (work.kv_reads + work.kv_writes),
+        "link": row.scale.weights * work.weights if row.offloaded else 0,
+        "extra_bytes": extra_bytes,
+        "extra_flops": _extra_flops(row, binding, effects),
+        "unpack": _unpack(row, binding) * work.weights,
+        "flops": undivided.total_flops,
+        "bytes": undivided.bytes,
+    }
+
+
+def _work(op: Op, binding: Binding) -> Work:
+    """As the rules count it, but for a table's limit, which no polynomial can say: `Prepared.tables` puts it back."""
+    if op.kind == "embedding" and isinstance(binding, SymbolicBinding):
+        return lookup(op, binding, lambda ids, _entries: ids)
+    return work_of(op, binding)
+
+
+def _wider(binding: Binding, times: int) -> Binding:
+    return Binding(sizes={**binding.sizes, "batch": times * binding.sizes["batch"]}, precision=binding.precision)
+
+
+def _activations(row: OpRow, work: Work, binding: Binding) -> Any:
+    """Activations that move: those that the op's group does not keep to itself."""
+    kept_in = sum(binding.nbytes(tensor) for tensor in dict.fromkeys(row.fused.reads) if tensor.role == "activation")
+    kept_out = sum(binding.nbytes(tensor) for tensor in row.fused.writes if tensor.role == "activation")
+    reads = row.scale.reads * (work.reads - kept_in)
+    writes = row.scale.writes * (work.writes - kept_out)
+    moved = reads + writes
+    return moved if isinstance(moved, Polynomial) else larger(0, moved)
+
+
+def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:
+    """Bytes that the runtime moves beyond the op's own: an expanded cache, masks and scores, widened weights."""
+    op = row.op
+    if op.kind == "attention":
+        times = 0.0 if effects.cache_moves is None else effects.cache_moves.value - 1
+        shared = op["heads"] // op.get("kv_heads", op["heads"])
+        if effects.cache == "repeated" and shared > 1:
+            times = times + shared * (2 if effects.repeat_moves is None else effects.repeat_moves.value)
+        return row.scale.kv * times * work.kv_reads + row.scale.reads * _score_bytes(op, binding, effects)
+    if op.weights and effects.expanded and op.kind != "embedding":
+        stored, wide = binding.format(op.weights[0]), binding.format(op.inputs[0]) if op.inputs else None
+        if wide is not None and wide.bits > stored.bits and effects.expands(op, stored.name):
+            return row.scale.weights * 2 * wide.nbytes(binding.elements(op.weights[0]))
+    return 0
+
+
+def _score_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> Any:
+    """Masked attention reads a mask; materialised attention also moves its scores, before and after the softmax."""
+    if effects.attention != "flash" and is_padded(op):
+        return sequences(op, binding) * _rectangle(op, binding) * op["heads"] * PADDED_BYTES
+    if effects.attention == "flash" or not op.get("cached"):
+        return 0
+    width = binding.format(op.inputs[0]).block_bytes
+    pairs = sequences(op, binding) * _rectangle(op, binding) * width
+    return pairs if effects.attention == "masked" else pairs * (1 + 4 * op["heads"])
+
+
+def _rectangle(op: Op, binding: Binding) -> Any:
+    """(query, key) pairs without leaving any out."""
+    query, context = binding.size(op["query"]), binding.size(op.get("context", 0))
+    return query * (context if op.get("cross") else context + query)
+
+
+def _unpack(row: OpRow, binding: Binding) -> float:
+    """Operations a byte of weights: a multiply and an add with each number that is stored there."""
+    if row.op_class not in _UNPACKED or not row.op.weights:
+        return 0.0
+    return row.scale.weights * 16 / float(binding.format(row.op.weights[0]).bits)
+
+
+def _extra_flops(row: OpRow, binding: Binding, effects: RuntimeEffects) -> Any:
+    """What a path with a mask computes for pairs that the mask then drops, and what gathering inputs takes as long as.
+
+    Gathered are the windows of each output, K numbers a group, for its M filters: as many products as R filters more.
+    """
+    op = row.op
+    rows = effects.gathering(op)
+    if rows and op.outputs:
+        filters = op["out_channels"] // op.get("groups", 1)
+        outputs = binding.elements(op.outputs[0])
+        products = outputs * (op["in_channels"] // op.get("groups", 1)) * prod(op["kernel"])
+        return row.scale.flops * 2 * rows / filters * products
+    if op.kind != "attention" or effects.attention == "flash" or not op.get("cached"):
+        return 0
+    width = op["head_dim"] + op.get("value_dim", op["head_dim"])
+    dropped = _rectangle(op, binding) - attention_pairs(op, binding)
+    return row.scale.flops * 2 * width * op["heads"] * sequences(op, binding) * dropped

@@ -1,0 +1,48 @@
+"""Ops with a memory of their own: state-space scans and recurrent cells."""
+
+from inferometer.core.binding import Binding
+from inferometer.core.graph import Op
+from inferometer.core.work import Work
+from inferometer.predict.work.rules.registry import rule
+from inferometer.predict.work.rules.streams import moving, rows
+
+# Products of input and state with a weight matrix each, and operations a hidden unit after them.
+_GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+_POINTWISE = {
+    "lstm": 18,  # three sigmoids of 4, two tanh, f∘c + i∘g (3), o∘tanh(c)
+    "gru": 14,  # two sigmoids of 4, tanh, r∘h, (1 − z)∘n + z∘h (4)
+    "rnn": 1,  # tanh
+}
+
+
+@rule("ssm_scan")
+def ssm_scan(op: Op, binding: Binding) -> Work:
+    """One step of h ← Ā·h + Δx·B, y = C·h + D·x for each token, in its recurrent form.
+
+    Mamba (version 1), for each channel and state number: Ā = exp(Δ·A) is 2, Δx·B is 1, the update's multiply and add
+    2, the product with C 2; for each channel Δ·x and the skip D·x are 3. inner·(7·state + 3) a token.
+
+    Mamba-2: A is one number a head, so Ā is 2 a head: inner·(5·state + 3) + 2·heads a token.
+
+    The states are read and written once a call. Engines that scan in chunks do more arithmetic, in matrix products;
+    this is the least. The causal convolution and the gate are ops of their own.
+    """
+    inner, state = op["inner"], op["state"]
+    second = op.get("version", 1) == 2
+    each = inner * (5 * state + 3) + 2 * op["heads"] if second else inner * (7 * state + 3)
+    return moving(op, binding, rows(op.inputs[0], binding) * each)
+
+
+@rule("recurrent")
+def recurrent(op: Op, binding: Binding) -> Work:
+    """For each vector of x and each direction, a cell multiplies input and state with a matrix for each gate.
+
+    There are 4 gates in an LSTM, 3 in a GRU, 1 in a plain cell; x [..., input] holds every step. The products are
+    gates·hidden·2·(input + hidden), gates·hidden more with a bias, and pointwise operations follow. The weights are
+    read once a call: the least, when they stay on the chip from step to step.
+    """
+    x, hidden, cell = op.inputs[0], op["hidden"], op["cell"]
+    width = binding.size(x.shape[-1])
+    biased = 1 if len(op.weights) > 2 else 0
+    each = hidden * (_GATES[cell] * (2 * (width + hidden) + biased) + _POINTWISE[cell])
+    return moving(op, binding, rows(x, binding) * op.get("directions", 1) * each)

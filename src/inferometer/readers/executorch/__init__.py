@@ -1,7 +1,0 @@
-"""ExecuTorch's programs (.pte): a flatbuffer of instructions and values, and what was lowered to backends behind it."""
-
-from inferometer.readers.executorch.read import PteReader
-
-reader = PteReader()
-
-__all__ = ["PteReader", "reader"]

@@ -1,7 +1,0 @@
-"""ncnn's files: a text of layers (.param), and their weights in a .bin file beside it."""
-
-from inferometer.readers.ncnn.read import NcnnReader
-
-reader = NcnnReader()
-
-__all__ = ["NcnnReader", "reader"]

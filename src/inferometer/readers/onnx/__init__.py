@@ -1,7 +1,0 @@
-"""ONNX: models as ONNX files hold them, read by their headers alone."""
-
-from inferometer.readers.onnx.reader import OnnxReader
-
-__all__ = ["OnnxReader", "reader"]
-
-reader = OnnxReader()

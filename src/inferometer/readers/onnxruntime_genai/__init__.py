@@ -1,7 +1,0 @@
-"""Folders of ONNX Runtime GenAI: a config of the generation, and the ONNX file of the decoder."""
-
-from inferometer.readers.onnxruntime_genai.read import GenaiReader
-
-reader = GenaiReader()
-
-__all__ = ["GenaiReader", "reader"]

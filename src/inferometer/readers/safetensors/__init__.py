@@ -1,7 +1,0 @@
-"""Safetensors checkpoints: headers only; with a config.json beside them the whole architecture."""
-
-from inferometer.readers.safetensors.read import SafetensorsReader
-
-__all__ = ["SafetensorsReader", "reader"]
-
-reader = SafetensorsReader()

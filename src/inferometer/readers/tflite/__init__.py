@@ -1,7 +1,0 @@
-"""TFLite (LiteRT) models: `.tflite` flatbuffers, and bundles of them (`.task`)."""
-
-from inferometer.readers.tflite.read import TfliteReader, read_tflite
-
-__all__ = ["TfliteReader", "read_tflite", "reader"]
-
-reader = TfliteReader()

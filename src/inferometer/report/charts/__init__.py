@@ -1,7 +1,0 @@
-"""Charts as Vega-Lite specs: pure functions from rows or a profile to a dict. `render` turns one into a file."""
-
-from inferometer.report.charts.heatmap import heatmap
-from inferometer.report.charts.pareto import pareto_scatter
-from inferometer.report.charts.roofline import roofline
-
-__all__ = ["heatmap", "pareto_scatter", "roofline"]

@@ -1,0 +1,153 @@
+"""How accurate predictions are, as tables, a chart and a page, from plain rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.understand.view.charts.theme import COLOURS, QUIET, spec
+from inferometer.understand.view.render import render
+from inferometer.understand.view.table import Column, ReportTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SHARES = ("median", "p90", "bias", "covered", "width", "ours")
+_STANDING = (
+    Column(key="n", heading="n", exact=True),
+    Column(key="median", heading="median error"),
+    Column(key="p90", heading="90 % below"),
+    Column(key="bias", heading="bias"),
+    Column(key="covered", heading="80 % interval covers"),
+    Column(key="width", heading="its width"),
+)
+
+
+def standing_table(
+    groups: Mapping[tuple[str, ...], Mapping[str, Any]],
+    headings: Sequence[str],
+    *,
+    title: str | None = None,
+    text: bool = True,
+) -> ReportTable:
+    """A row for each group. `text` writes shares as per cent; else they stay numbers, for programs."""
+    columns = tuple(Column(key=name, heading=name) for name in headings)
+    rows = tuple(
+        dict(zip(headings, names, strict=True)) | (_worded(standing) if text else dict(standing))
+        for names, standing in groups.items()
+    )
+    return ReportTable(title=title, columns=(*columns, *_STANDING), rows=rows)
+
+
+def peer_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> ReportTable:
+    columns = (
+        Column(key="peer", heading="tool"),
+        Column(key="phase", heading="phase"),
+        Column(key="runtime", heading="measured with"),
+        Column(key="n", heading="n", exact=True),
+        Column(key="median", heading="median error"),
+        Column(key="p90", heading="90 % below"),
+        Column(key="ours", heading="Inferometer, same cases"),
+    )
+    made = tuple(_worded(row) if text else dict(row) for row in rows)
+    return ReportTable(title="Other tools on the same cases", columns=columns, rows=made)
+
+
+def published_table(groups: Sequence[Any], *, text: bool = True) -> ReportTable:
+    """Published steps by dataset, unit, engine, quantity and the way they were left out."""
+    names = ("dataset", "unit", "engine", "quantity", "way", "steps", "devices", "models")
+    shares = {
+        "median": "median error", "p90": "90 % below", "bias": "bias", "coverage": "80 % interval covers",
+        "width": "its width", "roofline": "a roofline's error",
+    }  # fmt: skip
+    counts = {"steps", "devices", "models"}
+    columns = (
+        *(Column(key=name, heading=name, exact=name in counts) for name in names),
+        *(Column(key=name, heading=heading) for name, heading in shares.items()),
+    )
+    rows = []
+    for group in groups:
+        row = {name: getattr(group, name) for name in (*names, *shares)}
+        if text:
+            row |= {name: _share(row[name], signed=name == "bias") for name in shares}
+        rows.append(row)
+    return ReportTable(title="Published measurements", columns=columns, rows=tuple(rows))
+
+
+def _share(value: float | None, *, signed: bool) -> str | None:
+    return None if value is None else f"{value:+.1%}" if signed else f"{value:.1%}"
+
+
+def target_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> ReportTable:
+    """What is aimed at beside what is reached."""
+    columns = (
+        Column(key="what", heading="what"),
+        *_STANDING,
+        Column(key="aim", heading="aim: median, 90 %, coverage"),
+        Column(key="met", heading="met"),
+    )
+    made = tuple((_worded(row) if text else dict(row)) | {"aim": row.get("aim"), "met": row.get("met")} for row in rows)
+    return ReportTable(title="Aims", columns=columns, rows=made)
+
+
+def _worded(shares: Mapping[str, Any]) -> dict[str, Any]:
+    words = dict(shares)
+    for name in _SHARES:
+        if isinstance(words.get(name), float):
+            words[name] = f"{words[name]:+.1%}" if name == "bias" else f"{words[name]:.1%}"
+    return words
+
+
+def accuracy_chart(rows: Sequence[Mapping[str, Any]], *, title: str = "Predicted against measured") -> dict[str, Any]:
+    """Each case a dot with its interval, on logarithmic axes; on the line the prediction is right.
+
+    A row has measured_s, predicted_s, low_s, high_s, runtime, phase and what names it.
+    """
+    ends = [row[name] for row in rows for name in ("measured_s", "low_s", "high_s")]
+    least, most = (min(ends), max(ends)) if ends else (1e-3, 1.0)
+    scale = {"type": "log", "domain": [least / 1.2, most * 1.2]}
+    seconds = {"type": "quantitative", "scale": scale, "axis": {"format": "~s", "grid": True}}
+    colour = {"field": "group", "type": "nominal", "scale": {"range": list(COLOURS)}, "title": None}
+    names = ("model", "runtime", "phase", "batch", "length", "measured_s", "predicted_s", "low_s", "high_s")
+    values = [{**row, "group": f"{row['runtime']} {row['phase']}"} for row in rows]
+    dots = {
+        "mark": {"type": "point", "filled": True, "size": 26},
+        "encoding": {
+            "y": {"field": "predicted_s", "title": "predicted, seconds", **seconds},
+            "color": colour,
+            "tooltip": [{"field": name} for name in names],
+        },
+    }
+    bars = {
+        "mark": {"type": "rule", "opacity": 0.35},
+        "encoding": {"y": {"field": "low_s", **seconds}, "y2": {"field": "high_s"}, "color": colour},
+    }
+    line = {
+        "data": {"values": [{"x": end, "y": end} for end in scale["domain"]]},
+        "mark": {"type": "line", "color": QUIET, "strokeDash": [4, 3]},
+        "encoding": {"x": {"field": "x", **seconds}, "y": {"field": "y", **seconds}},
+    }
+    shown = {"data": {"values": values}, "layer": [bars, dots]}
+    shown["encoding"] = {"x": {"field": "measured_s", "title": "measured, seconds", **seconds}}
+    body = {"width": 560, "height": 520, "layer": [line, shown]}
+    return spec(title=title, subtitle=f"{len(rows)} cases with their 80 % intervals", body=body)
+
+
+def accuracy_page(sections: Sequence[tuple[str, str, ReportTable]]) -> str:
+    """The page docs/accuracy.md: for each section a heading, a paragraph and a table."""
+    parts = ["# How true predictions are", _INTRODUCTION]
+    for heading, words, table in sections:
+        parts += [f"## {heading}", words, render(table, "md")]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_INTRODUCTION = """\
+Every case is a measured time that `inferometer predict` is asked for, with the calibration that is shipped for its
+device and runtime. The error is |predicted / measured − 1|; *bias* is its direction; an interval *covers* a case whose
+measured time lies between low and high, which eight in ten should; *width* is the median of (high − low) / predicted.
+A case is **held out** where nothing of its model was used to fit anything, **left out** where its calibration was
+fitted again without any case of its model, **seen** where neither holds, and **priors** where no calibration is used.
+No number was fitted to a held-out case; but how factors are bounded, and on CPUs which reading of several passes stands
+for a case or a probe, was chosen with these cases in sight, so their errors are somewhat kinder than those of models
+that nobody has looked at. CPU cases are one thread of a shared virtual machine: a case in its slowest pass takes a
+quarter more than in its fastest.
+`inferometer accuracy` prints these tables."""

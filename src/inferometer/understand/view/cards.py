@@ -1,0 +1,165 @@
+"""One item as a card: what `show` prints. Facts cite their sources by number; the sources are listed below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.core.dtype import DTYPES
+from inferometer.core.frozen import frozen
+from inferometer.core.units import format_capacity, format_quantity
+from inferometer.understand.view.records import ops_per_joule
+
+if TYPE_CHECKING:  # the formulas bring numpy, which a device's card does not need
+    from collections.abc import Iterator
+
+    from inferometer.core.device import Device, Link, Memory, Sourced
+    from inferometer.known.formulas.registry import Formula
+
+Fact = tuple[str, str, str]  # label, value, remark
+
+
+@frozen
+class Card:
+    title: str
+    subtitle: str
+    facts: tuple[Fact, ...]
+    text: str | None = None
+    sources: tuple[str, ...] = ()
+
+
+class Sources:
+    """Numbers the sources in the order they are first cited."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def cite(self, sourced: Sourced) -> str:
+        number = self._numbers.setdefault(sourced.source, len(self._numbers) + 1)
+        note = f" {sourced.note}" if sourced.note else ""
+        return f"{sourced.origin} {sourced.date} [{number}]{note}"
+
+    def listed(self) -> tuple[str, ...]:
+        return tuple(f"[{number}] {source}" for source, number in self._numbers.items())
+
+
+def device_card(device: Device) -> Card:
+    sources = Sources()
+    facts: list[Fact] = [("unit", device.unit, " · ".join(filter(None, (device.kind, device.family, device.chip))))]
+    facts += [(f"peak {name}", _rate(name, peak), sources.cite(peak)) for name, peak in device.peaks.items()]
+    facts += [fact for memory in device.memories for fact in _memory_facts(memory, sources)]
+    links = {"host link": device.host_link, "peer link": device.peer_link, "network": device.network_link}
+    for end, link in links.items():
+        if link is not None:
+            facts.append(_link_fact(end, link, sources))
+    facts += [*_plain_facts(device, sources), *_core_facts(device)]
+    facts += [*_derived(device), *_words(device.aliases, device.notes)]
+    subtitle = " · ".join(filter(None, (device.name, device.vendor, str(device.year or ""))))
+    return Card(title=device.title, subtitle=subtitle, facts=tuple(facts), sources=sources.listed())
+
+
+def _rate(name: str, peak: Sourced) -> str:
+    return format_quantity(peak.value, "OP/s" if DTYPES[name].name.startswith("i") else "FLOP/s")
+
+
+def _memory_facts(memory: Memory, sources: Sources) -> Iterator[Fact]:
+    named = f"{memory.level} ({memory.kind})" if memory.kind else memory.level
+    for label, size in (("capacity", memory.capacity_bytes), ("usable", memory.usable_bytes)):
+        if size:
+            yield f"{named} {label}", format_capacity(size.value), sources.cite(size)
+    for label, sourced, unit in (
+        ("bandwidth", memory.bandwidth_bytes_per_s, "B/s"),
+        ("latency", memory.latency_s, "s"),
+    ):
+        if sourced:
+            yield f"{named} {label}", format_quantity(sourced.value, unit), sources.cite(sourced)
+
+
+def _link_fact(end: str, link: Link, sources: Sources) -> Fact:
+    bandwidth = link.bandwidth_bytes_per_s
+    if bandwidth is None:
+        return end, link.title, ""
+    return end, f"{link.title}, {format_quantity(bandwidth.value, 'B/s')} each way", sources.cite(bandwidth)
+
+
+def _plain_facts(device: Device, sources: Sources) -> Iterator[Fact]:
+    for label, sourced, unit in (
+        ("cores", device.cores, "1"),
+        ("clock", device.clock_hz, "Hz"),
+        ("launch", device.launch_s, "s"),
+        ("call", device.call_s, "s"),
+        ("power", device.power_w, "W"),
+        ("idle", device.idle_w, "W"),
+        ("battery", device.battery_j, "J"),
+        ("energy of an operation", device.joules_per_flop, "J"),
+        ("energy of a byte", device.joules_per_byte, "J"),
+        ("storage", device.storage_bytes_per_s, "B/s"),
+        ("price", device.price_usd, "USD"),
+    ):
+        if sourced is not None:
+            yield label, format_quantity(sourced.value, unit), sources.cite(sourced)
+    for name in ("compute", "memory", "storage", "host", "network"):
+        share = getattr(device.shares, name)
+        if share is not None:
+            yield f"{name} utilisation", f"{100 * share.value:.3g} %", sources.cite(share)
+
+
+def _core_facts(device: Device) -> Iterator[Fact]:
+    """The groups of cores, the fastest first, as threads fill them."""
+    for group in device.core_groups:
+        rates = ", ".join(f"{name} {rate:g}" for name, rate in group.ops_per_cycle.items())
+        clock = format_quantity(group.clock_hz, "Hz")
+        yield "core group", f"{group.count} × {group.core} at {clock}", f"operations a cycle: {rates}" if rates else ""
+
+
+def _derived(device: Device) -> Iterator[Fact]:
+    """Figures that follow from the others; they are computed here and stored nowhere."""
+    from inferometer.known.formulas.roofline import ridge_point  # noqa: PLC0415 - brings numpy, which lists do without
+
+    memory = device.memory
+    efficiency = ops_per_joule(device)
+    if efficiency is not None:
+        yield "per watt", format_quantity(efficiency, "OP/J").replace("OP/J", "OP/s/W"), "computed: best peak / power"
+    elif device.power_w is not None and device.shares_power:
+        yield "per watt", "–", "not known: the power is that of the whole chip, all its units together"
+    if memory is not None and memory.bandwidth_bytes_per_s is not None:
+        name = next((name for name in ("bf16", "f16", "f32", "i8") if name in device.peaks), None)
+        if name is not None:
+            ridge = ridge_point(peak=device.peaks[name].value, bandwidth=memory.bandwidth_bytes_per_s.value)
+            yield f"ridge {name}", format_quantity(ridge, "FLOP/B"), "computed: peak / main memory bandwidth"
+
+
+def formula_card(formula: Formula) -> Card:
+    given = " ".join(f"{name}={value}" for name, value in formula.example.items())
+    arguments = [
+        (name, _unit(quantity.unit), _domain(quantity.low, quantity.high)) for name, quantity in formula.inputs.items()
+    ]
+    facts = (
+        ("section", formula.section, formula.row),
+        *arguments,
+        ("gives", _unit(formula.unit), ""),
+        ("example", given, f"= {formula.answer}"),
+    )
+    return Card(
+        title=formula.name,
+        subtitle=formula.title,
+        facts=facts,
+        text=formula.doc,
+        sources=(f"Source: {formula.source}",),
+    )
+
+
+def _unit(unit: str) -> str:
+    return "number" if unit == "1" else unit
+
+
+def _domain(low: float, high: float) -> str:
+    if low > float("-inf") and high < float("inf"):
+        return f"{low:g} to {high:g}"
+    return f"{low:g} or more" if low > float("-inf") else ""
+
+
+def _words(aliases: tuple[str, ...], notes: str | None) -> Iterator[Fact]:
+    if aliases:
+        yield "also known as", ", ".join(aliases), ""
+    if notes:
+        yield "note", notes, ""

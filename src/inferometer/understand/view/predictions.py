@@ -1,0 +1,236 @@
+"""A prediction for people: the headline, the phases, the ops that take the time, and what it is based on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.units import counted, format_capacity, format_quantity
+from inferometer.understand.view.cards import Card, Fact
+from inferometer.understand.view.phrases import (
+    TIMES,
+    duration_text,
+    formats_of,
+    fraction,
+    interval_text,
+    percent,
+    profile_notes,
+    profile_title,
+    sizes_of,
+    time_remarks,
+)
+from inferometer.understand.view.table import Column, ReportTable, columns, filled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from inferometer.core.profile import OpTime, Phase, Profile
+
+_TOP = 12
+_PHASES = columns(
+    Column(key="name", heading="phase"),
+    "time_s", "low_s", "high_s", "floor_s", "bound", "flops", "bytes", "energy_j",
+)  # fmt: skip
+_STREAMS = (
+    Column(key="compute", heading="compute", label="compute_s", unit="s"),
+    Column(key="memory", heading="memory", label="memory_s", unit="s"),
+    Column(key="storage", heading="storage", label="storage_s", unit="s"),
+    Column(key="host_link", heading="host link", label="host_link_s", unit="s"),
+    Column(key="network", heading="network", label="network_s", unit="s"),
+    Column(key="overhead", heading="overhead", label="overhead_s", unit="s"),
+)
+_OPS = columns(
+    Column(key="name", heading="op"),
+    "count", "time_s", "share", "floor_s", "bound",
+    Column(key="origin", heading="based on"),
+)  # fmt: skip
+_COMPARED = columns(
+    "model", "device", "runtime", "weights", "latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes",
+    "fits", "energy_j", "usd_per_million_tokens",
+    "usd_per_million_inferences", "co2e_g", "battery_s", "inferences_per_charge", "frame_headroom",
+    "error",
+)  # fmt: skip
+_ENDS = columns(
+    "latency_low_s", "latency_high_s", "ttft_low_s", "ttft_high_s", "tpot_low_s", "tpot_high_s",
+    "e2e_s", "e2e_low_s", "e2e_high_s",
+)  # fmt: skip
+# The figures of a headline, in the order of the card, with the unit of each.
+_FIGURES = {
+    "latency_s": "s", "ttft_s": "s", "tpot_s": "s", "e2e_s": "s", "tokens_per_s": "1/s", "peak_memory_bytes": "B",
+    "energy_j": "J", "battery_s": "s", "usd_per_million_tokens": "USD", "co2e_g": "g",
+}  # fmt: skip
+_ENDED = ("latency_s", "ttft_s", "tpot_s", "e2e_s")  # times of the headline with an interval of their own
+_EVERYTHING = columns(
+    "model", "device", "runtime", "part", "phase", "name", "count", "value", "unit", "low", "high", "share", "floor_s",
+    "bound", "flops", "bytes", "energy_j", "origin",
+)  # fmt: skip
+_GAINS = columns(
+    Column(key="change", heading="what if"),
+    "phase", "before_s", "after_s",
+    Column(key="gain", heading="times as fast"),
+    Column(key="throughput_gain", heading="times the throughput"),
+    Column(key="bound", heading="then bound by"),
+    "fits", "error",
+)  # fmt: skip
+
+
+def prediction_card(profile: Profile) -> Card:
+    summary = profile.summary
+    facts = [fact for fact in (_time_fact(profile, *row) for row in TIMES) if fact]
+    if summary.tokens_per_s is not None:
+        facts.append(_speed_fact(profile))
+    facts += _memory_facts(profile)
+    if summary.energy_j is not None:
+        facts.append(("energy", format_quantity(summary.energy_j, "J"), "of the whole request"))
+    if summary.battery_s is not None:
+        facts.append(_battery_fact(profile))
+    if summary.frame_budget_s is not None:
+        facts.append(_frame_fact(profile))
+    if summary.usd_per_million_tokens is not None or summary.usd_per_million_inferences is not None:
+        facts.append(_price_fact(profile))
+    if summary.co2e_g is not None:
+        facts.append(("carbon", format_quantity(summary.co2e_g, "g"), "CO₂e"))
+    title, subtitle = profile_title(profile), _subtitle(profile)
+    return Card(title=title, subtitle=subtitle, facts=tuple(facts), sources=profile_notes(profile))
+
+
+def _time_fact(profile: Profile, label: str, key: str, phase_name: str | None) -> Fact | None:
+    seconds = getattr(profile.summary, key)
+    if seconds is None:
+        return None
+    phase = profile.phase(phase_name) if phase_name else None
+    return label, format_quantity(seconds, "s"), ", ".join(time_remarks(profile, key.removesuffix("_s"), phase))
+
+
+def _speed_fact(profile: Profile) -> Fact:
+    """Tokens a second, between what the ends of a token's time make of it."""
+    summary, batch = profile.summary, profile.workload.batch
+    step = summary.interval("tpot")
+    between = f"{interval_text(batch / step[1], batch / step[0], '1')}, " if step and step[0] > 0 else ""
+    return "tokens/s", format_quantity(summary.tokens_per_s, "1"), f"{between}of all sequences together"
+
+
+def _price_fact(profile: Profile) -> Fact:
+    """The price goes with the time of what is paid for: a forward pass, the whole request, or a lone step."""
+    summary = profile.summary
+    usd, what = summary.usd_per_million_tokens, "tokens"
+    paid = "e2e" if summary.e2e_s is not None else "tpot"
+    if usd is None:
+        usd, what, paid = summary.usd_per_million_inferences or 0.0, "inferences", "latency"
+    ends, seconds = summary.interval(paid), getattr(summary, f"{paid}_s")
+    between = f"{usd * ends[0] / seconds:.3g} to {usd * ends[1] / seconds:.3g}" if ends and seconds else ""
+    return "price", f"{usd:.3g} USD per million {what}", between
+
+
+def _battery_fact(profile: Profile) -> Fact:
+    summary = profile.summary
+    answered = summary.inferences_per_charge
+    what = "sequences" if summary.latency_s is None else "inferences"
+    remark = "" if answered is None else f"{answered:,.0f} {what} a charge"
+    return "battery", duration_text(summary.battery_s or 0.0), remark
+
+
+def _frame_fact(profile: Profile) -> Fact:
+    """Whether the frames of a batch are answered before the next ones come: expected, and at the ends of the time."""
+    summary, batch = profile.summary, profile.workload.batch
+    budget, left = summary.frame_budget_s or 0.0, summary.frame_headroom or 0.0
+    ends = summary.interval("latency")
+    if left < 0:
+        certain = ends is None or ends[0] > budget
+        verdict = "does not hold" if certain else "does not hold, though it may at the low end"
+    else:
+        certain = ends is None or ends[1] <= budget
+        verdict = "holds" if certain else "holds, but not at the high end"
+    rest = f"{percent(left, 1)} of it left" if left >= 0 else f"{percent(-left, 1)} over it"
+    of = "frame budget" if batch == 1 else f"budget of {batch} frames"
+    return of, format_quantity(budget, "s"), f"{verdict}: {rest}"
+
+
+def _memory_facts(profile: Profile) -> list[Fact]:
+    summary = profile.summary
+    if summary.peak_memory_bytes is None:
+        return []
+    verdict = {True: "fits", False: "does not fit", None: "capacity unknown"}[summary.fits]
+    return [("memory", format_capacity(summary.peak_memory_bytes), verdict)]
+
+
+def _subtitle(profile: Profile) -> str:
+    return " · ".join((str(profile.runtime), formats_of(profile), sizes_of(profile)))
+
+
+def phase_table(profile: Profile) -> ReportTable:
+    rows = tuple({column.key: getattr(phase, column.key) for column in _PHASES} for phase in profile.phases)
+    return ReportTable(columns=_PHASES, rows=rows)
+
+
+def stream_table(profile: Profile) -> ReportTable:
+    """What each resource takes of a phase by itself. What takes nothing anywhere is left out."""
+    rows = tuple({"name": phase.name, **phase.streams} for phase in profile.phases if phase.streams)
+    used = tuple(column for column in _STREAMS if any(row.get(column.key) for row in rows))
+    note = "They overlap: a phase takes the longest of them op by op, with the overhead on top." if rows else None
+    return ReportTable(columns=(Column(key="name", heading="phase"), *used), rows=rows, title="Side by side", note=note)
+
+
+def op_table(profile: Profile, *, most: int | None = _TOP) -> ReportTable:
+    """The ops of the last phase (a decode step, or the forward pass) that take the most time."""
+    phase = next((phase for phase in reversed(profile.phases) if phase.ops), None)
+    if phase is None:
+        return ReportTable(columns=_OPS, rows=())
+    ranked = sorted(phase.ops, key=lambda op: -op.time_s)[:most]
+    rows = tuple(_op_row(op, phase) for op in ranked)
+    left = len(phase.ops) - len(rows)
+    note = f"{counted(left, 'more op')}: --format json lists all of them." if left > 0 else None
+    return ReportTable(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
+
+
+def _op_row(op: OpTime, phase: Phase) -> dict[str, Any]:
+    return {
+        "name": op.name,
+        "count": op.count,
+        "time_s": op.time_s,
+        "share": fraction(op.time_s, phase.time_s),
+        "floor_s": op.floor_s,
+        "bound": op.bound,
+        "origin": op.origin,
+    }
+
+
+def prediction_rows(profile: Profile) -> ReportTable:
+    """A whole prediction as one table of plain numbers: its headline, every phase, every op of every phase."""
+    summary = profile.summary
+    rows: list[dict[str, Any]] = []
+    for key, unit in _FIGURES.items():
+        value = getattr(summary, key)
+        if value is not None:
+            low, high = summary.interval(key.removesuffix("_s")) or (None, None) if key in _ENDED else (None, None)
+            rows.append({"part": "headline", "name": key, "value": value, "unit": unit, "low": low, "high": high})
+    for phase in profile.phases:
+        figures = {name: getattr(phase, name) for name in ("floor_s", "bound", "flops", "bytes", "energy_j")}
+        ends = {"value": phase.time_s, "unit": "s", "low": phase.low_s, "high": phase.high_s}
+        rows.append({"part": "phase", "phase": phase.name, "name": phase.name, **ends, **figures})
+        for op in sorted(phase.ops, key=lambda op: -op.time_s):
+            of_op = {"value": op.time_s, "unit": "s", "flops": op.flops, "bytes": op.bytes, "energy_j": op.energy_j}
+            rows.append({"part": "op", "phase": phase.name, **_op_row(op, phase), **of_op})
+    named = {"model": profile.model.name, "device": profile.device.name, "runtime": profile.runtime}
+    return ReportTable(columns=_EVERYTHING, rows=tuple({**named, **row} for row in rows))
+
+
+def summary_row(profile: Profile) -> dict[str, Any]:
+    """A prediction as one row of a comparison."""
+    named = {
+        "model": profile.model.name,
+        "device": profile.device.name,
+        "runtime": profile.runtime,
+        "weights": profile.model.weights or profile.workload.precision.weights,
+    }
+    return {**named, **asdict(profile.summary)}
+
+
+def comparison_table(rows: Iterable[dict[str, Any]], *, ends: bool = False) -> ReportTable:
+    """One row a prediction, with the ends of every time if asked for. A column without any value is left out."""
+    kept = tuple(rows)
+    return ReportTable(columns=filled((*_COMPARED, *_ENDS) if ends else _COMPARED, kept), rows=kept)
+
+
+def gain_table(rows: Sequence[dict[str, Any]]) -> ReportTable:
+    return ReportTable(columns=filled(_GAINS, rows), rows=tuple(rows))

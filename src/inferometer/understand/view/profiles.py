@@ -1,0 +1,310 @@
+"""A measured profile for people: the headline with its statistic, the phases, the layers that take the time.
+
+The sums are printed, so that a reader can see that they close.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.counters import instructions_per_cycle
+from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_layers
+from inferometer.core.steps import summed_samples
+from inferometer.core.units import counted, format_capacity, format_quantity
+from inferometer.measure.bench.statistics import summarise
+from inferometer.understand.view.cards import Card, Fact
+from inferometer.understand.view.growth import growths
+from inferometer.understand.view.measured import percentile_fact
+from inferometer.understand.view.phrases import (
+    TIMES,
+    counter_fact,
+    energy_fact,
+    fraction,
+    profile_notes,
+    profile_title,
+    sizes_of,
+    time_remarks,
+)
+from inferometer.understand.view.table import Column, ReportTable, columns, filled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from inferometer.core.profile import OpTime, Phase, Profile, Verification
+
+_TOP = 12
+_NAME, _SHORTER, _KERNEL = 40, 28, 24  # letters of a layer's and a kernel's name in a table that people read
+_SHORT = {"median over generations of the mean step": "median of means"}
+_PHASES = columns(
+    Column(key="name", heading="phase"),
+    "time_s", "statistic", "runs", "predicted_s", "floor_s", "flops", "bytes", "energy_j",
+)  # fmt: skip
+_LAYERS = columns(
+    Column(key="name", heading="layer"),
+    "count", "kind", "unit", "time_s", "share",
+    Column(key="device_s", heading="on device", unit="s"),
+    Column(key="min_s", heading="least", unit="s"),
+    Column(key="max_s", heading="most", unit="s"),
+    Column(key="growth", heading="growth", signed=True),
+    Column(key="cumulative", heading="running sum", share=True),
+    Column(key="ipc", heading="IPC"),
+    "predicted_s", "floor_s",
+    Column(key="efficiency", heading="of floor", share=True),
+    "bound",
+    Column(key="kernel", heading="ran as"),
+)  # fmt: skip
+_LENGTHS = columns("test", "tokens_per_s", "time_s", "low_s", "high_s", "runs")
+_NUMBER = re.compile(r"(?<=[._/])\d+(?=[._/])")
+_LAST = re.compile(r"(?:_token)?[_:]\d+$")  # at the end of an engine's own name
+_MEASURED = ("forward", "decode", "prefill")
+
+
+def profile_card(profile: Profile, percentiles: Sequence[float] = ()) -> Card:
+    facts = (*_times(profile), *_percentiles(profile, percentiles), *_circumstances(profile))
+    title, subtitle = profile_title(profile), _subtitle(profile)
+    return Card(title=title, subtitle=subtitle, facts=facts, sources=profile_notes(profile))
+
+
+def _subtitle(profile: Profile) -> str:
+    count = profile.environment.threads if profile.environment else None
+    threads = [f"{count} thread{'s' if count > 1 else ''}"] if count else []
+    return " · ".join(("measured", str(profile.runtime), *threads, sizes_of(profile)))
+
+
+def _times(profile: Profile) -> Iterator[Fact]:
+    summary = profile.summary
+    for label, key, name in TIMES:
+        value, phase = getattr(summary, key), profile.phase(name) if name else None
+        if value is not None:
+            remark = _how(profile, key, phase) if phase else "its phases, each as often as it runs"
+            yield label, format_quantity(value, "s"), remark
+    if summary.tokens_per_s is not None:
+        all_of = ", of all sequences together" if profile.workload.batch > 1 else ""
+        yield "tokens/s", format_quantity(summary.tokens_per_s, "1"), f"after the first{all_of}"
+    yield from _between_tokens(profile)
+    for name in ("load", "compile", "first_run"):
+        phase = profile.phase(name)
+        if phase is not None:
+            yield name.replace("_", " "), format_quantity(phase.time_s, "s"), "once"
+
+
+def _percentiles(profile: Profile, percentiles: Sequence[float]) -> Iterator[Fact]:
+    """Those that were asked for, of every phase that was measured more than once."""
+    for phase in profile.phases:
+        for asked in percentiles if phase.name in _MEASURED and phase.samples_s else ():
+            yield percentile_fact(phase.samples_s or (), asked, "" if phase.name == "forward" else phase.name)
+
+
+def _between_tokens(profile: Profile) -> Iterator[Fact]:
+    """The distribution of single steps, as far as there are enough of them, and what the cache grows by."""
+    decode = profile.phase("decode")
+    steps = decode.samples_s if decode else None
+    if steps and len(steps) > 1:
+        summary = summarise(steps, name="decode")
+        ranks = (("p50", summary.median), ("p90", summary.p90), ("p99", summary.p99))
+        known = ", ".join(f"{name} {format_quantity(value, 's')}" for name, value in ranks if value is not None)
+        yield "between tokens", known, f"of {summary.count} steps, at most {format_quantity(summary.max, 's')}"
+    token_bytes, workload = profile.model.kv_bytes_per_token, profile.workload
+    if token_bytes and workload.prompt is not None:
+        before = workload.context or 0
+        ends = (before + workload.prompt, before + workload.prompt + (workload.generate or 0))
+        first, last = (format_quantity(token_bytes * tokens * workload.batch, "B") for tokens in ends)
+        yield "cache", f"{first} to {last}", f"{ends[0]} to {ends[1]} tokens, {format_quantity(token_bytes, 'B')} each"
+
+
+def _how(profile: Profile, key: str, phase: Phase) -> str:
+    count = len(phase.samples_s or ())
+    statistic = f"{phase.statistic}, {count} steps" if phase.name == "decode" else f"{phase.statistic} of {count}"
+    return ", ".join((statistic, *time_remarks(profile, key.removesuffix("_s"), phase)))
+
+
+def _circumstances(profile: Profile) -> Iterator[Fact]:
+    summary, environment = profile.summary, profile.environment
+    if summary.peak_memory_bytes is not None:
+        yield "memory", format_capacity(summary.peak_memory_bytes), "peak of the model, without Python"
+    yield from energy_fact(profile)
+    yield from counter_fact(profile.steady)
+    if summary.top_unit is not None:
+        yield "top unit", summary.top_unit, f"by time; {_by_count(profile)}"
+    if profile.verification is not None:
+        yield "outputs", profile.verification.status, _checked(profile)
+    if environment is not None:
+        placed = environment.host.get("placed")
+        if placed:
+            yield "ran on", ", ".join(f"{name} {count}" for name, count in placed.items()), "by the engine's own count"
+        quiet = {True: "disturbed", False: "quiet", None: "unknown"}[environment.disturbed]
+        yield "machine", quiet, "; ".join(environment.reasons)
+
+
+def _by_count(profile: Profile) -> str:
+    unit, count = profile.summary.top_unit_by_count, op_count(profile)
+    if not count or unit is None:
+        return f"{unit} by the number of ops"
+    return f"{unit} by the number of ops, {ops_by(profile, 'unit').get(unit, 0)} of {count}"
+
+
+def _checked(profile: Profile) -> str:
+    check = profile.verification
+    if check is None or check.status == "unchecked":
+        return (check and check.reason) or "`--verify RUNTIME` compares them"
+    numbers = {"max error": check.max_rel, "cosine": check.cosine, "same best": check.top_1, "NLL": check.nll_drift}
+    known = ", ".join(f"{name} {value:.3g}" for name, value in numbers.items() if value is not None)
+    return f"against {check.reference}: {check.reason or known}"
+
+
+def verification_card(model: str, check: Verification) -> Card:
+    """The verdict first, then the numbers it rests on."""
+    numbers = (
+        ("max error", check.max_abs, "absolute"),
+        ("max error", check.max_rel, "of an output's largest value"),
+        ("RMS error", check.rms_rel, "of an output's size"),
+        ("cosine", check.cosine, "the least of all outputs"),
+        ("same best", check.top_1, "share of positions"),
+        ("best five", check.top_k, "mean share in common"),
+        ("NLL drift", check.nll_drift, "nats a token"),
+    )
+    facts: list[Fact] = [("outputs", check.status, check.reason or "")]
+    facts += [(label, f"{value:.4g}", remark) for label, value, remark in numbers if value is not None]
+    if check.tolerance:
+        facts.append(("allowed", "", check.tolerance))
+    return Card(title=model, subtitle=f"against {check.reference}", facts=tuple(facts))
+
+
+def measured_phase_table(profile: Profile) -> ReportTable:
+    rows = tuple(_phase_row(phase) for phase in profile.phases)
+    parts = "\n".join(f"{phase.name}: {_parts(phase)}" for phase in profile.phases if phase.parts)
+    return ReportTable(columns=filled(_PHASES, rows), rows=rows, note=parts or None)
+
+
+def _phase_row(phase: Phase) -> dict[str, Any]:
+    plain = {column.key: getattr(phase, column.key, None) for column in _PHASES}
+    statistic = _SHORT.get(phase.statistic or "", phase.statistic)
+    return {**plain, "statistic": statistic, "runs": len(phase.samples_s or ()) or None}
+
+
+def _parts(phase: Phase) -> str:
+    return ", ".join(f"{name} {format_quantity(seconds, 's')}" for name, seconds in phase.parts.items())
+
+
+def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | None = _TOP) -> ReportTable:
+    """The layers that take the most time; with `most` None all of them, in the order of execution."""
+    chosen = phase or next((named for name in _MEASURED if (named := profile.phase(name)) and named.ops), None)
+    if chosen is None:
+        return ReportTable(columns=_LAYERS, rows=())
+    folded = chosen.ops if most is None else fold_layers(chosen.ops, own=chosen.name == "forward")
+    ops = folded if most is None else tuple(sorted(folded, key=lambda op: -op.time_s)[:most])
+    rows: list[dict[str, Any]] = []
+    so_far = 0.0
+    for op, growth in zip(ops, growths([op.samples_s for op in ops]), strict=True):
+        so_far += op.time_s
+        rows.append(_layer_row(op, chosen, so_far, growth))
+    if most is not None:
+        rows = [_for_people(row, chosen, units={op.unit for op in folded}) for row in rows]
+    left = len(folded) - len(rows)
+    more = f"\n{counted(left, 'more layer')}: --format json lists all of them." if left > 0 else ""
+    return ReportTable(
+        columns=filled(_LAYERS, rows),
+        rows=tuple(rows),
+        title=f"Where {chosen.name} goes",
+        note=f"{closing_line(chosen)}{more}",
+    )
+
+
+def _for_people(row: dict[str, Any], phase: Phase, *, units: set[str | None]) -> dict[str, Any]:
+    """What fits into a hundred columns: names cut, one unit for all not repeated, predictions before running sums.
+
+    Where steps differ, how each layer did in them stands in the place of its floor and the engine's name for it.
+    """
+    predicted, stepped = phase.predicted_s is not None, phase.op_context is not None
+    shown = {**row, "name": _cut(row["name"], _SHORTER if predicted else _NAME), "kernel": _cut(row["kernel"], _KERNEL)}
+    away = ["cumulative"] * predicted + ["unit"] * (len(units) == 1)
+    away += ["floor_s", "kernel"] if stepped else ["min_s", "max_s", "growth"]
+    return {**shown, **dict.fromkeys(away)}
+
+
+def _cut(name: str | None, most: int) -> str | None:
+    if name is None or len(name) <= most:
+        return name
+    head = most // 3
+    return f"{name[:head]}…{name[head + 1 - most :]}"
+
+
+def fold_layers(ops: Sequence[OpTime], *, own: bool = False) -> tuple[OpTime, ...]:
+    """Ops that differ only in the number of their layer as one row: `layers.*.mlp.up_proj`, as often as it stands.
+
+    With `own` only those that belong to no layer: an engine numbers its layout changes, `ReorderInput_token_12`.
+    """
+    groups: dict[tuple[str, str], list[OpTime]] = {}
+    for op in ops:
+        name = op.name if own else _NUMBER.sub("*", op.name)
+        if op.block is None:
+            name = _LAST.sub("", name)
+        groups.setdefault((name, op.kind), []).append(op)
+    return tuple(group[0] if len(group) == 1 else _together(name, group) for (name, _), group in groups.items())
+
+
+def _together(name: str, ops: Sequence[OpTime]) -> OpTime:
+    def total(key: str) -> float | None:
+        known = [value for op in ops if (value := getattr(op, key)) is not None]
+        return sum(known) if len(known) == len(ops) else None
+
+    summed: dict[str, Any] = {key: total(key) for key in ("device_s", "predicted_s", "floor_s", "flops", "bytes")}
+    longest = max(ops, key=lambda op: op.time_s)
+    time_s, count = sum(op.time_s for op in ops), sum(op.count for op in ops)
+    samples = summed_samples(ops)  # of all of them in each step
+    return replace(longest, name=name, time_s=time_s, count=count, kernel=None, layers=(), samples_s=samples, **summed)
+
+
+def _layer_row(op: OpTime, phase: Phase, so_far: float, growth: float | None) -> dict[str, Any]:
+    return {
+        "name": op.name if len(op.layers) < 2 else f"{op.name} + {len(op.layers) - 1}",
+        "kind": op.kind,
+        "count": op.count if op.count > 1 else None,
+        "unit": op.unit,
+        "time_s": op.time_s,
+        "share": fraction(op.time_s, phase.time_s),
+        "device_s": op.device_s,  # the rest of its time the device waited for the host
+        "min_s": min(op.samples_s) if op.samples_s else None,
+        "max_s": max(op.samples_s) if op.samples_s else None,
+        "growth": growth if phase.op_context is not None else None,
+        "cumulative": fraction(so_far, phase.time_s),
+        "ipc": instructions_per_cycle(op.counters),
+        "predicted_s": op.predicted_s,
+        "floor_s": op.floor_s,
+        "efficiency": fraction(op.floor_s, op.time_s) if op.floor_s is not None else None,
+        "bound": op.bound,
+        "kernel": op.kernel if op.kernel != op.name else None,
+    }
+
+
+def closing_line(phase: Phase) -> str:
+    """The sum that closes: layers, what the engine does around them, and the unattributed rest are the clean run."""
+    outside = outside_layers(phase)
+    terms = [f"{format_quantity(sum(op.time_s for op in phase.ops), 's')} in layers"]
+    terms += [f"{format_quantity(seconds, 's')} {name}" for name, seconds in outside.items() if name != UNATTRIBUTED]
+    terms.append(f"{format_quantity(outside.get(UNATTRIBUTED, 0.0), 's')} unattributed")
+    return f"{' + '.join(terms)} = {format_quantity(phase.clean_s or phase.time_s, 's')} of the clean run."
+
+
+def length_table(profiles: Sequence[Profile]) -> ReportTable:
+    """Rows as llama-bench names them: pp512 reads a prompt of 512, tg128 makes 128 tokens, @ d512 after 512 others."""
+    return ReportTable(columns=_LENGTHS, rows=tuple(row for profile in profiles for row in _length_rows(profile)))
+
+
+def _length_rows(profile: Profile) -> Iterator[dict[str, Any]]:
+    workload = profile.workload
+    depth = f" @ d{workload.context}" if workload.context else ""
+    prefill, decode = profile.phase("prefill"), profile.phase("decode")
+    if prefill is not None and workload.prompt:
+        rate = workload.batch * workload.prompt / prefill.time_s
+        yield _length_row(f"pp{workload.prompt}{depth}", prefill, rate, len(prefill.samples_s or ()))
+    if decode is not None and workload.generate:
+        generations = len(decode.samples_s or ()) // max(workload.generate - 1, 1)
+        yield _length_row(f"tg{workload.generate}{depth}", decode, workload.batch / decode.time_s, generations)
+
+
+def _length_row(test: str, phase: Phase, rate: float, runs: int) -> dict[str, Any]:
+    times = {key: getattr(phase, key) for key in ("time_s", "low_s", "high_s")}
+    return {"test": test, "tokens_per_s": rate, **times, "runs": runs}

@@ -1,0 +1,55 @@
+"""A table as text: drawn for a terminal, or as JSON, CSV or Markdown."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from inferometer.understand.view.table import ReportTable, cell_text
+from inferometer.understand.view.terminal import draw_table
+
+FORMATS = ("table", "json", "csv", "md")
+
+
+def render(table: ReportTable, form: str) -> str:
+    """The table as text in one of FORMATS."""
+    return _RENDERERS[form](table)
+
+
+def _as_json(table: ReportTable) -> str:
+    import json  # noqa: PLC0415 - the other forms do without it
+
+    rows = [{column.machine_name: row.get(column.key) for column in table.columns} for row in table.rows]
+    return json.dumps(rows, indent=2, ensure_ascii=False)
+
+
+def _as_csv(table: ReportTable) -> str:
+    import csv  # noqa: PLC0415 - as above
+    import io  # noqa: PLC0415 - as above
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([column.machine_name for column in table.columns])
+    writer.writerows([_plain(row.get(column.key)) for column in table.columns] for row in table.rows)
+    return text.getvalue().rstrip("\n")
+
+
+def _plain(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _as_markdown(table: ReportTable) -> str:
+    heads = _line([column.heading for column in table.columns])
+    rules = _line(["---:" if column.numeric else "---" for column in table.columns])
+    body = [_line([cell_text(column, row.get(column.key)) for column in table.columns]) for row in table.rows]
+    return "\n".join([heads, rules, *body])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+_RENDERERS: dict[str, Callable[[ReportTable], str]] = {
+    "table": draw_table,
+    "json": _as_json,
+    "csv": _as_csv,
+    "md": _as_markdown,
+}

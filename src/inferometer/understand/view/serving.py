@@ -1,0 +1,93 @@
+"""Served models for people: many users at once, what fits into memory, and the cheapest way to serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.units import format_capacity, format_quantity
+from inferometer.understand.view.cards import Card, Fact
+from inferometer.understand.view.phrases import interval_text
+from inferometer.understand.view.table import Column, ReportTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from inferometer.predict.served.question import ServingAnswer
+
+_BOUNDS = {
+    "decode": "bound by decoding",
+    "prompts": "bound by the prompts that ride in the steps",
+    "memory": "bound by memory: users wait for room in the cache",
+}
+_COLUMNS = (
+    Column(key="model", heading="model"),
+    Column(key="device", heading="device"),
+    Column(key="devices", heading="devices"),
+    Column(key="runtime", heading="runtime"),
+    Column(key="weights", heading="weights"),
+    Column(key="tp", heading="tp"),
+    Column(key="batch", heading="batch"),
+    Column(key="ttft_s", heading="first token", label="ttft_s", unit="s"),
+    Column(key="tpot_s", heading="each token", label="tpot_s", unit="s"),
+    Column(key="tokens_per_s_per_user", heading="tokens/s/user", label="tokens_per_s_per_user", unit="1"),
+    Column(key="tokens_per_s_per_device", heading="tokens/s/device", label="tokens_per_s_per_device", unit="1"),
+    Column(key="usd_per_hour", heading="USD/h"),
+    Column(key="meets", heading="meets"),
+    Column(key="error", heading="why not"),
+)
+
+
+def serving_card(answer: ServingAnswer) -> Card:
+    where = f"{answer.devices} × {answer.device}" if answer.devices > 1 else answer.device
+    facts: list[Fact] = [
+        ("first token", format_quantity(answer.ttft_s, "s"), interval_text(answer.ttft_low_s, answer.ttft_high_s, "s")),
+        ("each token", format_quantity(answer.tpot_s, "s"), interval_text(answer.tpot_low_s, answer.tpot_high_s, "s")),
+        ("tokens/s/user", format_quantity(answer.tokens_per_s_per_user, "1"), _met(answer)),
+        ("tokens/s", format_quantity(answer.tokens_per_s, "1"), "of all users together"),
+        ("tokens/s/device", format_quantity(answer.tokens_per_s_per_device, "1"), ""),
+        ("batch", str(answer.batch), f"sequences at once in each replica, {_BOUNDS[answer.bound]}"),
+    ]
+    if answer.kv_tokens is not None:
+        facts.append(("cache", f"{answer.kv_tokens:,} tokens", "of all sequences of a replica together"))
+    if answer.usd_per_million_tokens is not None and answer.usd_per_hour is not None:
+        paid = f"{answer.usd_per_hour:.3g} USD an hour"
+        facts.append(("price", f"{answer.usd_per_million_tokens:.3g} USD per million tokens", paid))
+    formats = answer.weights or ""
+    users = f"{answer.users} user{'s' * (answer.users > 1)}"
+    sizes = f"{users}, prompt {answer.prompt}, generate {answer.generate}"
+    return Card(
+        title=f"{answer.model} on {where}",
+        subtitle=f"{answer.runtime} · {formats} · {sizes}",
+        facts=tuple(facts),
+        sources=answer.notes,
+    )
+
+
+def _met(answer: ServingAnswer) -> str:
+    if answer.meets is None:
+        return ""
+    asked = f"{answer.tokens_per_user:g} were asked for"
+    return f"{asked}: enough" if answer.meets else f"{asked}: not enough"
+
+
+def serving_table(answers: Iterable[ServingAnswer | Mapping[str, Any]]) -> ReportTable:
+    rows = [answer if isinstance(answer, Mapping) else asdict(answer) for answer in answers]
+    shown = tuple(column for column in _COLUMNS if any(row.get(column.key) is not None for row in rows))
+    return ReportTable(columns=shown, rows=tuple({column.key: row.get(column.key) for column in shown} for row in rows))
+
+
+def fit_card(fit: Mapping[str, Any], *, title: str, subtitle: str, notes: tuple[str, ...]) -> Card:
+    """What fits: bytes of one device by what takes them, and what is left for the cache."""
+    facts: list[Fact] = [
+        ("fits", "yes" if fit["fits"] else "no", f"{format_capacity(fit['usable_bytes'])} of a device can be used"),
+        ("weights", format_capacity(fit["weights_bytes"]), "on each device"),
+        ("activations", format_capacity(fit["activations_bytes"]), "the most that a step needs"),
+        ("reserve", format_capacity(fit["reserve_bytes"]), "the engine's own: context, graphs, buffers"),
+        ("cache", f"{fit['kv_tokens']:,} tokens", f"{format_quantity(fit['kv_bytes_per_token'], 'B')} a token"),
+        ("largest batch", str(fit["max_batch"]), f"sequences of {fit['tokens']} tokens at once"),
+        ("longest context", f"{fit['max_context']:,}", "tokens of one sequence"),
+        ("devices", str(fit["devices_at_least"]), "at least, to hold it"),
+    ]
+    return Card(title=title, subtitle=subtitle, facts=tuple(facts), sources=notes)

@@ -1,0 +1,71 @@
+"""The rows of a sweep for people: the inputs that differ, and the results."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.units import counted
+from inferometer.predict.sweep.columns import COLUMNS, INPUTS, LOADING, RUNNING
+from inferometer.understand.view.phrases import interval_text
+from inferometer.understand.view.table import Column, ReportTable, columns, filled
+
+if TYPE_CHECKING:
+    from inferometer.predict.sweep.rows import RowSource
+
+_OUTPUTS = columns(
+    "latency_s",
+    Column(key="latency_interval", heading="between"),
+    Column(key="forward_bound", heading="bound by"),
+    "ttft_s",
+    Column(key="ttft_interval", heading="between"),
+    Column(key="prefill_bound", heading="bound by"),
+    "tpot_s",
+    Column(key="tpot_interval", heading="between"),
+    Column(key="decode_bound", heading="bound by"),
+    Column(key="e2e_s", heading="request", unit="s"),
+    Column(key="e2e_interval", heading="between"),
+    "tokens_per_s", "peak_memory_bytes", "fits", "energy_j", "usd_per_million_tokens", "usd_per_million_inferences",
+    "co2e_g", "battery_s", "inferences_per_charge", "frame_headroom",
+    Column(key="reason", heading="why not"),
+    # What repeats, side by side: a row has a forward pass or a decode step. Then what loading takes, once.
+    *(
+        Column(key=f"{phase}_{stream}_s", heading=stream.replace("_", " "), unit="s")
+        for phase in ("forward", "decode")
+        for stream in RUNNING
+    ),
+    *(Column(key=f"load_{stream}_s", heading=f"loading: {stream.replace('_', ' ')}", unit="s") for stream in LOADING),
+)  # fmt: skip
+
+
+def sweep_table(rows: RowSource, *, most: int | None = None, title: str | None = None) -> ReportTable:
+    """The first rows. Inputs that are the same in all of them stand once, under the table."""
+    records = [_with_intervals(record) for record in islice(rows.records(), most)]
+    same = {name for name in INPUTS if len(records) > 1 and len({record[name] for record in records}) == 1}
+    columns = filled((*(_input(name) for name in INPUTS if name not in same), *_OUTPUTS), records)
+    return ReportTable(columns=columns, rows=tuple(records), title=title, note=_note(records, same, len(rows)) or None)
+
+
+def _with_intervals(record: dict[str, Any]) -> dict[str, Any]:
+    """A row whose times have two ends says both in one place."""
+    intervals = {}
+    for name in ("latency", "ttft", "tpot", "e2e"):
+        low, high = record.get(f"{name}_low_s"), record.get(f"{name}_high_s")
+        if low is not None and high is not None:
+            intervals[f"{name}_interval"] = interval_text(low, high)
+    return record | intervals
+
+
+def _input(name: str) -> Column:
+    return Column(key=name, heading=name, exact=COLUMNS[name].kind == "whole")
+
+
+def _note(records: list[dict[str, Any]], same: set[str], total: int) -> str:
+    parts = []
+    if same and records:
+        shown = [f"{name} {records[0][name]}" for name in INPUTS if name in same and records[0][name] not in {None, 1}]
+        if shown:
+            parts.append(f"Throughout: {', '.join(shown)}.")
+    if total > len(records):
+        parts.append(f"{counted(total - len(records), 'more row')}: --out FILE writes all of them.")
+    return " ".join(parts)

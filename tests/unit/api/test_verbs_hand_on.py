@@ -1,0 +1,253 @@
+"""Every parameter of a verb arrives where it counts, under its own name."""
+
+import inspect
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from inferometer.api import naming, services
+from inferometer.api.comparing import compare
+from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.served import Objective
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.lengths import Lengths
+from inferometer.predict import published_rows
+from inferometer.predict import verbs as questions
+from inferometer.predict.options import Options
+from inferometer.serving.load.plan import LoadStep
+from unit.store.profiles import profile
+
+
+def fixed(tokens):
+    return Lengths(kind="fixed", mean=tokens)
+
+
+def distinct(verb):
+    """A value of its own for every keyword of a verb."""
+    return {name: f"value of {name}" for name in list(inspect.signature(verb).parameters)[1:]}
+
+
+@pytest.mark.parametrize(("verb", "ends_with"), [(questions.predict, "answer"), (questions.fit, "fit")])
+def test_a_prediction_asks_for_all_that_it_was_given(monkeypatch, verb, ends_with):
+    seen = {}
+
+    def ask(model, **given):
+        seen.update(given, model=model)
+        return SimpleNamespace(**{ends_with: lambda: "answered"})
+
+    monkeypatch.setattr(questions, "ask", ask)
+    given = distinct(verb)
+    assert verb("m", **given) == "answered"
+    assert seen == {"model": "m", **given}
+
+
+GOALS = (Objective(metric="ttft", limit_s=1.0, share=0.95), Objective(metric="tpot", limit_s=0.05))
+
+
+def test_a_load_test_is_planned_as_it_was_asked_for(monkeypatch):
+    monkeypatch.setattr("inferometer.serving.load.run.load", lambda plan: plan)
+    plan = services.load(
+        "http://h", model="m", rate=2.5, requests=7, duration_s=9.0, prompt=11, generate="5", arrivals="constant",
+        slo="ttft_p95<=1s,tpot<=50ms", stream=False, device="d", seed=3,
+    )  # fmt: skip
+    assert plan.steps == (LoadStep(arrivals=Arrivals(rate_per_s=2.5, process="constant")),)
+    assert (plan.url, plan.model, plan.stream, plan.requests, plan.duration_s) == ("http://h", "m", False, 7, 9.0)
+    assert (plan.prompt, plan.generate, plan.device, plan.seed, plan.trace) == (fixed(11), fixed(5), "d", 3, None)
+    assert plan.objectives == GOALS
+    assert services.load("h", concurrency=4).steps == (LoadStep(concurrency=4),)
+    for wrong in ({}, {"rate": 1.0, "concurrency": 1}):
+        with pytest.raises(DomainError, match="one of"):
+            services.load("h", **wrong)
+
+
+def test_a_simulation_is_planned_as_it_was_asked_for(monkeypatch):
+    monkeypatch.setattr("inferometer.serving.simulate.run.simulate", lambda plan: plan)
+    asked = {}
+    monkeypatch.setattr(services, "ask", lambda model, **given: asked.update(given, model=model))
+    options = Options(overlap=0.5)
+    plan = services.simulate(
+        "m", on="d", runtime="r", concurrency=6, requests=7, duration_s=9.0, prompt=11, generate=5,
+        slo=("ttft_p95<=1s", "tpot<=50ms"), weights="i4", kv="i8", tp=2, pp=3, ep=4, dp=5, replicas=6,
+        routing="round-robin", max_num_seqs=8, max_num_batched_tokens=9, kv_blocks=10, options=options, seed=3,
+    )  # fmt: skip
+    assert asked == {
+        "model": "m", "on": "d", "runtime": "r", "weights": "i4", "kv": "i8", "tp": 2, "pp": 3, "ep": 4,
+        "options": options,
+    }  # fmt: skip
+    assert (plan.ranks, plan.replicas, plan.routing) == (5, 6, "round-robin")
+    assert (plan.sequences, plan.tokens, plan.blocks) == (8, 9, 10)
+    traffic = plan.traffic
+    assert (traffic.requests, traffic.duration_s, traffic.seed) == (7, 9.0, 3)
+    assert (traffic.prompt, traffic.generate, traffic.objectives) == (fixed(11), fixed(5), GOALS)
+    assert traffic.steps == (LoadStep(concurrency=6),)
+
+
+def test_a_search_is_asked_as_it_was_asked_for(monkeypatch):
+    monkeypatch.setattr("inferometer.serving.plans.search.plan", lambda search, engine: (search, engine))
+    options = Options(overlap=0.5)
+    search, engine = services.plan(
+        "m", rate=2.5, slo="ttft_p95<=1s,tpot<=50ms", prompt=11, generate=5, goal="greenest", devices=["d"],
+        runtimes=["r"], weights=["i4"], tp=[2], most_devices=9, availability=0.99, headroom=0.1, discount=0.2,
+        fallback=0.3, edge="e", edge_model="f", edge_weights="i8", round_trip_s=0.4, keep=7, options=options,
+        engine="local:3", seed=8,
+    )  # fmt: skip
+    assert (search.model, search.rate_per_s, search.goal, engine) == ("m", 2.5, "greenest", "local:3")
+    assert (search.prompt, search.generate, search.objectives) == (fixed(11), fixed(5), GOALS)
+    assert (search.devices, search.runtimes, search.weights, search.tp) == (("d",), ("r",), ("i4",), (2,))
+    assert (search.most_devices, search.availability, search.headroom, search.discount) == (9, 0.99, 0.1, 0.2)
+    assert (search.fallback, search.keep, search.seed, search.options) == (0.3, 7, 8, options)
+    edge = search.edge
+    assert (edge.device, edge.model, edge.weights, edge.round_trip_s) == ("e", "f", "i8", 0.4)
+    for wrong in ({"edge_model": "f"}, {"edge_weights": "i8"}):
+        with pytest.raises(DomainError, match="answers first"):
+            services.plan("m", rate=1.0, slo="ttft<=1s", **wrong)
+
+
+PLAIN = {
+    services.load: {
+        "model": None, "rate": None, "concurrency": None, "trace": None, "requests": None, "duration_s": None,
+        "prompt": 128, "generate": 64, "arrivals": "poisson", "slo": (), "stream": True, "device": None, "seed": 0,
+    },
+    services.simulate: {
+        "runtime": None, "rate": None, "concurrency": None, "trace": None, "requests": None, "duration_s": None,
+        "prompt": 512, "generate": 128, "arrivals": "poisson", "slo": (), "weights": None, "kv": None, "tp": 1, "pp": 1,
+        "ep": 1, "dp": 1, "replicas": 1, "routing": "least-loaded", "max_num_seqs": None,
+        "max_num_batched_tokens": None, "kv_blocks": None, "options": None, "seed": 0,
+    },
+    services.plan: {
+        "prompt": 1024, "generate": 256, "goal": "cheapest", "devices": (), "runtimes": (), "weights": (), "tp": (),
+        "most_devices": 256, "availability": None, "headroom": 0.0, "discount": 0.0, "fallback": None, "edge": None,
+        "edge_model": None, "edge_weights": None, "round_trip_s": 0.0, "keep": 3, "options": None, "engine": "local",
+        "seed": 0,
+    },
+    questions.fit: {
+        "runtime": None, "weights": None, "activations": None, "kv": None, "batch": 1, "prompt": None, "generate": None,
+        "context": None, "image": None, "sizes": None, "tp": 1, "pp": 1, "ep": 1, "dp": 1, "options": None,
+    },
+    questions.predict: {
+        "runtime": None, "weights": None, "activations": None, "kv": None, "batch": 1, "prompt": None, "generate": None,
+        "context": None, "image": None, "sizes": None, "tp": 1, "pp": 1, "ep": 1, "dp": 1, "threads": None,
+        "calibration": None, "calibrated": True, "prefill_on": None, "options": None,
+    },
+    compare: {"threshold": 0.01, "alpha": 0.005, "names": None, "store": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", PLAIN)
+def test_what_is_left_out_is_what_the_documentation_says(verb):
+    parameters = inspect.signature(verb).parameters.values()
+    assert {one.name: one.default for one in parameters if one.default is not one.empty} == PLAIN[verb]
+
+
+def test_gains_are_of_the_phase_that_the_change_is_about():
+    asked = questions.ask("llama-3.2-1b", on="nvidia-l4", runtime="torch-compile", prompt=512, generate=8)
+    rows = {row["change"]: row for row in questions.gains(asked, ["weights=i8", "prompt=256", "tp=3", "batch=2"])}
+    assert {change: row.get("phase") for change, row in rows.items()} == {
+        "weights=i8": "decode", "prompt=256": "prefill", "tp=3": None, "batch=2": "decode",
+    }  # fmt: skip
+    assert "does not divide" in rows["tp=3"]["error"]
+    row, before, after = rows["batch=2"], asked.answer(), asked.changed("batch=2").answer()
+    expected = before.phase("decode").time_s / after.phase("decode").time_s
+    assert (row["before_s"], row["after_s"]) == (before.phase("decode").time_s, after.phase("decode").time_s)
+    assert row["gain"] == round(expected, 3)
+    assert row["throughput_gain"] == round(2 * expected, 3)
+    assert row["gain_low"] <= row["gain"] <= row["gain_high"]
+    assert row["fits"] is True
+
+
+# Names
+
+
+def test_a_result_is_a_value_a_file_or_a_run(tmp_path, monkeypatch):
+    made = profile()
+    assert naming.profile_of(made) is made
+    assert naming.profile_of(SimpleNamespace(profile=made)) is made
+    assert (naming.name_of_result(made), naming.name_of_result(Path("a"))) == (None, "a")
+    monkeypatch.setattr(naming, "profiles_in", lambda _path: (made, made))
+    (tmp_path / "two.json").write_text("{}")
+    with pytest.raises(DomainError, match=r"two.json has 2 results"):
+        naming.profile_of(tmp_path / "two.json")
+    store = tmp_path / "runs.db"
+    with naming.open_chosen(store, create=True) as runs:
+        run = runs.add(made, name="named")
+        empty = runs.begin(name="empty")
+        runs.fail(empty, "why")
+    assert (
+        naming.profile_named("named", store)
+        == naming.profile_of(run, store)
+        == naming.profile_named(run[:8], store)
+        == made
+    )
+    with pytest.raises(DomainError, match="is failed and has no profile"):
+        naming.profile_named("empty", store)
+    for missing in ("a/b", "a\\b", "x.json"):
+        with pytest.raises(InferometerError, match="There is no file"):
+            naming.profile_named(missing, store)
+    with pytest.raises(DomainError, match="There is no store"):
+        naming.open_chosen(tmp_path / "other.db")
+
+
+def test_a_comparison_has_its_threshold_its_risk_and_its_names(monkeypatch):
+    monkeypatch.setattr(
+        "inferometer.api.comparing.comparing.compare", lambda a, b, criteria, names: (a, b, criteria, names)
+    )
+    one, two = profile(1), profile(2)
+    a, b, criteria, names = compare(one, two, threshold="2%", alpha=0.1)
+    assert (a, b, criteria.threshold, criteria.alpha, names) == (one, two, 0.02, 0.1, ("A", "B"))
+    assert compare(one, two, threshold=0.03, names=("x", "y"))[3] == ("x", "y")
+    assert compare(one, two, threshold=0.03)[2].threshold == 0.03
+
+
+# Published rows
+
+
+def row(**more):
+    given = {"model": "m", "device": "d", "count": 1, "part": None, "quantity": "forward", "input": None,
+             "prompt": None, "engine": None, "weights": "f32", "activations": "f32", "settings": {}, "batch": None,
+             "image": None, "context": None, "generate": None, "seconds": 1.0}  # fmt: skip
+    return SimpleNamespace(**{**given, **more})
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ({}, {}),
+        ({"batch": 4, "image": 7, "activations": "f16", "settings": {"autocast": "1"}},
+         {"batch": 4, "image": 7, "weights": "f16", "activations": "f16"}),
+        ({"quantity": "decode", "context": 100, "generate": 31, "batch": 3}, {"batch": 3, "prompt": 1, "context": 115}),
+        ({"quantity": "decode", "context": 7}, {"prompt": 1, "context": 7}),
+        ({"quantity": "decode", "generate": 31}, {"prompt": 1, "context": 15}),
+        ({"quantity": "decode"}, {"prompt": 1, "context": 1}),
+        ({"quantity": "prefill", "prompt": 9, "batch": 2}, {"batch": 2, "prompt": 9, "generate": 0}),
+    ],
+)  # fmt: skip
+def test_a_published_figure_is_asked_with_its_sizes(given, sizes):
+    plain = {"batch": 1, "image": None, "weights": "f32", "activations": "f32"}
+    assert dict(published_rows._sizes(row(**given))) == {**plain, **sizes}
+
+
+def test_only_a_figure_that_a_prediction_has_is_predicted(monkeypatch):
+    monkeypatch.setattr(published_rows, "_askable", lambda model: model)
+    monkeypatch.setattr(published_rows, "_phase", lambda *given: SimpleNamespace(time_s=given, floor_s=1.0))
+    assert published_rows.predicted_seconds(row(engine="onnxruntime"))[:4] == ("m", "d", "onnxruntime", "forward")
+    assert published_rows.predicted_seconds(row(engine="unheard of"))[2] is None
+    assert published_rows.predicted_seconds(row(quantity="prefill", prompt=3)) is not None
+    for wrong in ({"model": None}, {"device": None}, {"count": 2}, {"part": "a"}, {"quantity": "ttft"},
+                  {"input": "x"}, {"quantity": "prefill"}):  # fmt: skip
+        assert published_rows.predicted_seconds(row(**wrong)) is None
+
+
+def test_a_figure_below_every_floor_cannot_be(monkeypatch):
+    floors = {"ideal": 2.0, "onnxruntime": 1.0}
+    monkeypatch.setattr(published_rows, "_has_own_figures", lambda name: name == "d")
+    monkeypatch.setattr(published_rows, "_predicted", lambda _row, name: name and SimpleNamespace(floor_s=floors[name]))
+    told = published_rows.impossible(row(seconds=0.89, engine="onnxruntime"))
+    assert told == "890 ms is faster than d can be: forward takes at least 1 s."
+    floors["unheard of"] = 0.1  # an engine that nobody here knows makes nothing possible
+    assert published_rows.impossible(row(seconds=1.79, engine="unheard of")) is not None
+    assert published_rows.impossible(row(seconds=0.91, engine="onnxruntime")) is None
+    assert published_rows.impossible(row(seconds=1.79)) is not None
+    assert published_rows.impossible(row(seconds=1.81)) is None
+    for unknown in ({"weights": None}, {"device": None}, {"device": "other"}):
+        assert published_rows.impossible(row(seconds=0.1, **unknown)) is None

@@ -1,0 +1,58 @@
+import re
+
+import pytest
+
+from inferometer.core import errors
+from inferometer.core.errors import GateError, InferometerError, UnknownNameError, nearest, same_but_for_case
+
+
+def test_a_name_is_suggested_by_its_title_or_alias_and_each_once():
+    words = {"Germany": "de", "Deutschland": "de", "France": "fr"}
+    assert UnknownNameError("grid", "germany", ["de", "fr"], words=words).suggestions == ("de",)
+
+
+def test_a_name_that_has_every_word_of_the_asked_one_comes_before_one_spelt_like_it():
+    known = ["nvidia-h200", "nvidia-h100-sxm", "nvidia-h100-pcie", "intel-n100"]
+    assert set(UnknownNameError("device", "H100", known).suggestions[:2]) == {"nvidia-h100-sxm", "nvidia-h100-pcie"}
+
+
+def test_case_alone_tells_names_apart_only_where_two_differ_by_it():
+    assert same_but_for_case("ONNXRuntime", ["onnxruntime", "openvino"]) == "onnxruntime"
+    assert same_but_for_case("a", ["A", "a"]) == "a"
+    assert same_but_for_case("aB", ["Ab", "AB"]) is None
+
+
+def test_every_error_of_the_tree_is_drawn_at_the_top_of_the_file():
+    drawn = set(re.findall(r"(\w+Error)", errors.__doc__))
+    defined = {name for name in errors.__all__ if name.endswith("Error")}
+    assert drawn == defined
+
+
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name != "UnknownNameError"])
+def test_every_error_has_one_root_and_carries_its_remedy(name):
+    error = getattr(errors, name)("It broke.", remedy="Mend it.")
+    assert isinstance(error, InferometerError)
+    assert str(error) == "It broke. Mend it."
+
+
+def test_only_a_failed_gate_ends_with_1():
+    assert GateError.exit_code == 1
+    assert UnknownNameError.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "first"),
+    [
+        ("nvidia-h20", ["nvidia-h200", "amd-mi300x", "nvidia-h100-sxm"], "nvidia-h200"),
+        ("h200-nvidia", ["nvidia-h200", "raspberry-pi-5"], "nvidia-h200"),
+        ("NVIDIA-H200", ["nvidia-h200", "raspberry-pi-5"], "nvidia-h200"),
+        ("rasberry-pi-5", ["raspberry-pi-5", "raspberry-pi-4"], "raspberry-pi-5"),
+    ],
+)
+def test_a_typo_suggests_the_name_that_was_meant(asked, known, first):
+    assert nearest(asked, known)[0] == first
+
+
+def test_a_name_like_nothing_suggests_nothing():
+    error = UnknownNameError("device", "zzzz", ["nvidia-h200"], listing="`inferometer devices` lists them.")
+    assert str(error) == "There is no device named 'zzzz'. `inferometer devices` lists them."

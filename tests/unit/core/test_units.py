@@ -1,0 +1,113 @@
+import pytest
+
+from inferometer.core.errors import UnitError
+from inferometer.core.units import format_duration, format_quantity, parse_quantity, parse_unit
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("24 GiB", "B", 24 * 2**30),
+        ("24 GB", "B", 24e9),
+        ("16 kB", "B", 16_000),
+        ("3.35 TB/s", "B/s", 3.35e12),
+        ("400 Gb/s", "B/s", 50e9),
+        ("400 Gbit/s", "B/s", 50e9),
+        ("990 TFLOP/s", "FLOP/s", 990e12),
+        ("990 TFLOPS", "FLOP/s", 990e12),
+        ("38 TOPS", "FLOP/s", 38e12),
+        ("38 TOP/s", "FLOP/s", 38e12),
+        ("1.28 s", "s", 1.28),
+        ("5us", "s", 5e-6),
+        ("5 µs", "s", 5e-6),
+        ("5 μs", "s", 5e-6),
+        ("3 min", "s", 180),
+        ("4h", "s", 14_400),
+        ("3.2 GHz", "Hz", 3.2e9),
+        ("15 Wh", "J", 54_000),
+        ("1.3 kWh", "J", 4.68e6),
+        ("700W", "W", 700),
+        ("$98", "USD", 98),
+        ("98 USD/h", "USD/h", 98),
+        ("$98/h", "USD/h", 98),
+        ("400 g/kWh", "g/kWh", 400),
+        ("0.4 kg/kWh", "g/kWh", 400),
+        ("90 %", "1", 0.9),
+        ("1e9", "B", 1e9),
+        ("1_000", "B", 1000),
+        (".5", "1", 0.5),
+        ("-3", "1", -3),
+    ],
+)
+def test_text_becomes_the_nearest_float_in_base_units(text, unit, value):
+    assert parse_quantity(text, unit) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "why"),
+    [
+        ("24 gb", "B", "lower case"),
+        ("24 KB", "B", "neither kilo nor kibi"),
+        ("24 G", "B", "prefix without a unit"),
+        ("5 TFLOPs", "FLOP/s", "count or a rate"),
+        ("5 m", "s", "minutes or metres"),
+        ("5 Gbps", "B/s", "bits or bytes"),
+        ("3,35 TB/s", "B/s", "not a quantity"),
+        ("1,000", "B", "not a quantity"),
+        ("", "s", "not a quantity"),
+        ("fast", "s", "not a quantity"),
+        ("5 5 s", "s", "not a quantity"),
+        ("1e999 s", "s", "not a finite number"),
+        ("nan s", "s", "not a quantity"),
+        ("5 W", "s", "not a number of s"),
+        ("5 GB", "B/s", "not a number of B/s"),
+        ("5 parsec", "s", "no unit 'parsec'"),
+        ("5 mB", "B", "no unit 'mB'"),
+        ("5 s/", "s", "no unit 's/'"),
+    ],
+)
+def test_what_is_unclear_is_refused_with_the_accepted_forms(text, unit, why):
+    with pytest.raises(UnitError, match=r"Accepted: ") as caught:
+        parse_quantity(text, unit)
+    assert why in str(caught.value)
+
+
+def test_a_catalog_number_must_name_its_unit():
+    with pytest.raises(UnitError, match="has no unit"):
+        parse_quantity("12", "B/s", bare=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (3.35e12, "B/s", "3.35 TB/s"),
+        (990e12, "FLOP/s", "990 TFLOP/s"),
+        (8_030_261_248, "B", "8.03 GB"),
+        (1.28, "s", "1.28 s"),
+        (5e-6, "s", "5 µs"),
+        (0.99996e-3, "s", "1 ms"),
+        (1e-18, "s", "0.001 fs"),
+        (0, "s", "0 s"),
+        (0.9, "1", "0.9"),
+        (123_456, "s", "123_456 s"),
+        (-5e-6, "s", "-5 µs"),
+        (700, "W", "700 W"),
+        (None, "B", "unknown"),
+    ],
+)
+def test_a_number_is_written_with_the_prefix_that_fits(value, unit, text):
+    assert format_quantity(value, unit) == text
+
+
+def test_binary_and_decimal_prefixes_are_told_apart():
+    assert parse_unit("GiB").factor == 2**30
+    assert parse_unit("GB").factor == 10**9
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.35, "350 ms"), (9.0, "9 s"), (100.0, "100 s"), (150.0, "2 min"), (5400.0, "90 min"), (12_600.0, "3.5 h"),
+     (400_000.0, "5 days")],
+)  # fmt: skip
+def test_a_duration_is_said_as_people_do(seconds, text):
+    assert format_duration(seconds) == text

@@ -1,0 +1,94 @@
+"""Spreads, objectives, knees and figures that are stated."""
+
+import numpy as np
+import pytest
+
+from inferometer.core.errors import DomainError
+from inferometer.core.served import Distribution, Level, LevelFigures
+from inferometer.core.traffic.figures import figures_of
+from inferometer.core.traffic.knee import knee_of
+from inferometer.core.traffic.objectives import parse_objective
+from inferometer.core.traffic.spreads import distribution_of_spread, merged, quantile, spread_of
+
+
+def test_a_spread_knows_percentiles_to_half_a_bin():
+    times = np.random.default_rng(0).lognormal(-4, 1, 20_000)
+    spread = spread_of(times)
+    for share in (0.01, 0.5, 0.9, 0.99):
+        assert quantile(spread, share) == pytest.approx(np.quantile(times, share), rel=0.004)
+    found = distribution_of_spread(spread)
+    assert found.mean == pytest.approx(times.mean())
+    assert (found.min, found.max) == (times.min(), times.max())
+
+
+def test_two_spreads_are_one_of_all_their_times():
+    times = np.random.default_rng(0).exponential(0.01, 1000)
+    whole, both = spread_of(times), merged([spread_of(times[:300]), spread_of(times[300:])])
+    assert (both.bins, both.counts, both.count) == (whole.bins, whole.counts, whole.count)
+    assert both.total_s == pytest.approx(whole.total_s)
+
+
+def test_tokens_that_came_together_are_zeros():
+    spread = spread_of(np.array([0.0] * 60 + [0.1] * 40))
+    assert spread.zeros == 60
+    assert quantile(spread, 0.5) == 0
+    assert quantile(spread, 0.9) == pytest.approx(0.1, rel=0.005)
+
+
+def test_few_readings_have_no_percentile():
+    assert distribution_of_spread(spread_of(np.full(20, 0.1))).p95 is None
+    assert spread_of(np.empty(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "share", "limit"),
+    [
+        ("ttft<=500ms", "ttft", None, 0.5),
+        ("TPOT_p95 <= 50 ms", "tpot", 0.95, 0.05),
+        ("e2e_p99.9<10s", "e2e", 0.999, 10),
+    ],
+)
+def test_objectives_are_read_as_people_write_them(text, metric, share, limit):
+    goal = parse_objective(text)
+    assert (goal.metric, goal.share, goal.limit_s) == (metric, share, pytest.approx(limit))
+    assert parse_objective(str(goal)) == goal
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ttft", "ttft>=1s", "speed<=1s", "ttft<=fast", "ttft_p0<=1s", "ttft<=0s", "ttft<=5GB"]
+)
+def test_an_objective_that_is_none_is_refused(text):
+    with pytest.raises(DomainError):
+        parse_objective(text)
+
+
+def level(rate, e2e, **more):
+    return LevelFigures(
+        requests=9, completed=9, requests_per_s=rate, e2e_s=Distribution(p50=e2e, mean=e2e), **more
+    )  # fmt: skip
+
+
+def test_the_knee_is_where_throughput_over_latency_is_greatest():
+    """Throughput 1, 2, 4, 5, 5 and latency 1, 1, 1.1, 2, 4: power 1, 2, 3.6, 2.5, 1.25."""
+    found = knee_of([level(1, 1), level(2, 1), level(4, 1.1), level(5, 2), level(5, 4)])
+    assert (found.knee, found.saturated, found.beyond) == (2, 3, False)
+
+
+def test_a_knee_beyond_the_highest_load_is_not_claimed():
+    found = knee_of([level(1, 1), level(2, 1), level(4, 1)])
+    assert (found.knee, found.saturated, found.beyond) == (None, None, True)
+    assert knee_of([level(1, 1)]).knee is None
+
+
+def test_the_highest_load_within_the_objectives():
+    levels = [
+        level(1, 1, objectives={"a": True}),
+        level(2, 1, objectives={"a": True}),
+        level(3, 9, objectives={"a": False}),
+    ]
+    assert knee_of(levels).within == 1
+
+
+def test_stated_figures_are_taken_as_they_are():
+    stated = level(3, 1)
+    assert figures_of(Level(name="x", stated=stated)) is stated

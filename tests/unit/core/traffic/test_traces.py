@@ -1,0 +1,114 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.traffic.demand import trace_demand
+from inferometer.core.traffic.lengths import draw, parse_lengths
+from inferometer.core.traffic.traces import RequestTrace, part_of, read_trace
+
+MOONCAKE = (
+    '{"timestamp": 500, "input_length": 1100, "output_length": 5, "hash_ids": [0, 1, 2]}\n'
+    '{"timestamp": 0, "input_length": 700, "output_length": 4, "hash_ids": [0, 3]}\n'
+)
+AZURE = (
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
+)
+BURSTGPT = (
+    "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,1087,0,1087,API log\n118,ChatGPT,417,276,693,API log\n"
+)
+OURS = "arrival_s,input_tokens,output_tokens\n1.5,10,20\n2.5,30,40\n"
+
+
+def written(tmp_path, text, name="trace"):
+    path = tmp_path / name
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "columns", "skipped"),
+    [
+        (MOONCAKE, "Mooncake", ([0, 0.5], [700, 1100], [4, 5]), 0),
+        (AZURE, "Azure", ([0, 4.314579], [374, 396], [44, 109]), 0),
+        (BURSTGPT, "BurstGPT", ([0, 113], [472, 417], [18, 276]), 1),
+        (OURS, "requests", ([0, 1], [10, 30], [20, 40]), 0),
+    ],
+)
+def test_each_form_is_known_by_its_content(tmp_path, text, form, columns, skipped):
+    for path in (written(tmp_path, text), tmp_path / "packed.gz"):
+        path.write_bytes(text.encode() if path.suffix != ".gz" else gzip.compress(text.encode()))
+        trace = read_trace(path)
+        assert trace.form == form
+        assert trace.arrival_s == pytest.approx(columns[0], abs=1e-6)
+        assert (list(trace.input_tokens), list(trace.output_tokens)) == columns[1:]
+        assert trace.skipped == skipped
+
+
+def test_blocks_stay_with_their_request(tmp_path):
+    trace = read_trace(written(tmp_path, MOONCAKE))
+    assert trace.blocks == ((0, 3), (0, 1, 2))
+    demand = trace_demand(part_of(trace, count=1))
+    assert demand.blocks == ((0, 3),)
+    assert demand.part(1, 2).blocks == ()
+
+
+def test_a_part_is_replayed_faster(tmp_path):
+    trace = read_trace(written(tmp_path, AZURE))
+    assert part_of(trace, speed=2).arrival_s == pytest.approx([0, 2.1572895])
+    assert list(part_of(trace, start_s=1).input_tokens) == [396]
+    with pytest.raises(DomainError, match="no request in the part"):
+        part_of(trace, start_s=100)
+    with pytest.raises(DomainError, match="greater than 0"):
+        part_of(trace, speed=0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a,b\n1,2\n",
+        '{"timestamp": 1}\n',
+        '{"timestamp": 1,\n',
+        AZURE + "soon,1,2\n",
+        OURS + "inf,1,2\n",
+        OURS[:36] + "\n",
+    ],
+)
+def test_what_is_no_trace_is_refused_with_the_line(tmp_path, text):
+    with pytest.raises(FormatError):
+        read_trace(written(tmp_path, text))
+
+
+def test_a_missing_file_is_an_error_of_ours(tmp_path):
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_trace(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("text", ["7\n9\n", "tokens\n7\n9\n", "x,input_tokens\n1,7\n2,9\n"])
+def test_lengths_come_from_a_file(tmp_path, text):
+    lengths = parse_lengths(f"file:{written(tmp_path, text)}", column="input_tokens")
+    assert set(draw(lengths, 100, np.random.default_rng(0))) == {7, 9}
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "input_tokens\nmany\n", "input_tokens\n"])
+def test_a_file_without_lengths_is_refused(tmp_path, text):
+    with pytest.raises(FormatError):
+        parse_lengths(f"file:{written(tmp_path, text)}", column="input_tokens")
+
+
+def test_times_that_an_engine_took_down_between_its_steps_are_known_by_how_they_stand():
+    came = np.cumsum(np.random.default_rng(3).exponential(0.1, 300))
+    ends = np.cumsum(np.random.default_rng(4).uniform(0.02, 0.04, 3000))
+    stamped = ends[np.searchsorted(ends, came)] + 5e-6 * np.arange(300) % 7e-5
+
+    def trace(arrivals, form="requests"):
+        tokens = np.ones(len(arrivals), int)
+        return RequestTrace(name="x", form=form, arrival_s=arrivals, input_tokens=tokens, output_tokens=tokens)
+
+    assert trace(stamped).between_steps
+    assert not trace(came).between_steps
+    assert not trace(stamped, form="Azure").between_steps
+    assert not trace(np.array([1.0])).between_steps

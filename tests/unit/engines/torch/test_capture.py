@@ -1,0 +1,126 @@
+"""Passes captured in a CUDA graph, without CUDA: a capture that replays by calling again stands for it."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: captured sessions are not tested")
+pytest.importorskip("transformers", reason="transformers is not installed: captured sessions are not tested")
+
+import torch  # noqa: TID251 - the bare engine is what sessions are compared with
+
+from inferometer.core.errors import EngineError
+from inferometer.engines.base import Missing, Target
+from inferometer.engines.torch import eager, lacks_cuda
+from inferometer.engines.torch.arrays import Arrays
+from inferometer.engines.torch.capture import capture_graph
+from inferometer.engines.torch.forward import Eager, Static
+from inferometer.engines.torch.session import open_session
+from unit.engines.torch.configs import ARRAYS, TEXT, written
+from unit.engines.torch.test_text import PROMPT, Cuda, Engine, Place, stepped
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own remarks
+
+RANDOM = np.random.default_rng(0)
+
+
+class Replays:
+    """Captures, and how often each was replayed. A replay reads and writes the tensors of the capture."""
+
+    def __init__(self):
+        self.counts = []
+
+    def __call__(self, _torch, call, *, ready=lambda: None, **_):
+        ready()
+        result = call()
+        place = len(self.counts)
+        self.counts.append(0)
+
+        def replay():
+            self.counts[place] += 1
+            fresh = call()
+            for old, new in zip(_tensors(result), _tensors(fresh), strict=True):
+                old.copy_(new)
+
+        return replay, result
+
+
+def _tensors(result):
+    return [result] if isinstance(result, torch.Tensor) else [each for each in result.values() if each is not None]
+
+
+@pytest.fixture
+def opened(tmp_path):
+    sessions = []
+
+    def open_(config, **changes):
+        path = written(tmp_path, config)
+        sessions.append(eager.open(Target(path=path, format="config", threads=1, unit="cpu", **changes)))
+        return sessions[-1]._host
+
+    yield open_
+    for session in sessions:
+        session.close()
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma3_text"])
+def test_captured_prompts_and_steps_make_the_same_tokens(opened, kind):
+    host, replays = opened(TEXT[kind], text=True), Replays()
+    expected = stepped(Eager(host.module), PROMPT, 8)
+    real = host.torch, host.place
+    host.torch, host.place = Engine(), Place()
+    with torch.inference_mode():
+        forward = Static(host, compiled=False, capture=replays)
+    assert stepped(forward, PROMPT, 8) == expected
+    assert stepped(forward, PROMPT, 8) == expected  # the cache is empty again
+    windowed = kind == "gemma3_text"  # a sliding window counts in Python, which a graph does not run
+    assert forward.captured != windowed
+    assert replays.counts == ([] if windowed else [14, 2])  # decode steps, and the prompt
+    deep = stepped(forward, PROMPT, 4, before=(7, 8, 9, 10))
+    assert deep == stepped(Eager(host.module), PROMPT, 4, before=(7, 8, 9, 10))
+    assert {stage.name for stage in forward.stages} == (set() if windowed else {"capture", "capture prefill"})
+    host.torch, host.place = real
+
+
+def test_a_captured_module_of_arrays_reads_new_inputs_where_it_was_captured(opened):
+    host, replays = opened(ARRAYS["bert"]), Replays()
+    plain, session = Arrays(host), Arrays(host, execution="captured", capture=replays)
+    for shape, captures in (((2, 7), 1), ((2, 7), 1), ((1, 5), 2)):
+        inputs = {"input_ids": RANDOM.integers(0, 160, shape)}
+        for each in (plain, session):
+            each.feed(inputs)
+            each.step()
+        np.testing.assert_allclose(
+            session.outputs()["last_hidden_state"], plain.outputs()["last_hidden_state"], rtol=1e-5, atol=1e-6
+        )
+        assert len(replays.counts) == captures
+    assert [stage.name for stage in session.opened.stages][-1] == "capture"
+    assert replays.counts == [2, 1]
+
+
+def test_a_capture_warms_up_and_leaves_everything_ready():
+    said = []
+    engine = type("Torch", (), {"cuda": Cuda()})()
+    replay, result = capture_graph(
+        engine, lambda: said.append("call") or len(said), warm=2, ready=lambda: said.append("ready")
+    )
+    assert said == ["ready", "call", "ready", "call", "ready", "call"]
+    assert result == 6
+    replay()
+
+
+def test_without_cuda_it_says_what_is_missing(tmp_path):
+    driver = tmp_path / "version"
+    gone = lacks_cuda("2.13.0", driver=driver, find=lambda _: None)
+    assert isinstance(gone, Missing)
+    assert "no driver" in gone.reason
+    assert "for CPUs" in lacks_cuda("2.13.0+cpu", driver=driver, find=lambda _: "/usr/bin/nvidia-smi").reason
+    assert lacks_cuda("2.13.0", driver=driver, find=lambda _: "/usr/bin/nvidia-smi") is None
+    driver.touch()
+    assert lacks_cuda("2.13.0+cu130", driver=driver, find=lambda _: None) is None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_cpu_captures_nothing(tmp_path):
+    target = Target(path=written(tmp_path, ARRAYS["bert"]), format="config")
+    with pytest.raises(EngineError, match="CUDA graphs need a CUDA device"):
+        open_session(target, "torch-graph")

@@ -1,0 +1,70 @@
+import pytest
+
+from inferometer.formats.onnx.faults import Fault
+from inferometer.formats.onnx.wire import BYTES, FIXED32, VARINT, Wire, signed
+from unit.formats.onnx.onnx_bytes import field, varint
+
+
+def fields(data):
+    return list(Wire(data).fields(0, len(data)))
+
+
+def test_a_message_is_its_fields_in_order():
+    assert fields(field(1, 300) + field(2, b"ab")) == [(1, VARINT, 300, 3), (2, BYTES, 5, 7)]
+
+
+def test_a_float_takes_four_bytes():
+    assert fields(field(7, 1.5)) == [(7, FIXED32, 1, 5)]
+
+
+def test_negative_numbers_are_ten_bytes_and_come_back():
+    ((_, _, value, _),) = fields(field(3, -7))
+    assert signed(value) == -7
+
+
+def test_a_field_may_have_a_large_number():
+    assert fields(field(500, 1))[0][0] == 500
+
+
+def test_payloads_are_skipped_not_read():
+    class Counting(bytes):
+        looked = 0
+
+        def __getitem__(self, key):
+            Counting.looked += 1
+            return bytes.__getitem__(self, key)
+
+    data = Counting(field(9, bytes(100_000)) + field(1, 1))
+    assert [number for number, *_ in Wire(data).fields(0, len(data))] == [9, 1]
+    assert Counting.looked < 20
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x0a\x05ab", "claims 5 bytes and 2 are left"),
+        (b"\x0a" + varint(2**63), "claims"),
+        (b"\x08", "ends within a number"),
+        (b"\x08" + b"\xff" * 11, "longer than ten bytes"),
+        (b"\x00\x01", "field number 0"),
+        (b"\x0b\x0c", "wire type 3"),
+        (b"\x0f", "wire type 7"),
+        (b"\x0d\x00", "claims 4 bytes and 1 are left"),
+    ],
+)
+def test_what_cannot_be_is_a_fault_with_its_offset(data, why):
+    with pytest.raises(Fault, match=why) as caught:
+        fields(data)
+    assert caught.value.offset is not None
+
+
+def test_a_name_must_be_text_of_a_bearable_length():
+    with pytest.raises(Fault, match="not UTF-8"):
+        Wire(b"\xff\xfe").text(0, 2)
+    with pytest.raises(Fault, match="a name of"):
+        Wire(bytes(100_000)).text(0, 100_000)
+
+
+def test_a_fault_says_where_from_the_outside_in():
+    fault = Fault("it is broken", offset=12).at("tensor 'w'").at("node 'n'")
+    assert str(fault) == "it is broken (node 'n', tensor 'w', byte 12)"

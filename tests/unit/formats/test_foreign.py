@@ -1,0 +1,46 @@
+"""Files of formats that are not read are called by their names, with the way to one that is."""
+
+import pytest
+
+from inferometer.core.errors import FormatError
+from inferometer.formats.detect import read_graph
+
+FILES = {
+    "model.engine": (b"ftrt\0\0\0\0" + bytes(64), "a TensorRT engine"),
+    "model.rknn": (b"RKNN" + bytes(64), "an RKNN model"),
+    "model.hef": (b"\x01HEF" + bytes(64), "a Hailo executable"),
+    "model.pte": (b"\x1c\0\0\0ET99" + bytes(64), "an ExecuTorch program"),
+    "model.h5": (b"\x89HDF\r\n\x1a\n" + bytes(64), "a Keras or HDF5 file"),
+    "model.param": (b"\xdd\x85v\x00" + bytes(64), "an ncnn network in its binary form"),
+    "ggml-base.bin": (b"lmgg" + bytes(64), "a GGML file of before GGUF"),
+    "model.json": (b'{"modelTopology": {}, "weightsManifest": []}', "a TensorFlow.js model"),
+    "inference.json": (b'{"base_code": {"magic": "pir"}, "program": {}}', "a Paddle program"),
+    "model.mnn": (b"\x28\0\0\0" + bytes(64), "an MNN model"),
+    "model.mlmodel": (b"\x08\x07" + bytes(64), "a Core ML model"),
+    "model.pdiparams": (bytes(64), "a Paddle model"),
+    "weights.bin": (b"\xab" * 64, "weights of an OpenVINO or ncnn model"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_called_by_its_name(name, tmp_path):
+    content, title = FILES[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FormatError, match=f"{name}' seems to be {title}, which is not read") as caught:
+        read_graph(tmp_path / name)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [
+        (("saved_model.pb", "variables"), "a TensorFlow SavedModel"),
+        (("Manifest.json", "Data"), "a Core ML package"),
+        (("inference.pdmodel", "inference.pdiparams"), "a Paddle model"),
+    ],
+)
+def test_a_folder_is_called_by_what_lies_in_it(names, title, tmp_path):
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(FormatError, match=f"seems to be {title}"):
+        read_graph(tmp_path)

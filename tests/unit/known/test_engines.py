@@ -1,0 +1,215 @@
+"""Engine rows, the order they are chosen in, and descriptors that plug-ins bring."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from inferometer.core.engine import EngineDescriptor, RuntimeEffects
+from inferometer.core.errors import CatalogError, DomainError, PluginError, UnknownNameError
+from inferometer.core.graph import Graph, Op
+from inferometer.known import device, devices, engines
+from inferometer.known.engines import (
+    default_runtime,
+    engine,
+    engine_or_ideal,
+    engine_ranks,
+    known_engine,
+    ranked_engines,
+    read_engine,
+    require_effects,
+    runtime_effects,
+)
+from inferometer.known.files import rows_of
+from unit.predict.decoders import LLAMA_3_1_8B
+
+H200, PI, MAC = device("nvidia-h200"), device("raspberry-pi-5"), device("apple-m2-ultra-gpu")
+PICTURES = Graph(name="pictures", blocks=())
+
+
+def row(folder, text, name="abacus"):
+    file = folder / "abacus.toml"
+    file.write_text(text, encoding="utf-8")
+    return read_engine(file, name)
+
+
+def test_an_unknown_runtime_is_an_error_that_names_the_known_ones():
+    with pytest.raises(UnknownNameError, match="Did you mean torch-compile") as caught:
+        runtime_effects("torch-compiled")
+    assert "Known: coreml, ctranslate2, deepspeed-mii, executorch, genie" in str(caught.value)
+    with pytest.raises(DomainError, match="neither"):
+        require_effects(3)
+    assert known_engine("torch-compiled") is None
+    assert engine_or_ideal("torch-compiled") == engine_or_ideal(None) == engine("ideal")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('title = "A"\nopenss = ["x"]', "abacus.toml: engines.abacus.openss: is not a known key. Did you mean opens?"),
+        ('title = "A"\nfusion = "some"', "engines.abacus.fusion: is 'some'. Known: none, chains, epilogues."),
+        ('title = "A"\nfirst_for = ["npu"]', "engines.abacus.first_for: is 'npu'. Known: gpu, accelerator, tokens"),
+        ('title = "A"\ncalibrated = { cpu = "dice" }', "engines.abacus.calibrated.cpu: is 'dice'. Known: files"),
+        ('title = "A"\ngpu = { kernel = "1 us" }', "has no source"),
+        ('opens = ["x"]', "title is missing"),
+    ],
+)
+def test_a_row_that_does_not_hold_says_where(tmp_path, text, words):
+    with pytest.raises(CatalogError) as caught:
+        row(tmp_path, f"[engines.abacus]\n{text}\n")
+    assert words in str(caught.value)
+
+
+def test_a_file_without_the_row_says_what_it_has(tmp_path):
+    with pytest.raises(UnknownNameError, match="It has: abacus"):
+        row(tmp_path, '[engines.abacus]\ntitle = "A"\n', name="soroban")
+
+
+# which engine answers where none is named
+
+
+@pytest.mark.parametrize(
+    ("on", "makes_tokens", "ranked"),
+    [
+        (H200, True, ("vllm", "torch-compile", "onnxruntime", "llamacpp", "torch-eager", "openvino")),
+        (PI, True, ("llamacpp", "onnxruntime", "torch-eager", "openvino")),
+        (PI, False, ("onnxruntime", "llamacpp", "torch-eager", "openvino")),
+        (MAC, True, ("llamacpp", "onnxruntime", "torch-eager", "openvino")),
+        (replace(PI, unit="npu"), True, ("ideal", "onnxruntime", "llamacpp", "torch-eager", "openvino")),
+    ],
+)
+def test_the_order_of_engines_depends_on_the_device_and_the_kind_of_model(on, makes_tokens, ranked):
+    assert ranked_engines(on, makes_tokens=makes_tokens) == ranked
+    assert ranked_engines(on, makes_tokens=makes_tokens, format="config") == ranked  # its weights are made up
+
+
+@pytest.mark.parametrize(
+    ("file", "on_a_cpu", "on_a_gpu"),
+    [
+        ("onnx", ("onnxruntime", "openvino"), ("onnxruntime", "openvino")),
+        ("gguf", ("llamacpp",), ("llamacpp",)),
+        ("tflite", ("litert", "openvino"), ("litert", "openvino")),
+        ("pt2", ("torch-eager", "torch-compile", "torch-graph"), ("torch-compile", "torch-eager", "torch-graph")),
+        ("safetensors", ("torch-eager", "torch-compile"), ("torch-compile", "torch-eager")),
+    ],
+)
+def test_engines_that_open_a_file_come_first_and_among_them_those_whose_own_format_it_is(file, on_a_cpu, on_a_gpu):
+    assert ranked_engines(PI, makes_tokens=True, format=file)[: len(on_a_cpu)] == on_a_cpu
+    assert ranked_engines(H200, makes_tokens=True, format=file)[: len(on_a_gpu)] == on_a_gpu
+
+
+def test_the_default_runtime_is_the_first_of_them():
+    assert default_runtime(H200) == "vllm"
+    assert default_runtime(PI, LLAMA_3_1_8B) == "llamacpp"
+    assert default_runtime(PI, PICTURES) == "onnxruntime"
+    assert default_runtime(PI, replace(PICTURES, metadata={"format": "tflite"})) == "litert"
+    assert default_runtime(H200, replace(LLAMA_3_1_8B, metadata={"format": "gguf"})) == "llamacpp"
+    assert all(default_runtime(each) in engines.engines() for each in devices().values())
+
+
+# plug-ins
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    """Stands for an installed package with the runtime `abacus`; called with what its `engine` is."""
+
+    def install(given):
+        runtime = SimpleNamespace(name="abacus") if given is None else SimpleNamespace(name="abacus", engine=given)
+        listed = SimpleNamespace(name="abacus", package="abacus-runtime")
+        monkeypatch.setattr(engines, "listed", lambda _: (listed,))
+        monkeypatch.setattr(engines, "load_listed", lambda _: runtime)
+
+    caches = (engines._known, engines._every, engines._ranked)
+    for each in caches:
+        each.cache_clear()
+    yield install
+    for each in caches:
+        each.cache_clear()
+
+
+OWN = EngineDescriptor(effects=RuntimeEffects(name="abacus", title="Abacus"), opens=("beads",), packages=("abacus",))
+
+
+def test_a_plug_in_brings_its_descriptor_or_the_path_of_one(plugin, tmp_path):
+    file = tmp_path / "abacus.toml"
+    file.write_text('[engines.abacus]\ntitle = "Abacus"\nopens = ["beads"]\npackages = ["abacus"]\n')
+    for given in (OWN, file, str(file)):
+        plugin(given)
+        engines._known.cache_clear()
+        assert engine("abacus") == OWN
+    assert engines.engines()["abacus"] == OWN
+    assert ranked_engines(PI, makes_tokens=True, format="beads")[0] == "abacus"
+    assert "abacus" not in ranked_engines(PI, makes_tokens=True)
+
+
+def test_a_plug_in_without_a_descriptor_is_said_to_have_none(plugin):
+    plugin(None)
+    with pytest.raises(UnknownNameError, match=r"no engine descriptor named 'abacus'.*run, and not predicted"):
+        engine("abacus")
+    assert "abacus" not in engines.engines()
+
+
+def test_a_descriptor_of_another_engine_is_refused(plugin):
+    plugin(replace(OWN, effects=replace(OWN.effects, name="soroban")))
+    with pytest.raises(PluginError, match="'abacus' of package abacus-runtime"):
+        engine("abacus")
+    plugin(42)
+    with pytest.raises(PluginError, match="42"):
+        engine("abacus")
+    assert "abacus" not in engines.engines()
+
+
+def test_the_few_lines_that_rank_an_engine_say_what_its_row_says():
+    for rank in engine_ranks():
+        described = engine(rank.name)
+        assert (rank.opens, rank.rank, rank.first_for) == (described.opens, described.rank, described.first_for)
+    assert {rank.name for rank in engine_ranks()} == set(rows_of("engines").by_name)
+
+
+def test_a_row_may_say_what_an_engine_does_on_one_instruction_set(tmp_path):
+    found = row(
+        tmp_path,
+        """[sources.s]
+title = "S"
+date = "2026"
+origin = "measured"
+[engines.abacus]
+title = "A"
+source = "s"
+fused = ["norm"]
+cpu = { kernel = "1 us", step = "9 us" }
+[engines.abacus.arithmetic]
+i8 = ["i8"]
+[engines.abacus.arm]
+fused = []
+widened = { i8 = "f16" }
+cpu = { kernel = "5 us" }
+arithmetic = { "i8/f32" = ["f16"] }
+""",
+    ).effects
+    there, here = found.at(PI), found.at(device("intel-emerald-rapids-1-vcpu"))
+    assert (here.fused, dict(here.widened), here.on("cpu").kernel_s.value) == ({"norm"}, {}, 1e-6)
+    assert (there.fused, dict(there.widened), there.on("cpu").kernel_s.value) == (set(), {"i8": "f16"}, 5e-6)
+    assert there.on("cpu").step_s.value == 9e-6
+    assert there.rule("linear", "i8") == ("i8",)
+    assert there.rule("linear", "i8/f32") == ("f16",)
+    assert found.at(H200) is found.at(MAC) is here is found
+
+
+@pytest.mark.parametrize(
+    ("name", "merged", "apart"),
+    [
+        ("ncnn", ("relu", "relu6", "clip", "leaky_relu", "sigmoid", "mish"), ("hardswish", "swish", "silu", "tanh")),
+        ("mnn", ("relu", "relu6", "clip"), ("leaky_relu", "sigmoid", "hardswish", "silu")),
+    ],
+)
+def test_an_engine_merges_the_activations_that_its_converter_does(name, merged, apart):
+    """And only into products: an activation behind a pool or a sum is a layer of its own."""
+    effects = runtime_effects(name)
+    ops = {word: Op(name=word, kind="activation", attributes={"function": word}) for word in (*merged, *apart)}
+    for product in ("convolution", "linear"):
+        assert [word for word in ops if effects.fuses(ops[word], product)] == [*merged]
+    assert not any(effects.fuses(op, "pool") for op in ops.values())
+    norm = Op(name="bn", kind="norm", attributes={"norm": "batch"})
+    assert (effects.fuses(norm, "convolution"), effects.fuses(norm, "pool")) == (True, False)

@@ -1,0 +1,336 @@
+"""Rows with every key, each with another value: what the catalog makes of them, field by field."""
+
+from dataclasses import fields, is_dataclass
+
+import pytest
+
+from inferometer.core.device import Sourced
+from inferometer.core.errors import CatalogError
+from inferometer.core.workload import Precision
+from inferometer.known import places, reference, schedulers, usable, zoo
+from inferometer.known.cores import _design
+from inferometer.known.engines import EngineRank, _descriptor, costs_of, version_numbers
+from inferometer.known.load import read_rows
+
+SOURCES = '[sources.s]\ntitle = "T"\nurl = "U"\ndate = "2025"\n'
+
+
+def row(tmp_path, table, text):
+    file = tmp_path / "rows.toml"
+    file.write_text(f'{SOURCES}[{table}.x]\nsource = "s"\n{text}', encoding="utf-8")
+    return read_rows([file], table).by_name["x"]
+
+
+def plain(value):
+    """Fields that are set, numbers without their source."""
+    if isinstance(value, Sourced):
+        assert (value.source, value.date, value.origin) == ("T, U", "2025", "datasheet")
+        return value.value
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(plain(part) for part in value)
+    if not is_dataclass(value):
+        return value
+    found = {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+    return {name: part for name, part in found.items() if part not in (None, (), {}, frozenset())}
+
+
+def test_an_instance_has_its_size_and_both_prices(tmp_path):
+    text = """title = "X"
+provider = "p"
+device = "d"
+count = 8
+region = "r"
+vcpus = 96
+memory = "2 GiB"
+network = "8 Gbit/s"
+notes = "n"
+price = { on_demand = "12 USD/h", spot = "5 USD/h" }
+"""
+    assert plain(places._instance(row(tmp_path, "instances", text))) == {
+        "name": "x", "title": "X", "provider": "p", "device": "d", "count": 8, "region": "r", "vcpus": 96,
+        "memory_bytes": 2**31, "network_bytes_per_s": 1e9, "usd_per_hour": pytest.approx(12.0),
+        "spot_usd_per_hour": pytest.approx(5.0), "notes": "n",
+    }  # fmt: skip
+    with pytest.raises(CatalogError, match="must be a whole number of 1 or more"):
+        places._instance(row(tmp_path, "instances", text.replace("count = 8", "count = 0")))
+
+
+def test_grids_and_sites_need_their_number(tmp_path):
+    grid = places._grid(row(tmp_path, "grids", 'title = "G"\ncarbon = "300 g/kWh"\n'))
+    assert plain(grid) == {"name": "x", "title": "G", "carbon_g_per_kwh": pytest.approx(300.0)}
+    assert plain(places._pue(row(tmp_path, "pue", 'title = "P"\npue = 1\n'))) == {"name": "x", "title": "P", "pue": 1}
+    with pytest.raises(CatalogError, match="carbon is missing"):
+        places._grid(row(tmp_path, "grids", 'title = "G"\n'))
+    for text in ('title = "P"\n', 'title = "P"\npue = 0.99\n'):
+        with pytest.raises(CatalogError, match="1 or more"):
+            places._pue(row(tmp_path, "pue", text))
+
+
+def test_levels_of_memory_and_formats_have_their_ranges(tmp_path):
+    text = """title = "L"
+latency_low = "1 ns"
+latency_high = "2 ns"
+bandwidth_low = "3 GB/s"
+bandwidth_high = "4 GB/s"
+"""
+    assert plain(reference._level(row(tmp_path, "levels", text))) == {
+        "name": "x", "title": "L", "latency_low_s": pytest.approx(1e-9), "latency_high_s": pytest.approx(2e-9),
+        "bandwidth_low_bytes_per_s": 3e9, "bandwidth_high_bytes_per_s": 4e9,
+    }  # fmt: skip
+    text = """title = "F"
+use = "u"
+exponent_bits = 5
+mantissa_bits = 10
+max = 65504
+smallest_normal = 6e-5
+stored = "st"
+"""
+    assert plain(reference._facts(row(tmp_path, "dtypes", text))) == {
+        "name": "x", "title": "F", "use": "u", "exponent_bits": 5, "mantissa_bits": 10, "largest": 65504,
+        "smallest_normal": 6e-5, "stored": "st",
+    }  # fmt: skip
+
+
+def test_a_model_has_its_published_counts_and_its_config(tmp_path):
+    text = """title = "M"
+family = "f"
+aliases = ["a", "b"]
+year = 2024
+parameters = 10
+active_parameters = 4
+context = 128
+network = "timm:x"
+notes = "n"
+config = { hidden_size = 3 }
+"""
+    assert plain(zoo._model(row(tmp_path, "models", text))) == {
+        "name": "x", "title": "M", "family": "f", "aliases": ("a", "b"), "year": 2024, "parameters": 10,
+        "active_parameters": 4, "context": 128, "network": "timm:x", "notes": "n", "config": {"hidden_size": 3},
+    }  # fmt: skip
+    for other in ("", "config = 3\n", "config = {}\n"):
+        with pytest.raises(CatalogError, match="must be a table with the values"):
+            zoo._model(row(tmp_path, "models", f'title = "M"\nfamily = "f"\n{other}'))
+
+
+RULES = """title = "S"
+engine = "e"
+since = "0.5"
+order = "arrival"
+admission = "fits"
+victim = "last"
+prefix_cache = "yes"
+ahead = "yes"
+gang = "yes"
+apart = "yes"
+waits_after_preemption = "no"
+estimate_start = 0.5
+estimate_least = 0.25
+estimate_steps = 7
+slots = 3
+step_tokens = 512
+"""
+
+
+def words_of(kind):
+    return schedulers.get_args(kind)
+
+
+def test_a_scheduler_has_every_rule_of_its_row(tmp_path):
+    order, admission, victim = (words_of(getattr(schedulers, name))[-1] for name in ("Order", "Admission", "Victim"))
+    text = RULES.replace('"arrival"', f'"{order}"').replace('"fits"', f'"{admission}"').replace('"last"', f'"{victim}"')
+    found = schedulers._rules(row(tmp_path, "schedulers", text))
+    assert plain(found) == {
+        "engine": "e", "since": "0.5", "title": "S", "order": order, "admission": admission, "victim": victim,
+        "prefix_cache": True, "ahead": True, "gang": True, "apart": True, "waits_after_preemption": False,
+        "estimate_start": 0.5, "estimate_least": 0.25, "estimate_steps": 7, "slots": 3, "step_tokens": 512,
+        "source": "T", "url": "U",
+    }  # fmt: skip
+    bare = "\n".join(line for line in text.splitlines()[:6]) + "\n"
+    left = schedulers._rules(row(tmp_path, "schedulers", bare))
+    assert [getattr(left, name) for name in ("prefix_cache", "ahead", "gang", "apart", "waits_after_preemption")] == [
+        False, False, False, False, True
+    ]  # fmt: skip
+    assert (left.estimate_start, left.estimate_least, left.estimate_steps, left.slots) == (0.0, 0.0, 0, None)
+    with pytest.raises(CatalogError, match="must be one of"):
+        schedulers._rules(row(tmp_path, "schedulers", text.replace(f'"{victim}"', '"nobody"')))
+
+
+def test_a_rule_of_usable_memory_holds_for_its_vendor_unit_level_kind_and_size(tmp_path):
+    text = 'title = "R"\nvendor = "V"\nunit = "gpu"\nlevel = "dram"\nkinds = ["server"]\nabove = "8 GB"\nshare = 0.5\n'
+    rule = usable._rule(row(tmp_path, "usable", text))
+    assert plain(rule) == {
+        "name": "x", "title": "R", "vendor": "V", "unit": "gpu", "level": "dram", "share": 0.5, "kinds": ("server",),
+        "above_bytes": 8e9,
+    }  # fmt: skip
+
+    def holds(level="dram", capacity=8e9 + 1, **more):
+        stated = {"vendor": "V", "unit": "gpu", "kind": "server", **more}
+        device = row(tmp_path, "devices", "".join(f'{key} = "{value}"\n' for key, value in stated.items()))
+        return rule.holds(device, level, capacity)
+
+    assert holds()
+    assert not any([holds(level="l2"), holds(capacity=8e9), holds(vendor="W"), holds(unit="cpu"), holds(kind="phone")])
+    with pytest.raises(CatalogError, match="share is missing"):
+        usable._rule(row(tmp_path, "usable", 'title = "R"\nvendor = "V"\nunit = "gpu"\nlevel = "dram"\n'))
+    with pytest.raises(CatalogError, match="out of range"):
+        usable._rule(row(tmp_path, "usable", text.replace("0.5", "1.5")))
+
+
+def test_a_share_by_rule_is_of_the_label_and_says_so(tmp_path, monkeypatch):
+    text = 'title = "R"\nvendor = "V"\nunit = "gpu"\nlevel = "dram"\nshare = 0.75\n'
+    rules = tuple(usable._rule(row(tmp_path, "usable", text.replace("0.75", str(s)))) for s in (0.75, 0.5))
+    monkeypatch.setattr(usable, "usable_rules", lambda: rules)
+    device = row(tmp_path, "devices", 'vendor = "V"\nunit = "gpu"\n')
+    label = Sourced(value=16e9, origin="datasheet", source="sheet", date="2020")
+    found = usable.usable_by_rule(device, "dram", label)
+    assert (found.value, found.note) == (12e9, "by rule: 0.75 of the label (R)")
+    assert found.source == "T, U", "the rule's, and not the label's"
+    assert usable.usable_by_rule(device, "dram", None) is usable.usable_by_rule(device, "l2", label) is None
+
+
+def test_a_core_has_its_rates_by_format(tmp_path):
+    text = 'title = "C"\naliases = ["c"]\nnote = "n"\nops = { f32 = 16, i8 = 64 }\n'
+    assert plain(_design(row(tmp_path, "cores", text))) == {
+        "name": "x", "title": "C", "ops_per_cycle": {"f32": 16, "i8": 64}, "note": "n",
+    }  # fmt: skip
+
+
+ENGINE = """title = "E"
+opens = ["onnx", "gguf"]
+packages = ["p", "q"]
+module = "m"
+extra = "ex"
+rank = 5
+first_for = ["gpu", "tokens"]
+compiled_by = "other"
+job_options = ["a", "b"]
+small = { narrow = "i4", byte = "i8", kv = "f16" }
+calibrated = { format = "f16", beyond_peaks = "yes", by_weights = { activations = "f32", kv = "f16" } }
+fused = ["f"]
+cache_moves = 2
+repeat_moves = 3
+passes = { softmax = 4 }
+unpack = 0.5
+merged = ["conv+relu", "a+b+c"]
+dynamic = ["d"]
+gathered = 0.25
+grouped = 0.125
+unquantised = ["u"]
+winograd = 2.25
+first_run = "3 s"
+notes = "n"
+expanded = ["gpu:q4_0"]
+widened = { bf16 = "f32" }
+held = { cpu = "f32" }
+arithmetic = { "arm:convolution:i8/f32" = ["i8", "f32"] }
+[engines.x.cpu]
+kernel = "1 us"
+host = "2 us"
+step = "3 us"
+call = "4 us"
+captured = ["decode"]
+reserve = "5 MB"
+[engines.x.arm]
+unpack = 0.75
+cpu = { kernel = "9 us" }
+"""
+
+
+def test_an_engine_has_every_key_of_its_row(tmp_path):
+    found = _descriptor(row(tmp_path, "engines", ENGINE))
+    effects = plain(found.effects)
+    assert plain(found) == {
+        "effects": effects, "opens": ("onnx", "gguf"), "packages": ("p", "q"), "module": "m", "extra": "ex", "rank": 5,
+        "first_for": frozenset({"gpu", "tokens"}), "small": {"narrow": "i4", "byte": "i8", "kv": "f16"},
+        "calibrated_in": "f16", "by_weights": {"activations": "f32", "kv": "f16"}, "beyond_peaks": True,
+        "compiled_by": "other", "job_options": frozenset({"a", "b"}),
+    }  # fmt: skip
+    assert found.by_weights == Precision(activations="f32", kv="f16")
+    overheads = {"kernel_s": 1e-6, "host_s": 2e-6, "step_s": 3e-6, "call_s": 4e-6, "captured": frozenset({"decode"}),
+                 "reserve_bytes": 5e6}  # fmt: skip
+    wanted = {
+        "name": "x", "title": "E", "fused": frozenset({"f"}), "cache_moves": 2, "repeat_moves": 3,
+        "passes": {"softmax": 4}, "unpack": 0.5, "merged": (("conv", "relu"), ("a", "b", "c")),
+        "dynamic": frozenset({"d"}), "gathered": 0.25, "grouped": 0.125, "unquantised": ("u",), "winograd": 2.25,
+        "first_run": 3.0, "notes": "n", "expanded": frozenset({"gpu:q4_0"}), "widened": {"bf16": "f32"},
+        "held": {"cpu": "f32"}, "arithmetic": {"arm:convolution:i8/f32": ("i8", "f32")},
+    }  # fmt: skip
+    assert {name: effects[name] for name in wanted} == wanted
+    assert effects["overheads"] == {
+        "cpu": {name: pytest.approx(value) if isinstance(value, float) else value for name, value in overheads.items()}
+    }
+    arm = plain(found.effects.sets["arm"])
+    assert (arm["unpack"], arm["overheads"]["cpu"]["kernel_s"]) == (0.75, pytest.approx(9e-6))
+    assert arm["overheads"]["cpu"]["host_s"] == pytest.approx(2e-6), "what it does not name stays"
+    assert "sets" not in arm
+
+
+COSTS = """[[engines.x.serving.costs]]
+since = "{since}"
+devices = {devices}
+step = "1 ms"
+sequence = "2 us"
+prompt = "3 us"
+launch = "4 us"
+later = 5
+kernels = 6
+kernels_prompt = 7
+together = 8
+ttft_spread = 9
+tpot_spread = 10
+batch_spread = 11
+"""
+SERVING = """title = "E"
+[engines.x.serving]
+tables = "t"
+version = "0.9"
+{more}large = "70 GB"
+mixed = "yes"
+memory_share = 0.9
+context = "1 GB"
+graphs = "2 GB"
+"""
+
+
+def served(tmp_path, more="", *costs):
+    rows = "".join(COSTS.format(since=since, devices=devices) for since, devices in costs)
+    return _descriptor(row(tmp_path, "engines", SERVING.format(more=more) + rows)).serving
+
+
+def test_a_serving_engine_has_its_limits_and_costs(tmp_path):
+    numbers = {"step_tokens": 11, "most_sequences": 12, "small_step_tokens": 13, "small_sequences": 14,
+               "block_tokens": 15, "captured_up_to": 16}  # fmt: skip
+    given = "".join(f"{name} = {number}\n" for name, number in numbers.items())
+    found = plain(served(tmp_path, given, ("0.5", "[]")))
+    (costs,) = found.pop("costs")
+    assert found == {
+        "tables": "t", "version": "0.9", **numbers, "large_bytes": 70e9, "mixed": True, "memory_share": 0.9,
+        "context_bytes": 1e9, "graph_bytes": 2e9,
+    }  # fmt: skip
+    assert costs == {
+        "since": "0.5", "step_s": pytest.approx(1e-3), "sequence_s": pytest.approx(2e-6),
+        "prompt_s": pytest.approx(3e-6), "launch_s": pytest.approx(4e-6), "later": 5, "kernels": 6,
+        "kernels_prompt": 7, "together": 8, "ttft_spread": 9, "tpot_spread": 10, "batch_spread": 11,
+    }  # fmt: skip
+    usual = served(tmp_path)
+    assert [getattr(usual, name) for name in numbers] == [8192, 256, 2048, 256, 16, 512]
+
+
+@pytest.mark.parametrize(
+    ("version", "device", "since"),
+    [(None, "", "0.9"), ("0.10", "", "0.10"), ("0.9.9", "", "0.9"), ("0.5", "", "0.6"), ("2.0", "", "0.10"),
+     ("2.0", "nvidia-h100", "0.7"), ("0.1", "nvidia-h100", "0.7"), ("2.0", "amd-x", "0.10")],
+)  # fmt: skip
+def test_costs_are_those_of_the_device_and_the_newest_version_that_is_not_newer(tmp_path, version, device, since):
+    rules = served(tmp_path, "", ("0.10", "[]"), ("0.6", "[]"), ("0.7", '["nvidia-*"]'), ("0.9", "[]"))
+    assert [costs.since for costs in rules.costs] == ["0.6", "0.7", "0.9", "0.10"], "by their numbers"
+    assert costs_of(rules, version, device).since == since
+
+
+def test_versions_are_their_first_four_numbers():
+    assert version_numbers("0.8.5.post1") == (0, 8, 5, 1)
+    assert version_numbers("1.2.3.4.5") == (1, 2, 3, 4)
+    assert version_numbers("0.10") > version_numbers("0.9.9")
+    assert EngineRank(name="x").rank is None

@@ -1,0 +1,295 @@
+"""What is done before, between and after the cases of a calibration, with made-up engines."""
+
+from dataclasses import replace
+from importlib import import_module
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+
+from inferometer.core.device import Device
+from inferometer.core.errors import DomainError, EngineError
+from inferometer.core.profile import OpTime
+from inferometer.engines.base import Event, Kernel
+from inferometer.known import device
+from inferometer.known.engines import require_effects
+from inferometer.measure.calibrate import job as jobs
+from inferometer.measure.calibrate.fitting.points import StepPoint, overhead
+from inferometer.measure.calibrate.job import Job, PreparedEngine, calibrate
+from inferometer.measure.calibrate.probes import pace as paces
+from inferometer.measure.calibrate.probes.models import WRITES
+from inferometer.measure.calibrate.probes.pace import Flood
+from inferometer.measure.calibrate.probes.points import ops_of
+from inferometer.measure.calibrate.probes.provider import _sizes, _timed, ceiling_runs
+from inferometer.measure.calibrate.probes.steps import ProbeTimes
+from inferometer.measure.calibrate.probes.texts import _once, generation_kernels
+from inferometer.measure.calibrate.run import CalibrationJournal, CalibrationOutcome, Candidate, CandidateResult
+from inferometer.measure.calibrate.torch.kernels import KernelSizes
+from inferometer.measure.calibrate.torch.models import TINY
+from inferometer.measure.calibrate.torch.provider import torch_provider
+from inferometer.measure.calibrate.torch.readings import TorchReadings
+from inferometer.measure.calibrate.torch.timing import Clock
+from inferometer.measure.run.order import TextOrder
+from unit.measure.run.test_profiles_told import names, subject
+
+CPU = Device(name="local", title="L", vendor="v", unit="cpu", kind="desktop")
+
+
+def asked(tmp_path, **given):
+    return Job(
+        **{"device": CPU, "runtime": "onnxruntime", "dtype": "f32", "budget_s": 60.0, "folder": tmp_path} | given
+    )
+
+
+# A job.
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """An engine that is made up, and what was asked of it."""
+    seen = SimpleNamespace(quiet=[], probed=[], closed=[])
+    provider = SimpleNamespace(device=CPU, close=lambda: seen.closed.append(1), candidates=list)
+
+    def engine_provider(probed, known, base):
+        seen.probed.append((probed, known, base))
+        return provider
+
+    where = "inferometer.measure.calibrate.engines"
+    monkeypatch.setattr(f"{where}.engine_provider", engine_provider)
+    monkeypatch.setattr(f"{where}.require_quiet_machine", seen.quiet.append)
+    monkeypatch.setattr(f"{where}.disturbed_by", lambda _guard: "disturbed")
+    monkeypatch.setattr(f"{where}.circumstances", lambda _guard: {"cpu": "x"})
+    monkeypatch.setattr("inferometer.measure.bench.guard.Guard", lambda: "guard")
+    monkeypatch.setattr("inferometer.measure.run.child.runtime_named", lambda name: f"runtime {name}")
+    monkeypatch.setattr(
+        "inferometer.predict.basis.calibrations.host_setup", lambda _name: SimpleNamespace(versions={"e": "1"})
+    )
+    monkeypatch.setattr(jobs, "begin_journal", lambda *given: seen.__setattr__("journal", given))
+    return seen
+
+
+def test_a_guarded_job_looks_first_and_between(engine, tmp_path):
+    ticks = iter([10.0, 13.0])
+    found = jobs._probed(asked(tmp_path, threads=3), lambda: next(ticks))
+    assert (engine.quiet, found.disturbed, found.spent_s) == (["guard"], "disturbed", 3.0)
+    assert (found.threads, found.rounds, found.versions, found.environment) == (3, 6, {"e": "1"}, {"cpu": "x"})
+    (probed, known, base), *_ = engine.probed
+    assert (probed.runtime, probed.threads, probed.dtype, probed.limit_s) == ("runtime onnxruntime", 3, "f32", 0.25)
+    assert (known, base, engine.journal[0].threads) == ((), None, 3)
+    found.release()
+    assert engine.closed == [1]
+
+
+def test_an_unguarded_job_does_not_look(engine, tmp_path):
+    found = jobs._probed(asked(tmp_path, threads=1, guarded=False, budget_s=1e4), lambda: 0.0)
+    assert (engine.quiet, found.disturbed) == ([], None)
+    assert engine.probed[0][0].limit_s == 1.0
+    jobs._probed(asked(tmp_path, threads=1, budget_s=2.0), lambda: 0.0)
+    assert engine.probed[1][0].limit_s == 0.1
+
+
+def test_a_fresh_job_forgets_its_ceilings(engine, tmp_path):
+    ceilings = asked(tmp_path, threads=1).journal.folder / "ceilings.json"
+    ceilings.parent.mkdir(parents=True)
+    ceilings.write_text("{}")
+    jobs._probed(asked(tmp_path, threads=1), lambda: 0.0)
+    assert ceilings.exists()
+    jobs._probed(asked(tmp_path, threads=1, fresh=True), lambda: 0.0)
+    assert not ceilings.exists()
+
+
+def test_a_job_is_guarded_and_resumes_unless_asked_otherwise(tmp_path):
+    job = asked(tmp_path)
+    assert (job.guarded, job.fresh, job.out, job.threads) == (True, False, None, None)
+    asked(tmp_path, budget_s=1.0)
+    for budget in (0.9, float("nan")):
+        with pytest.raises(DomainError):
+            asked(tmp_path, budget_s=budget)
+
+
+def test_an_interrupted_run_writes_nothing_and_lets_go(monkeypatch, tmp_path):
+    seen, released = [], []
+
+    def run(_provider, journal, **given):
+        seen.append((journal, given))
+        return CalibrationOutcome(points=(), steps=(), done=1, left=2, interrupted=True)
+
+    monkeypatch.setattr(jobs, "calibrate_with", run)
+    prepared = PreparedEngine(provider=None, spent_s=10.0, rounds=4, disturbed="d", release=lambda: released.append(1))
+    found = calibrate(asked(tmp_path), prepared, watch="w")
+    assert (found.calibration, found.path, released) == (None, None, [1])
+    ((_, given),) = seen
+    assert given == {"budget_s": pytest.approx(0.94 * 60 - 10), "watch": "w", "disturbed": "d", "rounds": 4}
+    calibrate(asked(tmp_path), replace(prepared, spent_s=1e6))
+    assert seen[1][1]["budget_s"] == 1.0
+
+
+def test_a_gpu_that_others_use_is_refused_and_one_that_is_free_is_prepared(monkeypatch, tmp_path):
+    where = "inferometer.measure.calibrate.torch.provider"
+    asked_for, used = [], [None]
+    monkeypatch.setattr(import_module("inferometer.engines.torch.engine"), "import_torch", lambda: "torch")
+    monkeypatch.setattr(f"{where}.require_cuda", lambda _torch: None)
+    monkeypatch.setattr(f"{where}.others_on", lambda _torch: used[0])
+    monkeypatch.setattr(f"{where}.torch_environment", lambda _torch: ({"torch": "2"}, {"driver": "5"}))
+    monkeypatch.setattr(f"{where}.now_and_then", lambda look, every_s, _now: (look(), every_s))
+    monkeypatch.setattr(f"{where}.torch_provider", lambda *given, limit_s: asked_for.append((given, limit_s)) or "p")
+    monkeypatch.setattr(jobs, "begin_journal", lambda _job, versions, environment: (versions, environment))
+    job = asked(tmp_path, runtime="torch-graph", dtype="bf16", budget_s=120.0)
+    found = jobs._kernels(job, "effects")
+    assert (found.provider, found.versions, found.environment) == ("p", {"torch": "2"}, {"driver": "5"})
+    assert (found.base, found.disturbed) == (({"torch": "2"}, {"driver": "5"}), (None, 10.0))
+    jobs._kernels(replace(job, budget_s=1.0), "effects")
+    jobs._kernels(replace(job, budget_s=1e4), "effects")
+    assert [limit for _, limit in asked_for] == [2.0, 0.5, 3.0]
+    assert asked_for[0][0] == ("torch", CPU, "effects", "bf16")
+    used[0] = "someone"
+    with pytest.raises(EngineError, match="The GPU is shared: someone"):
+        jobs._kernels(job, "effects")
+
+
+def test_a_journal_keeps_points_steps_and_what_is_done(tmp_path):
+    journal = CalibrationJournal(folder=tmp_path / "deep" / "down")
+    point = overhead("kernel", 1.0, dtype="f32", probe="o")
+    step = StepPoint(model="m", phase="decode", seconds=2.0, dtype="f32")
+    assert (journal.points(), journal.steps(), journal.done().total()) == ((), (), 0)
+    for key, result in (("a", CandidateResult(points=(point,))), ("b", CandidateResult(steps=(step,))),
+                        ("a", CandidateResult(points=(point,), steps=(step,)))):  # fmt: skip
+        journal.add(Candidate(key=key, op_class="c"), result)
+    assert (journal.points(), journal.steps(), dict(journal.done())) == ((point, point), (step, step), {"a": 2, "b": 1})
+    assert journal.base(lambda: "chosen") is None, "a journal that was begun without a base has none"
+    journal.clear()
+    assert (journal.points(), journal.steps(), journal.done().total()) == ((), (), 0)
+
+
+def test_torch_is_a_provider_of_readings_kernels_and_models():
+    torch = SimpleNamespace(float32=SimpleNamespace(itemsize=4))
+    sizes = KernelSizes(rows=(1,), weights=((3, 5),), biased=(), heads=(), batches=(), queries=(), contexts=(),
+                        elements=(64,), images=(), planes=(), patches=(), lookup=(9, 4))  # fmt: skip
+    together = torch_provider(torch, device("nvidia-l4"), require_effects("torch-eager"), "f32", place="cpu",
+                              limit_s=7.0, sizes=sizes, probes=TINY, most=300)  # fmt: skip
+    readings, kernels, models = together.providers
+    assert all(each.clock == Clock(torch=torch, place="cpu", limit_s=7.0) for each in together.providers)
+    assert [type(each.provider).__name__ for each in together.providers] == ["TorchReadings", "Kernels", "ProbeModels"]
+    assert (readings.provider.dtype, kernels.provider.dtype, models.provider.dtype) == ("f32", "f32", "f32")
+    assert (models.provider.most, models.provider.probes, kernels.provider.sizes) == (300, TINY, sizes)
+    keys = [candidate.key for candidate in together.candidates()]
+    assert keys[0] == "overhead kernel"
+    assert "linear 1x3x5" in keys
+
+
+# Probes.
+
+
+def test_an_event_is_timed_by_its_own_clock_a_token():
+    own = iter([0.0, 1.0, 10.0, 14.0, 20.0, 20.0])
+    pieces = iter([0.1, 0.3, 0.2, 0.1, 0.5])
+    pace = SimpleNamespace(own=lambda: next(own), beside=lambda: next(pieces), clock=lambda: 0.0)
+    events = [Event(kind="prefill", start_ns=10**9, end_ns=3 * 10**9, tokens=5, context=0),
+              Event(kind="token", start_ns=4 * 10**9, end_ns=7 * 10**9, tokens=2, context=5)]  # fmt: skip
+
+    def timed(depth):
+        return _once(SimpleNamespace(generate=lambda _request: events), SimpleNamespace(depth=depth), pace)
+
+    (first, at, prompt), (second, later, step) = timed(0)
+    assert (first, at, prompt.wall_s, prompt.own_s, prompt.beside_s) == ("prefill", 0, 2.0, 1.0, 0.3)
+    assert (second, later, step.wall_s, step.own_s, step.beside_s) == ("decode", 5, 1.5, 2.0, 0.2)
+    own, pieces = iter([0.0, 9.0, 10.0, 14.0, 20.0, 20.0]), iter([0.1, 0.3, 0.2, 0.1, 0.5])
+    assert timed(3)[0][2].own_s == 2.0, "its clock also ran while the cache was filled"
+    clock = iter([1.0, 5.0, 6.0, 8.0, 9.0, 9.0])
+    own, pieces = iter([0.0, 1.0, 10.0, 14.0, 20.0, 20.0]), iter([0.1, 0.3, 0.2, 0.1, 0.5])
+    pace.clock = lambda: next(clock)
+    assert [step.own_s for _, _, step in timed(0)] == [1.0, 2.0], "who is interrupted between two steps took no less"
+    clock = iter([0.0, 8.0, 8.0, 8.0, 9.0, 9.0])
+    own, pieces = iter([0.0, 4.0, 10.0, 10.0, 20.0, 20.0]), iter([0.1, 0.3, 0.2, 0.1, 0.5])
+    assert [step.own_s for _, _, step in timed(0)] == [1.0, 0.75], "one call made both, half of it the process's own"
+    pace.clock = lambda: 0.0
+    own, pieces = iter([0.0, 9.0, 10.0, 14.0, 20.0, 20.0]), iter([0.1, 0.3, 0.2, 0.1, 0.5])
+    events = [msgspec.structs.replace(event, own_s=0.5) for event in events]
+    assert [step.own_s for _, _, step in timed(0)] == [0.5, 0.25], "told by an engine that ran both in one call"
+
+
+def test_a_piece_of_work_is_as_many_rounds_as_asked(monkeypatch):
+    rounds = []
+    monkeypatch.setattr(paces.np, "exp", lambda _x, out: (out.fill(1.0), rounds.append(out)))
+    work = paces._piece()
+    work(3)
+    assert len(rounds) == 3
+
+
+def test_without_a_probe_for_ceilings_there_are_none():
+    probes = [SimpleNamespace(role="ceiling", kind=kind, runs=[f"{kind} run"]) for kind in ("writes", "sees")]
+    probes.append(SimpleNamespace(role="shape", kind="sees", runs=["no"]))
+    probes[0].kind = WRITES
+    assert [run for _, run in ceiling_runs(probes, writes=True)] == ["writes run"]
+    assert [run for _, run in ceiling_runs(probes, writes=False)] == ["sees run"]
+    with pytest.raises(DomainError, match="no probe for the ceilings"):
+        ceiling_runs(probes[2:], writes=False)
+    ops = [OpTime(name="a", kind="k", time_s=0.0), OpTime(name="b", kind="k", time_s=1.0)]
+    assert [op.name for op in _timed(ops)] == ["b"]
+    run = SimpleNamespace(batch=3, prompt=None)
+    assert _sizes(run) == {"batch": 3, "query": 1, "context": 0, "logits": 1}
+
+
+def test_what_timing_costs_is_taken_out_of_a_probes_kernels():
+    made = subject(batch=1, prompt=4)
+    sizes = {"batch": 1, "query": 4, "context": 0, "logits": 1}
+    found = [Kernel(name=name, kind="MatMul", samples_s=(2.0,), layers=(name,)) for name in names("q_proj", "o_proj")]
+
+    def times(clean_s, cost_s):
+        ran = ProbeTimes(clean_s=clean_s, kernels=tuple(found), cost_s=cost_s, runs=1, steady=1)
+        return [op.time_s for op in ops_of(made.graph, made.workload, sizes, ran)]
+
+    assert times(8.0, None) == pytest.approx([2.0] * 4)
+    assert times(4.0, None) == pytest.approx([1.0] * 4)
+    uneven = [replace(found[0], samples_s=(5.0,)), *found[1:]]
+    found[:] = uneven
+    assert times(7.0, 1.0) == pytest.approx([4.0, 1.0, 1.0, 1.0]), (
+        "eleven seconds of readings, a second each for timing"
+    )
+
+
+def test_a_generation_is_warmed_up_before_its_kernels_are_read():
+    def asked_of(**order):
+        seen, read, floods = [], [], []
+        session = SimpleNamespace(
+            vocabulary=600, kernels=lambda: read.append(len(seen)) or {"decode": len(read)},
+            generate=lambda request: seen.append((request.generate, request.depth, len(request.prompt))) or [1, 2],
+        )  # fmt: skip
+        result = generation_kernels(session, TextOrder(prompt=5, **order), lambda: floods.append(1))
+        return seen, read, len(floods), result
+
+    assert asked_of(generate=9) == ([(1, 0, 5), (6, 0, 5)], [0, 1, 2], 4, {"decode": 3})
+    assert asked_of(generate=4, depth=30) == ([(4, 30, 5)], [0, 1], 2, {"decode": 2})
+
+
+def test_a_flood_writes_all_of_its_memory():
+    flood = Flood(80)
+    flood()
+    flood()
+    assert flood._water.tolist() == [2.0] * 10
+
+
+def test_a_sustained_rate_is_the_first_fifth_over_the_last():
+    class Square:
+        made = 0
+
+        def __matmul__(self, _other):
+            Square.made += 1
+
+    now = [0.0]
+
+    def once(call):
+        call()
+        now[0] += 1.0 + Square.made / 10
+        return float(Square.made)
+
+    torch = SimpleNamespace(randn=lambda *_, **__: Square(), bfloat16="b",
+                            cuda=SimpleNamespace(power_draw=lambda: 250_000))  # fmt: skip
+    clock = SimpleNamespace(torch=torch, place="cuda", cuda=True, now=lambda: now[0], once=once, limit_s=21.0)
+    (point,) = TorchReadings(clock=clock, dtype="bf16").measure(SimpleNamespace(key="sustained product")).points
+    taken = list(range(2, Square.made + 1))
+    some = max(1, len(taken) // 5)
+    assert point.rates == {"sustained:bf16": pytest.approx(np.sum(taken[:some]) / np.sum(taken[-some:])),
+                           "power:watts": 250.0}  # fmt: skip
+    assert (point.seconds, len(taken) > 5, point.classes) == (float(taken[-1]), True, ("reading",))

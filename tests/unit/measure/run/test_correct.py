@@ -1,0 +1,105 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferometer.core.errors import DomainError
+from inferometer.engines.base import Kernel
+from inferometer.measure.run.correct import correct, steady_mean
+
+TIMES = st.floats(1e-7, 1e-2)
+
+
+def kernel(*samples, device=None):
+    return Kernel(name="k", kind="Conv", samples_s=samples, device_s=device)
+
+
+def test_the_timers_cost_is_taken_out_of_each_kernel():
+    # 10 kernels of 10 µs, each read as 14 µs; the clean run is 105 µs: 5 µs are between the kernels
+    found = correct([kernel(14e-6)] * 10, clean_s=105e-6, walls_s=[200e-6], cost_s=4e-6)
+    assert found.times_s == pytest.approx([10e-6] * 10)
+    assert found.unattributed_s == pytest.approx(5e-6)
+    assert found.raw_s == pytest.approx(140e-6)
+    assert found.scale == 1.0
+
+
+def test_a_cost_is_never_more_than_the_step_grew_by():
+    # The instrumented step is only 10 µs longer than the clean one: 10 kernels cannot have cost 4 µs each.
+    found = correct([kernel(10e-6)] * 10, clean_s=100e-6, walls_s=[110e-6], cost_s=4e-6)
+    assert found.cost_s == pytest.approx(1e-6)
+
+
+def test_the_estimate_is_not_fitted_to_close_the_sum():
+    # 10 kernels of 10 µs read as 14; an estimate of 6 leaves 20 µs of the clean step in no kernel, and that is said.
+    found = correct([kernel(14e-6)] * 10, clean_s=100e-6, walls_s=[190e-6], paired_s=[100e-6], cost_s=6e-6)
+    assert found.cost_s == pytest.approx(6e-6)
+    assert found.unattributed_s == pytest.approx(20e-6)
+
+
+def test_where_nothing_but_kernels_runs_the_step_itself_tells_what_timing_cost():
+    # Three kernels of 10, 20 and 30 µs read 5 µs longer each; the estimate, made elsewhere, says 4. 2 µs are around.
+    read = [kernel(15e-6), kernel(25e-6), kernel(35e-6)]
+    found = correct(read, clean_s=62e-6, walls_s=[95e-6], paired_s=[62e-6], cost_s=4e-6, idle_s=2e-6)
+    assert found.times_s == pytest.approx([10e-6, 20e-6, 30e-6])
+    assert found.cost_s == pytest.approx(5e-6)
+    assert found.unattributed_s == pytest.approx(2e-6)
+
+
+def test_a_long_step_s_noise_is_not_taken_for_the_timers_cost():
+    # The clean steps came out 1 ms short of the kernels by chance: 100 µs a kernel cannot be the timers.
+    found = correct([kernel(1e-3)] * 10, clean_s=9e-3, walls_s=[12e-3], paired_s=[9e-3], cost_s=4e-6, idle_s=0.0)
+    assert found.cost_s == pytest.approx(8e-6)
+    assert sum(found.times_s) == pytest.approx(9e-3)
+
+
+def test_a_busy_machine_does_not_show_as_unattributed():
+    # Every step has 98 % of its time in kernels, and every step takes another time.
+    walls = (10e-3, 37e-3, 44e-3, 19e-3, 37e-3)
+    busy = Kernel(name="k", kind="Conv", samples_s=tuple(0.98 * wall for wall in walls))
+    found = correct([busy], clean_s=22e-3, walls_s=walls, paired_s=[37e-3, 25e-3, 45e-3, 23e-3, 39e-3])
+    assert found.unattributed_s == pytest.approx(0.02 * 22e-3, rel=1e-6)
+
+
+def test_what_exceeds_the_clean_run_is_scaled_to_it():
+    found = correct([kernel(3e-3), kernel(1e-3)], clean_s=2e-3)
+    assert found.times_s == pytest.approx([1.5e-3, 0.5e-3])
+    assert found.unattributed_s == 0.0
+    assert found.scale == pytest.approx(0.5)
+
+
+def test_a_machine_that_was_slower_meanwhile_is_told_by_the_clean_steps_between():
+    # Everything took twice as long while the timers were on: 8 ms of kernels in a step of 10 ms are 4 of 5.
+    found = correct([kernel(8e-3)], clean_s=5e-3, walls_s=[10e-3], paired_s=[10e-3, 10e-3, 10e-3])
+    assert found.times_s == pytest.approx([4e-3])
+    assert found.unattributed_s == pytest.approx(1e-3)
+
+
+def test_a_devices_own_clock_has_no_timer_in_it():
+    found = correct([kernel(50e-6, device=(30e-6,))], clean_s=100e-6, walls_s=[200e-6], cost_s=20e-6)
+    assert found.times_s == (30e-6,)
+
+
+def test_an_interrupted_reading_does_not_carry_the_mean():
+    assert steady_mean([1e-3] * 9 + [1.0]) == pytest.approx((9e-3 + 3e-3 + 2e-6) / 10)
+
+
+def test_whole_microseconds_average_to_what_lies_between():
+    assert steady_mean([1e-6, 2e-6, 1e-6, 2e-6]) == pytest.approx(1.5e-6)
+
+
+@given(
+    st.lists(st.tuples(TIMES, st.booleans()), min_size=1, max_size=40),
+    TIMES,
+    st.one_of(st.none(), st.floats(0, 1e-5)),
+    st.lists(TIMES, max_size=3),
+)
+def test_the_sum_always_closes(readings, clean_s, cost_s, walls_s):
+    kernels = [kernel(seconds, device=(seconds / 2,) if on_device else None) for seconds, on_device in readings]
+    found = correct(kernels, clean_s=clean_s, walls_s=walls_s, cost_s=cost_s)
+    assert sum(found.times_s) + found.unattributed_s == pytest.approx(clean_s)
+    assert all(seconds >= 0 for seconds in found.times_s)
+    assert found.unattributed_s >= 0
+
+
+def test_a_clean_run_of_no_time_is_refused():
+    with pytest.raises(DomainError, match="more than 0 s"):
+        correct([kernel(1e-6)], clean_s=0.0)

@@ -1,0 +1,105 @@
+"""Every option of a prediction changes the answer, or is refused: none is accepted and ignored."""
+
+from dataclasses import replace
+
+import pytest
+
+from fakes.every import every
+from inferometer.core.errors import DomainError
+from inferometer.core.workload import Precision, Workload
+from inferometer.known import link
+from inferometer.known.engines import engines
+from inferometer.predict.applicable import meaningful
+from inferometer.predict.ask import ask, model_graph
+from inferometer.predict.options import Options, Speculative
+from inferometer.predict.sweep import sweep
+
+VISION, LANGUAGE, ENCODER = "resnet50", "llama-3.2-1b", "bert-base"
+
+
+def given(name):
+    """One option, as `ask` takes it."""
+    options = {
+        "chunk": lambda: Options(chunk=64),
+        "cached_prefix": lambda: Options(cached_prefix=64),
+        "speculative": lambda: Options(
+            speculative=Speculative(draft=model_graph("smollm2-135m"), length=4, acceptance=0.7)
+        ),
+    }
+    if name in options:
+        return {"options": options[name]()}
+    if name == "prefill_on":
+        return {"prefill_on": "nvidia-l4", "options": Options(link=link("infiniband-ndr"))}
+    values = {"weights": "i8", "activations": "i8", "kv": "i8", "batch": 4, "prompt": 64, "generate": 8, "context": 700,
+              "image": 96, "tp": 2, "pp": 2, "ep": 2, "dp": 2}  # fmt: skip
+    return {name: values[name], **({"batch": 2} if name == "dp" else {})}
+
+
+OPTIONS = ("weights", "activations", "kv", "batch", "prompt", "generate", "context", "image", "tp", "pp", "ep", "dp",
+           "chunk", "cached_prefix", "speculative", "prefill_on")  # fmt: skip
+REFUSED = {
+    VISION: {"kv", "prompt", "generate", "context", "tp", "ep", "chunk", "cached_prefix", "speculative", "prefill_on"},
+    LANGUAGE: {"image", "ep"},
+    ENCODER: {"kv", "generate", "context", "image", "ep", "chunk", "cached_prefix", "speculative", "prefill_on"},
+}
+
+
+@pytest.mark.parametrize("model", REFUSED)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_changes_the_answer_or_is_refused(model, option):
+    def answered(**more):
+        found = ask(model, on="nvidia-h200", calibrated=False, **more).answer()
+        return found.summary, [phase.time_s for phase in found.phases]
+
+    if option in REFUSED[model]:
+        with pytest.raises(DomainError) as caught:
+            answered(**given(option))
+        assert caught.value.remedy or option == "ep"
+    else:
+        plain = {"batch": 2} if option == "dp" else {}
+        assert answered(**given(option)) != answered(**plain)
+
+
+@every(engines())
+def test_blocks_of_gguf_files_run_where_such_files_open(runtime):
+    opens = engines()[runtime].opens
+    for name in ("weights", "kv"):
+        question = ask(LANGUAGE, on="nvidia-h200", runtime=runtime, calibrated=False, **{name: "q8_0"})
+        rows = sweep(LANGUAGE, "nvidia-h200", runtimes=runtime, calibrated=False, **{name: "q8_0"})
+        if opens and "gguf" not in opens:
+            with pytest.raises(DomainError, match=r"q8_0 is a format of GGUF files.*--runtime llamacpp"):
+                question.answer()
+            assert "q8_0 is a format of GGUF files" in rows["reason"][0]
+        else:
+            assert question.answer().summary.tpot_s == pytest.approx(float(rows["tpot_s"][0]))
+
+
+def test_where_no_engine_is_named_the_format_of_the_weights_chooses_it_in_every_door():
+    for weights, runtime in (("q4_0", "llamacpp"), ("i4", "vllm")):
+        assert ask(LANGUAGE, on="nvidia-h200", weights=weights).runtime_name == runtime
+    rows = sweep(LANGUAGE, "nvidia-h200", weights=["q4_0", "i4"], calibrated=False)
+    assert [str(name) for name in rows["runtime"]] == ["llamacpp", "vllm"]
+
+
+@pytest.mark.parametrize("size", ["prompt", "generate", "context", "image"])
+def test_a_sweep_refuses_sizes_that_none_of_its_models_has(size):
+    models = [VISION] if size != "image" else [LANGUAGE]
+    with pytest.raises(DomainError, match=f"{size} means nothing to {models[0]}"):
+        sweep(models, "nvidia-h200", **{size: [64, 128]})
+    assert len(sweep([VISION, LANGUAGE], "nvidia-h200", calibrated=False, **{size: [64]})) == 2
+
+
+def test_names_are_known_in_any_case():
+    one = ask("LLaMA-3.2-1B", on="NVIDIA-H200", runtime="Torch-Compile", weights="INT8", kv="F16")
+    other = ask("llama-3.2-1b", on="nvidia-h200", runtime="torch-compile", weights="i8", kv="f16")
+    assert replace(one.answer(), provenance=None) == replace(other.answer(), provenance=None)  # which says when
+
+
+def test_what_a_profile_or_a_form_states_for_all_models_is_left_out_where_it_means_nothing():
+    stated = Workload(
+        batch=2, prompt=64, generate=8, context=700, image=96, precision=Precision(weights="i8", kv="f16")
+    )
+    kept = {name: meaningful(stated, model_graph(name)) for name in (VISION, LANGUAGE, ENCODER)}
+    assert kept[VISION] == Workload(batch=2, image=96, precision=Precision(weights="i8"))
+    assert kept[LANGUAGE] == replace(stated, image=None)
+    assert kept[ENCODER] == Workload(batch=2, prompt=64, precision=Precision(weights="i8"))

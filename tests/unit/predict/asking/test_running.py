@@ -1,0 +1,185 @@
+"""Threads of a CPU, the layout of images, the host of a GPU: used or refused, and the same through every door."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+import inferometer as im
+from inferometer.cli.commands.predict import command
+from inferometer.core.errors import DomainError
+from inferometer.predict.ask import ask
+from inferometer.predict.basis.calibrations import calibration_for, choose_calibration
+from inferometer.predict.basis.files import read_calibration, write_calibration
+from inferometer.predict.options import Options
+from unit.hub.web.samples import hub
+
+BOARD = {"on": "raspberry-pi-5", "runtime": "ncnn"}
+EAGER = {"on": "nvidia-h200", "runtime": "torch-eager", "weights": "bf16", "activations": "bf16"}
+ONE_CPU = {"on": "intel-emerald-rapids-1-vcpu", "runtime": "onnxruntime"}
+
+
+def seconds(model, **asked):
+    return im.predict(model, **asked).summary.latency_s
+
+
+def refusal(model, **asked):
+    with pytest.raises(DomainError) as caught:
+        im.predict(model, **asked)
+    assert caught.value.remedy
+    return caught.value.message
+
+
+def eager_calibration(**changes):
+    return replace(calibration_for("nvidia-h200", "torch-eager", "bf16").calibration, **changes)
+
+
+# threads
+
+
+def test_each_thread_more_of_a_cpu_takes_less_time():
+    one, two, four = (seconds("resnet50", threads=count, **BOARD) for count in (1, 2, 4))
+    assert one > 1.5 * two > 1.5 * 1.2 * four
+
+
+def test_a_calibration_answers_for_the_threads_it_was_made_with():
+    assert ask("resnet50", threads=1, **ONE_CPU).basis().calibration.threads == 1
+    assert seconds("resnet50", threads=1, **ONE_CPU) == seconds("resnet50", **ONE_CPU)
+
+
+def test_of_two_calibrations_the_one_with_as_many_threads_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path))
+    shipped = calibration_for("intel-emerald-rapids-1-vcpu", "onnxruntime", "f32").calibration
+    for threads, created in ((2, "2026-01-01T00:00:00+00:00"), (4, "2026-02-01T00:00:00+00:00")):
+        own = replace(shipped, device="raspberry-pi-5", threads=threads, created=created)
+        write_calibration(own, tmp_path / "calibrations")
+    board = {"on": "raspberry-pi-5", "runtime": "onnxruntime"}
+    assert ask("resnet50", threads=2, **board).basis().calibration.threads == 2
+    assert ask("resnet50", **board).basis().calibration.threads == 4
+    assert "with 3 threads" in refusal("resnet50", threads=3, **board)
+    newest = choose_calibration("raspberry-pi-5", "onnxruntime", "f32", folders=(tmp_path / "calibrations",))
+    told = refusal("resnet50", threads=3, calibration=newest.calibration, **board)
+    assert told == "The calibration of 2026-02-01 was made with 4 threads, and is not used for 3."
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "told"),
+    [
+        ("resnet50", {**BOARD, "threads": 5}, "raspberry-pi-5 has 4 cores: 5 threads would share them."),
+        ("resnet50", {**BOARD, "runtime": "onnxruntime", "threads": 2}, "Nothing is known of onnxruntime with 2"),
+        ("llama-3.2-1b", {"on": "raspberry-pi-5", "threads": 2}, "Nothing is known of llamacpp with 2 threads"),
+        ("resnet50", {"on": "nvidia-h200", "threads": 2}, "and nvidia-h200 is a gpu."),
+    ],
+)
+def test_threads_that_nobody_measured_are_refused(model, asked, told):
+    assert told in refusal(model, **asked)
+
+
+# the layout of images
+
+
+def test_a_layout_is_known_where_published_tables_tell_them_apart():
+    card = {"on": "nvidia-rtx-4090", "runtime": "torch-eager", "weights": "f16", "activations": "f16", "batch": 64}
+    first, last = (seconds("resnet50", options=Options(layout=layout), **card) for layout in ("nchw", "nhwc"))
+    assert first == seconds("resnet50", **card)
+    assert last < first
+    assert "nothing to it" in refusal("bert-base", options=Options(layout="nhwc"), **card)
+    assert "Nothing is known of ncnn" in refusal("resnet50", options=Options(layout="nhwc"), **BOARD)
+    with pytest.raises(DomainError, match="nchw or nhwc"):
+        Options(layout="hwcn")
+
+
+def test_a_calibration_of_one_layout_says_nothing_of_another():
+    profile = im.predict("resnet50", options=Options(layout="nhwc"), **EAGER)
+    assert profile.judged_by.calibration is None
+    assert "The calibration of 2026-11-16 was made with images in nchw" in " ".join(profile.provenance.notes)
+
+
+# the host
+
+
+def test_a_step_that_waits_for_its_host_takes_as_long_as_the_host_is_slow():
+    usual = seconds("resnet50", **EAGER)
+    assert seconds("resnet50", options=Options(host_speed=0.5), **EAGER) == pytest.approx(2 * usual, rel=0.02)
+    large = {**EAGER, "batch": 128}
+    assert seconds("resnet50", options=Options(host_speed=0.5), **large) == seconds("resnet50", **large)
+
+
+def test_the_figure_of_a_host_counts_over_that_of_the_calibration():
+    known = eager_calibration(host_call_s=1e-6)
+    by_figure = im.predict("resnet50", calibration=known, options=Options(host_call_s=2e-6), **EAGER)
+    by_ratio = im.predict("resnet50", calibration=known, options=Options(host_speed=0.5), **EAGER)
+    assert by_figure.summary.latency_s == by_ratio.summary.latency_s
+    assert "was not recorded" in refusal("resnet50", options=Options(host_call_s=2e-6), **EAGER)
+    with pytest.raises(DomainError, match="twice"):
+        Options(host_speed=1.0, host_call_s=1e-6)
+
+
+def test_an_answer_says_which_host_it_assumes():
+    def told(**asked):
+        notes = im.predict("resnet50", **EAGER, **asked).provenance.notes
+        return [note for note in notes if "for the host" in note]
+
+    (assumed,) = told()
+    assert "the one that was calibrated on 2026-11-16 is assumed" in assumed
+    (known,) = told(calibration=eager_calibration(host_call_s=1.6e-6))
+    assert "(1.6 µs a call)" in known
+    (given,) = told(options=Options(host_speed=0.8))
+    assert "0.8 times as fast" in given
+    assert told(batch=128) == []
+
+
+def test_a_host_that_starts_no_kernels_is_refused():
+    graph = {**EAGER, "runtime": "torch-graph"}
+    assert "changes nothing" in refusal("resnet50", options=Options(host_speed=0.5), **graph)
+    assert "changes nothing" in refusal("resnet50", options=Options(host_speed=0.5), **BOARD)
+
+
+def test_the_figure_is_kept_with_a_calibration_and_older_files_are_still_valid(tmp_path):
+    path = write_calibration(eager_calibration(host_call_s=1.5e-6), tmp_path)
+    assert read_calibration(path).host_call_s == 1.5e-6
+    assert eager_calibration().host_call_s is None
+
+
+# the doors
+
+
+def by_command(model, asked, *flags):
+    words = [text for name, value in asked.items() for text in (f"--{name}", str(value))]
+    ran = CliRunner().invoke(command, [model, *words, *flags, "--format", "json"], catch_exceptions=False)
+    return json.loads(ran.output)["summary"]["latency_s"]
+
+
+def by_sweep(model, asked, options=None, **axes):
+    lists = {"devices": asked["on"], "runtimes": asked["runtime"], "weights": asked.get("weights")}
+    rows = im.sweep(models=model, activations=asked.get("activations"), options=options, **lists, **axes)
+    return next(iter(rows.records()))
+
+
+def test_every_door_gives_the_same_answer(tmp_path):
+    card = {"on": "nvidia-t4", "runtime": "torch-eager", "weights": "f16", "activations": "f16"}
+    cases = [
+        (BOARD, {"threads": 2}, None, ["--threads", "2"], {"threads": 2}),
+        (card, {}, Options(layout="nhwc"), ["--layout", "nhwc"], {"layout": "nhwc"}),
+        (EAGER, {}, Options(host_speed=0.7), ["--host-speed", "0.7"], {"host_speed": "0.7"}),
+    ]
+    with hub(tmp_path) as (_, client):
+        for asked, axes, options, flags, sent in cases:
+            wanted = seconds("resnet50", options=options, **asked, **axes)
+            assert wanted != pytest.approx(seconds("resnet50", **asked), rel=0.01)
+            assert by_command("resnet50", asked, *flags) == wanted
+            row = by_sweep("resnet50", asked, options, **axes)
+            assert row["latency_s"] == pytest.approx(wanted, rel=1e-9)
+            assert row["threads"] == axes.get("threads")
+            body = {"model": "resnet50", "devices": [asked["on"]], **{k: v for k, v in asked.items() if k != "on"}}
+            answer = client.post("/api/v1/predict", json={**body, **sent}).json()["answers"][0]
+            assert answer["summary"]["latency_s"] == wanted
+
+
+def test_a_sweep_over_threads_says_where_they_mean_nothing():
+    rows = im.sweep(models="resnet50", devices=["raspberry-pi-5", "nvidia-l4"], runtimes="ncnn", threads=[1, 4])
+    found = [(row["device"], row["threads"], row["reason"]) for row in rows.records()]
+    assert [reason is None for _, _, reason in found] == [True, True, False, False]
+    assert [threads for _, threads, _ in found] == [1, 4, 1, 4]
+    assert "Threads are those of an engine on a CPU" in found[2][2]

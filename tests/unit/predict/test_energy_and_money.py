@@ -1,0 +1,120 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from inferometer.core import Workload
+from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.known import device, grids, instances, pues
+from inferometer.predict.answer import predict_graph
+from inferometer.predict.energy import power_model
+from inferometer.predict.money import carbon_grams, hourly_price, million_usd
+from inferometer.predict.options import Battery, EnergyCosts, Options, Place
+from unit.predict.decoders import LLAMA_3_1_8B
+from unit.predict.machines import MACHINE, machine, stated
+
+H200 = device("nvidia-h200")
+
+
+def test_waiting_draws_less_than_moving_and_moving_less_than_computing():
+    power = power_model(MACHINE)
+    waiting, moving, computing = (
+        power.joules(time_s=1.0, computing_s=c, waiting_s=w) for c, w in ((0, 1.0), (0, 0), (1.0, 0))
+    )
+    assert 0 < waiting < moving < computing <= 100
+
+
+def test_energy_is_time_at_a_power_and_takes_arrays():
+    power = power_model(MACHINE)
+    times = np.array([1.0, 2.0])
+    joules = power.joules(time_s=times, computing_s=0.5 * times, waiting_s=0 * times)
+    assert joules[1] == pytest.approx(2 * joules[0])
+    assert power.joules(time_s=0.0, computing_s=0.0, waiting_s=0.0) == 0
+
+
+def test_a_unit_without_shares_draws_its_limit_and_says_that_it_is_a_bound():
+    power = power_model(machine(unit="npu"))
+    assert power.bound
+    assert power.joules(time_s=2.0, computing_s=0.1, waiting_s=0.5) == pytest.approx(200.0)
+    profile = predict_graph(LLAMA_3_1_8B, machine(unit="npu"), workload=Workload(context=10))
+    assert any("upper bound" in note for note in profile.provenance.notes)
+
+
+def test_without_a_power_limit_energy_is_not_known():
+    assert power_model(machine(power_w=None)) is None
+    profile = predict_graph(LLAMA_3_1_8B, machine(power_w=None), workload=Workload(context=10))
+    assert profile.summary.energy_j is None
+    options = Options(battery=Battery(capacity_j=1e5, per_s=1))
+    with pytest.raises(DomainError, match="energy"):
+        predict_graph(LLAMA_3_1_8B, machine(power_w=None), workload=Workload(context=10), options=options)
+
+
+def test_a_stated_idle_power_is_used():
+    assert power_model(machine(idle_w=stated(5.0))).idle_w == 5.0
+
+
+def test_coefficients_price_operations_and_bytes_and_idle():
+    options = Options(energy=EnergyCosts(joules_per_flop=1e-12, joules_per_byte=2e-9))
+    device = machine(idle_w=stated(5.0))
+    phase = predict_graph(LLAMA_3_1_8B, device, workload=Workload(context=10), options=options).phase("decode")
+    assert phase.energy_j == pytest.approx(1e-12 * phase.flops + 2e-9 * phase.bytes + 5.0 * phase.time_s)
+
+
+def test_a_battery_lasts_as_long_as_its_energy():
+    options = Options(battery=Battery(capacity_j=15 * 3600, per_s=2, efficiency=0.9))
+    device = machine(idle_w=stated(1.0))
+    summary = predict_graph(LLAMA_3_1_8B, device, workload=Workload(context=10), options=options).summary
+    between = 1 - 2 * summary.tpot_s  # a request's energy has the idle power in it: it comes on top only in between
+    assert summary.battery_s == pytest.approx(0.9 * 54_000 / (2 * summary.energy_j + between * 1.0))
+    assert summary.inferences_per_charge == pytest.approx(2 * summary.battery_s)
+
+
+def test_the_cheapest_instance_with_the_device_is_taken_by_its_share():
+    cheapest = min(
+        float(row.usd_per_hour) / row.count
+        for row in instances().values()
+        if row.device == "nvidia-h200" and row.usd_per_hour is not None
+    )
+    price = hourly_price(H200, 2, Place())
+    assert price.usd_per_hour == pytest.approx(2 * cheapest)
+    assert "on demand" in price.note
+
+
+def test_a_price_may_be_given_or_an_instance_named():
+    assert hourly_price(H200, 1, Place(usd_per_hour=7.5)).usd_per_hour == 7.5
+    name, row = next((n, r) for n, r in instances().items() if r.device == "nvidia-h200" and r.usd_per_hour)
+    assert hourly_price(H200, row.count, Place(instance=name)).usd_per_hour == pytest.approx(float(row.usd_per_hour))
+
+
+def test_an_instance_of_another_device_is_refused():
+    name = next(n for n, row in instances().items() if row.device != "nvidia-h200")
+    with pytest.raises(DomainError, match="was asked for"):
+        hourly_price(H200, 1, Place(instance=name))
+    with pytest.raises(UnknownNameError):
+        hourly_price(H200, 1, Place(instance="nobody-has-it"))
+
+
+def test_a_device_nobody_rents_has_no_price():
+    assert hourly_price(MACHINE, 1, Place()) is None
+    assert predict_graph(LLAMA_3_1_8B, MACHINE).summary.usd_per_million_tokens is None
+
+
+def test_a_million_tokens_cost_what_they_take():
+    price = hourly_price(MACHINE, 1, Place(usd_per_hour=3.6))
+    assert million_usd(price, 1000.0) == pytest.approx(1.0)
+    assert million_usd(price, np.array([1000.0, 500.0])) == pytest.approx([1.0, 2.0])
+
+
+def test_carbon_needs_a_grid_and_counts_the_sites_overhead():
+    (name, row), (site, overhead) = next(iter(grids().items())), next(iter(pues().items()))
+    plain = carbon_grams(3.6e6, Place(grid=name))
+    assert plain == pytest.approx(float(row.carbon_g_per_kwh))
+    assert carbon_grams(3.6e6, Place(grid=name, pue=site)) == pytest.approx(plain * float(overhead.pue))
+    assert carbon_grams(3.6e6, Place()) is None
+
+
+def test_prices_are_no_less_than_nothing():
+    with pytest.raises(DomainError, match="usd_per_hour"):
+        replace(Place(), usd_per_hour=-1.0)
+    with pytest.raises(DomainError, match="usd_per_hour"):
+        Place(usd_per_hour=float("nan"))

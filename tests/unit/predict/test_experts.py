@@ -1,0 +1,54 @@
+import pytest
+
+from inferometer.predict import work_of
+from inferometer.predict.work.rules.experts import share_touched
+from unit.predict.decoders import at, tokens, weight
+from unit.predict.examples import experts, op
+
+STACK = 64 * 3 * 32 * 48 * 2
+
+
+def test_one_token_reads_exactly_the_experts_it_chose():
+    assert work_of(experts(), at()).weights == STACK * 6 // 64
+
+
+def test_many_tokens_read_nearly_every_expert_and_never_more():
+    assert work_of(experts(), at(query=20)).weights == pytest.approx(STACK * (1 - (1 - 6 / 64) ** 20), abs=1)
+    assert work_of(experts(), at(query=100_000)).weights == STACK
+
+
+def test_choosing_every_expert_reads_every_expert():
+    assert share_touched(8, 8, 1) == 1
+
+
+def test_operations_grow_with_the_routed_rows_only():
+    few, many = (work_of(experts(experts=n), at(query=7)).total_flops for n in (8, 64))
+    assert few == many == 7 * 6 * (2 * 32 * 48 * 3 + (5 + 1) * 48 + 2 * 32)
+
+
+def test_without_a_gate_there_are_two_products():
+    assert work_of(experts(gated=False), at()).total_flops == 6 * (2 * 32 * 48 * 2 + 5 * 48 + 2 * 32)
+
+
+def test_routed_rows_are_written_and_read_back_between_the_products():
+    work = work_of(experts(), at(query=7))
+    inside = 7 * 6 * (3 * 48 + 32) * 2
+    assert work.reads == work.writes == 7 * 32 * 2 + inside
+
+
+def test_quantised_experts_move_their_blocks():
+    assert work_of(experts(dtype="q8_0"), at(query=100_000)).weights == STACK // 2 // 32 * 34
+
+
+def test_biases_of_experts_add_once_for_each_number():
+    plain = experts()
+    biased = op("moe_experts", plain.inputs, plain.outputs, (*plain.weights, weight("b", 64, 96)), **plain.attributes)
+    added = work_of(biased, at()).total_flops - work_of(plain, at()).total_flops
+    assert added == 6 * 96
+
+
+def test_a_router_scores_every_expert_for_every_row():
+    router = op("moe_router", [tokens("x", 96)], [tokens("y", 6)], [weight("w", 64, 96)], experts=64, top_k=8)
+    work = work_of(router, at(query=5))
+    assert work.total_flops == 5 * 64 * (2 * 96 + 5 + 3)
+    assert work.weights == 64 * 96 * 2

@@ -1,0 +1,90 @@
+from dataclasses import replace
+
+import pytest
+
+from inferometer.core import Block, Graph, Op
+from inferometer.core.engine import RuntimeEffects
+from inferometer.predict.work.fusion import fuse
+from unit.predict.decoders import LLAMA_3_1_8B, add, project, rms_norm, tokens
+
+CHAINS = RuntimeEffects(name="c", title="c", fusion="chains", fused=frozenset({"norm", "elementwise", "activation"}))
+EPILOGUES = replace(CHAINS, fusion="epilogues")
+
+
+def act(source, target):
+    return Op(name=target, kind="activation", inputs=(tokens(source, 8),), outputs=(tokens(target, 8),))
+
+
+def view(source, target):
+    return Op(name=target, kind="view", inputs=(tokens(source, 8),), outputs=(tokens(target, 8),))
+
+
+def fused(*ops, effects=CHAINS, outputs=(), count=1):
+    graph = Graph(name="g", blocks=(Block(name="b", ops=ops, count=count),), outputs=outputs)
+    return fuse(graph, effects)[0]
+
+
+def names(tensors):
+    return [tensor.name for tensor in tensors]
+
+
+def test_ops_that_follow_each_other_are_one_kernel_and_keep_what_only_they_read():
+    first, second = fused(act("x", "a"), act("a", "b"), outputs=(tokens("b", 8),))
+    assert (first.launches, second.launches) == (1, 0)
+    assert names(first.writes) == ["a"]
+    assert names(second.reads) == ["a"]
+    assert names(second.writes) == []  # the graph's output must be written
+
+
+def test_a_tensor_that_another_op_reads_is_written():
+    first, _, _ = fused(act("x", "a"), act("a", "b"), project("p", "a", "y", 8, 8))
+    assert names(first.writes) == []
+
+
+def test_a_chain_joins_neighbours_but_not_the_product_before_them():
+    product, first, second = fused(project("p", "x", "y", 8, 8), act("y", "a"), act("a", "b"))
+    assert (product.launches, first.launches, second.launches) == (1, 1, 0)
+    assert names(first.reads) == []
+
+
+def test_an_epilogue_runs_inside_the_product_before_it():
+    product, first = fused(project("p", "x", "y", 8, 8), act("y", "a"), effects=EPILOGUES, outputs=(tokens("a", 8),))
+    assert (product.launches, first.launches) == (1, 0)
+    assert names(product.writes) == names(first.reads) == ["y"]
+
+
+def test_an_epilogue_must_read_what_the_product_made():
+    product, other = fused(project("p", "x", "y", 8, 8), act("z", "a"), effects=EPILOGUES)
+    assert (product.launches, other.launches) == (1, 1)
+
+
+def test_a_view_between_two_ops_parts_them_not():
+    first, _, second = fused(act("x", "a"), view("a", "a2"), act("a2", "b"))
+    assert (first.launches, second.launches) == (1, 0)
+    assert names(first.writes) == ["a"]
+    assert names(second.reads) == ["a2"]
+
+
+def test_an_input_that_two_members_read_is_read_once():
+    _, second = fused(act("x", "a"), add("add", "a", "x", "b", 8), outputs=(tokens("b", 8),))
+    assert names(second.reads) == ["a", "x"]
+
+
+def test_what_the_next_repetition_reads_is_written():
+    ops = (act("hidden", "a"), act("a", "hidden"))
+    assert names(fused(*ops, count=3)[1].writes) == []
+    assert names(fused(*ops, count=1)[1].writes) == ["hidden"]
+
+
+def test_without_fusion_every_op_but_a_view_starts_its_own_kernels():
+    plain = RuntimeEffects(name="p", title="p", passes={"norm:rms": 8, "norm": 2})
+    found = fused(rms_norm("n", "x", "y", 8), view("y", "z"), act("z", "a"), effects=plain)
+    assert [entry.launches for entry in found] == [8, 0, 1]
+
+
+@pytest.mark.parametrize("effects", [CHAINS, EPILOGUES])
+def test_nothing_is_kept_that_another_block_reads(effects):
+    found = fuse(LLAMA_3_1_8B, effects)
+    for block, entries in zip(LLAMA_3_1_8B.blocks, found, strict=True):
+        kept = {tensor.name for entry in entries for tensor in entry.writes}
+        assert "hidden" not in kept, block.name

@@ -1,0 +1,322 @@
+"""Serving engines: a step as a value, the steady state of many users, memory as engines use it, measured kernels."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fakes.counting import calls_of
+from inferometer.core.calibration import Calibration, KernelShares
+from inferometer.core.errors import DomainError
+from inferometer.core.workload import Precision
+from inferometer.known.engines import costs_of, engine, runtime_effects
+from inferometer.known.serving_costs import FILE
+from inferometer.measure.run.child import runtime_named
+from inferometer.predict.answer import predict_graph
+from inferometer.predict.ask import ask
+from inferometer.predict.fitting import memory_fit
+from inferometer.predict.options import Speculative
+from inferometer.predict.price.kernel_floors import (
+    PeakRates,
+    attention_decode_ideals,
+    experts_ideals,
+    floor_of,
+    gemm_ideals,
+)
+from inferometer.predict.price.kernels import kernel_curve
+from inferometer.predict.ready import make_ready
+from inferometer.predict.served.question import served, serving_answer
+from inferometer.predict.served.steady import KernelParts, Traffic, kernel_parts, steady_times
+from inferometer.predict.served.step import Chunk
+from inferometer.predict.work.merge import as_loaded
+
+CHAT = Traffic(prompt=1024, generate=256)
+
+
+@pytest.fixture(scope="module")
+def question():
+    return ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm", calibrated=False)
+
+
+@pytest.fixture(scope="module")
+def what(question):
+    return served(question)
+
+
+def gemm_table(shares: float) -> KernelShares:
+    """Products of every shape at one share of the floor."""
+    grid = np.meshgrid([1.0, 16.0, 256.0, 4096.0], [1024.0, 65536.0], [1024.0, 65536.0], indexing="ij")
+    sizes = dict(zip(("rows", "out_features", "in_features"), (axis.ravel() for axis in grid), strict=True))
+    count = grid[0].size
+    return KernelShares(
+        family="gemm", sizes=sizes, texts={"format": np.full(count, "bfloat16")}, shares=np.full(count, shares)
+    )
+
+
+# the engine's graph
+
+
+def test_projections_that_share_their_input_are_loaded_as_one():
+    graph = ask("llama-3.1-8b", on="nvidia-h100-sxm").graph
+    loaded = as_loaded(graph, runtime_effects("vllm"), Precision())
+    layer = loaded.blocks[1]
+    assert [op.name.rpartition(".")[2] for op in layer.ops if op.kind == "linear"] == [
+        "q_proj+k_proj+v_proj", "o_proj", "gate_proj+up_proj", "down_proj",
+    ]  # fmt: skip
+    assert loaded.parameters == graph.parameters
+    assert as_loaded(graph, runtime_effects("torch-compile"), Precision()) is graph
+
+
+def test_a_quantised_model_keeps_its_head_and_embedding():
+    wide = serving_weights("bf16")
+    narrow = serving_weights("f8e4m3")
+    kept = 2 * 2 * 128256 * 4096  # the head and the embedding, two bytes each
+    assert narrow == pytest.approx((wide - kept) / 2 + kept, rel=1e-3)
+
+
+def serving_weights(name: str) -> float:
+    return served(ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm", weights=name)).memory.weights_bytes
+
+
+# measured kernels
+
+
+def test_a_row_takes_what_its_kernel_was_measured_to_take():
+    question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm", batch=16, context=1024)
+    calibration = Calibration(
+        device="nvidia-h100-sxm", runtime="vllm", dtype="bf16", created="2026-08", kernels={"gemm": gemm_table(0.25)}
+    )
+    profile = predict_graph(
+        question.graph, question.device, runtime="vllm", workload=question.workload, calibration=calibration
+    )
+    ops = {op.name.rpartition(".")[2]: op for op in profile.phase("decode").ops}
+    down = ops["down_proj"]
+    assert down.origin == "calibrated"
+    assert down.time_s == pytest.approx(4 * down.floor_s, rel=0.02)  # a quarter of its floor's speed
+    assert ops["rotary"].origin == "prior"
+
+
+def test_between_points_shares_are_interpolated_and_held_outside():
+    table = replace(gemm_table(0.5), shares=np.where(gemm_table(0.5).sizes["rows"] < 100, 0.1, 0.4))
+    ready = ready_of("llama-3.1-8b")
+    row = next(row for row in ready.plan.prepared.rows if row.op.name.endswith("down_proj"))
+    curve = kernel_curve(row, "decode", {"gemm": table}, ready.plan.prepared.binding({}))
+    rates = PeakRates(peaks={"bf16": 1e15}, memory=3e12)
+
+    def share(rows: float) -> float:
+        return float(
+            floor_of(curve.ideals(rates, {**curve.fixed, "rows": rows})) / curve.seconds(rates, {"rows": rows})
+        )
+
+    assert share(1) == pytest.approx(0.1)
+    assert share(64) == pytest.approx(0.2, rel=0.01)  # half-way between 16 and 256 on a logarithmic axis
+    assert share(100_000) == pytest.approx(0.4)
+
+
+def ready_of(model: str):
+    question = ask(model, on="nvidia-h100-sxm", runtime="vllm", batch=1, prompt=16, generate=2)
+    return make_ready(
+        question.graph, question.device, effects=runtime_effects("vllm"), workload=question.workload,
+        options=question.options,
+    )  # fmt: skip
+
+
+def test_floors_count_what_must_be_moved_and_computed():
+    rates = PeakRates(peaks={"bf16": 1e30}, memory=1e12)
+    one = floor_of(
+        gemm_ideals(rates, {"rows": 1, "out_features": 10, "in_features": 20}, arithmetic="bf16", weight_bytes=2)
+    )
+    assert one == pytest.approx((2 * 200 + 2 * 30) / 1e12)  # the weights, and one row in and out
+    sizes = {"batch": 2, "keys": 100, "heads": 8, "kv_heads": 2, "head_dim": 16}
+    whole = floor_of(attention_decode_ideals(rates, sizes, arithmetic="bf16", kv_bytes=2))
+    in_window = floor_of(attention_decode_ideals(rates, {**sizes, "window": 10}, arithmetic="bf16", kv_bytes=2))
+    assert whole == pytest.approx(2 * (2 * 2 * 100 * 2 + 2 * 2 * 8) * 16 / 1e12)
+    assert in_window < whole / 4
+
+
+def test_a_mixture_reads_the_experts_that_its_rows_touch():
+    rates = PeakRates(peaks={"bf16": 1e30}, memory=1e12)
+    shape = {"hidden": 100, "intermediate": 50, "top_k": 8, "experts": 256, "tp": 1, "ep": 1}
+
+    def seconds(rows: int, **other: float) -> float:
+        return float(
+            floor_of(experts_ideals(rates, {**shape, **other, "rows": rows}, arithmetic="bf16", weight_bytes=1.0))
+        )
+
+    one = 8 * 3 * 100 * 50  # one row touches eight experts of three matrices
+    assert seconds(1) == pytest.approx(one / 1e12, rel=0.1)
+    assert seconds(64) < 64 * seconds(1)  # rows share experts
+    assert seconds(64, ep=8) == pytest.approx(seconds(64) / 8)
+
+
+# the step
+
+
+def test_a_step_of_decoding_is_the_vector_form_at_one_point(what):
+    step = what.step
+    for sequences, context in ((1, 100), (64, 1500), (300, 40_000)):
+        assert step.seconds((), sequences, context) == pytest.approx(float(step.decode_seconds(sequences, context)))
+    chunk = Chunk(tokens=512, context=100)
+    assert step.seconds([chunk], 8, 900) == pytest.approx(float(step.mixed_seconds(512, 100, 8, 900)))
+
+
+def test_a_step_grows_with_everything_that_is_in_it(what):
+    seconds = what.step.seconds
+    assert seconds((), 64, 1000) < seconds((), 128, 1000) < seconds((), 128, 4000)
+    assert seconds([Chunk(tokens=512)], 64, 1000) < seconds([Chunk(tokens=512), Chunk(tokens=512)], 64, 1000)
+    assert seconds([Chunk(tokens=512)]) < seconds([Chunk(tokens=512, context=8192)])
+    assert seconds() == 0.0
+
+
+def test_a_warm_step_is_a_few_calls(what):
+    """A simulation asks for millions of them: benchmarks/simulator.py has the time."""
+    chunks = (Chunk(tokens=512, context=100),)
+    what.step.seconds(chunks, 64, 1000.0)
+    assert calls_of(lambda: what.step.seconds(chunks, 64, 1000.0)) < 100
+
+
+# many users
+
+
+def test_more_users_share_the_steps(what):
+    few, many = what.steady(CHAT, 4), what.steady(CHAT, 64)
+    assert few.tpot_s < many.tpot_s
+    assert few.ttft_s < many.ttft_s
+    assert few.tokens_per_s < many.tokens_per_s
+    low, high = many.interval("tpot")
+    assert low < many.tpot_s < high
+
+
+def test_users_beyond_the_cache_wait_for_room(what):
+    held = what.memory.sequences_of(CHAT.prompt + CHAT.generate // 2)
+    full, over = what.steady(CHAT, held), what.steady(CHAT, 4 * held)
+    assert over.sequences == min(held, what.limits.sequences)
+    assert over.bound == "memory"
+    assert over.ttft_s > full.ttft_s + CHAT.generate * full.tpot_s
+
+
+def test_a_cached_prefix_is_not_read_again(what):
+    cached = Traffic(prompt=1024, generate=256, cached=900)
+    assert what.steady(cached, 16).ttft_s < what.steady(CHAT, 16).ttft_s
+
+
+def test_drafts_pay_as_far_as_they_are_kept(question):
+    def tpot(acceptance: float) -> float:
+        drafts = Speculative(draft=ask("llama-3.2-1b", on="nvidia-h100-sxm").graph, length=4, acceptance=acceptance)
+        return serving_answer(replace(question, options=replace(question.options, speculative=drafts)), 4).tpot_s
+
+    plain = serving_answer(question, 4)
+    assert tpot(0.9) < plain.tpot_s < tpot(0.0)  # nothing kept: the draft's steps come on top
+    assert (
+        plain.kv_tokens
+        > served(
+            replace(
+                question,
+                options=replace(
+                    question.options, speculative=Speculative(draft=question.graph, length=4, acceptance=0.5)
+                ),
+            )
+        ).memory.kv_tokens
+    )  # its weights lie beside the model's
+
+
+def test_stages_of_a_pipeline_work_on_their_share_of_the_sequences(what):
+    one, four = what.steady(CHAT, 64), replace(what, stages=4).steady(CHAT, 64)
+    assert four.step_s == pytest.approx(what.steady(CHAT, 16).step_s)
+    assert four.tpot_s < one.tpot_s  # each stage has a quarter of them, and of the prompts
+
+
+def test_the_closed_form_takes_arrays(what):
+    parts = [kernel_parts(what.step, what.rules, what.limits, CHAT, sequences=n, users=n) for n in (1, 8, 64)]
+    together = KernelParts(**{
+        name: np.array([getattr(part, name) for part in parts]) for name in KernelParts.__dataclass_fields__
+    })  # fmt: skip
+    times = steady_times(together, what.step.costs)
+    for place, part in enumerate(parts):
+        alone = steady_times(part, what.step.costs)
+        assert (times.ttft[place], times.tpot[place]) == pytest.approx((float(alone.ttft), float(alone.tpot)))
+
+
+def test_costs_of_our_engines_are_those_that_the_fit_wrote():
+    rows = json.loads(FILE.read_text(encoding="utf-8"))["costs"]
+    for name in ("vllm", "sglang", "trtllm"):
+        stated = {(costs.since, costs.devices): costs.kernels.value for costs in engine(name).serving.costs}
+        fitted = {(row["since"], tuple(row["devices"])): row["kernels"] for row in rows if row["engine"] == name}
+        assert stated.items() >= fitted.items()
+        assert all(devices for _, devices in stated.keys() - fitted.keys())  # a row's own costs are of some devices
+
+
+def test_the_answer_says_whether_every_user_has_enough(question):
+    answer = serving_answer(question, 8, 1.0)
+    assert answer.meets
+    assert answer.tokens_per_s == pytest.approx(8 / answer.tpot_s)
+    assert answer.document()["schema"] == "inferometer.serving/1"
+    assert serving_answer(question, 8, 1e6).meets is False
+    with pytest.raises(DomainError, match="greater than 0"):
+        serving_answer(question, 8, 0.0)
+
+
+def test_users_are_for_engines_that_serve():
+    with pytest.raises(DomainError, match="one batch at a time"):
+        served(ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="torch-compile"))
+
+
+def test_measuring_one_says_how():
+    with pytest.raises(DomainError) as caught:
+        runtime_named("vllm")
+    assert "inferometer load" in (caught.value.remedy or "")
+
+
+def test_a_model_that_does_not_fit_says_what_would():
+    large = ask("llama-3.1-70b", on="nvidia-h100-sxm", runtime="vllm", calibrated=False)
+    with pytest.raises(DomainError) as caught:
+        serving_answer(large, 8)
+    assert "--tp 2" in (caught.value.remedy or "")
+
+
+# memory
+
+
+def test_the_cache_of_vllm_on_a_4090_is_what_the_engine_reported():
+    """2588 blocks of 16 tokens: vLLM 0.19, Llama-3.1-8B, LLMServingSim bench/examples."""
+    found = memory_fit(ask("llama-3.1-8b", on="nvidia-rtx-4090", runtime="vllm", calibrated=False))
+    assert found.kv_blocks == pytest.approx(2588, rel=0.02)
+    assert found.kv_bytes_per_token == 131072
+
+
+def test_a_reserve_is_counted_for_every_runtime():
+    """Llama-3.1-8B with a batch of 64 at 1024 tokens needs more than an L4's driver shows."""
+    for runtime in ("vllm", "torch-compile", "llamacpp"):
+        found = memory_fit(ask("llama-3.1-8b", on="nvidia-l4", runtime=runtime, batch=64, prompt=1024, generate=128))
+        assert found.reserve_bytes > 0
+        assert not found.fits
+
+
+def test_the_fewest_devices_hold_the_model():
+    found = memory_fit(ask("llama-3.1-70b", on="nvidia-h100-sxm", runtime="vllm", calibrated=False))
+    assert not found.fits
+    assert found.devices_at_least == 2
+
+
+# rules
+
+
+def test_costs_are_of_the_newest_version_that_is_not_newer():
+    rules = engine("vllm").serving
+    assert costs_of(rules, "0.6.3").since == "0"
+    assert costs_of(rules, "0.19.0").since == "0.8"
+    assert costs_of(rules).since == "0.8"
+    assert costs_of(rules, "0.8.5", "amd-mi300x").devices == ("amd-*",)
+
+
+def test_beyond_the_window_a_serving_engine_answers_with_a_warning():
+    profile = ask("llama-2-7b", on="nvidia-h100-sxm", runtime="vllm", prompt=4096, calibrated=False).answer()
+    assert any("window of 4096 tokens" in note for note in profile.provenance.notes)
+    with pytest.raises(DomainError, match="window of 4096"):
+        ask("llama-2-7b", on="nvidia-h100-sxm", runtime="torch-compile", prompt=4096, generate=8).answer()
+
+
+def test_formats_that_a_device_cannot_compute_are_widened_and_it_says_so():
+    profile = ask("llama-3.1-8b", on="nvidia-a100-80gb", runtime="vllm", weights="f8e4m3", calibrated=False).answer()
+    assert any("computed in bf16" in note or "computes it in bf16" in note for note in profile.provenance.notes)

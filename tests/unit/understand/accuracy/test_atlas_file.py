@@ -1,0 +1,79 @@
+"""Files of published measurements judged: what is asked of serving rules and what of priors, and how it is told."""
+
+import csv
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from inferometer.cli.run import cli
+from inferometer.measure.calibrate.priors.judged import DEVICE_OUT, FEW, SEEN
+from inferometer.understand.accuracy.atlas_file import accuracy_document, judge_atlas
+
+ARGONNE = (
+    "Hardware", "Num of Hardware", "Framework", "Model", "Input Output Length", "Batch Size", "Latency", "Throughput",
+)  # fmt: skip
+
+
+def request(hardware, framework, model="meta-llama/Llama-2-7b-hf", *, devices=1, length=128, seconds=2.0):
+    return (hardware, devices, framework, model, length, 1, seconds, 2 * length / seconds)
+
+
+def written(path, *lines):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([ARGONNE, *lines])
+    return path
+
+
+@pytest.fixture
+def table(tmp_path):
+    return written(
+        tmp_path / "argonne_hidden.csv",
+        request("Nvidia A100 GPU", "vLLM"),
+        request("Nvidia L40S", "vLLM", seconds=3.0),
+        request("Nvidia A100 GPU", "llama.cpp"),
+        request("Habana Gaudi2", "Deepspeed", devices=2),
+        request("Nvidia A100 GPU", "vLLM", "nobody/Nonesuch-7B"),
+        request("SambaNova SN40L", "sambaflow"),
+    )
+
+
+def test_serving_engines_are_asked_of_their_rules_and_the_others_of_the_priors(table):
+    judged = judge_atlas(table)
+    asked = {(row.device, row.engine): row for row in judged.file.judged}
+    assert asked["nvidia-a100-40gb", "vllm"].way == SEEN
+    assert asked["nvidia-l40s", "vllm"].way == DEVICE_OUT
+    assert asked["nvidia-a100-40gb", "llamacpp"].roofline is not None
+    assert ("intel-gaudi-2", "deepspeed-mii") in asked  # two of them share each layer
+    assert all(abs(row.residual) < 2 for row in asked.values())
+    assert judged.asked == len(judged.file.judged) == 4
+    assert "the model nobody/Nonesuch-7B has no graph here" in judged.file.left
+
+
+def test_the_document_has_a_set_for_each_file_and_a_group_for_each_device_and_engine(table):
+    (found,) = accuracy_document([judge_atlas(table)])["sets"]
+    assert (found["name"], found["rows"], found["n"], found["unmapped"]) == ("argonne_hidden", 6, 4, 2)
+    assert {"median_error", "p90_error", "bias", "covers", "width"} <= set(found)
+    assert {(group["device"], group["runtime"]) for group in found["by"]} >= {("nvidia-l40s", "vllm")}
+    assert sum(group["n"] for group in found["by"]) == 4
+
+
+def test_a_device_is_calibrated_from_so_many_of_its_models_and_the_others_are_judged(tmp_path):
+    models = ("meta-llama/Llama-2-7b-hf", "mistralai/Mistral-7B-v0.1", "Qwen/Qwen2-7B")
+    path = written(tmp_path / "few.csv", *(request("Nvidia A100 GPU", "llama.cpp", model) for model in models))
+    judged = judge_atlas(path, from_models=2)
+    assert [row.way for row in judged.file.judged] == [FEW]
+    assert len(judge_atlas(path).file.judged) == 3
+
+
+def test_the_command_prints_the_document_of_several_files(table):
+    result = CliRunner().invoke(cli, ["accuracy", "--atlas", str(table), str(table), "--format", "json"])
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)["sets"]) == 2
+    assert "4 predicted, 2 not (2 with a name that nobody here knows)" in result.stderr
+
+
+def test_models_to_calibrate_from_need_a_table():
+    result = CliRunner().invoke(cli, ["accuracy", "--from-models", "3"])
+    assert result.exit_code != 0
+    assert "need --atlas" in f"{result.output}{result.exception}"

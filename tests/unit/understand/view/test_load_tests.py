@@ -1,0 +1,113 @@
+"""What a load test says of itself: tables, remarks, charts, pages, comparisons."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from fakes.load_profiles import sweep_profile
+from inferometer.core.codec import decode, encode
+from inferometer.core.profile import Profile
+from inferometer.core.run import Run
+from inferometer.core.traffic.traces import read_trace
+from inferometer.measure.bench.compare import compare
+from inferometer.understand.view.charts.load_tests import chart_names, load_chart
+from inferometer.understand.view.exports import requests_csv
+from inferometer.understand.view.load_tests import level_table, load_document, load_markdown, load_result, remarks_of
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return sweep_profile()
+
+
+@pytest.fixture(scope="module")
+def result(profile):
+    return load_result(profile.served)
+
+
+def test_a_sweep_finds_where_the_service_stops_keeping_up(result):
+    """Eight places of 0.84 s each answer 9.5 a second."""
+    assert result.served.levels[result.knee.within].name == "4/s"
+    assert result.figures[-1].growing
+    assert result.figures[-1].requests_per_s == pytest.approx(9.5, rel=0.1)
+    marks = [row["mark"] for row in level_table(result).rows]
+    assert marks[1].startswith("highest within the objectives")
+    assert "queue grows" in marks[-1]
+
+
+def test_the_remarks_name_errors_once_and_the_knee(result):
+    remarks = list(remarks_of(result))
+    assert "! 8 requests failed: 8 × http_503 (busy). None of them is in the times." in remarks
+    assert any(remark.startswith("The highest load within ttft_p90<=300ms is 4/s") for remark in remarks)
+    assert any("no coordinated omission" in remark for remark in remarks)
+    assert len(remarks) == len(set(remarks))
+
+
+def test_the_document_has_the_names_that_others_rely_on(profile, result):
+    document = json.loads(json.dumps(load_document(profile, result)))
+    assert document["schema"] == "inferometer.load/1"
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert {"mean", "p50", "p95", "p99"} <= document["summary"][name].keys()
+    assert {"requests_per_s", "output_tokens_per_s", "goodput_per_s", "errors", "client"} <= document.keys()
+    assert {"send_delay_p99_s", "bottleneck"} <= document["client"].keys()
+    assert document["within"] == document["headline"] == "4/s"
+    assert document["summary"]["ttft_s"]["p99"] is None  # 140 requests do not support it
+    assert [level["name"] for level in document["levels"]] == ["2/s", "4/s", "8/s", "16/s"]
+
+
+def test_requests_are_written_as_a_trace_that_can_be_replayed(profile, tmp_path):
+    text = requests_csv(profile)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 560
+    assert {row["outcome"] for row in rows} == {"ok", "http_503"}
+    path = tmp_path / "requests.csv"
+    path.write_text(text, encoding="utf-8")
+    assert (len(read_trace(path)), read_trace(path).skipped) == (552, 8)
+
+
+def test_every_chart_can_be_drawn(profile, result):
+    names = chart_names(profile.served, result)
+    assert {"ttft-load", "tpot-load", "e2e-load", "throughput-load", "timeline", "in-flight", "gap-histogram"} <= set(
+        names
+    )
+    for name in names:
+        assert load_chart(result, name)["$schema"]
+    lines = json.dumps(load_chart(result, "ttft-load"))
+    assert "ttft_p90<=300ms" in lines
+
+
+def test_the_document_of_a_run_keeps_its_requests(profile):
+    assert decode(encode(profile), Profile) == profile
+
+
+def test_loads_are_compared_with_their_equals(profile):
+    slower = sweep_profile(step_s=0.12)
+    found = compare(profile, slower)
+    verdicts = {metric.name: metric for metric in found.metrics}
+    assert verdicts["tpot at 4/s"].verdict == "slower"
+    assert verdicts["tpot at 4/s"].ratio == pytest.approx(1.2, rel=0.02)
+    assert found.metric == "e2e at 4/s"
+    assert compare(profile, profile).main.verdict == "same"
+
+
+def test_markdown_has_levels_and_remarks(profile):
+    text = load_markdown(profile, title="nightly")
+    assert text.startswith("## nightly")
+    assert "| 16/s |" in text
+
+
+def test_the_page_and_the_one_file_report_show_it(profile, monkeypatch):
+    pytest.importorskip("jinja2")
+    from inferometer.hub.web.one_file import one_file
+    from inferometer.hub.web.pages.run import run_values
+
+    run = Run(id="x" * 12, project="default", status="finished", created="2026-01-01T00:00:00+00:00", profile=profile)
+    values = run_values(run, profile)
+    assert [card.label for card in values["cards"]][:3] == ["First token", "Each token", "Whole request"]
+    assert values["charts"][0].name == "ttft-load"
+    monkeypatch.setattr("inferometer.hub.web.one_file._vega_scripts", lambda **_: ())  # seconds, for other tests
+    page = one_file(run, profile)
+    assert "What the load test found" in page
+    assert "Phases" not in page.partition("<script")[0]

@@ -1,0 +1,56 @@
+import csv
+import io
+import json
+
+import pytest
+
+from inferometer.understand.view.render import FORMATS, render
+from inferometer.understand.view.table import Column, ReportTable
+
+TABLE = ReportTable(
+    title="Things",
+    columns=(
+        Column(key="name", heading="thing"),
+        Column(key="memory", heading="memory", label="memory_bytes", unit="B"),
+        Column(key="count", heading="count", exact=True),
+        Column(key="tags", heading="tags"),
+    ),
+    rows=(
+        {"name": "a|b", "memory": 24e9, "count": 1_235_814_400, "tags": ["x", "y"]},
+        {"name": "[bold]c[/bold]", "memory": None, "count": None, "tags": []},
+    ),
+)
+
+
+def test_machines_get_raw_numbers_with_the_unit_in_the_key():
+    rows = json.loads(render(TABLE, "json"))
+    assert rows[0] == {"name": "a|b", "memory_bytes": 24e9, "count": 1_235_814_400, "tags": ["x", "y"]}
+    assert rows[1]["memory_bytes"] is None
+
+
+def test_csv_reads_back():
+    rows = list(csv.reader(io.StringIO(render(TABLE, "csv"))))
+    assert rows == [["name", "memory_bytes", "count", "tags"], ["a|b", "24000000000.0", "1235814400", "x y"],
+                    ["[bold]c[/bold]", "", "", ""]]  # fmt: skip
+
+
+def test_people_get_prefixes_and_a_dash_for_the_unknown():
+    text = render(TABLE, "table")
+    assert "24 GB" in text
+    assert "1,235,814,400" in text
+    assert "–" in text
+
+
+def test_markup_in_data_stays_text():
+    assert "[bold]c[/bold]" in render(TABLE, "table")
+
+
+def test_markdown_escapes_what_would_break_the_row():
+    lines = render(TABLE, "md").splitlines()
+    assert lines[1] == "| --- | ---: | ---: | --- |"
+    assert lines[2].startswith("| a\\|b |")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_empty_table_has_every_form(form):
+    assert isinstance(render(ReportTable(columns=TABLE.columns, rows=()), form), str)
