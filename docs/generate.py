@@ -443,7 +443,7 @@ _PLUGIN_INTRODUCTION = """A complete engine in three files: it opens perceptrons
   of a TOML file with a row `[engines.NAME]`, or an `EngineDescriptor`. Without one the engine can be measured, and not
   predicted. Only `title` is required; every number has a source.
   [core/engine.py](../src/inferometer/core/engine.py) says what each key means, and
-  [known/data/engines](../src/inferometer/known/data/engines/llamacpp.toml) has ours.
+  [engines](../src/inferometer/engines/llamacpp/llamacpp.engine.toml) has ours.
 
 The rest follows from the descriptor: the engine is chosen for files in its format, predicted with its overheads,
 listed by `runtimes`, seen by `doctor`, advised in formats that it has, and calibrated where it says with what."""
@@ -457,7 +457,7 @@ $ inferometer explain digits.json
 $ inferometer doctor
 ```
 
-An engine of ours is made the same way: a file in `known/data/engines`, a package in `runtimes`, and in
+An engine of ours is made the same way: a folder in `engines` with its row and its session, and in
 `pyproject.toml` an entry point and an extra with what it installs; `tests/contract/runtime_cases_NAME.py` puts it
 through the suite that every runtime passes."""
 

@@ -8,7 +8,7 @@ import inferometer.engines.results.assemble
 import inferometer.measure.run.assemble
 import inferometer.measure.run.beside
 import inferometer.predict.answer
-from inferometer.core.closing import unclosed
+from fakes.closed_sums import unclosed
 
 _MAKERS = (
     (inferometer.predict.answer, "predict_graph"),

@@ -1,7 +1,8 @@
 """Engine rows → `EngineDescriptor`, and the one rule for which engine answers where none is named.
 
-Ours are `data/engines/NAME.toml`; a user's catalog folder may have more. A plug-in of the group `inferometer.runtimes`
-brings its own: the object behind its entry point has an attribute `engine`, a descriptor or the path of such a file.
+Ours are `engines/*/NAME.engine.toml`, and `data/engines/NAME.toml` where nothing here runs them; a user's catalog
+folder may have more. A plug-in of the group `inferometer.runtimes` brings its own: the object behind its entry point
+has an attribute `engine`, a descriptor or the path of such a file.
 """
 
 from __future__ import annotations

@@ -108,7 +108,10 @@ def _rows(kind: str, folders: tuple[Path, ...]) -> CatalogRows:
 
 
 def _own(kind: str) -> list[Path]:
-    return sorted((_BUILT_IN / kind).glob("*.toml")) or [_BUILT_IN / _FILES[kind]]
+    files = [*(_BUILT_IN / kind).glob("*.toml")]
+    if kind == "engines":  # the row of an engine that runs lies with its code
+        files += _BUILT_IN.parents[1].glob("engines/*/*.engine.toml")
+    return sorted(files, key=lambda file: file.name) or [_BUILT_IN / _FILES[kind]]
 
 
 def _theirs(folders: tuple[Path, ...]) -> list[Path]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from inferometer.core.closing import unclosed
+from fakes.closed_sums import unclosed
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.request import (
     distinct_ops,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from fakes.closed_sums import unclosed
 from inferometer.core import Device, Memory, Sourced
 from inferometer.core.binding import Binding
-from inferometer.core.closing import unclosed
 from inferometer.core.device import CoreGroup
 from inferometer.core.dims import Symbol, evaluate, product, symbols_in
 from inferometer.core.errors import DomainError, UnknownNameError

@@ -19,7 +19,7 @@ def install(folder, package, code, entries):
     info = folder / f"{module}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[inferometer.engines]\n" + entries.format(module=module) + "\n")
+    (info / "entry_points.txt").write_text("[inferometer.runtimes]\n" + entries.format(module=module) + "\n")
 
 
 GOOD = """

@@ -19,7 +19,6 @@ from inferometer.engines.alignment import longest_pairing
 from inferometer.engines.base import (
     Capabilities,
     Engine,
-    Event,
     FileNode,
     Kernel,
     Missing,
@@ -650,27 +649,3 @@ def test_modules_are_renamed_as_their_weights_are():
         "enc.l.1.q": "bert.encoder.1.query",
     }  # fmt: skip
     assert modules_renamed({"a.w": "a.w"}, ["a"]) == {}
-
-
-def test_the_bare_loop_is_compared_with_medians_and_sums():
-    check = pytest.importorskip("inferometer.engines.torch.check", reason="torch is not installed")
-
-    def took(ms, **parts):
-        return Event(kind="token", start_ns=0, end_ns=round(ms * 1e6), tokens=1, context=0, parts=parts)
-
-    kernels = (
-        Kernel(name="a", kind="mm", samples_s=(1.0, 3.0, 9.0), device_s=(0.5, 0.5, 2.0), layers=("l",)),
-        Kernel(name="b", kind="wait", samples_s=(4.0,), layers=()),
-        Kernel(name="c", kind="x", samples_s=(0.0,), device_s=(7.0,)),
-    )  # fmt: skip
-    found = check._phase([2e-3, 4e-3, 9e-3], [took(6, device=1e-3), took(8, device=3e-3), took(10, device=2e-3)],
-                         [took(20), took(40), took(30)], kernels)  # fmt: skip
-    assert found["bare_s"] == 4e-3
-    assert found["session_s"] == pytest.approx(8e-3)
-    assert found["ratio"] == pytest.approx(2.0)
-    assert (found["device_s"], found["parts_s"]) == (2e-3, {"device": 2e-3})
-    assert found["instrumented_s"] == pytest.approx(30e-3)
-    assert (found["kernels"], found["kernels_host_s"], found["kernels_device_s"], found["wait_s"]) == (3, 7.0, 7.5, 4.0)
-    assert found["without_layer_device_s"] == 7.0
-    assert check._phase([], [took(1)], [took(1)], ()) == check._phase([1.0], [], [took(1)], ()) == {}
-    assert check._phase([1.0], [took(1)], [took(1)], kernels[:2])["by_layer"] == {"l": [3.0, 0.5], "": [4.0, 0.0]}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from inferometer.core.closing import unclosed
+from fakes.closed_sums import unclosed
 from inferometer.core.profile import ModelFacts, OpTime, Phase
 from inferometer.core.steps import KEPT_STEPS
 from inferometer.core.workload import Workload

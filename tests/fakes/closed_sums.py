@@ -1,6 +1,6 @@
 """Does a profile add up? Every sum that its numbers promise, and each that does not close.
 
-The tests pass every profile that they make through `unclosed`: a prediction, a measurement, an import.
+Every profile that a test makes passes through `unclosed`: a prediction, a measurement, an import.
 """
 
 from __future__ import annotations
