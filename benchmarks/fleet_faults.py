@@ -395,7 +395,9 @@ def damaged(lab):
     lab.start_agent()
     lab.set_state("box", "maintenance")
     place, handle = lab.submit(QUICK)
-    (copy,) = wait_for(lambda: list(Path(fleet_folder(lab)).glob("artifacts/*/*")))
+    sha256 = hashlib.sha256(one_layer(lab.folder).read_bytes()).hexdigest()
+    copy = device_side.artifact_path(Path(fleet_folder(lab)), sha256)
+    wait_for(copy.is_file)
     data = bytearray(copy.read_bytes())
     data[10:16] = b"sixsix"
     copy.write_bytes(data)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 OWN, ORDER = "own", "box.json"
+_ROOM_BYTES = 1_000_000  # with less, whatever the runner wanted to write did not fit
 _LOOK_S, _DISK_S, _FAMILY_S = 0.05, 1.0, 0.25  # between two looks at memory, at the disk, and at who is there
 _GRACE_S = 30.0  # that a runner gets to stop by itself, with what it has measured
 _ENDS_S = 10.0  # that ending all of it may take
@@ -380,6 +381,8 @@ class Warden:
         words = f"{result.error or ''} {result.log}" if result is not None else self._tail()
         if code == -getattr(signal, "SIGXFSZ", 0) or "File too large" in words:
             return self._disk_verdict(limits)
+        if result is None and shutil.disk_usage(self._folder).free < _ROOM_BYTES:
+            return Verdict(ended="lost", error="The disk of the device became full while it ran.")
         return None
 
     def _brought(self) -> JobResult | None:

@@ -932,6 +932,16 @@ def test_a_result_is_what_the_box_left_with_what_held_it(a_warden):
     assert crashed.error == "The process that ran the job was ended by SIGKILL and left no result."
 
 
+@pytest.mark.parametrize(("free", "ended"), [(999_999, "lost"), (1_000_000, "crashed")])
+def test_a_runner_that_had_no_room_for_its_result_is_no_failure_of_the_model(a_warden, monkeypatch, free, ended):
+    mine = a_warden()
+    monkeypatch.setattr("inferometer.hub.agent.warden.shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    found = mine._result(1, None, LIMITS)
+    assert (found.ended, "disk" in found.error) == (ended, ended == "lost")
+    brought(mine, a_result(JOB, network()))
+    assert mine._result(0, None, LIMITS).ended == "done", "it found room"
+
+
 @pytest.mark.parametrize(
     ("ended", "kind"), [("too-big", "EngineError"), ("hung", "EngineError"), ("stopped", None), ("lost", None)]
 )
