@@ -336,7 +336,8 @@ def git(*arguments):
 
 def older(lab):
     """An older agent, by default of the first version that had one, at a hub of today."""
-    first = git("log", "--diff-filter=A", "--format=%h", "--", "src/inferometer/cli/commands/agent.py").decode().split()
+    where = "src/inferometer/cli/agent.py"  # it stood there first
+    first = git("log", "--diff-filter=A", "--format=%h", "--", where).decode().split()
     commit = lab.version or (first[-1] if first else "")
     archive = git("archive", commit, "src") if commit else b""
     if not archive:
