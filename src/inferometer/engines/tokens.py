@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, MissingDependencyError
+from inferometer.core.json_text import parse_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def end_tokens(model: Path) -> frozenset[int]:
     """From the configs beside the model; none where nothing says so."""
     for name in ("generation_config.json", "config.json"):
         try:
-            ends = json.loads((model.parent / name).read_text()).get("eos_token_id")
+            ends = parse_json((model.parent / name).read_text()).get("eos_token_id")
         except (OSError, ValueError, AttributeError):
             continue
         if isinstance(ends, int):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
+from inferometer.core.json_text import parse_json
 from inferometer.engines.torch.checkpoint import config_of, offline, whole_checkpoint
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def convert(order: ToolOrder) -> Iterator[str]:
 
 def _add_epsilon(path: Path, epsilon: float | None) -> None:
     """What norms add, where the converter of an architecture leaves it out: CTranslate2 takes another by default."""
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = parse_json(path.read_text(encoding="utf-8"))
     if config.get("layer_norm_epsilon") is None and epsilon is not None:
         path.write_text(json.dumps({**config, "layer_norm_epsilon": epsilon}, indent=2), encoding="utf-8")
 

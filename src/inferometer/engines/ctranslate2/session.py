@@ -6,7 +6,6 @@ a step, so there are no times of layers.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
+from inferometer.core.json_text import parse_json
 from inferometer.engines.base import Event, Opened, Request, Stage
 from inferometer.engines.faults import guard
 from inferometer.engines.feeding import require_request
@@ -147,7 +147,7 @@ class CTranslate2Session:
         listed = self._folder / "vocabulary.json"
         try:
             if listed.is_file():
-                words: list[str] = json.loads(listed.read_text(encoding="utf-8"))
+                words: list[str] = parse_json(listed.read_text(encoding="utf-8"))
                 return words
             return (self._folder / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
         except (OSError, ValueError) as error:

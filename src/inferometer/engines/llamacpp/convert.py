@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.errors import FormatError
+from inferometer.core.json_text import parse_json
 from inferometer.formats.gguf.write import model_facts
 from inferometer.formats.gguf.write.file import turned, write_tensors
 from inferometer.formats.gguf.write.metadata import architecture_row, metadata_of
@@ -102,7 +103,7 @@ def _as_float(opened: Any, name: str) -> Array:
 def _config(folder: Path) -> Mapping[str, Any]:
     path = (folder if folder.is_dir() else folder.parent) / "config.json"
     try:
-        config: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        config: Mapping[str, Any] = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise FormatError(f"{path} cannot be read: {error}.", remedy="Give the folder with config.json.") from None
     return config
@@ -114,7 +115,7 @@ def _vocabulary(folder: Path, config: Mapping[str, Any], size: int) -> dict[str,
     family = str(config.get("model_type"))
     if not path.is_file() or family not in _PRE_TOKENISERS:
         return {}
-    known = json.loads(path.read_text(encoding="utf-8"))
+    known = parse_json(path.read_text(encoding="utf-8"))
     model = known.get("model", {})
     byte_level = "ByteLevel" in json.dumps(known.get("decoder"))
     if model.get("type") != "BPE" or not byte_level:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import EngineError, FormatError
+from inferometer.core.json_text import parse_json
 from inferometer.engines.faults import guard
 from inferometer.engines.onnxruntime.faults import engine_words
 
@@ -53,7 +54,7 @@ def folder_of(path: Path) -> Path:
 
 def config_of(folder: Path) -> dict[str, Any]:
     try:
-        config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config: dict[str, Any] = parse_json((folder / CONFIG).read_text(encoding="utf-8"))
         config["model"]["decoder"]["filename"]
         int(config["model"]["vocab_size"])
     except (OSError, ValueError, TypeError, KeyError) as error:

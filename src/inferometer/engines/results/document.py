@@ -1,7 +1,6 @@
 """Reading a result file: the edge of this package. Gzip is unpacked, UTF-16 is taken for what it is."""
 
 import gzip
-import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 
 from inferometer.core.errors import FormatError
+from inferometer.core.json_text import parse_json
 from inferometer.core.units import format_quantity
 from inferometer.engines.results.base import Document
 
@@ -74,7 +74,7 @@ def _decode(data: bytes) -> Any:
     except msgspec.DecodeError:
         if b"NaN" not in data and b"Infinity" not in data:
             raise
-        return json.loads(data)
+        return parse_json(data)
 
 
 def _lines(data: bytes) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
+from inferometer.core.json_text import parse_json
 from inferometer.core.package import ABOUT, PROGRAM, SCHEMA
 from inferometer.engines.torch.convert import first_line, fixed_program
 from inferometer.engines.torch.kernels import compiled_name
@@ -101,7 +102,7 @@ def _calls(archive: zipfile.ZipFile, root: str, program: Any) -> list[tuple[str,
     if f"{root}{_KERNELS}" not in archive.namelist():
         return []
     layers = {node.name: _layer(node) for node in program.graph.nodes if node.op == "call_function"}
-    told = json.loads(archive.read(f"{root}{_KERNELS}"))
+    told = parse_json(archive.read(f"{root}{_KERNELS}"))
     calls = []
     for kernel in sorted(told, key=lambda name: int(name.rpartition(":")[2])):
         nodes = told[kernel].get("pre_grad_nodes", ())

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
+from inferometer.core.json_text import parse_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +75,7 @@ def _mended(config: dict[str, Any]) -> dict[str, Any]:
 def config_of(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        config: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise FormatError(f"{path} cannot be read: {error}.", remedy="Give the folder with config.json.") from None
     return config

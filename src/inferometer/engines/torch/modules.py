@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import EngineError, FormatError
+from inferometer.core.json_text import parse_json
 from inferometer.engines.base import Port
 from inferometer.engines.torch.capture import Calls
 from inferometer.engines.torch.engine import PRECISIONS, Place, choose_precision, import_transformers, translated
@@ -77,7 +77,7 @@ def config_of(path: Path) -> Mapping[str, Any]:
     beside = path.suffix == ".safetensors" or path.name.endswith(".index.json")
     file = path / "config.json" if path.is_dir() else path.parent / "config.json" if beside else path
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise FormatError(
             f"{str(path)!r} has no config that can be read: {error}.",

@@ -6,13 +6,13 @@ Elsewhere it would end the process, or fail with a message about a symbol: it is
 
 from __future__ import annotations
 
-import json
 import platform
 import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import EngineError, FormatError
+from inferometer.core.json_text import parse_json
 from inferometer.core.package import ABOUT
 from inferometer.engines.base import Port
 from inferometer.engines.torch.capture import Calls
@@ -45,7 +45,7 @@ def open_package(path: Path) -> Package:
     try:
         with zipfile.ZipFile(path) as archive:
             name = next((name for name in archive.namelist() if name.endswith(f"/{ABOUT}") or name == ABOUT), None)
-            about: dict[str, Any] = json.loads(archive.read(name)) if name is not None else {}
+            about: dict[str, Any] = parse_json(archive.read(name)) if name is not None else {}
         if not about:
             raise FormatError(f"The package {str(path)!r} does not say what it takes.", remedy=AGAIN)
         ports = tuple(Port(name=name, dtype=kind, shape=tuple(shape)) for name, kind, shape in about["inputs"])

@@ -18,6 +18,8 @@ from hashlib import sha256
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.json_text import parse_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
@@ -121,7 +123,7 @@ def _write(path: Path, calls: Calls) -> None:
 def _read(path: Path) -> Calls:
     """Nothing where the file is gone or broken: kernels then have no layer, and a note says so."""
     try:
-        return [(str(name), tuple(map(str, layers))) for name, layers in json.loads(path.read_text(encoding="utf-8"))]
+        return [(str(name), tuple(map(str, layers))) for name, layers in parse_json(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError):
         return []
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from inferometer.core.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.core.graph import Graph
+from inferometer.core.json_text import parse_json
 from inferometer.formats.base import Peek
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.family import of_another_form
@@ -110,10 +111,10 @@ def _loaded(path: Path) -> dict[str, Any]:
     if len(text) > LARGEST_CONFIG:
         raise FormatError(f"{str(path)!r} has more than {LARGEST_CONFIG} bytes, which no config has.")
     try:
-        config = json.loads(text.decode("utf-8-sig"))
+        config = parse_json(text.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise FormatError(f"{str(path)!r} is no JSON: {error.msg} at byte {error.pos}.") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FormatError(f"{str(path)!r} is no JSON that can be read: {type(error).__name__}.") from None
     if not isinstance(config, dict):
         raise FormatError(f"{str(path)!r} holds a JSON {type(config).__name__}, and a config is an object.")

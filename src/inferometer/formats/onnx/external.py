@@ -113,7 +113,8 @@ class Contents:
             data = None if size is None or layout is None else self._files.read(tensor, size)
             return None if data is None or layout is None else Wire(data).unpack(layout, 0, len(data))
         if tensor.payload is None:
-            return tensor.loose if tensor.loose_count == count and layout not in {"e", None} else None
+            whole = tensor.loose_count == count and None not in tensor.loose  # else some are texts
+            return tensor.loose if whole and layout not in {"e", None} else None
         form, start, end = tensor.payload
         if form == "raw":
             return None if layout is None else self._wire.unpack(layout, start, end)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
+from inferometer.core.json_text import parse_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,12 +49,12 @@ class GenaiReader:
 def _model(file: Path) -> dict[str, Any]:
     """What the config says of the model, whose decoder's file lies beside it."""
     try:
-        config: Any = json.loads(file.read_text(encoding="utf-8"))
+        config: Any = parse_json(file.read_text(encoding="utf-8"))
         model: dict[str, Any] = config["model"]
         name = model["decoder"]["filename"]
     except OSError as error:
         raise FormatError(f"{str(file)!r} cannot be opened: {error}.", remedy="Check the path.") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FormatError(f"{str(file)!r} is no JSON that can be read: {error}.") from None
     except (KeyError, TypeError, IndexError):
         name, model = None, {}

@@ -7,7 +7,6 @@ which, with the format that most of them have. Without a config it is the networ
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dtype import dtype
 from inferometer.core.errors import InferometerError
+from inferometer.core.json_text import parse_json
 from inferometer.formats import stored
 from inferometer.formats.stored import Companion, Stored
 
@@ -43,7 +43,7 @@ def _by_config(network: Graph, folder: Path) -> tuple[Graph | None, str]:
     from inferometer.formats.huggingface.graph import graph_from_config  # noqa: PLC0415 - quick to import this module
 
     try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config: dict[str, Any] = parse_json((folder / "config.json").read_text(encoding="utf-8"))
         graph = graph_from_config(config, name=folder.name)
     except (OSError, ValueError, InferometerError) as error:
         return None, f"There is no config.json that says the architecture ({error})"

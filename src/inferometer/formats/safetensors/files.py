@@ -1,11 +1,11 @@
 """Which files make up a model, and what they hold together."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from inferometer.core.errors import FormatError
+from inferometer.core.json_text import parse_json
 from inferometer.formats.safetensors.header import SafetensorsHeader, read_header
 
 _INDEX = ".safetensors.index.json"
@@ -80,10 +80,10 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _TEXT_LIMIT:
             raise FormatError(f"{str(path)!r} is larger than {_TEXT_LIMIT:,} bytes.")
-        document = json.loads(path.read_bytes())
+        document = parse_json(path.read_bytes())
     except FileNotFoundError:
         raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise FormatError(f"{str(path)!r} is not JSON that can be read: {str(error)[:200]}.") from None
     if not isinstance(document, dict):
         raise FormatError(f"{str(path)!r} is not a JSON object.")

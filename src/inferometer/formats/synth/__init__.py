@@ -4,7 +4,6 @@ The same seed gives the same weights in every format, so two runtimes can be com
 download. Files are written piece by piece: a model larger than the memory can be made.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from inferometer.core.dtype import dtype
 from inferometer.core.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.core.graph import Graph
+from inferometer.core.json_text import parse_json
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.resolve import read
 from inferometer.formats.synth.order import Order
@@ -145,10 +145,10 @@ def _read_config(path: Path) -> Mapping[str, Any]:
     try:
         if path.stat().st_size > _CONFIG_BYTES:
             raise FormatError(f"{str(path)!r} is too large for a config.")
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FormatError(f"{str(path)!r} cannot be read: {error.strerror}.", remedy="Check the path.") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FormatError(f"{str(path)!r} is no JSON document: {error}.") from None
     if not isinstance(config, dict):
         raise FormatError(f"{str(path)!r} holds no table of config values.")

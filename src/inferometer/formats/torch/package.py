@@ -6,11 +6,11 @@ It holds no graph. Those that `inferometer prepare` makes have the program's, wi
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
+from inferometer.core.json_text import parse_json
 from inferometer.core.package import ABOUT, PROGRAM
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def program_inside(archive: Archive) -> Archive:
 
 def _document(archive: Archive, name: str) -> dict[str, Any]:
     try:
-        document = json.loads(archive.read(name))
+        document = parse_json(archive.read(name))
     except ValueError as error:
         raise FormatError(
             f"The member {name!r} of {str(archive.path)!r} is no JSON: {error}.", remedy="The file is damaged."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
+
+from inferometer.core.json_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +24,8 @@ def faults(path: Path) -> Iterator[str]:
         if file.name in _LARGE or not file.is_file() or file.stat().st_size > _MOST_BYTES:
             continue
         try:
-            document = json.loads(file.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            document = parse_json(file.read_bytes())
+        except (OSError, ValueError):
             continue  # what needs it says so
         yield from (f"{fault} in {file.name}" for fault in _faults(document, ""))
 

@@ -14,6 +14,7 @@ import zipfile
 from typing import IO, TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
+from inferometer.core.json_text import parse_json
 from inferometer.formats.trust.archive import Archive, open_archive
 from inferometer.formats.trust.pickles import strange_calls
 
@@ -100,8 +101,8 @@ def _layout_faults(archive: Archive, whole: zipfile.ZipFile) -> Iterator[str]:
 
 def _document(archive: Archive, name: str) -> Any:
     try:
-        return json.loads(archive.read(name))
-    except (ValueError, RecursionError) as error:
+        return parse_json(archive.read(name))
+    except ValueError as error:
         raise FormatError(
             f"The member {name!r} of {str(archive.path)!r} is no JSON: {error}.", remedy="The file is damaged."
         ) from None
@@ -190,8 +191,8 @@ def _is_arithmetic_node(node: ast.AST) -> bool:
 def is_plain_tree(text: str) -> bool:
     """How arguments nest: a tree of containers, none of which imports a module to be made."""
     try:
-        return not any(word in json.dumps(json.loads(text)) for word in ("__enum__", "default_factory", "importlib"))
-    except (ValueError, RecursionError):
+        return not any(word in json.dumps(parse_json(text)) for word in ("__enum__", "default_factory", "importlib"))
+    except ValueError:
         return False
 
 

@@ -5,7 +5,6 @@ The hub keeps the job in its queue and the result in its store, so that a lost c
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from inferometer.core import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import DomainError
 from inferometer.core.job import JobEvent, JobResult
+from inferometer.core.json_text import parse_json
 from inferometer.core.units import format_duration, format_quantity, parse_quantity
 from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.hub.places.hub_client import API, HubAwayError, HubClient, hub_address, upload
@@ -120,7 +120,7 @@ class HubPlace(Closing):
         path = f"{API}/jobs/{handle.folder}/events"
         while True:
             data = self.patiently(partial(self._events_after, path, after))
-            for plain in json.loads(data):
+            for plain in parse_json(data):
                 event = decode(msgspec.json.encode(plain), JobEvent)
                 after = event.number
                 yield event

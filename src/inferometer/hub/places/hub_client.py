@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import http.client
-import json
 import socket
 import ssl
 from contextlib import suppress
@@ -15,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from inferometer.core.errors import DomainError, InferometerError, PlaceError
+from inferometer.core.json_text import parse_json
 from inferometer.core.settings import value_of
 from inferometer.hub.places.device_side import CHUNK, part_path
 
@@ -82,11 +82,11 @@ class HubClient:
         return self._tls is None and self._token is not None and self._host not in {"localhost", "127.0.0.1", "::1"}
 
     def get(self, path: str, **query: Any) -> Any:
-        return json.loads(self.call("GET", path, query=query))
+        return parse_json(self.call("GET", path, query=query))
 
     def post(self, path: str, value: Any = None, *, timeout_s: float = _TIMEOUT_S) -> Any:
         body = b"" if value is None else msgspec.json.encode(value)
-        return json.loads(self.call("POST", path, body, timeout_s=timeout_s))
+        return parse_json(self.call("POST", path, body, timeout_s=timeout_s))
 
     def call(  # noqa: PLR0913 - all that a request may need; most of it by name
         self,
@@ -144,7 +144,7 @@ class HubClient:
     def _refusal(self, status: int, data: bytes) -> InferometerError:
         message, remedy = f"The hub at {self.url} answers {status}.", None
         with suppress(ValueError, TypeError, KeyError):
-            problem = json.loads(data)
+            problem = parse_json(data)
             message, remedy = str(problem["error"]), problem.get("remedy")
         if status in _PASSING:
             return HubAwayError(f"The hub at {self.url}: {message}", remedy=remedy)
@@ -215,7 +215,7 @@ def upload(client: HubClient, path: Path, file: JobFile, start: int, tell: Calla
             source.seek(at)
             data = source.read(_PIECE)
             query = {"offset": at, "size": file.size_bytes}
-            state = json.loads(client.call("PUT", f"{API}/artifacts/{file.sha256}", data, query=query, timeout_s=300.0))
+            state = parse_json(client.call("PUT", f"{API}/artifacts/{file.sha256}", data, query=query, timeout_s=300.0))
             at = int(state["arrived"])
             tell(at)
             if state["complete"]:

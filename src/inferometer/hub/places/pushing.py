@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.json_text import parse_json
 from inferometer.hub.places.hub_client import HubAwayError, HubRefusalError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _send(store: Store, client: HubClient, waiting: Push) -> Pushed:
     try:
         with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
             archive = store.export(waiting.run, Path(folder, "run.zip")).read_bytes()
-        answer = json.loads(
+        answer = parse_json(
             client.call(
                 "POST", "/api/v1/runs/import", archive, query={"project": waiting.project}, timeout_s=_TIMEOUT_S,
                 kind="application/zip",

@@ -275,3 +275,10 @@ def test_the_oldest_files_give_attributes_without_a_type():
     bare = node("Unsqueeze", "x", "y") + field(5, field(1, "axes") + fields(8, [0]))
     assert len(read([bare], [X], ["y"], version=5).outputs[0].shape) == 3
     assert attribute("axes", (0,)).endswith(field(20, 7))
+
+
+@pytest.mark.parametrize("kind", [FLOAT, INT64])
+def test_texts_in_a_tensor_of_numbers_are_no_numbers(kind):
+    texts = TensorBytes(fields(1, (2,)) + field(2, kind) + field(8, "w") + field(6, "one") + field(6, "two"))
+    made = read([node("Reshape", "x w", "y")], [value("x", (2, 3))], [value("y", None)], [texts])
+    assert isinstance(made, Graph)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from inferometer.core.errors import DomainError, MissingDependencyError
+from inferometer.core.json_text import parse_json
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.rules import is_loopback
 
@@ -58,7 +59,7 @@ def new_attempt(to: str) -> Attempt:
 def read_attempt(text: str) -> Attempt | None:
     """None where the cookie is missing or was tampered with: whoever does that only shuts themselves out."""
     try:
-        state, nonce, verifier, to = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        state, nonce, verifier, to = parse_json(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (ValueError, TypeError):
         return None
     if not all(isinstance(part, str) and part for part in (state, nonce, verifier, to)):
@@ -80,7 +81,7 @@ def fetched(request: urllib.request.Request) -> Any:
     _require_private(request.full_url)
     try:
         with _OPENER.open(request, timeout=_TIMEOUT_S) as response:
-            return json.loads(response.read(_MOST_BYTES))  # one that is longer is cut off, and no JSON any more
+            return parse_json(response.read(_MOST_BYTES))  # one that is longer is cut off, and no JSON any more
     except (OSError, ValueError) as error:
         host = urlsplit(request.full_url).hostname
         raise HubError(502, f"The provider of identities, {host}, did not answer as it should ({error}).") from None

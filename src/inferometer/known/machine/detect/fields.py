@@ -3,11 +3,12 @@
 Text that does not fit is None or empty, never an exception: a file may be missing, cut short or garbage.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from inferometer.core.json_text import parse_json
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}(?![0-9.])")
 _HEX = re.compile(r"0[xX][0-9a-fA-F]{1,16}(?![0-9a-fA-F])")
@@ -96,8 +97,8 @@ def blocks(text: str | None) -> list[dict[str, str]]:
 def decoded(text: str | None) -> Any:
     """JSON as values, or None."""
     try:
-        return json.loads(text) if text else None
-    except (ValueError, RecursionError):
+        return parse_json(text) if text else None
+    except ValueError:
         return None
 
 
