@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -334,17 +335,31 @@ def git(*arguments):
     return subprocess.run(command, capture_output=True, check=False, cwd=ROOT).stdout
 
 
+def install_beside(source, project):
+    """As pip would: plug-ins are found by the metadata of the version that is on the path first."""
+    about = source / "inferometer-0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: inferometer\nVersion: 0\n", encoding="utf-8")
+    lines = [
+        line
+        for group, entries in project["entry-points"].items()
+        for line in (f"[{group}]", *(f"{name} = {where}" for name, where in entries.items()))
+    ]
+    (about / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
 def older(lab):
     """An older agent, by default of the first version that had one, at a hub of today."""
     where = "src/inferometer/cli/agent.py"  # it stood there first
     first = git("log", "--diff-filter=A", "--format=%h", "--", where).decode().split()
     commit = lab.version or (first[-1] if first else "")
-    archive = git("archive", commit, "src") if commit else b""
+    archive = git("archive", commit, "src", "pyproject.toml") if commit else b""
     if not archive:
         return f"SKIPPED: the version {commit or 'with the first agent'} is not here"
     old = lab.folder / "old"
     old.mkdir()
     subprocess.run([shutil.which("tar") or "tar", "-x", "-C", str(old)], input=archive, check=True)
+    install_beside(old / "src", tomllib.loads((old / "pyproject.toml").read_text(encoding="utf-8"))["project"])
     lab.start_agent(paths=[old / "src"])
     _, handle = lab.submit(QUICK)
     row = ended_once(lab, handle)
