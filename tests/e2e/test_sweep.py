@@ -12,8 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from inferometer import plan, predict
-from inferometer.predict import sweep
+from inferometer import plan, predict, sweep
 from inferometer.predict.sweep import engines, read_rows
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from inferometer import known as catalog
+from inferometer import known
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.formats.gguf.write.recipe import FORMATS
 from inferometer.formats.huggingface.graph import graph_from_config
@@ -106,7 +106,7 @@ def assert_runs(session, path, parameters, sizes):
 @pytest.mark.parametrize("name", [*PICTURES, "all-minilm-l6-v2"])
 def test_a_catalog_model_runs_with_its_published_parameters(tmp_path, session_of, name):
     made = synthesise(name, tmp_path / "m.onnx")
-    assert made.parameters == catalog.model(name).parameters.value
+    assert made.parameters == known.model(name).parameters.value
     assert_runs(session_of(made.path), made.path, made.parameters, {"batch": 2, "query": 9})
 
 

@@ -73,9 +73,9 @@ class Question:
     """How fast a model runs on a device.
 
     With `calibrated` the newest calibration that fits is used, unless `calibration` gives one. `roof` has the peaks of
-    a machine without a datasheet. `threads` is how many the engine will have: the intervals of a calibration made
-    with another number are widened. `prefill_on` reads the prompt on another device, which sends its cache over
-    `options.link`.
+    a machine without a datasheet. `had_threads` is how many the engine had, whoever chose it: the intervals of a
+    calibration made with another number are widened. What a user asks for is `options.threads`. `prefill_on` reads the
+    prompt on another device, which sends its cache over `options.link`.
     """
 
     graph: Graph
@@ -86,7 +86,7 @@ class Question:
     calibrated: bool = True
     calibration: Calibration | None = None
     roof: Roof | None = None
-    threads: int | None = None
+    had_threads: int | None = None
     prefill_on: Device | None = None
 
     @property
@@ -111,7 +111,7 @@ class Question:
                 self.device,
                 self.runtime_name,
                 precision,
-                self.threads or self.options.threads,
+                self.had_threads or self.options.threads,
                 version=self.options.engine_version,
             )
             calibration, notes = choice.calibration, choice.notes
@@ -203,7 +203,7 @@ class CalibrationChoices:
         if (dtype := self._formats.get(format_of)) is None:
             dtype = self._formats[format_of] = format_key(graph, runtime, question.in_formats(precision).precision)
         options = question.options
-        chosen_by = (question.threads, options.threads, options.layout, options.engine_version)
+        chosen_by = (question.had_threads, options.threads, options.layout, options.engine_version)
         key = (id(device), runtime, dtype, *chosen_by)
         if key not in self._chosen:
             matching = [given for given in self._given if (given.device, given.runtime) == (device.name, runtime)]

@@ -77,7 +77,7 @@ def _question_behind(
         options=Options(sizes=dict(sizes or profile.sizes)),
         calibrated=profile.kind == "measured" or profile.judged_by is None or profile.judged_by.calibration is not None,
         roof=roof,
-        threads=profile.environment.threads if profile.environment else None,
+        had_threads=profile.environment.threads if profile.environment else None,
     )
     return question, notes
 

@@ -258,7 +258,7 @@ def test_the_question_behind_a_profile_is_the_one_it_answers():
     question, notes = _question_behind(made, graph, CPU, roof="roof", sizes={"n": 2})
     assert notes == ("someone's has no engine descriptor: it is predicted as an ideal engine.",)
     assert (question.runtime, question.graph, question.device, question.roof) == ("ideal", graph, CPU, "roof")
-    assert (question.threads, question.options.sizes, question.workload) == (3, {"n": 2}, made.workload)
+    assert (question.had_threads, question.options.sizes, question.workload) == (3, {"n": 2}, made.workload)
     assert question.calibrated
     judged = replace(made, judged_by=JudgedBy(device=CPU))
     assert _question_behind(judged, graph, CPU, roof=None, sizes={})[0].calibrated, (

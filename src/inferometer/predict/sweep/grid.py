@@ -165,7 +165,7 @@ class Study:
                 calibrated=False,
                 calibration=None if which is None else self.calibrations[which],
                 roof=question.roof,
-                threads=question.threads,
+                had_threads=question.had_threads,
                 prefill_on=question.prefill_on,
             )
 

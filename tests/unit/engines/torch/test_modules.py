@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer import known as catalog
+from inferometer import known
 from inferometer.core.errors import FormatError, MissingDependencyError
 from inferometer.engines.torch import engine, modules
 from inferometer.engines.torch.modules import config_of, torchvision_name
@@ -21,11 +21,11 @@ from inferometer.engines.torch.modules import config_of, torchvision_name
     ],
 )
 def test_a_catalog_network_is_known_to_torchvision_by_its_values(name, expected):
-    assert torchvision_name(catalog.model(name).config) == expected
+    assert torchvision_name(known.model(name).config) == expected
 
 
 def test_a_network_of_other_values_is_not(tmp_path):
-    assert torchvision_name({**catalog.model("resnet50").config, "depths": [1, 1, 1, 1]}) is None
+    assert torchvision_name({**known.model("resnet50").config, "depths": [1, 1, 1, 1]}) is None
 
 
 def test_a_config_may_say_torchvisions_name():

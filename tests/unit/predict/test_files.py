@@ -212,9 +212,9 @@ def test_on_this_machine_other_threads_are_noticed(tmp_path, monkeypatch):
     write_calibration(
         made(device="local", runtime="onnxruntime", dtype="f32", versions={}, threads=64, peaks=peaks), own_folder()
     )
-    question = Question(graph=read("resnet18"), device=here, runtime="onnxruntime", threads=1)
+    question = Question(graph=read("resnet18"), device=here, runtime="onnxruntime", had_threads=1)
     found = question.basis()
     assert found.notes == ("The calibration of 2026-11-15 was made with 64 threads; now there are 1.",)
-    same = replace(question, threads=64).basis()
+    same = replace(question, had_threads=64).basis()
     assert same.notes == ()
     assert float(same.device.peaks["f32"]) == 1e11

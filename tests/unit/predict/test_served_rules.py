@@ -263,7 +263,7 @@ def test_of_given_calibrations_each_question_has_its_own_and_whatever_differs_is
 
 @pytest.mark.parametrize(
     "other",
-    [{"threads": 3}, {"options": {"threads": 3}}, {"options": {"layout": "nhwc"}},
+    [{"had_threads": 3}, {"options": {"threads": 3}}, {"options": {"layout": "nhwc"}},
      {"options": {"engine_version": "9"}}, {"runtime": "torch-eager"}, {"calibration": None}],
 )  # fmt: skip
 def test_a_choice_is_shared_by_questions_that_would_choose_the_same_and_by_no_others(monkeypatch, other):

@@ -95,7 +95,7 @@ def question(**given):
     values = {
         "graph": model_graph("llama-3.2-1b"), "device": device("nvidia-l4"), "runtime": "torch-compile",
         "workload": Workload(batch=2, prompt=16, generate=4, precision=Precision(weights="bf16", activations="bf16")),
-        "calibration": CALIBRATION, "options": Options(chunk=8), "threads": 3,
+        "calibration": CALIBRATION, "options": Options(chunk=8), "had_threads": 3,
     }  # fmt: skip
     return Question(**values | given)
 
