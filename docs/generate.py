@@ -294,7 +294,7 @@ def _edge_chips() -> str:
 # The Python interface by what it is for. Every public name stands here once; a test holds that.
 _API = {
     "Predict": ("predict", "fit", "sweep", "atlas"),
-    "Measure": ("profile", "verify", "bench", "Profiler", "calibrate_from"),
+    "Measure": ("profile", "verify", "bench", "Plan", "Guard", "NoGuard", "Profiler", "calibrate_from"),
     "Serve": ("simulate", "plan", "load"),
     "Prepare": ("prepare",),
     "Understand": ("explain", "compare", "chart", "export"),
@@ -306,7 +306,7 @@ _API = {
 _FURTHER = (
     "inferometer.core.profile.Phase", "inferometer.core.profile.OpTime", "inferometer.core.profile.Headline",
     "inferometer.measure.bench.compare.Comparison", "inferometer.measure.bench.compare.Metric",
-    "inferometer.measure.bench.measurement.Measurement", "inferometer.measure.bench.plan.Plan",
+    "inferometer.measure.bench.measurement.Measurement",
     "inferometer.understand.explanation.Explanation", "inferometer.core.finding.Finding",
     "inferometer.predict.sweep.rows.Rows", "inferometer.predict.memory.fit.Fit", "inferometer.predict.options.Options",
     "inferometer.hub.web.exporting.DrawnChart", "inferometer.measure.prepare.run.Prepared",

@@ -63,15 +63,16 @@ def test_a_combination_that_cannot_be_is_rows_with_a_reason():
     assert rows["model"].tolist() == ["llama-3.2-1b"] * 8
 
 
-def test_the_verb_is_the_package_and_can_be_called_again():
+def test_the_verbs_can_be_called_again_when_their_packages_are_loaded():
     import inspect
 
     import inferometer
 
-    for _ in range(2):  # the first call imports the package, which takes the verb's name
+    for _ in range(2):  # the first call imports packages, one of which has a verb's name
         assert len(inferometer.sweep(models="llama-3.2-1b", devices=["nvidia-l4"], context=[1, 2])) == 2
+        assert inferometer.predict("llama-3.2-1b", on="nvidia-l4").kind == "predicted"
     assert inferometer.predict.sweep.study_of is not None
-    assert [*inspect.signature(inferometer.predict.sweep).parameters][:3] == ["models", "devices", "runtimes"]
+    assert [*inspect.signature(inferometer.predict).parameters][:3] == ["model", "on", "runtime"]
 
 
 @pytest.mark.parametrize("asked", [{"tp": 3}, {"pp": 40}, {"context": 10**7}, {"tp": 8}])
