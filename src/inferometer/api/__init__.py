@@ -1,4 +1,4 @@
-"""The verbs of the Python interface. They turn names into values and leave the work to the package that knows how."""
+"""The verbs that need several wings. They turn names into values and leave the work to the wing that knows how."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,7 @@
-"""The catalog: devices, models, links, places, as rows of TOML with sources. Names are matched exactly."""
+"""What is known beforehand: devices, models, engines, links and places, as rows of TOML with sources.
+
+Names are matched exactly. Beside them `formulas`, `atlas` (what others have measured) and `machine` (the one at hand).
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,1 @@
-"""Serving: load tests of real services. The demand and the figures are `traffic`'s, for a simulation as well."""
+"""Many users: load tests of real services, simulated ones, and plans. Demand and figures are `core.traffic`'s."""
