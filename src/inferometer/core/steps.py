@@ -24,7 +24,7 @@ def kept_steps(count: int, most: int = KEPT_STEPS) -> tuple[int, ...]:
     """Which of so many steps are kept: all, or the first, the last and others evenly between."""
     if count <= most:
         return tuple(range(count))
-    return tuple(round(place * (count - 1) / (most - 1)) for place in range(most))
+    return tuple(round(index * (count - 1) / (most - 1)) for index in range(most))
 
 
 def step_times(phase: Phase) -> dict[int, float]:

@@ -144,11 +144,11 @@ def command_option(case: Case, option: str) -> str | None:
         words = shlex.split(line or "")
     except ValueError:
         return None
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if word.startswith(f"{option}="):
             return word.partition("=")[2]
         if word == option:
-            return next(iter(words[place + 1 :]), None)
+            return next(iter(words[index + 1 :]), None)
     return None
 
 

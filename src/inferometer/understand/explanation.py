@@ -94,7 +94,7 @@ def _headline(case: Case) -> str:
         return f"{parts[0]}, but {1 - phase.counted:.0%} {what} whose work is not known."
     known = {name: share for name, share in case.regimes(phase).items() if name != "unknown" and share >= 0.005}
     ranked = sorted(known.items(), key=lambda pair: -pair[1])
-    shares = [f"{share:.0%} {'is ' if not place else ''}{_WORK[name]}" for place, (name, share) in enumerate(ranked)]
+    shares = [f"{share:.0%} {'is ' if not index else ''}{_WORK[name]}" for index, (name, share) in enumerate(ranked)]
     if shares:
         parts.append(f"of which {', '.join(shares)}")
     return f"{', '.join(parts)}."

@@ -177,9 +177,9 @@ class CTranslate2Session:
         start, own = time.perf_counter_ns(), time.process_time_ns()
         steps = self._generated(request.prompt, max(1, request.generate), request)
         context, tokens = request.depth, len(request.prompt)
-        for place, (token, end, own_end) in enumerate(steps):
+        for index, (token, end, own_end) in enumerate(steps):
             yield Event(
-                kind="token" if place else "prefill",
+                kind="token" if index else "prefill",
                 start_ns=start,
                 end_ns=end,
                 tokens=tokens,
@@ -203,7 +203,7 @@ class CTranslate2Session:
 
         more: dict[str, Any] = {"end_token": []} if request.ignore_end else {}
         if request.depth:
-            more["static_prompt"] = [words[(1 + _STRIDE * place) % len(words)] for place in range(request.depth)]
+            more["static_prompt"] = [words[(1 + _STRIDE * index) % len(words)] for index in range(request.depth)]
         generator = self._alive()
         with guard(_fault, self._folder, "failed to run"):
             generator.generate_batch(

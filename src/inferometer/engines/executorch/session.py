@@ -207,14 +207,14 @@ class ExecutorchSession:
     def _named(self, steps: Sequence[Sequence[RanKernel]]) -> tuple[Kernel, ...]:
         seen: Counter[str] = Counter()
         kernels = []
-        for place, (ran, layers) in enumerate(zip(steps[-1], layers_of(steps[-1], self._nodes), strict=True)):
+        for index, (ran, layers) in enumerate(zip(steps[-1], layers_of(steps[-1], self._nodes), strict=True)):
             base = layers[0] if layers else f"{ran.kind} ({ran.instruction})"
             seen[base] += 1
             kernels.append(
                 Kernel(
                     name=base if seen[base] == 1 else f"{base}#{seen[base]}",
                     kind=ran.kind,
-                    samples_s=tuple(step[place].seconds for step in steps),
+                    samples_s=tuple(step[index].seconds for step in steps),
                     layers=layers or (() if self._nodes or ran.rest else (base,)),
                     own=ran.rest,
                     provider="delegate" if ran.delegated else "portable",

@@ -128,8 +128,8 @@ class Profiled:
         ins, outs = (count.value for count in self._counts)
         if ins != len(shapes):
             raise EngineError(f"LiteRT's first signature has {ins} inputs, and the graph {len(shapes)}.")
-        inputs = [self._type(signature, "Input", place) for place in range(ins)]
-        outputs = [self._type(signature, "Output", place) for place in range(outs)]
+        inputs = [self._type(signature, "Input", index) for index in range(ins)]
+        outputs = [self._type(signature, "Output", index) for index in range(outs)]
         self.input_names = tuple(name for name, _ in inputs)
         self.output_names = tuple(name for name, _ in outputs)
         self._resize([ranked for _, ranked in inputs], shapes)
@@ -138,9 +138,9 @@ class Profiled:
         self._call("LiteRtGetCompiledModelOutputTensorLayouts", self._compiled, first, _Size(outs), layouts, update)
         for (_, ranked), layout in zip(outputs, layouts, strict=True):
             ranked.layout = layout
-        self._inputs = (_Pointer * ins)(*(self._buffer("Input", place, each[1]) for place, each in enumerate(inputs)))
+        self._inputs = (_Pointer * ins)(*(self._buffer("Input", index, each[1]) for index, each in enumerate(inputs)))
         self._outputs = (_Pointer * outs)(
-            *(self._buffer("Output", place, each[1]) for place, each in enumerate(outputs))
+            *(self._buffer("Output", index, each[1]) for index, each in enumerate(outputs))
         )
 
     def _type(self, signature: Any, kind: str, place: int) -> tuple[str, _Ranked]:
@@ -151,11 +151,11 @@ class Profiled:
         return (name.value or b"").decode(errors="replace"), ranked
 
     def _resize(self, inputs: Sequence[_Ranked], shapes: Sequence[Sequence[int]]) -> None:
-        for place, (ranked, shape) in enumerate(zip(inputs, shapes, strict=True)):
+        for index, (ranked, shape) in enumerate(zip(inputs, shapes, strict=True)):
             rank = ranked.layout.rank & _RANK
             if rank == len(shape) and tuple(ranked.layout.dims[:rank]) != tuple(shape):
                 sizes = (_Int * rank)(*shape)
-                given = (self._compiled, _Size(0), _Size(place), sizes, _Size(rank))
+                given = (self._compiled, _Size(0), _Size(index), sizes, _Size(rank))
                 self._call("LiteRtCompiledModelResizeInputTensor", *given)
                 ranked.layout.dims[:rank] = tuple(shape)
 

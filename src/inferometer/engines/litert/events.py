@@ -39,8 +39,8 @@ def kernel_events(events: Sequence[ProfilerEvent]) -> list[ProfilerEvent]:
     kinds = {OPERATOR, DELEGATE_INTERNAL, DELEGATE_KERNEL}
     timed = [event for event in events if event.kind in kinds]
     timed = [event for event in timed if event.subgraph == timed[0].subgraph]
-    for place, event in enumerate(timed):
-        after = timed[place + 1] if place + 1 < len(timed) else None
+    for index, event in enumerate(timed):
+        after = timed[index + 1] if index + 1 < len(timed) else None
         is_parent = event.kind == OPERATOR and after is not None and after.kind != OPERATOR and "elegate" in event.tag
         if not is_parent:
             kernels.append(event)

@@ -97,9 +97,9 @@ def layers_of_kernels(
     """For each of what ran, in order, the operators it stands for. `partitions` are those of each delegate."""
     kernel_of = {each.operator: row for row, each in enumerate(ran) if each.operator is not None}
     delegates = sorted({each.delegate for each in ran if each.operator is None})
-    for place, delegate in enumerate(delegates):
+    for index, delegate in enumerate(delegates):
         rows = [row for row, each in enumerate(ran) if each.operator is None and each.delegate == delegate]
-        inside = set(partitions[place]) if len(partitions) == len(delegates) else None
+        inside = set(partitions[index]) if len(partitions) == len(delegates) else None
         among = [
             operator
             for operator in operators

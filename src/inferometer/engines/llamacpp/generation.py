@@ -48,7 +48,7 @@ class _Tokens:
         self.wanted = (ctypes.c_int8 * room)()
         self._one = (ctypes.c_int32 * room)(*([1] * room))
         base = ctypes.addressof(self.sequence)
-        self._places = (ctypes.c_void_p * room)(*(base + 4 * place for place in range(room)))
+        self._places = (ctypes.c_void_p * room)(*(base + 4 * index for index in range(room)))
         self.batch = Batch(
             n_tokens=0,
             token=ctypes.addressof(self.token),
@@ -152,10 +152,10 @@ class DirectSession:
         tokens, wanted, count = self._tokens, [], 0
         for sequence, given in enumerate(ahead):
             last = len(given) - 1
-            for place, token in enumerate(given):
-                tokens.token[count], tokens.position[count] = token, at + place
-                tokens.sequence[count], tokens.wanted[count] = sequence, place == last
-                if place == last:
+            for index, token in enumerate(given):
+                tokens.token[count], tokens.position[count] = token, at + index
+                tokens.sequence[count], tokens.wanted[count] = sequence, index == last
+                if index == last:
                     wanted.append(count)
                 count += 1
                 if count == self._most:
@@ -234,13 +234,13 @@ class DirectSession:
         tokens = self._tokens
         for first in range(0, len(ids), self._most):
             given = ids[first : first + self._most]
-            for place, token in enumerate(given):
-                tokens.token[place], tokens.position[place] = token, first + place
-                tokens.sequence[place], tokens.wanted[place] = 0, 1
+            for index, token in enumerate(given):
+                tokens.token[index], tokens.position[index] = token, first + index
+                tokens.sequence[index], tokens.wanted[index] = 0, 1
             self._run(len(given), None)
-            for place in range(len(given)):
-                logits = self._library.llama_get_logits_ith(self._context, place)
-                found[first + place] = np.ctypeslib.as_array(logits, (self.vocabulary,))
+            for index in range(len(given)):
+                logits = self._library.llama_get_logits_ith(self._context, index)
+                found[first + index] = np.ctypeslib.as_array(logits, (self.vocabulary,))
         return found
 
     def tokenise(self, text: str) -> tuple[int, ...]:

@@ -177,7 +177,7 @@ class Library:
 
     def devices(self) -> tuple[tuple[str, int, int], ...]:
         """Name, kind (0 is the CPU, 1 and 2 accelerators) and handle of each device."""
-        handles = [self.ggml_backend_dev_get(place) for place in range(self.ggml_backend_dev_count())]
+        handles = [self.ggml_backend_dev_get(index) for index in range(self.ggml_backend_dev_count())]
         return tuple(
             (self.ggml_backend_dev_name(handle).decode(), self.ggml_backend_dev_type(handle), handle)
             for handle in handles

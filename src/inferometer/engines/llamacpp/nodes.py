@@ -70,13 +70,13 @@ def layers_of_nodes(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
         layers.append(_stems(node) or _weightless(node) or _inherited(node, by_name))
         by_name[node.name] = layers[-1]
     used: dict[int, int] = {}
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         for source in node.sources:
-            used.setdefault(source.key, place)
-    for place, node in enumerate(nodes):  # a norm, and the node after it that applies its weight
+            used.setdefault(source.key, index)
+    for index, node in enumerate(nodes):  # a norm, and the node after it that applies its weight
         after = used.get(node.key)
-        if node.kind in _NORMS and not layers[place] and after is not None and after > place:
-            layers[place] = _stems(nodes[after])
+        if node.kind in _NORMS and not layers[index] and after is not None and after > index:
+            layers[index] = _stems(nodes[after])
     return tuple(layers)
 
 

@@ -45,7 +45,7 @@ def open_server(
             remedy="Use the option api=direct, or a batch of one.",
         )
     threads = threads_of(target.threads)
-    devices = [(each["name"], int(each["type"].value), place) for place, each in enumerate(xllamacpp.get_device_info())]
+    devices = [(each["name"], int(each["type"].value), index) for index, each in enumerate(xllamacpp.get_device_info())]
     unit, _, layers = choose_devices(target.unit, options.layers, devices)
     held = target.context or _DEFAULT_CONTEXT
     parameters = _parameters(xllamacpp, target, options)

@@ -213,13 +213,13 @@ class MnnSession:
             Kernel(
                 name=name,
                 kind=kind,
-                samples_s=tuple(rows[place][2] for rows in steps),
+                samples_s=tuple(rows[index][2] for rows in steps),
                 provider="cpu",
                 own=kind in _OWN,
                 layers=self._layers_of(name),
-                counters=counts[place],
+                counters=counts[index],
             )
-            for place, (name, kind, _) in enumerate(steps[-1])
+            for index, (name, kind, _) in enumerate(steps[-1])
         ]
         return {"forward": tuple(kernels)}
 

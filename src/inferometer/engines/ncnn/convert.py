@@ -80,9 +80,9 @@ def _has(kind: str) -> bool:
 def _with_sizes(text: str, shapes: list[tuple[int, ...]]) -> str:
     """The sizes of the inputs in their layers, where ncnn and readers look for them; ncnn has no batch."""
     lines = text.splitlines()
-    for place, shape in enumerate(shapes):
+    for index, shape in enumerate(shapes):
         number = next(
-            (n for n, line in enumerate(lines) if line.split()[:1] == ["Input"] and f"in{place}" in line), None
+            (n for n, line in enumerate(lines) if line.split()[:1] == ["Input"] and f"in{index}" in line), None
         )
         keys = _SIZES.get(len(shape) - 1)
         if number is not None and keys is not None:

@@ -137,7 +137,7 @@ def map_layout(before: Topology, after: Topology, fusion: Fusion) -> Fusion:
         same = _same(kernel, named, makers)
         if same is not None:
             kernel_of.setdefault(same.name, kernel.engine_name)
-    order = {kernel.engine_name: place for place, kernel in enumerate(after.nodes)}
+    order = {kernel.engine_name: index for index, kernel in enumerate(after.nodes)}
     for node in before.nodes:
         if node.name not in kernel_of:
             sources = {

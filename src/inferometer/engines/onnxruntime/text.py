@@ -119,7 +119,7 @@ class DecoderSession:
         cache = self._empty()
         for start in range(0, depth, _DEPTH_CHUNK):
             count = min(_DEPTH_CHUNK, depth - start)
-            ids = [(1 + _STRIDE * (start + place)) % self.vocabulary for place in range(count)]
+            ids = [(1 + _STRIDE * (start + index)) % self.vocabulary for index in range(count)]
             _, cache, _ = self._run(ids, cache, start, SKIP)
         return cache
 
@@ -190,5 +190,5 @@ class DecoderSession:
 def _parts(start: int, written: int, ran: int, read: int, end: int) -> dict[str, float]:
     marks = (start, written, ran, read, end)
     return {
-        name: (marks[place + 1] - marks[place]) * 1e-9 for place, name in enumerate(("write", "run", "read", "sample"))
+        name: (marks[index + 1] - marks[index]) * 1e-9 for index, name in enumerate(("write", "run", "read", "sample"))
     }

@@ -121,16 +121,16 @@ class GenaiSession:
         self._ready(count + bool(request.depth))
         running = self._begin(request.depth + len(request.prompt) + count, stops=not request.ignore_end)
         if request.depth:
-            filler = [(1 + _STRIDE * place) % self.vocabulary for place in range(request.depth)]
+            filler = [(1 + _STRIDE * index) % self.vocabulary for index in range(request.depth)]
             self._append(running, filler, SKIP)
         yield self._prefill(running, request)
         cached, left = request.depth + len(request.prompt), count - 1
         while left > 0 and running.model is not None:
             with guard(fault_of, self._folder, "failed to run"):
                 steps = self._tokens(running, 1 if request.apart else left)
-            for place, (start, ran, end, token) in enumerate(steps):
+            for index, (start, ran, end, token) in enumerate(steps):
                 yield Event(
-                    kind="token", start_ns=start, end_ns=end, tokens=1, context=cached + place, ids=(token,),
+                    kind="token", start_ns=start, end_ns=end, tokens=1, context=cached + index, ids=(token,),
                     parts={"run": (ran - start) * 1e-9, "read": (end - ran) * 1e-9},
                 )  # fmt: skip
             cached, left = cached + len(steps), left - len(steps) if steps else 0

@@ -179,7 +179,7 @@ def _match_between(engine: Flow, file: Flow, found: _Found) -> None:
 
     Kernels between which no node is left are pieces of the layer that they lead to.
     """
-    order = {name: place for place, name in enumerate(engine.before)}
+    order = {name: index for index, name in enumerate(engine.before)}
     pieces = _between(file)
     for region in _between(engine):
         kernels = [name for name in region.names if not name.endswith(_TAIL)]
@@ -234,7 +234,7 @@ def _file_flow(original: Topology, rows: Sequence[NodeRow], kernel_of: Mapping[s
 
 def _give(original: Topology, ran: Iterable[str], kernel_of: dict[str, str], folded: set[str]) -> None:
     """Each node left over to the first kernel after it; where none is, to the last before it."""
-    order = {kernel: place for place, kernel in enumerate(ran)}
+    order = {kernel: index for index, kernel in enumerate(ran)}
     makers = {name: node.name for node in original.nodes for name in node.outputs}
     users = original.users()
     free = [node for node in original.nodes if node.name not in folded and node.kind not in _NO_WORK]

@@ -18,9 +18,9 @@ def known_names(original: Topology) -> dict[str, str]:
     """Names that stand for a node: its own, those of its results, and those with the number of a result."""
     known: dict[str, str] = {}
     for node in original.nodes:
-        for place, name in enumerate(node.outputs):
+        for index, name in enumerate(node.outputs):
             known.setdefault(name, node.name)
-            known.setdefault(f"{node.engine_name}.{place}", node.name)
+            known.setdefault(f"{node.engine_name}.{index}", node.name)
         known[node.engine_name] = node.name
     return known
 

@@ -141,8 +141,8 @@ def _name_ports(network: Any, heads: int, size: int) -> None:
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(name)
     network.outputs[0].get_tensor().set_names({"logits"})
-    for place, (port, result) in enumerate(zip(network.inputs[len(names) :], network.outputs[1:], strict=True)):
-        part = f"{place // 2}.{'value' if place % 2 else 'key'}"
+    for index, (port, result) in enumerate(zip(network.inputs[len(names) :], network.outputs[1:], strict=True)):
+        part = f"{index // 2}.{'value' if index % 2 else 'key'}"
         port.get_tensor().set_names({f"past_key_values.{part}"})
         result.get_tensor().set_names({f"present.{part}"})
         port.get_node().set_partial_shape(openvino.PartialShape([-1, heads, -1, size]))

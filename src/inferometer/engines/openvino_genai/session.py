@@ -164,10 +164,10 @@ class PipelineSession:
         took = (*raw.m_times_to_first_token, *raw.m_durations)
         parts = zip(raw.token_infer_durations, raw.sampling_durations, strict=False)
         context, tokens = 0, len(request.prompt)
-        for place, (token, micros) in enumerate(zip(made.tokens[0], took, strict=False)):
+        for index, (token, micros) in enumerate(zip(made.tokens[0], took, strict=False)):
             end = start + int(micros * _MICRO_NS)
             yield Event(
-                kind="token" if place else "prefill", start_ns=start, end_ns=end, tokens=tokens, context=context,
+                kind="token" if index else "prefill", start_ns=start, end_ns=end, tokens=tokens, context=context,
                 ids=(int(token),) if request.generate else (), parts=_parts(next(parts, None), micros),
             )  # fmt: skip
             context, tokens, start = context + tokens, 1, end
@@ -176,20 +176,20 @@ class PipelineSession:
         network = self._stepping()
         network.begin()
         if request.depth:
-            network.step([(1 + _STRIDE * place) % self.vocabulary for place in range(request.depth)])
+            network.step([(1 + _STRIDE * index) % self.vocabulary for index in range(request.depth)])
         network.count(None)
         ids, cached = request.prompt, request.depth
         try:
-            for place in range(max(1, request.generate)):
+            for index in range(max(1, request.generate)):
                 start = time.perf_counter_ns()
                 logits = network.step(ids)
                 ran = time.perf_counter_ns()
                 token = int(np.argmax(logits[-1]))
                 end = time.perf_counter_ns()
-                if not place:
+                if not index:
                     network.count("prefill")
                 yield Event(
-                    kind="token" if place else "prefill", start_ns=start, end_ns=end, tokens=len(ids), context=cached,
+                    kind="token" if index else "prefill", start_ns=start, end_ns=end, tokens=len(ids), context=cached,
                     ids=(token,) if request.generate else (),
                     parts={"run": (ran - start) * 1e-9, "sample": (end - ran) * 1e-9},
                 )  # fmt: skip

@@ -55,7 +55,7 @@ class XnnSite:
 
 
 def xnnpack_ops(site: XnnSite) -> list[Op]:
-    return [_op(site, node, place) for place, node in enumerate(site.graph.nodes)]
+    return [_op(site, node, index) for index, node in enumerate(site.graph.nodes)]
 
 
 def _op(site: XnnSite, node: XnnNode, place: int) -> Op:

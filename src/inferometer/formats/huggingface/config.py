@@ -91,7 +91,7 @@ class Config:
     def tables(self, key: str) -> "tuple[Config, ...]":
         """A list of tables, each as a config of its own."""
         items = self._list(key, self._needed(key, _NEEDED))
-        return tuple(self._nested(f"{key}[{place}]", item) for place, item in enumerate(items))
+        return tuple(self._nested(f"{key}[{index}]", item) for index, item in enumerate(items))
 
     def texts(self, key: str, default: Any = _NEEDED) -> tuple[str, ...]:
         items = self._list(key, self._needed(key, default))

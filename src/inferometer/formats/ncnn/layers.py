@@ -200,19 +200,19 @@ def _lined_up(site: NcnnSite) -> tuple[tuple[str, ...], list[Node]]:
 
     A row whose length is not the number of channels lies along the width, as it would in ONNX.
     """
-    names, sizes = list(site.layer.bottoms[:2]), [site.of(place) for place in range(2)]
+    names, sizes = list(site.layer.bottoms[:2]), [site.of(index) for index in range(2)]
     views: list[Node] = []
     rank = max(len(of or ()) for of in sizes)
-    for place, (small, large) in enumerate((sizes, sizes[::-1])):
+    for index, (small, large) in enumerate((sizes, sizes[::-1])):
         if small is None or large is None or None in small or not 0 < len(small) < rank:
             continue
         if len(small) == 1 and small[0] != large[0]:
             continue
         known = tuple(size for size in small if size is not None)
-        shape = site.numbers(f"shape{place}", (1, *known, *[1] * (rank - len(known))))
-        seen = f"{site.layer.name}/view{place}"
-        views.append(site.node("Reshape", (names[place], shape), (seen,), part=f"view{place}"))
-        names[place] = seen
+        shape = site.numbers(f"shape{index}", (1, *known, *[1] * (rank - len(known))))
+        seen = f"{site.layer.name}/view{index}"
+        views.append(site.node("Reshape", (names[index], shape), (seen,), part=f"view{index}"))
+        names[index] = seen
     return tuple(names), views
 
 
@@ -227,7 +227,7 @@ def _eltwise(site: NcnnSite) -> list[Node]:
 
 
 def _copies(site: NcnnSite) -> list[Node]:
-    return [site.node("Identity", None, (top,), part=str(place)) for place, top in enumerate(site.layer.tops)]
+    return [site.node("Identity", None, (top,), part=str(index)) for index, top in enumerate(site.layer.tops)]
 
 
 def _axis(value: int) -> int:
@@ -243,7 +243,7 @@ def _softmax(site: NcnnSite) -> list[Node]:
 
 
 def _reshape(site: NcnnSite) -> list[Node]:
-    return site.laid_out(reshaped(site.layer, [site.of(place) for place in range(len(site.layer.bottoms))]))
+    return site.laid_out(reshaped(site.layer, [site.of(index) for index in range(len(site.layer.bottoms))]))
 
 
 def _other_rank(site: NcnnSite) -> list[Node]:
@@ -377,7 +377,7 @@ def _multi_head(site: NcnnSite) -> list[Node]:
     inside, heads = max(1, layer.whole(0)), max(1, layer.whole(1))
     given = max(1, layer.whole(2) // inside)
     count = len(layer.bottoms) - bool(layer.whole(5))  # the last may be a mask
-    sources = [layer.bottoms[min(place, max(0, count - 1))] for place in range(3)]
+    sources = [layer.bottoms[min(index, max(0, count - 1))] for index in range(3)]
     widths = (given, layer.whole(3, inside), layer.whole(4, inside))
     nodes: list[Node] = []
     for part, source, width in zip("qkv", sources, widths, strict=True):

@@ -70,7 +70,7 @@ def reshaped(layer: NcnnLayer, bottoms: Sequence[Sizes]) -> Sizes:
         sizes = tuple(size for size in given if size != UNSET) or None
     if sizes is None or first is None:
         return sizes
-    kept = tuple(_kept(size, place, len(sizes), first) for place, size in enumerate(sizes))
+    kept = tuple(_kept(size, index, len(sizes), first) for index, size in enumerate(sizes))
     if kept.count(-1) == 1 and None not in first:
         rest = prod(size for size in kept if size is not None and size > 0) or 1
         whole = prod(size for size in first if size is not None)
@@ -172,9 +172,9 @@ def _sliced(layer: NcnnLayer, sizes: Sizes) -> list[Sizes]:
         return [None] * len(layer.tops)
     axis = layer.whole(1) % len(sizes)
     whole, found, taken = sizes[axis], [], 0
-    for place in range(len(layer.tops)):
-        left = len(layer.tops) - place
-        asked = parts[place] if place < len(parts) else UNSET
+    for index in range(len(layer.tops)):
+        left = len(layer.tops) - index
+        asked = parts[index] if index < len(parts) else UNSET
         part = asked if asked != UNSET else None if whole is None else (whole - taken) // left
         taken += part or 0
         found.append((*sizes[:axis], part, *sizes[axis + 1 :]))
@@ -212,7 +212,7 @@ def _expanded(layer: NcnnLayer, bottoms: list[Sizes]) -> Sizes:
     if not axes or rank > 4:
         return None
     places, rest = {axis % rank for axis in axes}, iter(sizes)
-    return tuple(1 if place in places else next(rest, None) for place in range(rank))
+    return tuple(1 if index in places else next(rest, None) for index in range(rank))
 
 
 def _squeezed(layer: NcnnLayer, bottoms: list[Sizes]) -> Sizes:
@@ -221,7 +221,7 @@ def _squeezed(layer: NcnnLayer, bottoms: list[Sizes]) -> Sizes:
     if sizes is None or not axes:
         return None
     gone = {axis % len(sizes) for axis in axes}
-    return tuple(size for place, size in enumerate(sizes) if place not in gone) or (1,)
+    return tuple(size for index, size in enumerate(sizes) if index not in gone) or (1,)
 
 
 def _reduced(layer: NcnnLayer, bottoms: list[Sizes]) -> Sizes:
@@ -229,8 +229,8 @@ def _reduced(layer: NcnnLayer, bottoms: list[Sizes]) -> Sizes:
     if sizes is None or layer.whole(1, 1):
         return (1,)
     gone = {int(axis) % len(sizes) for axis in layer.lists.get(3, ())}
-    kept = tuple(1 if place in gone else size for place, size in enumerate(sizes))
-    return kept if layer.whole(4) else tuple(size for place, size in enumerate(sizes) if place not in gone) or (1,)
+    kept = tuple(1 if index in gone else size for index, size in enumerate(sizes))
+    return kept if layer.whole(4) else tuple(size for index, size in enumerate(sizes) if index not in gone) or (1,)
 
 
 def _cropped(layer: NcnnLayer, bottoms: list[Sizes]) -> Sizes:

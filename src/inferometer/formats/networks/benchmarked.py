@@ -57,8 +57,8 @@ def shufflenet() -> Sketch:
     net = Sketch()
     x = net.pool(net.conv(0, 24, 3, 2), 3, 2, 1)
     for width, times in ((240, 4), (480, 8), (960, 4)):
-        for place in range(times):
-            down, before = place == 0, x
+        for index in range(times):
+            down, before = index == 0, x
             grown = width - net.width(x) if down else width
             groups = 1 if net.width(x) == 24 else 3
             inner = net.shuffle(net.conv(x, width // 4, groups=groups), 3)
@@ -79,8 +79,8 @@ def proxylessnas() -> Sketch:
         (192, 2, ((7, 6), (7, 6), (7, 3), (7, 3))), (320, 1, ((7, 6),)),
     )  # fmt: skip
     for width, stride, blocks in stages:
-        for place, (kernel, expansion) in enumerate(blocks):
-            x = _inverted(net, x, width, expansion, stride if place == 0 else 1, kernel=kernel, act="relu6")
+        for index, (kernel, expansion) in enumerate(blocks):
+            x = _inverted(net, x, width, expansion, stride if index == 0 else 1, kernel=kernel, act="relu6")
     net.linear(net.flat(net.everywhere(net.conv(x, 1280, act="relu6"))), 1000)
     return net
 
@@ -109,11 +109,11 @@ def squeezenet_ssd() -> Sketch:
     """300 pixels, 21 classes."""
     net = Sketch()
     x = net.pool(net.conv(0, 64, 3, 2, padding=0), 3, 2, ceil=True)
-    for place, (squeezed, expanded) in enumerate(_FIRES):
+    for index, (squeezed, expanded) in enumerate(_FIRES):
         x = _fire(net, x, squeezed, expanded)
-        if place == 3:
+        if index == 3:
             near = x
-        if place in {1, 3}:
+        if index in {1, 3}:
             x = net.pool(x, 3, 2, ceil=True)
     levels = [(net.norm(near), 4), (x, 6)]
     x = _fire(net, net.pool(x, 3, 2, ceil=True), 96, 384)
@@ -190,12 +190,12 @@ def mobilenetv2_yolov3() -> Sketch:
     x = net.conv(0, 32, 3, 2)
     middle = x
     for expansion, width, times, stride in _V2:
-        for place in range(times):
-            if width == 160 and place == 0:  # the head takes the expanded channels of this block
+        for index in range(times):
+            if width == 160 and index == 0:  # the head takes the expanded channels of this block
                 middle = net.conv(x, 576)
                 x = net.conv(net.depthwise(middle, 3, 2), 160, act=None)
             else:
-                x = _inverted(net, x, width, expansion, stride if place == 0 else 1)
+                x = _inverted(net, x, width, expansion, stride if index == 0 else 1)
     return _yolo_head(net, net.conv(x, 1280), middle, 576)
 
 
@@ -361,9 +361,9 @@ def efficientdet_d0() -> Sketch:
     x = net.conv(0, 32, 3, 2, act="silu")
     levels: list[int] = []
     for expansion, width, times, stride, kernel in _B0:
-        for place in range(times):
+        for index in range(times):
             squeezed = max(1, net.width(x) // 4)
-            x = _inverted(net, x, width, expansion, stride if place == 0 else 1, kernel=kernel, act="silu",
+            x = _inverted(net, x, width, expansion, stride if index == 0 else 1, kernel=kernel, act="silu",
                           squeezed=squeezed)  # fmt: skip
         if width in {40, 112, 320}:
             levels.append(x)

@@ -109,8 +109,8 @@ class _Recorder(ProxyTorchDispatchMode):
         arguments = [self._argument(value) for value in (*args, *kwargs.values())]
         number, label = len(self.calls), func._schema.name.rpartition("::")[2]  # noqa: SLF001 - torch's own public name of an operator
         outputs = []
-        for place, tensor in enumerate(_tensors(result)):
-            name = f"{label}_{number}#{place}"
+        for index, tensor in enumerate(_tensors(result)):
+            name = f"{label}_{number}#{index}"
             self._name(name, tensor)
             outputs.append(name)
         known = [argument.name for argument in func._schema.arguments]  # noqa: SLF001 - as above

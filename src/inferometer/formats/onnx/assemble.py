@@ -56,7 +56,7 @@ def _input(name: str, kind: TypeDef, symbols: Symbols) -> Value:
         inner = inner.inner
     shape: Shape | None = None
     if inner.axes is not None:
-        shape = tuple(symbols.input_dim(name, place, axis) for place, axis in enumerate(inner.axes))
+        shape = tuple(symbols.input_dim(name, index, axis) for index, axis in enumerate(inner.axes))
     return Value(name=name, shape=shape, dtype=inner.dtype, group="tensor" if group == "sparse" else group)
 
 

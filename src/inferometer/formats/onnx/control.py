@@ -65,8 +65,8 @@ def _branch(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, .
         return walked[0][0]
     results = [_results(graph, inner) for _, inner, graph in walked]
     outs = []
-    for place, outer in enumerate(node.outputs):
-        options = [values[place] for values in results if place < len(values)]
+    for index, outer in enumerate(node.outputs):
+        options = [values[index] for values in results if index < len(values)]
         outs.append(walk.value(outer, _either(options), scope))
     _publish(scope, node.outputs, outs)
     bodies = tuple(steps for steps, _, _ in walked)
@@ -150,11 +150,11 @@ def _loop(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...
     stacked = outs[len(carried) + 1 :]
     values = [walk.value(outer, _either([value]), scope) for outer, value in zip(node.outputs, outs[1:], strict=False)]
     first_stacked = len(carried)
-    for place, value in enumerate(stacked):
-        outer = node.outputs[first_stacked + place] if first_stacked + place < len(node.outputs) else ""
+    for index, value in enumerate(stacked):
+        outer = node.outputs[first_stacked + index] if first_stacked + index < len(node.outputs) else ""
         if outer:
             shape: Loose | None = None if value.shape is None else (trips, *value.shape)
-            values[first_stacked + place] = walk.value(outer, Out(shape, value.dtype), scope)
+            values[first_stacked + index] = walk.value(outer, Out(shape, value.dtype), scope)
     _publish(scope, node.outputs, values)
     return (Step(name=name, call=call, row=row, outs=tuple(values), bodies=(steps,), trips=trips),)
 
@@ -170,11 +170,11 @@ def _enter_loop(
     inner.values[formals[0]] = Value(name=inner.full_name(formals[0]), shape=(), dtype="i64", content=number)
     holds = Content((), (1,))
     inner.values[formals[1]] = Value(name=inner.full_name(formals[1]), shape=(), dtype="bool", content=holds)
-    for place, value in enumerate(carried):
-        formal = formals[place + 2]
+    for index, value in enumerate(carried):
+        formal = formals[index + 2]
         if value is None:
             inner.values[formal] = Value(name=inner.full_name(formal), shape=None, dtype=None)
-        elif results[place + 1] == formal:
+        elif results[index + 1] == formal:
             inner.values[formal] = value
         else:
             counted = value.shape == () and value.dtype in {"i32", "i64"}
@@ -182,7 +182,7 @@ def _enter_loop(
                 name=inner.full_name(formal),
                 shape=value.shape,
                 dtype=value.dtype,
-                content=counters.content(place + 1) if counted else None,
+                content=counters.content(index + 1) if counted else None,
                 group=value.group,
             )
 
@@ -193,9 +193,9 @@ def _loosened(
     """Carried values whose shape the body changes, with those sizes unknown; None where it changes none."""
     changed: list[Value | None] = []
     differs = False
-    for place, (old, new) in enumerate(zip(before, after, strict=True)):
-        formal = graph.inputs[place + 2].name
-        if old is None or graph.outputs[place + 1].name == formal or old.shape == new.shape:
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
+        formal = graph.inputs[index + 2].name
+        if old is None or graph.outputs[index + 1].name == formal or old.shape == new.shape:
             changed.append(old)
             continue
         differs = True
@@ -222,16 +222,16 @@ def _scan(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...
     axes = call.integers("scan_input_axes") or (0,) * count
     inner = _inner(scope, f"{name}/body")
     trips = None
-    for place, value in enumerate(inputs):
+    for index, value in enumerate(inputs):
         shape = None if value is None else value.shape
-        if shape is not None and place >= states:
-            axis = call.axis(1 if batched else axes[min(place - states, len(axes) - 1)], len(shape))
+        if shape is not None and index >= states:
+            axis = call.axis(1 if batched else axes[min(index - states, len(axes) - 1)], len(shape))
             trips = shape[axis] if trips is None else trips
             shape = (*shape[:axis], *shape[axis + 1 :])
         if shape is not None and batched:
             shape = shape[1:]
-        full = inner.full_name(formals[place])
-        inner.values[formals[place]] = Value(name=full, shape=shape, dtype=None if value is None else value.dtype)
+        full = inner.full_name(formals[index])
+        inner.values[formals[index]] = Value(name=full, shape=shape, dtype=None if value is None else value.dtype)
     steps = walk.graph(graph, inner)
     outs = _results(graph, inner)
     out_axes = call.integers("scan_output_axes") or (0,) * (len(outs) - states)
@@ -239,13 +239,13 @@ def _scan(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...
     if batched and inputs[-1] is not None and inputs[-1].shape:
         batch = inputs[-1].shape[:1]
     values: list[Value] = []
-    for place, outer in enumerate(node.outputs[: len(outs)]):
-        loose: Loose | None = outs[place].shape
-        if loose is not None and place >= states:
-            axis = 0 if batched else call.axis(out_axes[min(place - states, len(out_axes) - 1)], len(loose) + 1)
+    for index, outer in enumerate(node.outputs[: len(outs)]):
+        loose: Loose | None = outs[index].shape
+        if loose is not None and index >= states:
+            axis = 0 if batched else call.axis(out_axes[min(index - states, len(out_axes) - 1)], len(loose) + 1)
             loose = (*loose[:axis], trips, *loose[axis:])
         loose = None if loose is None else (*batch, *loose)
-        values.append(walk.value(outer, Out(loose, outs[place].dtype), scope))
+        values.append(walk.value(outer, Out(loose, outs[index].dtype), scope))
     _publish(scope, node.outputs, values)
     total = trips if trips is None or not batch else algebra.mul(trips, batch[0])
     return (Step(name=name, call=call, row=row, outs=tuple(values), bodies=(steps,), trips=total),)

@@ -138,14 +138,14 @@ def _take_windows(symbols: Symbols, named: dict[str, list[TypeDef]], taken: set[
 def _take_torch(symbols: Symbols, inputs: list[tuple[str, TypeDef]], taken: set[str]) -> None:
     """Torch's own symbols (`s6`) say nothing: custom names the first that stands in each usual place."""
     for name, kind in inputs:
-        for place, axis in enumerate(kind.axes or ()):
+        for index, axis in enumerate(kind.axes or ()):
             if not isinstance(axis, str) or not _TORCH.fullmatch(axis) or axis in symbols.ours:
                 continue
-            usual = _usual_at(name, kind, place)
+            usual = _usual_at(name, kind, index)
             if usual is not None and usual not in taken:
                 taken.add(usual)
                 symbols.ours[axis] = Symbol(usual)
-                symbols.explained[usual] = f"axis {place} of input {name!r}, {axis!r} in the file"
+                symbols.explained[usual] = f"axis {index} of input {name!r}, {axis!r} in the file"
 
 
 def _believable(name: str, ours: str, kinds: list[TypeDef]) -> bool:
@@ -182,22 +182,22 @@ def _take_totals(symbols: Symbols, named: dict[str, list[TypeDef]], taken: set[s
 
 def _name_by_place(symbols: Symbols, name: str, kind: TypeDef, taken: set[str]) -> None:
     axes = kind.axes or ()
-    for place, axis in enumerate(axes):
+    for index, axis in enumerate(axes):
         if isinstance(axis, int) or (isinstance(axis, str) and not _NAMELESS.fullmatch(axis)):
             continue
         if isinstance(axis, str) and axis in symbols.ours and not axis.startswith("?"):
             continue
-        usual = _usual_at(name, kind, place)
+        usual = _usual_at(name, kind, index)
         if usual is None:
             continue
         if usual not in taken:
-            symbols.explained.setdefault(usual, f"nameless in the file: axis {place} of input {name!r}")
+            symbols.explained.setdefault(usual, f"nameless in the file: axis {index} of input {name!r}")
         elif not symbols.explained[usual].startswith("nameless") and usual != "batch":
             continue  # two sizes of one kind, and the file names the other
         taken.add(usual)
         if isinstance(axis, str) and axis not in _UNNAMED:
             symbols.ours[axis] = Symbol(usual)
-        symbols.nameless[name, place] = Symbol(usual)
+        symbols.nameless[name, index] = Symbol(usual)
 
 
 def _usual_at(name: str, kind: TypeDef, place: int) -> str | None:

@@ -100,12 +100,12 @@ def _until(loop: Loop, left: Dim, right: Dim) -> Dim | None:
 
     The first trip runs; another follows while start + step·trip + offset < right.
     """
-    for place in range(len(loop.call.inputs) - 1):
-        symbol = loop.counters.symbol(place)
+    for index in range(len(loop.call.inputs) - 1):
+        symbol = loop.counters.symbol(index)
         if symbol.name not in symbols_in(left) or symbol.name in symbols_in(right):
             continue
         offset = algebra.sub(left, symbol)
-        start, step = (0, 1) if place == 0 else _course(loop, place)
+        start, step = (0, 1) if index == 0 else _course(loop, index)
         if not isinstance(offset, int) or start is None or not isinstance(step, int) or step < 1:
             return None
         return algebra.add(algebra.ceildiv(algebra.sub(algebra.sub(right, start), offset), step), 1)

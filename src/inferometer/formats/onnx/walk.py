@@ -119,7 +119,7 @@ class Walk:
         outs += [unknown()] * (len(node.outputs) - len(outs))
         # A stored tensor in another shape is stored still, also where the shape is worked out from an input's.
         aside = row.settings if row.passes else ()
-        holding = [value for place, value in enumerate(call.inputs) if value is not None and place not in aside]
+        holding = [value for index, value in enumerate(call.inputs) if value is not None and index not in aside]
         constant = row.folds and bool(holding) and all(value.constant for value in holding)
         values = tuple(
             self.value(name, out, scope, (call, row, constant)) for name, out in zip(node.outputs, outs, strict=False)

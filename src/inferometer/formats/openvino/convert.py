@@ -107,10 +107,10 @@ class _Converter:
             inputs=tuple(self._info(layer, 0) for layer in parameters),
             outputs=tuple(ValueInfo(name=name) for name in dict.fromkeys(outputs)),
             infos=tuple(
-                self._info(layer, place)
+                self._info(layer, index)
                 for layer in self.net.layers
                 if layer.type not in _ENDS
-                for place in range(len(layer.outputs))
+                for index in range(len(layer.outputs))
             ),
         )
 
@@ -118,8 +118,8 @@ class _Converter:
         """A name for what each port gives; and each constant."""
         taken: set[str] = set()
         for layer in self.net.layers:
-            for place, port in enumerate(layer.outputs):
-                name = layer.name if len(layer.outputs) == 1 else f"{layer.name}.{place}"
+            for index, port in enumerate(layer.outputs):
+                name = layer.name if len(layer.outputs) == 1 else f"{layer.name}.{index}"
                 if layer.type == "Parameter" and port.names:
                     name = min(port.names)
                 elif layer.type in {"Const", "Constant"} and _UNNAMED.match(name):

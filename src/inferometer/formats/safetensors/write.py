@@ -107,7 +107,7 @@ def _nbytes(weight: Weight, size: int) -> int:
 def _shard_paths(folder: Path, count: int) -> list[Path]:
     if count == 1:
         return [folder / "model.safetensors"]
-    return [folder / f"model-{place:05d}-of-{count:05d}.safetensors" for place in range(1, count + 1)]
+    return [folder / f"model-{index:05d}-of-{count:05d}.safetensors" for index in range(1, count + 1)]
 
 
 def _index(shards: Sequence[tuple[Weight, ...]], paths: Sequence[Path], total: int) -> str:

@@ -110,8 +110,8 @@ def planned_op(block: Block, op: Op, repetition: int = 0) -> tuple[Weight, ...]:
     """The weights of one op in one repetition of its block."""
     gain = _gain(block, op) if op.kind == "convolution" else 1.0
     stacks = (
-        _weight(op, place, tensor, block.full_name(tensor.name, repetition), gain)
-        for place, tensor in enumerate(op.weights)
+        _weight(op, index, tensor, block.full_name(tensor.name, repetition), gain)
+        for index, tensor in enumerate(op.weights)
     )
     return tuple(weight for stack in stacks for weight in _unstacked(stack))
 

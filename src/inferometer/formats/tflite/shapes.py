@@ -69,9 +69,9 @@ def output_shapes(info: OperatorInfo, operands: list[Operand | None], ranks: lis
     if infer is None or not given:
         return [None] * len(ranks)
     result: list[Shape | None] = []
-    for place, rank in enumerate(ranks):
+    for index, rank in enumerate(ranks):
         try:
-            shape = infer(_Case(operator=called, options=info.options, given=given, place=place))
+            shape = infer(_Case(operator=called, options=info.options, given=given, place=index))
         except _UNTOLD:
             shape = ()
         sound = len(shape) == rank and all(_short(dim) for dim in shape)
@@ -398,7 +398,7 @@ def _paired(combine: Callable[[Dim, Dim], Dim]) -> _Infer:
 
 
 def _chained(case: _Case) -> Shape:
-    return tuple(value for place in range(len(case.given)) for value in case.values(place))
+    return tuple(value for index in range(len(case.given)) for value in case.values(index))
 
 
 def _picked(case: _Case) -> Shape:
@@ -407,7 +407,7 @@ def _picked(case: _Case) -> Shape:
 
 def _counted(case: _Case) -> Shape:
     """A range of plain numbers, as indices of frames are."""
-    (start,), (limit,), (step,) = (case.numbers(place) for place in range(3))
+    (start,), (limit,), (step,) = (case.numbers(index) for index in range(3))
     numbers = range(start, limit, step)
     if len(numbers) > _PARTS:
         raise _UntoldError

@@ -106,7 +106,7 @@ def parse_body(
     return Body(
         inputs=tuple(users if users is not None else given),
         outputs=tuple(outputs if outputs is not None else made),
-        calls=tuple(_call(node, inner, place) for place, node in enumerate(graph.nodes)),
+        calls=tuple(_call(node, inner, index) for index, node in enumerate(graph.nodes)),
         values={name: value_of(tensor, names) for name, tensor in graph.tensor_values.items()},
     )
 

@@ -61,7 +61,7 @@ class _Names:
 
 def fold(placed: Sequence[Placed], *, outputs: Sequence[Tensor]) -> Folded:
     """Blocks in the order of execution. `outputs` are the graph's own."""
-    last_read = {tensor.name: place for place, entry in enumerate(placed) for tensor in _read(entry.op)}
+    last_read = {tensor.name: index for index, entry in enumerate(placed) for tensor in _read(entry.op)}
     last_read |= {tensor.name: len(placed) for tensor in outputs}
     names = _Names(last_read=last_read)
     blocks = _joined(_folded(placed, 0, 0, names, "main"))

@@ -116,5 +116,5 @@ def _axes(path: str, value: Any, spec: Any) -> Iterator[tuple[str, int, str]]:
         for key, item in value.items():
             yield from _axes(f"{path}_{key}", item, spec.get(key))
     elif isinstance(value, list | tuple) and isinstance(spec, list | tuple):
-        for place, (item, inner) in enumerate(zip(value, spec, strict=False)):
-            yield from _axes(f"{path}_{place}", item, inner)
+        for index, (item, inner) in enumerate(zip(value, spec, strict=False)):
+            yield from _axes(f"{path}_{index}", item, inner)

@@ -68,8 +68,8 @@ def _split(scope: Scope, call: Call, row: AtenRow) -> None:
         return
     whole = source.tensor
     pieces = tuple(
-        replace(whole, name=f"{whole.name}[{place}]", shape=scope.value(name, call).shape, stored_bytes=None)
-        for place, name in enumerate(call.outputs)
+        replace(whole, name=f"{whole.name}[{index}]", shape=scope.value(name, call).shape, stored_bytes=None)
+        for index, name in enumerate(call.outputs)
     )
     if sum(piece.elements for piece in pieces if isinstance(piece.elements, int)) != whole.elements:
         scope.plain(call, row)
@@ -253,7 +253,7 @@ def _runs(sizes: list[int], steps: list[int]) -> list[int]:
 def _numbers(dims: tuple[Dim, ...]) -> list[int] | None:
     """The dims with numbers for the symbols in them."""
     symbols = sorted(frozenset().union(*(symbols_in(dim) for dim in dims)))
-    tried = {name: _TRIED * _APART[place % len(_APART)] for place, name in enumerate(symbols)}
+    tried = {name: _TRIED * _APART[index % len(_APART)] for index, name in enumerate(symbols)}
     try:
         return [int(evaluate(dim, tried)) for dim in dims]
     except (DomainError, ZeroDivisionError):

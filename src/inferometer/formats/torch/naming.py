@@ -90,9 +90,9 @@ def _tensor_names(placed: list[Placed], names: list[str]) -> Mapping[str, str]:
     renamed: dict[str, str] = {}
     for entry, name in zip(placed, names, strict=True):
         several = len(entry.op.outputs) > 1
-        for place, tensor in enumerate(entry.op.outputs):
+        for index, tensor in enumerate(entry.op.outputs):
             if tensor.role == "activation":
-                renamed[tensor.name] = f"{name}.{place}" if several else name
+                renamed[tensor.name] = f"{name}.{index}" if several else name
     return renamed
 
 

@@ -94,8 +94,8 @@ def refs_in(argument: Argument) -> tuple[Ref, ...]:
 def named_arguments(names: list[str], values: list[Argument]) -> dict[str, Argument]:
     """Arguments by name. A nameless one, or a name that is there already, gets its place as a name."""
     arguments: dict[str, Argument] = {}
-    for place, (name, value) in enumerate(zip(names, values, strict=True)):
-        arguments[name if name and name not in arguments else f"#{place}"] = value
+    for index, (name, value) in enumerate(zip(names, values, strict=True)):
+        arguments[name if name and name not in arguments else f"#{index}"] = value
     return arguments
 
 

@@ -159,7 +159,7 @@ def _tensors(node: Any) -> list[tuple[str, Any]]:
     if not isinstance(value, list | tuple):
         return []
     taken = {user.args[1]: user.name for user in node.users if _is_item(user)}
-    return [(taken.get(place, f"{node.name}#{place}"), item) for place, item in enumerate(value) if _is_tensor(item)]
+    return [(taken.get(index, f"{node.name}#{index}"), item) for index, item in enumerate(value) if _is_tensor(item)]
 
 
 def _is_item(node: Any) -> bool:

@@ -65,7 +65,7 @@ class ToldLog:
     def unsent(self) -> list[dict[str, Any]]:
         """As the hub takes them."""
         waiting = self._lines[self.sent : self.sent + _MOST]
-        return [{"count": self.sent + place + 1, "event": line["event"]} for place, line in enumerate(waiting)]
+        return [{"count": self.sent + index + 1, "event": line["event"]} for index, line in enumerate(waiting)]
 
 
 class EventTail:

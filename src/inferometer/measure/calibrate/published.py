@@ -141,7 +141,7 @@ def _left_out(fit: Hierarchy, cases: Sequence[Case]) -> Any:
     """What each row is off by when its model is left out."""
     names = [case.model.partition("@")[0] for case in cases]
     distinct = sorted(set(names))
-    fold = {name: place % min(_FOLDS, len(distinct)) for place, name in enumerate(distinct)}
+    fold = {name: index % min(_FOLDS, len(distinct)) for index, name in enumerate(distinct)}
     of_rows = np.array([fold[name] for name in names])
     residuals = np.zeros(len(cases))
     for number in range(of_rows.max() + 1):

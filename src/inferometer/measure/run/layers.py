@@ -201,7 +201,7 @@ def _places(graph: Graph) -> list[tuple[int, int]]:
     places: list[tuple[int, int]] = []
     start = 0
     for block in graph.blocks:
-        places += [(start, place) for place in range(len(block.ops))]
+        places += [(start, index) for index in range(len(block.ops))]
         start += block.count * len(block.ops)
     return places
 

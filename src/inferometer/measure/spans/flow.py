@@ -250,10 +250,10 @@ def _by_name(view: _View, children: Sequence[list[int]]) -> tuple[FlowRow, ...]:
     groups: dict[tuple[int, int], list[int]] = {}
     places: dict[tuple[int, int], float] = {}
     for held in children:
-        for place, row in enumerate(held):
+        for index, row in enumerate(held):
             key = (int(recording.name[row]), int(recording.unit[row]))
             groups.setdefault(key, []).append(row)
-            places[key] = places.get(key, 0.0) + place / len(held)
+            places[key] = places.get(key, 0.0) + index / len(held)
     order = sorted(groups, key=lambda key: places[key] / len(groups[key]))
     return tuple(_row(view, groups[key], len(groups[key]) / len(children)) for key in order)
 

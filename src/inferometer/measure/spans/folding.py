@@ -66,9 +66,9 @@ def stretches(layers: Sequence[int | None], names: Sequence[int]) -> tuple[Stret
             continue
         groups: dict[int, list[int]] = {}
         layer = 0
-        for place in range(first, last):
-            layer = layer if (own := layers[place]) is None else own
-            groups.setdefault(layer, []).append(place)
+        for index in range(first, last):
+            layer = layer if (own := layers[index]) is None else own
+            groups.setdefault(layer, []).append(index)
         found += [Stretch(layered=True, groups=alike) for alike in _alike(list(groups.values()), names)]
     return tuple(found)
 
@@ -77,14 +77,14 @@ def _stacks(layers: Sequence[int | None]) -> list[tuple[int, int, bool]]:
     """First and last place of each stack, and of what lies between. Going back by more than a layer begins another."""
     cuts: list[tuple[int, int]] = []
     highest = 0
-    for place, layer in enumerate(layers):
+    for index, layer in enumerate(layers):
         if layer is None:
             continue
         if cuts and layer >= highest - 1:
-            cuts[-1] = (cuts[-1][0], place + 1)
+            cuts[-1] = (cuts[-1][0], index + 1)
             highest = max(highest, layer)
         else:
-            cuts.append((place, place + 1))
+            cuts.append((index, index + 1))
             highest = layer
     stacks: list[tuple[int, int, bool]] = []
     before = 0

@@ -207,8 +207,8 @@ def weights_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> tuple[
     held: dict[str, float] = {}
     away: dict[str, float] = {}
     for number, block in enumerate(graph.blocks):
-        for place, entry in enumerate(placed[number]):
-            target = away if (number, place) in offloaded else held
+        for index, entry in enumerate(placed[number]):
+            target = away if (number, index) in offloaded else held
             for op in entry.op.nested():
                 for tensor in (*op.weights, *op.inputs):
                     if tensor.role in {"weight", "constant"}:

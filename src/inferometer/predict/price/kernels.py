@@ -242,10 +242,10 @@ def _fold(values: Any, grid: Any, size: float, *, axis: int) -> Any:
 def _filled(values: Any, axis: int) -> Any:
     """Holes take the value before them along an axis, those at the start the one after: shares level off."""
     moved = np.moveaxis(values, axis, 0).copy()
-    for place in range(1, len(moved)):
-        moved[place] = np.where(np.isnan(moved[place]), moved[place - 1], moved[place])
-    for place in range(len(moved) - 2, -1, -1):
-        moved[place] = np.where(np.isnan(moved[place]), moved[place + 1], moved[place])
+    for index in range(1, len(moved)):
+        moved[index] = np.where(np.isnan(moved[index]), moved[index - 1], moved[index])
+    for index in range(len(moved) - 2, -1, -1):
+        moved[index] = np.where(np.isnan(moved[index]), moved[index + 1], moved[index])
     return np.moveaxis(moved, 0, axis)
 
 

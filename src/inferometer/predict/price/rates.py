@@ -119,8 +119,8 @@ def _shares(covered: Sequence[Covered], points: Sequence[tuple[Any, ...]], colum
     if columns == 1:
         return [row.table.share(point) for row, point in zip(covered, points, strict=True)]
     logs, known = np.empty((len(covered), columns)), dict[int, Any]()
-    for place, (row, point) in enumerate(zip(covered, points, strict=True)):
-        logs[place] = row.table.log_shares(point, known)
+    for index, (row, point) in enumerate(zip(covered, points, strict=True)):
+        logs[index] = row.table.log_shares(point, known)
     return np.minimum(1.0, np.exp(logs))
 
 
@@ -202,7 +202,7 @@ def _made(  # noqa: PLR0913, PLR0917 - as above
         else:
             numbers[number] = _from_prior(row, prior, factor)
         numbers[number, 6] += _groups(row, effects)
-    columns = [np.ascontiguousarray(numbers[:, place : place + 1]) for place in range(numbers.shape[1])]
+    columns = [np.ascontiguousarray(numbers[:, index : index + 1]) for index in range(numbers.shape[1])]
     residuals = {} if calibration is None else calibration.residuals
     mixed = any(row.op_class == "experts" for row in rows)
     return Rates(
@@ -241,12 +241,12 @@ def _covered(
 ) -> Iterator[Covered]:
     """`known` are the dimensions of the rows before, to which those of this one are added."""
     dims = _dims_on_device(row)
-    for place, table in enumerate(tables):
+    for index, table in enumerate(tables):
         require_shape(table, {*dims, *_MOVED})
         axes = tuple(_axis(name, dims, known) for name in table.axes)
         stream = slice(None) if table.stream == "floor" else 0 if is_compute(table) else 1
         yield Covered(
-            number=number, table=reader_of(table), stream=stream, factor=factor, axes=axes, doubted=place == 0
+            number=number, table=reader_of(table), stream=stream, factor=factor, axes=axes, doubted=index == 0
         )
 
 

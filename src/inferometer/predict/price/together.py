@@ -108,21 +108,21 @@ def _slower(plans: Sequence[Plan], works: Sequence[Quantities], sizes: Mapping[s
         return None
     rows, points = works[0].bytes.shape
     slower = np.ones((2, rows, len(plans), points))
-    for place, (plan, work) in enumerate(zip(plans, works, strict=True)):
+    for index, (plan, work) in enumerate(zip(plans, works, strict=True)):
         rates = plan.rates_in(phase)
         if rates.curves:
             before = rates.slower(plan.prepared.binding(sizes), work, doubt=False)[0] if rates.covered else None
-            slower[:, :, place] = plan.as_measured(before, rates, sizes, work, phase)
+            slower[:, :, index] = plan.as_measured(before, rates, sizes, work, phase)
             continue
         if not rates.covered:
             continue
         if points > _SINGLE_POINTS:
-            slower[:, :, place], _ = rates.slower(plan.prepared.binding(sizes), work, doubt=False)
+            slower[:, :, index], _ = rates.slower(plan.prepared.binding(sizes), work, doubt=False)
             continue
         for point in range(points):
             at = {name: value[point].item() if np.ndim(value) else value for name, value in sizes.items()}
             alone, _ = rates.slower(plan.prepared.binding(at), _at(work, point))
-            slower[:, :, place, point] = alone[:, :, 0]
+            slower[:, :, index, point] = alone[:, :, 0]
     return slower.reshape(2, rows, -1)
 
 

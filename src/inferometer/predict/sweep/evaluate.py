@@ -91,8 +91,8 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
     foreign, refused = _not_so(questions), dict[int, str]()
     groups: dict[tuple[int, Parallel], list[Member]] = {}
     layouts: dict[tuple[int, Workload], Layout] = {}
-    for place, (question, basis) in enumerate(zip(questions, bases, strict=True)):
-        if place in foreign:
+    for index, (question, basis) in enumerate(zip(questions, bases, strict=True)):
+        if index in foreign:
             continue
         workload = question.workload
         if basis.precision is not workload.precision or prompt is not None:
@@ -104,12 +104,12 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
                 layout = layouts[key] = make_layout(graph, effects=effects, workload=workload, options=options)
             ready = on_device(layout, basis.device, options=options, calibration=basis.calibration)
         except DomainError as error:
-            refused[place] = str(error)
+            refused[index] = str(error)
             continue
         if ready.residency.passing.first is None:
             return None
         alike = (id(layout.prepared.collected), workload.parallel)
-        groups.setdefault(alike, []).append(Member(place=place, effects=effects, ready=ready))
+        groups.setdefault(alike, []).append(Member(place=index, effects=effects, ready=ready))
     results: list[Result] = []
     late: dict[int, str] = {}
     unshared: dict[int, Any] = {}
@@ -130,12 +130,12 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
 def _not_so(questions: Sequence[Question]) -> dict[int, str]:
     """By place, why a question asks for a format or a setting that its engine cannot run with: looked at first."""
     reasons: dict[int, str] = {}
-    for place, question in enumerate(questions):
+    for index, question in enumerate(questions):
         try:
             require_formats(question)
             require_run(question)
         except DomainError as error:
-            reasons[place] = str(error)
+            reasons[index] = str(error)
     return reasons
 
 

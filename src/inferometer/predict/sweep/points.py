@@ -78,7 +78,7 @@ def _together(plans: Sequence[Plan], sizes: Sizes, phase: str, *, once: bool) ->
     found = [
         sums_together(plans[start : start + many], sizes, phase, once=once) for start in range(0, len(plans), many)
     ]
-    return found[0] if len(found) == 1 else _stacked([sums[place] for sums in found for place in range(len(sums))])
+    return found[0] if len(found) == 1 else _stacked([sums[index] for sums in found for index in range(len(sums))])
 
 
 def _stacked(found: Sequence[Sums]) -> Sums:
@@ -128,6 +128,6 @@ def _bounds(step: Step) -> Any:
     streams = (priced.compute_s, priced.memory_s, priced.link_s, priced.overhead_s)
     stacked = np.stack(np.broadcast_arrays(*(absent if each is None else each for each in streams), priced.time_s)[:4])
     longest = stacked.argmax(axis=0)
-    seconds = np.stack([step.counts @ (priced.time_s * (longest == place)) for place in range(len(BOUNDS))])
+    seconds = np.stack([step.counts @ (priced.time_s * (longest == index)) for index in range(len(BOUNDS))])
     seconds[BOUNDS.index("overhead")] += step.step_s
     return _NAMES[seconds.argmax(axis=0)]

@@ -74,7 +74,7 @@ def asked_of(graph: Graph, sizes: Sizes, options: Options, *, beyond: bool = Fal
     """`beyond`: more tokens than the model's window are let through, as `completed` does."""
     batch = np.array(sizes.batch, dtype=float).reshape(-1, 1, 1, 1)
     prompt, generate, context = (
-        _axis(values, place) for place, values in enumerate((sizes.prompt, sizes.generate, sizes.context), start=1)
+        _axis(values, index) for index, values in enumerate((sizes.prompt, sizes.generate, sizes.context), start=1)
     )
     prompt, generate = _completed(graph, prompt, generate, context)
     return Asked(

@@ -63,14 +63,14 @@ def collect(
     collector = _Collector(unknown=unknown)
     fused = fuse(graph, effects)
     for number, block in enumerate(graph.blocks):
-        for place, entry in enumerate(placed[number]):
+        for index, entry in enumerate(placed[number]):
             row = OpRow(
                 op=entry.op,
                 op_class=class_of(entry.op),
-                fused=fused[number][place],
+                fused=fused[number][index],
                 scale=entry.scale,
                 once=bool(entry.op.get("once")),
-                offloaded=(number, place) in offloaded,
+                offloaded=(number, index) in offloaded,
             )
             collector.add(block, row, block.count)
             for message in entry.messages:

@@ -106,7 +106,7 @@ def _read_elsewhere(graph: Graph) -> list[frozenset[str]]:
     reads = [{tensor.name for op in block.ops for tensor in op.inputs} for block in graph.blocks]
     elsewhere = []
     for number, block in enumerate(graph.blocks):
-        others = set().union(*(names for place, names in enumerate(reads) if place != number))
+        others = set().union(*(names for index, names in enumerate(reads) if index != number))
         elsewhere.append(frozenset(outputs | others | _carried(block)))
     return elsewhere
 

@@ -107,7 +107,7 @@ def _joined(found: list[Op]) -> tuple[Op, Op]:
     last = "+".join(op.name.rpartition(".")[2] for op in found)
     name = f"{home}.{last}" if home else last
     output = replace(first.outputs[0], name=f"{first.outputs[0].name}+", shape=(*first.outputs[0].shape[:-1], wide))
-    weights = tuple(_stacked([op.weights[place] for op in found]) for place in range(len(first.weights)))
+    weights = tuple(_stacked([op.weights[index] for op in found]) for index in range(len(first.weights)))
     product = replace(
         first,
         name=name,

@@ -137,9 +137,9 @@ class Prepared:
             binding = self.binding(sizes)
             for number, key in self.loose.items():
                 counted = _in_one(quantities_of(self.rows[number], binding, self.effects), key)
-                for place, name in enumerate((*self.keys, *_PARTS)):
+                for index, name in enumerate((*self.keys, *_PARTS)):
                     if name in counted:
-                        table[place, number] = np.ravel(np.broadcast_to(counted[name], shape))
+                        table[index, number] = np.ravel(np.broadcast_to(counted[name], shape))
         parts = dict(zip((*self.keys, *_PARTS), table, strict=True))
         for number, most in self.tables.items():
             over = np.maximum(0.0, parts["weights"][number] - most)

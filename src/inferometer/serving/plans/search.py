@@ -375,12 +375,12 @@ def _explained(search: PlanSearch, plans: list[ServingPlan]) -> Iterator[Serving
     """Why each plan after the first lost to it."""
     unit = {"cheapest": "usd_per_hour", "greenest": "watts", "smallest": "count"}[search.goal]
     words = {"cheapest": "costs", "greenest": "draws", "smallest": "takes"}[search.goal]
-    for place, each in enumerate(plans):
+    for index, each in enumerate(plans):
         mine, best = getattr(each, unit), getattr(plans[0], unit)
         if mine is None or best is None:
             known = "power" if search.goal == "greenest" else "price"
             yield replace(each, why=f"meets every objective; its {known} is not known")
-        elif not place:
+        elif not index:
             yield replace(each, why=f"the {search.goal} that meets every objective")
         else:
             more = mine / best - 1

@@ -173,7 +173,7 @@ def _between_steps(plan: SimulationPlan) -> bool:
 
 def kept_tokens(length: int, acceptance: float) -> float:
     """Tokens that a step with a draft makes on average: 1 + a + a² + … + aⁿ, of n drafted with acceptance a each."""
-    return sum(acceptance**place for place in range(length + 1))
+    return sum(acceptance**index for index in range(length + 1))
 
 
 def _speculation(plan: SimulationPlan, what: Served) -> Speculation | None:

@@ -148,7 +148,7 @@ def is_fronted(row: PublishedMeasurement) -> bool:
 def accepted_tokens(length: int) -> float:
     """Tokens of a step with drafts: each is kept with the same chance, and none after one that is not."""
     kept = fitted_number("drafts_kept")
-    return float(sum(kept**place for place in range(length + 1)))
+    return float(sum(kept**index for index in range(length + 1)))
 
 
 def _is_vllm_of_inferencemax(row: PublishedMeasurement, runtime: str) -> bool:

@@ -33,8 +33,8 @@ def draw(run: Flow) -> str:
     width = 2 * _EDGE + across * _COLUMN + (across - 1) * _GUTTER
     top, body = 84.0, []
     for shelf in shelves:
-        for place, column in enumerate(shelf):
-            x = _EDGE + place * (_COLUMN + _GUTTER)
+        for index, column in enumerate(shelf):
+            x = _EDGE + index * (_COLUMN + _GUTTER)
             body.append(f'<g transform="translate({x} {top:.1f})">{"".join(column.parts)}</g>')
         top += max(column.height for column in shelf) + 40
     title = "End-to-end dataflow"

@@ -48,7 +48,7 @@ def rows_columns(rows: Rows) -> dict[str, Any]:
 
 
 def _columns(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> dict[str, list[Any]]:
-    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
 
 def pandas_frame(value: Columned) -> Any:

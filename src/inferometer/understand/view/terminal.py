@@ -141,7 +141,7 @@ def draw_heading(title: str, subtitle: str | None = None) -> str:
 def draw_fields(rows: Sequence[tuple[str, str, str]]) -> str:
     """Label, value, remark: three columns without rules, for one thing's facts. Labels stay whole."""
     rows = [(_plain(name), _plain(text), _plain(note)) for name, text, note in rows]
-    lengths = [[len(line) for row in rows for line in row[place].split("\n")] for place in range(3)]
+    lengths = [[len(line) for row in rows for line in row[index].split("\n")] for index in range(3)]
     label, value, remark = (max(column, default=0) for column in lengths)
     value, remark = _shared(value, remark, max(_width() - label - 2 * len(_GAP), 2))
     return "\n".join(

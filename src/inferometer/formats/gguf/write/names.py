@@ -111,8 +111,8 @@ def _experts(op: Op, weights: tuple[Weight, ...]) -> Iterator[Target]:
     count, hidden, width = op["experts"], op["hidden"], op["intermediate"]
     shapes = {"gate": (count, width, hidden), "up": (count, width, hidden), "down": (count, hidden, width)}
     if len(weights) == 3 * count:
-        for place, (part, shape) in enumerate(shapes.items()):
-            stack = weights[place * count : (place + 1) * count]
+        for index, (part, shape) in enumerate(shapes.items()):
+            stack = weights[index * count : (index + 1) * count]
             yield Target(
                 name=f"blk.{{}}.ffn_{part}_exps.weight", shape=shape, parts=stack, stem=f"ffn_{part}_exps", matrix=True
             )

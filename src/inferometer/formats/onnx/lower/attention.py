@@ -72,7 +72,7 @@ def attention_op(
     op = maker.op_of(step, "attention", activations, rest, attributes)
     past = tuple(maker.tensor(value, "kv") for i in caches if call.has(i) and (value := inputs[i]) is not None)
     results = tuple(
-        maker.tensor(value, "kv" if place in {1, 2} else None) for place, value in enumerate(step.outs) if value.name
+        maker.tensor(value, "kv" if index in {1, 2} else None) for index, value in enumerate(step.outs) if value.name
     )
     return replace(op, inputs=(*op.inputs, *past), outputs=results)
 

@@ -76,7 +76,7 @@ def non_zero(call: Call) -> list[Out]:
     shape, content = call.shape(0), call.content(0)
     rank = max(1, len(shape))
     if content is not None and len(content.shape) == 1 and all(isinstance(i, int | float) for i in content.items):
-        places = tuple(place for place, item in enumerate(content.items) if item != 0)
+        places = tuple(index for index, item in enumerate(content.items) if item != 0)
         return [Out((1, len(places)), "i64", Content((1, len(places)), places) if places else None)]
     return [Out((rank, None), "i64")]
 

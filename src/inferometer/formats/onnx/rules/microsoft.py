@@ -140,7 +140,7 @@ def global_pool(call: Call) -> list[Out]:
 
 def qlinear_concat(call: Call) -> list[Out]:
     """After the result's scale and zero point, each input stands with its own."""
-    data = tuple(call.inputs[place] for place in range(2, len(call.inputs), 3))
+    data = tuple(call.inputs[index] for index in range(2, len(call.inputs), 3))
     inner = Call(node=call.node, inputs=data, opset=call.opset, notes=call.notes, read=call.read)
     return [Out(out.shape, out.dtype) for out in concatenate(inner)]
 

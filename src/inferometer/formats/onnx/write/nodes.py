@@ -73,7 +73,7 @@ class Nodes:
     def add(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
         """Add a node; the name of its output, or of all of them where it has several."""
         name = self._fresh(f"{self.scope}/{kind}")
-        names = (name,) if outputs == 1 else tuple(f"{name}.{place}" for place in range(outputs))
+        names = (name,) if outputs == 1 else tuple(f"{name}.{index}" for index in range(outputs))
         self.nodes.append(Node(kind=kind, name=name, inputs=inputs, outputs=names, attributes=attributes))
         return names[0] if outputs == 1 else names
 

@@ -34,7 +34,7 @@ def fixed(dim: Dim, sizes: Mapping[str, int]) -> Dim:
 def probe(dims: Sequence[Dim]) -> tuple[int, ...]:
     """Sizes as plain numbers, for comparing: each symbol stands for a prime of its own that no real size is."""
     names = sorted({"batch", "query", "context"} | set().union(*(symbols_in(dim) for dim in dims)))
-    values = {name: _PRIMES[place % len(_PRIMES)] + 2 * (place // len(_PRIMES)) for place, name in enumerate(names)}
+    values = {name: _PRIMES[index % len(_PRIMES)] + 2 * (index // len(_PRIMES)) for index, name in enumerate(names)}
     return tuple(int(evaluate(dim, values)) for dim in dims)
 
 
@@ -43,7 +43,7 @@ def reshaped(nodes: Nodes, value: Value, shape: Sequence[Dim]) -> Value:
     shape = tuple(shape)
     if value.shape == shape:
         return value
-    kept = [place < len(value.shape) and dim == value.shape[place] for place, dim in enumerate(shape)]
+    kept = [index < len(value.shape) and dim == value.shape[index] for index, dim in enumerate(shape)]
     target: list[int] = []
     for dim, same in zip(shape, kept, strict=True):
         target.append(dim if isinstance(dim, int) else 0 if same else -1)

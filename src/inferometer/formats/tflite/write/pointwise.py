@@ -129,8 +129,8 @@ def _layer_norm(lowering: Lowering, step: Step, x: int, tail: Tail) -> int:
     named = {"name": ";".join(tail.names), "fused": tail.clamp}
     plain = {"fused": None}
     made = lowering.add(step, "MUL", (centred, root), shape, **(plain if weights else named))
-    for place, (kind, weight) in enumerate(zip(("MUL", "ADD"), weights, strict=False)):
-        last_one = place == len(weights) - 1
+    for index, (kind, weight) in enumerate(zip(("MUL", "ADD"), weights, strict=False)):
+        last_one = index == len(weights) - 1
         made = lowering.add(step, kind, (made, weight), shape, **(named if last_one else plain))
     return made
 

@@ -199,7 +199,7 @@ def _nodes(column: Any, most: int) -> tuple[float, ...]:
     if len(distinct) > most:
         distinct = [float(value) for value in np.linspace(distinct[0], distinct[-1], most)]
     nodes = [float(np.exp(value)) for value in distinct]
-    return tuple(value for place, value in enumerate(nodes) if place == 0 or value > nodes[place - 1] * (1 + 1e-9))
+    return tuple(value for index, value in enumerate(nodes) if index == 0 or value > nodes[index - 1] * (1 + 1e-9))
 
 
 def _values(

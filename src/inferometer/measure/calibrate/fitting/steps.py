@@ -246,8 +246,8 @@ def fit_busy(
     noise = np.array([max(_NOISE, base.residuals.get(f"step.{step.phase}", 0.0)) for step in steps])
 
     def values(moved: Any) -> tuple[dict[str, float], dict[str, float]]:
-        factors = {name: base.factors.get(name, 1.0) * exp(moved[place]) for place, name in enumerate(classes)}
-        return factors, {name: start[name] * exp(moved[len(classes) + place]) for place, name in enumerate(fitted)}
+        factors = {name: base.factors.get(name, 1.0) * exp(moved[index]) for index, name in enumerate(classes)}
+        return factors, {name: start[name] * exp(moved[len(classes) + index]) for index, name in enumerate(fitted)}
 
     seconds, launches = (np.array(column) for column in zip(*((s.seconds, s.launches) for s in steps), strict=True))
     parts, least = (

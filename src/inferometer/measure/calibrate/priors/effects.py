@@ -73,7 +73,7 @@ class ModelEffects:
 
     def usual(self, means: Any, counts: Any) -> Any:
         """Of each engine the median of its models' effects: what a model that nobody measured is expected to have."""
-        told = [means[(self.engine == place) & (counts > 0)] for place in range(len(self.engines))]
+        told = [means[(self.engine == index) & (counts > 0)] for index in range(len(self.engines))]
         return np.array([float(np.median(values)) if len(values) >= ENOUGH_MODELS else 0.0 for values in told])
 
     def means(self, residuals: Any, kept: Any) -> tuple[Any, Any]:

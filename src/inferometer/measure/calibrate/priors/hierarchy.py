@@ -126,22 +126,22 @@ class Hierarchy:
         """Solve the linearised problem, level after level, until nothing moves."""
         names = [level for level in self.levels.values() if len(level.members)]
         precision = np.array([np.diag(1 / self.variances[level.pool]) for level in names])
-        for place, level in enumerate(names):
-            precision[place] += self.information[level.members].sum(axis=0)
+        for index, level in enumerate(names):
+            precision[index] += self.information[level.members].sum(axis=0)
         inverse = np.linalg.inv(precision)
         pull = self.pull.copy()  # what is left of the gradient at the present sums
         for _ in range(times):
             most = 0.0
-            for place, level in enumerate(names):
+            for index, level in enumerate(names):
                 gradient = pull[level.members].sum(axis=0) - level.value / self.variances[level.pool]
-                step = np.clip(inverse[place] @ gradient, -_MOST_STEP, _MOST_STEP)
+                step = np.clip(inverse[index] @ gradient, -_MOST_STEP, _MOST_STEP)
                 level.value = level.value + step
                 pull[level.members] -= self.information[level.members] @ step
                 most = max(most, float(np.abs(step).max()))
             if most < tolerance:
                 break
-        for place, level in enumerate(names):
-            level.posterior = inverse[place]
+        for index, level in enumerate(names):
+            level.posterior = inverse[index]
 
     def fit(self, rounds: int = 8, *, spreads: bool = True, log: Any = None) -> None:
         for number in range(rounds):
@@ -228,14 +228,14 @@ def _first_variance(kind: str) -> Any:
 
 def hierarchy_of(cases: list[Case]) -> Hierarchy:
     standings = dict.fromkeys(case.standing for case in cases)
-    places = {standing: place for place, standing in enumerate(standings)}
+    places = {standing: index for index, standing in enumerate(standings)}
     leaf = np.array([places[case.standing] for case in cases])
     leaves = [standing.levels() for standing in standings]
     base = np.array([starting_point(standing.unit) for standing in standings])
     members: dict[str, list[int]] = {}
-    for place, names in enumerate(leaves):
+    for index, names in enumerate(leaves):
         for name in names:
-            members.setdefault(name, []).append(place)
+            members.setdefault(name, []).append(index)
     apart = cases[0].tokens
     units = [standing.unit if apart else "" for standing in standings]
     levels = {

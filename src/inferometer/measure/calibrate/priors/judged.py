@@ -151,7 +151,7 @@ def effect_on(case: Case) -> ModelEffect:
 def _answers(cases: Sequence[Case], effects: Sequence[Any], seen: Any) -> tuple[Any, Any]:
     """The residuals and the half-widths of the intervals, both as logarithms."""
     standings = list(dict.fromkeys(case.standing for case in cases))
-    places = {standing: place for place, standing in enumerate(standings)}
+    places = {standing: index for index, standing in enumerate(standings)}
     leaf = np.array([places[case.standing] for case in cases])
     base = np.array([sums_vector(standing, tokens=cases[0].tokens) for standing in standings])
     stack = stack_of(list(cases), leaf, base)
@@ -274,7 +274,7 @@ def _crossed(cases: Sequence[Case], kept: LeftOut) -> Any:
     are known as well.
     """
     names = sorted({case.model for case in cases})
-    side = {name: place % 2 for place, name in enumerate(names)}
+    side = {name: index % 2 for index, name in enumerate(names)}
     known = [
         "known" if seen else known_by(likeness)
         for seen, likeness in zip(kept.known.tolist(), kept.likeness.tolist(), strict=True)

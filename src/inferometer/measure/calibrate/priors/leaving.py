@@ -94,7 +94,7 @@ def model_folds(cases: Sequence[Case], folds: int, seed: int = 1) -> list[Any]:
 def _folds(names: Sequence[str], folds: int, seed: int) -> list[Any]:
     distinct = sorted(set(names))
     np.random.default_rng(seed).shuffle(distinct)
-    fold = {name: place % folds for place, name in enumerate(distinct)}
+    fold = {name: index % folds for index, name in enumerate(distinct)}
     of_rows = np.array([fold[name] for name in names])
     return [of_rows == number for number in range(min(folds, len(distinct)))]
 

@@ -25,7 +25,7 @@ _LEAST = 0.05
 def own_levels(cases: Sequence[Case], effects: Sequence[ModelEffect]) -> Hierarchy:
     """Each way of running is a leaf; all of them share the device's level. Models count without their effects."""
     standings = list(dict.fromkeys(case.standing for case in cases))
-    places = {standing: place for place, standing in enumerate(standings)}
+    places = {standing: index for index, standing in enumerate(standings)}
     leaf = np.array([places[case.standing] for case in cases])
     tokens = cases[0].tokens
     known = [known_unit(standing, tokens=tokens) for standing in standings]
@@ -34,9 +34,9 @@ def own_levels(cases: Sequence[Case], effects: Sequence[ModelEffect]) -> Hierarc
     stack.logs = stack.logs - np.log([effect.times for effect in effects])
     leaves = [standing.levels()[-2:] for standing in standings]
     members: dict[str, list[int]] = {}
-    for place, names in enumerate(leaves):
+    for index, names in enumerate(leaves):
         for name in names:
-            members.setdefault(name, []).append(place)
+            members.setdefault(name, []).append(index)
     fit = Hierarchy(
         cases=list(cases),
         stack=stack,

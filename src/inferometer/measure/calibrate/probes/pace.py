@@ -105,8 +105,8 @@ def first_decile(values: Sequence[float]) -> float:
 def steady_places(steps: Sequence[Timed], pace: MachinePace, *, threads: int) -> list[int]:
     """The indices of the steps that count. With several threads the two clocks cannot be compared."""
     return [
-        place
-        for place, step in enumerate(steps)
+        index
+        for index, step in enumerate(steps)
         if pace.is_fast(step) and (threads > 1 or step.wall_s <= PREEMPTED * step.own_s)
     ]
 

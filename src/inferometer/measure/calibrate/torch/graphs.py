@@ -72,13 +72,13 @@ def module_of(torch: Any, graph: Graph, sizes: Mapping[str, int]) -> Any:
         if op.kind not in _MAKERS:
             raise EngineError(f"A probe has the op {op.name} ({op.kind}), which cannot be built in PyTorch here.")
     steps, result = _steps(graph)
-    last = {name: place for place, step in enumerate(steps) for name in step.inputs} | {result: len(steps)}
+    last = {name: index for index, step in enumerate(steps) for name in step.inputs} | {result: len(steps)}
     root = torch.nn.Module()
     for step in sorted(steps, key=lambda step: step.name.count(".")):  # an op inside another comes after it
         _hang(torch, root, step.name, _MAKERS[step.op.kind](torch, step.op, {**sizes, "batch": 1}))
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         step.module = root.get_submodule(step.name)
-        step.spent = tuple(name for name in dict.fromkeys(step.inputs) if last[name] == place)
+        step.spent = tuple(name for name in dict.fromkeys(step.inputs) if last[name] == index)
     return _whole(root, steps, graph.inputs[0].name, result)
 
 

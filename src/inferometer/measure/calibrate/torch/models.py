@@ -374,9 +374,9 @@ def _cnn_weights(net: _Net, config: Mapping[str, Any]) -> Any:
     stem = [*unit(3, config["embedding_size"], 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     parts: list[Any] = [nn.Sequential(*stem)]
     wide = config["embedding_size"]
-    for place, (size, depth) in enumerate(zip(config["hidden_sizes"], config["depths"], strict=True)):
+    for index, (size, depth) in enumerate(zip(config["hidden_sizes"], config["depths"], strict=True)):
         for number in range(depth):
-            stride = 2 if number == 0 and place > 0 else 1
+            stride = 2 if number == 0 and index > 0 else 1
             main = nn.Sequential(
                 *unit(wide, size // 4, 1), nn.ReLU(inplace=True), *unit(size // 4, size // 4, 3, stride),
                 nn.ReLU(inplace=True), *unit(size // 4, size, 1),

@@ -254,7 +254,7 @@ def version_key(version: str) -> tuple[int, ...]:
 def version_distance(one: str, other: str) -> float:
     """How far two versions are apart: a major number weighs most, each further one a fiftieth."""
     pairs = zip((*version_key(one), 0, 0, 0)[:3], (*version_key(other), 0, 0, 0)[:3], strict=True)
-    return sum(float(abs(a - b)) / float(50**place) for place, (a, b) in enumerate(pairs))
+    return sum(float(abs(a - b)) / float(50**index) for index, (a, b) in enumerate(pairs))
 
 
 def _columns(family: Family, files: Iterable[Path]) -> dict[str, Any] | None:
