@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -142,7 +143,7 @@ def test_two_commands_in_turns_give_a_verdict(answered, monkeypatch, tmp_path):
 
     monkeypatch.setattr(CommandSubject, "run", told)
     monkeypatch.chdir(tmp_path)
-    quick = f"{sys.executable} -I -S -c pass"
+    quick = shlex.join([sys.executable, "-I", "-S", "-c", "pass"])
     result = answered(
         "bench", "--no-guard", "--warmup", "1", "--seconds", "0", "--runs", "12", "--against", quick,
         "-o", "new.json", "--save-against", "old.json", "--fail-if", "latency>5%", "--format", "json",

@@ -117,7 +117,7 @@ BENCHMARK = f"""#!/bin/sh
 case "$*" in
   *odd*) echo "ERROR: Didn't find op for builtin opcode 'Frobnicate'" >&2; exit 1;;
   *long*) exec sleep 300;;
-  *) cat {RECORDED}/litert.txt;;
+  *) cat '{RECORDED}/litert.txt';;
 esac
 """
 

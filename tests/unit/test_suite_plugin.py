@@ -101,7 +101,10 @@ def test_each_test_that_hangs_fails_with_all_stacks_and_the_others_run(tmp_path)
 
 
 def test_a_worker_that_does_not_react_is_ended_with_its_stacks_and_replaced(tmp_path):
-    soon = "suite_plugin.GRACE_S = 0.5"
+    soon = """
+def pytest_runtest_protocol(item):
+    suite_plugin.GRACE_S = 0.5 if "in_c" in item.name else 60.0
+"""
     ended = run(tmp_path, HANGS + HANGS_IN_C + OTHER + SIGNALS, *XDIST, settings=soon, **ONE_SECOND)
     assert "The call of test_it.py::test_hangs was not over after 1 s." in ended.stdout
     assert "in test_hangs_in_c" in ended.stderr

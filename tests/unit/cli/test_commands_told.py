@@ -77,7 +77,7 @@ def told(case, made_before):
             patch.setenv("INFEROMETER_DATA", str(folder / "data"))
             patch.setenv("INFEROMETER_CONFIG", str(folder / "config.toml"))
             patch.setenv("COLUMNS", "160")
-            for command in case.replace("SAMPLES", str(SAMPLES)).split(" && "):
+            for command in case.replace("SAMPLES", shlex.quote(str(SAMPLES))).split(" && "):
                 out, err = io.StringIO(), io.StringIO()
                 patch.setattr("sys.argv", ["inferometer", *shlex.split(command)])
                 with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -36,7 +36,7 @@ def phone(server):
 def binary(tmp_path):
     """A llama-bench that prints what a real one printed, and the arguments that it was given."""
     path = tmp_path / "llama-bench"
-    path.write_text(f'#!/bin/sh\necho "$LD_LIBRARY_PATH $@" >&2\ncat {RECORDED}/llama_bench.json\n')
+    path.write_text(f'#!/bin/sh\necho "$LD_LIBRARY_PATH $@" >&2\ncat "{RECORDED}/llama_bench.json"\n')
     path.chmod(0o755)
     return path
 
@@ -82,7 +82,7 @@ def test_what_is_asked_becomes_arguments_and_what_is_printed_a_profile(server, b
 
 def test_nothing_is_sent_twice_and_a_job_that_runs_is_picked_up(server, binary, tmp_path):
     binary.write_text(
-        f"#!/bin/sh\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.02; done\ncat {RECORDED}/llama_bench.json\n"
+        f"#!/bin/sh\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.02; done\ncat '{RECORDED}/llama_bench.json'\n"
     )
     work = job_of(tmp_path)
     with resolve(address(server, binary, tmp_path)) as place:
