@@ -100,7 +100,7 @@ def test_a_real_engine_is_calibrated_and_predictions_for_this_machine_use_it(sma
     assert made["versions"]["onnxruntime"]
     assert made["peaks"]["f32"]["value"] > 0
     question = Question(
-        graph=read("all-minilm-l6-v2"), device=device("local"), runtime="onnxruntime", threads=1,
+        graph=read("all-minilm-l6-v2"), device=device("local"), runtime="onnxruntime", had_threads=1,
         workload=Workload(precision=Precision(activations="f32")),
     )  # fmt: skip
     basis = question.basis()

@@ -311,6 +311,7 @@ def test_a_store_that_fails_says_nowhere_where_it_is(open_world, monkeypatch, ca
 
 
 def test_what_is_out_of_sight_answers_like_what_is_not_there(world):
+    stranger = world.stranger()
     secret, name = world.run(), f"secret {next(world.numbers)}"
     world.store.rename(secret, name)
     for there, nowhere in (
@@ -321,7 +322,7 @@ def test_what_is_out_of_sight_answers_like_what_is_not_there(world):
         (f"{FLEET}/jobs/{world.job()}", f"{FLEET}/jobs/000000000000"),
         (f"{FLEET}/devices/pi", f"{FLEET}/devices/no"),
     ):
-        answers = [world.ask("outsider", "GET", path) for path in (there, nowhere)]
+        answers = [world.ask(stranger, "GET", path) for path in (there, nowhere)]
         assert [answer.status_code for answer in answers] == [404, 404]
         mine, others = (answer.json() for answer in answers)
         assert mine["remedy"] == others["remedy"]  # no suggestion that gives it away
@@ -329,15 +330,15 @@ def test_what_is_out_of_sight_answers_like_what_is_not_there(world):
 
 
 def test_lists_counts_and_suggestions_leave_out_what_is_not_mine(world):
-    run = world.run()
-    assert world.ask("outsider", "GET", f"{API}/runs").json()["rows"] == []
-    assert [each["name"] for each in world.ask("outsider", "GET", f"{API}/projects").json() if each["runs"]] == []
-    assert world.ask("outsider", "GET", f"{API}/runs/last").status_code == 400
-    assert "no run has finished" in world.ask("outsider", "GET", f"{API}/runs/last").json()["error"]
-    assert world.ask("outsider", "GET", f"{API}/live?once=1&seen={run}").json() == {"open": [], "ended": []}
-    assert world.ask("outsider", "GET", f"{FLEET}/jobs").json() == []
+    run, stranger = world.run(), world.stranger()
+    assert world.ask(stranger, "GET", f"{API}/runs").json()["rows"] == []
+    assert [each["name"] for each in world.ask(stranger, "GET", f"{API}/projects").json() if each["runs"]] == []
+    assert world.ask(stranger, "GET", f"{API}/runs/last").status_code == 400
+    assert "no run has finished" in world.ask(stranger, "GET", f"{API}/runs/last").json()["error"]
+    assert world.ask(stranger, "GET", f"{API}/live?once=1&seen={run}").json() == {"open": [], "ended": []}
+    assert world.ask(stranger, "GET", f"{FLEET}/jobs").json() == []
     for path in ("/", "/devices/nvidia-t4", "/compare", "/fleet/queue", "/fleet", "/devices?words=t4"):
-        page = world.ask("outsider", "GET", path).text
+        page = world.ask(stranger, "GET", path).text
         assert run not in page
         assert "phones" not in page
     assert run in world.ask("reader", "GET", "/").text
@@ -412,6 +413,7 @@ def test_an_open_project_is_read_by_everybody_and_written_by_its_writers(world):
     assert world.ask("outsider", "GET", f"/runs/{run}").status_code == 200
     assert world.ask("outsider", "PATCH", f"{API}/runs/{run}", json={"name": "x"}).status_code == 403
     assert world.ask("nobody", "GET", f"/runs/{run}").status_code == 401
+    world.store.change_project("open", open=False)
 
 
 def test_whoever_makes_a_project_owns_it(world):
@@ -531,6 +533,7 @@ def test_only_its_submitter_says_that_a_result_was_fetched(world):
 
 
 def test_a_device_gets_the_jobs_of_its_projects_and_no_others(world):
+    assert world.ask("outsider", "PUT", f"{FLEET}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA).is_success
     fleet = Fleet.of(world.store)
     by = Registrar(user="agent", everyone=False)
     fleet.register(NewDevice(name="tpu", labels={"unit": ("tpu",)}, version="1"), by)
@@ -556,6 +559,7 @@ def test_a_device_gets_the_jobs_of_its_projects_and_no_others(world):
 
 
 def test_a_job_whose_device_is_taken_back_ends_and_says_so(world):
+    assert world.ask("outsider", "PUT", f"{FLEET}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA).is_success
     fleet = Fleet.of(world.store)
     fleet.register(NewDevice(name="fpga", labels={"unit": ("fpga",)}), Registrar(user="agent", everyone=False))
     fleet.share("fpga", "cars")

@@ -89,6 +89,13 @@ class World:
         self.store.set_member("phones", name, "writer")
         return name
 
+    def stranger(self):
+        """Somebody new, who is in no project."""
+        name = f"stranger {next(self.numbers)}"
+        self.store.create_user(name)
+        self.tokens[name] = self.store.create_token(name, scopes=("write",)).text
+        return name
+
     def job(self, user="writer", project="phones"):
         new = NewJob(job=a_job(next(self.numbers), model=MODEL), wanted=Wanted(device="pi"), project=project, user=user)
         return self.fleet.submit(new)[0].id
