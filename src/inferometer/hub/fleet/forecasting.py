@@ -22,6 +22,7 @@ import msgspec
 
 from inferometer.core.codec import document, encode
 from inferometer.core.errors import InferometerError
+from inferometer.core.json_text import parse_json
 from inferometer.core.settings import config_file, data_folder
 from inferometer.core.units import format_duration
 from inferometer.hub.box.entering import EntryPlan
@@ -208,7 +209,7 @@ def in_a_process(
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"error": "it takes too long to read"}
-    answer: dict[str, Any] = json.loads(ran.stdout) if ran.stdout else {"error": "it takes too much to read"}
+    answer: dict[str, Any] = parse_json(ran.stdout) if ran.stdout else {"error": "it takes too much to read"}
     return answer
 
 

@@ -198,3 +198,11 @@ def test_jobs_begin_in_the_order_of_fair_shares(desk, tmp_path):
     assert sorted(starts, key=starts.get) == begun
     assert begun == [jobs[0], jobs[3], jobs[1], jobs[2]]
     assert sorted(starts.values()) == pytest.approx([0.0, 10.0, 20.0, 30.0], abs=1)
+
+
+def test_what_a_box_prints_is_text_from_elsewhere(tmp_path, monkeypatch):
+    """Whoever has taken over what reads a model could print anything: a nest without end ends no thread of the hub."""
+    ran = forecasting.subprocess.CompletedProcess([], 0, stdout="[" * 100_000)
+    monkeypatch.setattr(forecasting.subprocess, "run", lambda *_, **__: ran)
+    with pytest.raises(ValueError, match="nested too deeply"):  # which a forecast takes for "unknown"
+        forecasting.in_a_process({}, tmp_path, ())
