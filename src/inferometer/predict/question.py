@@ -120,7 +120,7 @@ class Question:
         device = _figures(self.device, calibration, self.roof)
         if calibration is not None:
             precision = as_calibrated(self.runtime_name, precision)
-        if calibration is None or calibration.parameters:
+        if calibration is None or calibration.is_published:
             device, lacking = with_class_figures(device)
             notes = (*notes, *lacking)
         if calibration is None and self.options.threads is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.calibration import KernelForm, KernelForms
+from inferometer.core.calibration import FormRates, KernelForm, KernelForms, KernelRates
 from inferometer.core.frozen import frozen
 from inferometer.predict.price import kernel_floors as floors
 from inferometer.predict.price.kernel_floors import Ideals, PeakRates
@@ -110,9 +110,14 @@ def _in_rows(values: Any, rows: Any, grid: Any, logs: Any) -> Any:
     return (1 - share) * values[rows, lower] + share * values[rows, upper]
 
 
-def known_tables(calibration: Calibration) -> Tables:
-    """A family's kernels where they are at hand, else the forms that they follow."""
-    return {**calibration.forms, **calibration.kernels}
+def kernel_tables(calibration: Calibration | None) -> Tables:
+    """What is known of an engine's kernels, by family: each of them, or the forms that they follow; else nothing."""
+    match None if calibration is None else calibration.rates:
+        case KernelRates(kernels=kernels):
+            return kernels
+        case FormRates(forms=forms):
+            return forms
+    return {}
 
 
 def kernel_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding) -> Curve | None:
