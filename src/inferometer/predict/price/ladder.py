@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from inferometer.predict.price.kernels import Tables
     from inferometer.predict.work.collect import OpRow
 
-# Nobody has timed such an op on such a unit. Large products reach nearly all of a peak and small ones a tenth: a third
-# of the peak either way is the middle of what the class priors span.
+# A factor that nine in ten such ops lie within, as in `priors.toml`: the spreads there go from 1.5 to 3.5, and what
+# nobody has even a prior of is as much in doubt as the vaguest of those.
 DATASHEET_SPREAD = 3.0
 UNPRICED = FREE | {"collective"}  # nothing moves, or it moves over links: no share of a peak is in their price
 UNMEASURED = "prior"  # the group of rows that nothing here was measured of: they err together
