@@ -143,7 +143,7 @@ def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
     stated: DeviceShares | None = None,
 ) -> Rates:
     """The same for every graph that shares its ops and stands alike; `binding` has the formats of its kernels."""
-    key = (id(collected), standing, phase, id(calibration), binding.precision, stated)
+    key = (standing, phase, binding.precision, stated)
 
     def make() -> Rates:
         sources = Sources(standing=standing, phase=phase, binding=binding, calibration=calibration, stated=stated)
