@@ -95,18 +95,47 @@ class KernelForms:
 
 
 @frozen
-class Calibration:
-    """Utilisation tables and overheads of one (device, runtime, dtype).
+class TableRates:
+    """Ops timed by themselves on the device: a table a class. What a calibration without any rates has, too."""
 
-    `dtype` is the format of the activations. `residuals` are by op class, as ratios at one standard deviation; under
-    `step` and `step.PHASE` stands what whole steps are off by when their ops are summed. `factors`, by op class or
-    class and phase (`linear.decode`), are what ops take inside whole models over what they take alone. `valid` holds,
-    by op class and axis, the range that was measured. `peaks` and `bandwidths` are the best that any op reached, for
-    devices whose own are not known. `kernels` are those of a serving engine, by family, and `forms` what they follow
-    where they are not at hand. `points` says how many ops were measured, `steps` how many whole models' steps. One that
-    was fitted from published whole-model times has `parameters` in place of tables: the sums that
-    `predict.price.deviations` would make, by their names there, as odds and seconds. `host_call_s` is what `doctor`
-    reads as the speed of a host, of the one that it was made on.
+    tables: tuple[Utilisation, ...]
+
+
+@frozen
+class KernelRates:
+    """A serving engine's kernels, timed one by one: by family."""
+
+    kernels: Mapping[str, KernelShares]
+
+
+@frozen
+class FormRates:
+    """What a serving engine's kernels follow, where they are not at hand one by one: by family."""
+
+    forms: Mapping[str, KernelForms]
+
+
+@frozen
+class PublishedRates:
+    """A fit to whole-model times that others published: the sums of `predict.price.deviations`, as odds and seconds."""
+
+    parameters: Mapping[str, float]
+
+
+CalibratedRates = TableRates | KernelRates | FormRates | PublishedRates
+
+
+@frozen
+class Calibration:
+    """What was learned of one (device, runtime, dtype): its rates, which are of one of four kinds, and what goes along.
+
+    `dtype` is the format of the activations. Of `tables`, `kernels`, `forms` and `parameters` one is filled, as the
+    document has it; code matches on `rates` and never looks which. `residuals` are by op class, as ratios at one
+    standard deviation; under `step` and `step.PHASE` stands what whole steps are off by when their ops are summed.
+    `factors`, by op class or class and phase (`linear.decode`), are what ops take inside whole models over what they
+    take alone. `valid` holds, by op class and axis, the range that was measured. `peaks` and `bandwidths` are the best
+    that any op reached, for devices whose own are not known. `points` says how many ops were measured, `steps` how many
+    whole models' steps. `host_call_s` is what `doctor` reads as the speed of a host, of the one that it was made on.
     """
 
     device: str
@@ -133,6 +162,31 @@ class Calibration:
     host_call_s: float | None = None
     notes: tuple[str, ...] = ()
     content_hash: str | None = None
+
+    def __post_init__(self) -> None:
+        filled = [name for name in ("tables", "kernels", "forms", "parameters") if getattr(self, name)]
+        if len(filled) > 1:
+            raise DomainError(
+                f"A calibration has rates of one kind, and that of {self.device} with {self.runtime} has "
+                f"{' and '.join(filled)}.",
+                remedy="Make one calibration of each.",
+            )
+
+    @property
+    def rates(self) -> CalibratedRates:
+        """What prices are read from: the one place that looks which field of the document is filled."""
+        if self.kernels:
+            return KernelRates(kernels=self.kernels)
+        if self.forms:
+            return FormRates(forms=self.forms)
+        if self.parameters:
+            return PublishedRates(parameters=self.parameters)
+        return TableRates(tables=self.tables)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether no op was measured: what is known of models and units elsewhere is then below it."""
+        return isinstance(self.rates, PublishedRates)
 
     def table(self, op_class: str) -> Utilisation | None:
         return next((table for table in self.tables if table.op_class == op_class), None)

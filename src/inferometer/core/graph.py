@@ -168,9 +168,7 @@ class Graph:
     def symbols(self) -> frozenset[str]:
         """The sizes a workload must bind."""
         ends = (tensor.symbols for tensor in (*self.inputs, *self.outputs))
-        return _sizes.get_or_make(
-            id(self), (self,), lambda: frozenset().union(*ends, *(op.symbols for _, op in self.ops()))
-        )
+        return _sizes.get_or_make((), (self,), lambda: frozenset().union(*ends, *(op.symbols for _, op in self.ops())))
 
 
 def require_layers(graph: Graph) -> None:
@@ -186,7 +184,7 @@ _generative, _sizes = Kept(), Kept()
 
 def is_generative(graph: Graph) -> bool:
     """Whether the graph makes tokens one after the other: it keeps a cache, or a state between steps."""
-    return _generative.get_or_make(id(graph), (graph,), lambda: _makes_tokens(graph))
+    return _generative.get_or_make((), (graph,), lambda: _makes_tokens(graph))
 
 
 def _makes_tokens(graph: Graph) -> bool:

@@ -1,4 +1,4 @@
-"""Values that take long to make and are asked for again: kept, each made once, by any number of threads."""
+"""Values that take long to make and are asked for again: kept for the things they are made of, each made once."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ T = TypeVar("T")
 class _Entry:
     """A value, or the place of one that is being made, with what it is made of."""
 
-    __slots__ = ("lock", "made", "parts", "value", "weight")
+    __slots__ = ("alike", "lock", "made", "of", "value", "weight")
 
-    def __init__(self, parts: tuple[Any, ...]) -> None:
-        self.parts, self.lock = parts, Lock()
+    def __init__(self, of: tuple[Any, ...], alike: tuple[Any, ...]) -> None:
+        self.of, self.alike, self.lock = of, alike, Lock()
         self.made, self.weight = False, 1
         self.value: Any = None
 
 
 class Kept:
-    """The last values made. A key may hold identities (`id`), so an entry also keeps the `parts` they are of.
+    """The last values made, by any number of threads: the one kind of cache for what is made of large values.
 
-    The first part counts by identity, since it is large, the others by value: a key that fits by chance does not.
-    `most` is how many values are kept or, with `weigh`, how much they may weigh together.
+    A graph, a device or a calibration is too large to be compared or hashed whenever something is asked of it. It
+    counts by identity, which Python gives to another object once it is gone; so an entry holds on to what it is `of`.
+    The rest of what a value depends on counts by value: hashed as the key, or compared where it cannot be hashed
+    (`alike`). `most` is how many values are kept or, with `weigh`, how much they may weigh together.
     """
 
     def __init__(self, most: int = 256, weigh: Callable[[Any], int] | None = None) -> None:
@@ -38,9 +40,12 @@ class Kept:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get_or_make(self, key: Hashable, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
+    def get_or_make(
+        self, key: Hashable, of: tuple[Any, ...], make: Callable[[], T], *, alike: tuple[Any, ...] = ()
+    ) -> T:
         """Who comes while another thread makes the value waits for it; others are not held up."""
-        entry = self._entry(key, parts)
+        key = (key, *map(id, of))
+        entry = self._entry(key, of, alike)
         if not entry.made:
             with entry.lock:
                 if not entry.made:
@@ -50,12 +55,12 @@ class Kept:
         found: T = entry.value
         return found
 
-    def _entry(self, key: Hashable, parts: tuple[Any, ...]) -> _Entry:
+    def _entry(self, key: Hashable, of: tuple[Any, ...], alike: tuple[Any, ...]) -> _Entry:
         with self._lock:
             entry = self._entries.get(key)
-            if entry is None or not _same(entry.parts, parts):
+            if entry is None or (alike and entry.alike != alike):
                 self._weight += 1 if entry is None else 1 - entry.weight
-                entry = self._entries[key] = _Entry(parts)
+                entry = self._entries[key] = _Entry(of, alike)
                 self._drop()
             self._entries.move_to_end(key)
             return entry
@@ -74,7 +79,3 @@ class Kept:
         while self._weight > self._most and len(self._entries) > 1:
             _, oldest = self._entries.popitem(last=False)
             self._weight -= oldest.weight
-
-
-def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return one[0] is other[0] and all(a is b or a == b for a, b in zip(one[1:], other[1:], strict=True))

@@ -63,6 +63,7 @@ class OpTime:
     bytes: float | None = None
     bound: Bound | None = None
     origin: Origin | None = None
+    rung: str | None = None  # the source that its predicted seconds are from: `predict/price/ladder.py` has them all
     low_s: float | None = None
     high_s: float | None = None
     floor_s: float | None = None

@@ -49,7 +49,7 @@ def with_formats(
     """
     names = [None if name is None else dtype(name).name for name in (weights, activations, dynamic)]
     asked = OtherFormats(weights=names[0], activations=names[1], dynamic=names[2], kinds=kinds)
-    return _graphs.get_or_make((id(graph), asked), (graph,), lambda: _changed(graph, asked))
+    return _graphs.get_or_make(asked, (graph,), lambda: _changed(graph, asked))
 
 
 def _changed(graph: Graph, asked: OtherFormats) -> Graph:

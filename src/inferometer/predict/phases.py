@@ -121,7 +121,7 @@ def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> l
         _sums(values, stretch) for values in (priced.time_s, priced.low_s, priced.high_s, priced.floor_s)
     )
     flops, moved, sent = (_sums(values) for values in (quantities.flops, quantities.bytes, quantities.link))
-    bounds, origins, unit = bound_names(priced), plan.origins_in(phase), plan.device.unit
+    bounds, rates, unit = bound_names(priced), plan.rates_in(phase), plan.device.unit
     ops = []
     for entry in plan.prepared.entries:
         row, count = entry.row, entry.count
@@ -135,7 +135,8 @@ def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> l
                 time_s=count * times[row], low_s=count * lows[row], high_s=count * highs[row],
                 floor_s=count * floors[row] if counted else None, flops=count * flops[row] if counted else None,
                 bytes=count * (sent[row] if entry.kind == "collective" else moved[row]) if counted else None,
-                bound=bounds[row] if counted else "overhead", origin=origins[row],
+                bound=bounds[row] if counted else "overhead", origin=rates.origins[row],
+                rung=rates.rungs[row],
             )
         )  # fmt: skip
     return ops

@@ -158,7 +158,7 @@ _parameters = Kept()
 def weight_formats(graph: Graph, precision: Precision) -> dict[str, float]:
     """The share of the parameters that is stored in each format, most first: a tensor's own, else the precision's."""
     counts: Counter[str] = Counter()
-    for name, count in _parameters.get_or_make(id(graph), (graph,), lambda: _by_format(graph)).items():
+    for name, count in _parameters.get_or_make((), (graph,), lambda: _by_format(graph)).items():
         counts[name or precision.weights or UNSTATED] += count
     whole = sum(counts.values())
     return {name: count / whole for name, count in counts.most_common()}

@@ -63,9 +63,7 @@ class Basis:
         device, calibration = self.device, self.calibration
         if calibration is None:
             return JudgedBy(device=device)
-        return _judged_by.get_or_make(
-            (id(device), id(calibration)), (device, calibration), lambda: _marked(device, calibration)
-        )
+        return _judged_by.get_or_make((), (device, calibration), lambda: _marked(device, calibration))
 
 
 @frozen
@@ -120,7 +118,7 @@ class Question:
         device = _figures(self.device, calibration, self.roof)
         if calibration is not None:
             precision = as_calibrated(self.runtime_name, precision)
-        if calibration is None or calibration.parameters:
+        if calibration is None or calibration.is_published:
             device, lacking = with_class_figures(device)
             notes = (*notes, *lacking)
         if calibration is None and self.options.threads is not None:
@@ -190,26 +188,24 @@ class CalibrationChoices:
 
     def __init__(self, given: Iterable[Calibration] = ()) -> None:
         self._given = tuple(given)
-        self._formats: dict[tuple[int, str, str, Precision], str] = {}
-        self._chosen: dict[tuple[Any, ...], Calibration | None] = {}
+        self._formats, self._chosen = Kept(65_536), Kept(65_536)  # more than a sweep has devices, engines and formats
 
     def calibration(self, question: Question, precision: Precision) -> Calibration | None:
-        """The calibration for the question in these formats.
+        """The calibration for the question in these formats."""
+        graph, device, runtime, options = question.graph, question.device, question.runtime_name, question.options
 
-        Keys hold identities, so graphs and devices must live as long as this object.
-        """
-        graph, device, runtime = question.graph, question.device, question.runtime_name
-        format_of = (id(graph), runtime, device.unit, precision)
-        if (dtype := self._formats.get(format_of)) is None:
-            dtype = self._formats[format_of] = format_key(graph, runtime, question.in_formats(precision).precision)
-        options = question.options
-        chosen_by = (question.had_threads, options.threads, options.layout, options.engine_version)
-        key = (id(device), runtime, dtype, *chosen_by)
-        if key not in self._chosen:
+        def choose() -> Calibration | None:
             matching = [given for given in self._given if (given.device, given.runtime) == (device.name, runtime)]
             matching.sort(key=lambda given: given.dtype != dtype)  # stable: the first given stays first
-            self._chosen[key] = matching[0] if matching else question.in_formats(precision).basis().calibration
-        return self._chosen[key]
+            return matching[0] if matching else question.in_formats(precision).basis().calibration
+
+        dtype = self._formats.get_or_make(
+            (runtime, device.unit, precision),
+            (graph,),
+            lambda: format_key(graph, runtime, question.in_formats(precision).precision),
+        )
+        chosen_by = (question.had_threads, options.threads, options.layout, options.engine_version)
+        return self._chosen.get_or_make((runtime, dtype, *chosen_by), (device,), choose)
 
 
 def _in_formats(workload: Workload, precision: Precision) -> Workload:
@@ -230,7 +226,7 @@ _devices, _judged_by, _with_threads = Kept(), Kept(), Kept()
 
 def _limited(device: Device, threads: int) -> Device:
     """A CPU with so many of its threads; the same arguments give the same object, as below."""
-    return _with_threads.get_or_make((id(device), threads), (device,), lambda: with_threads(device, threads))
+    return _with_threads.get_or_make(threads, (device,), lambda: with_threads(device, threads))
 
 
 def _figures(device: Device, calibration: Calibration | None, roof: Roof | None) -> Device:
@@ -248,7 +244,7 @@ def _figures(device: Device, calibration: Calibration | None, roof: Roof | None)
         # A calibration has peaks only of the formats it measured: the others still come from the roof.
         return replace(with_roof(filled, roof), peaks={**with_roof(device, roof).peaks, **filled.peaks})
 
-    return _devices.get_or_make((id(device), id(calibration), id(roof)), (device, calibration, roof), fill)
+    return _devices.get_or_make((), (device, calibration, roof), fill)
 
 
 def _change_device(question: Question, change: Change) -> Question:

@@ -115,15 +115,13 @@ def on_device(
     """As `make_ready`, for a layout that already exists."""
     speed = host_speed_of(options, calibration)
     variants = () if calibration is not None else variants_asked(options, device.unit)
-    key = (
-        id(layout), device.name, options.overlap, options.link and options.link.name, speed, variants, id(calibration),
-    )  # fmt: skip
+    key = (device.name, options.overlap, options.link and options.link.name, speed, variants)
 
     def make() -> ReadyGraph:
         effects = layout.prepared.effects
         named = {device.name: device, effects.name: effects, "the calibration": calibration, "the link": options.link}
         for name, part in named.items():
-            _checked.get_or_make(id(part), (part,), partial(require_finite, part, name))
+            _checked.get_or_make((), (part,), partial(require_finite, part, name))
         plan = plan_of(
             layout.prepared,
             device,
@@ -137,16 +135,15 @@ def on_device(
         )
         return ReadyGraph(layout=layout, plan=plan, notes=(*plan.notes, *layout.notes))
 
-    return _plans.get_or_make(key, (layout, device, calibration, options.link), make)
+    return _plans.get_or_make(key, (layout, calibration), make, alike=(device, options.link))
 
 
 def make_layout(graph: Graph, *, effects: RuntimeEffects, workload: Workload, options: Options) -> Layout:
     graph = as_loaded(graph, effects, workload.precision)
     fixed = fixed_sizes(graph, workload, options)
     key = (
-        id(graph), id(effects), workload.precision, workload.parallel, tuple(sorted(fixed.items())),
-        tuple(sorted(options.overrides.items())), options.offload, options.imbalance, options.sequence_parallel,
-        workload.image,
+        workload.precision, workload.parallel, tuple(sorted(fixed.items())), tuple(sorted(options.overrides.items())),
+        options.offload, options.imbalance, options.sequence_parallel, workload.image,
     )  # fmt: skip
     return _layouts.get_or_make(key, (graph, effects), lambda: _layout(graph, effects, workload, options, fixed))
 
@@ -175,7 +172,7 @@ class _Shaped:
 
 
 def _shaped(graph: Graph, options: Options, fixed: Mapping[str, Any]) -> _Shaped:
-    key = (id(graph), tuple(sorted(fixed.items())), tuple(sorted(options.overrides.items())), options.offload)
+    key = (tuple(sorted(fixed.items())), tuple(sorted(options.overrides.items())), options.offload)
 
     def make() -> _Shaped:
         sized = with_sizes(graph, fixed)
@@ -226,7 +223,7 @@ def _counted(
         memo=shaped.memo,
     )
     collected = _collections.get_or_make(
-        (id(graph), parallel, options.sequence_parallel, options.imbalance, id(effects)),
+        (parallel, options.sequence_parallel, options.imbalance),
         (graph, effects),
         lambda: collect(graph, placed, effects, unknown=shaped.unknown, offloaded=shaped.offloaded),
     )
@@ -242,12 +239,10 @@ def _layout(
     shaped, placed, terms = counted.shaped, counted.placed, counted.terms
     graph, parallel, precision = shaped.graph, workload.parallel, terms.precision
     passing = _passing.get_or_make(
-        (
-            id(graph), parallel, options.sequence_parallel, options.imbalance, precision.activations, precision.kv,
-        ),
+        (parallel, options.sequence_parallel, options.imbalance, precision.activations, precision.kv),
         (graph,),
         lambda: passing_of(graph, placed, terms),
-    )  # fmt: skip
+    )
     residency = residency_of(graph, placed, terms, passing=passing)
     stored = residency.weights_bytes
     if parallel != Parallel() or shaped.offloaded:

@@ -192,6 +192,25 @@ def test_a_what_if_shows_the_phase_that_it_changes():
     assert chunk["gain"] < 1 > offload["gain"]
 
 
+def test_why_says_of_every_op_who_gave_its_time_and_what_share_each_source_has():
+    asked = ("predict", *LLAMA, "--runtime", "vllm")
+    phases = json.loads(run(*asked, "--why", "--format", "json").stdout)["phases"]
+    text = run(*asked, "--why").stdout
+    by_source, *by_op = text.split("Where ")
+    for phase in phases[1:]:
+        (ops,) = (part for part in by_op if part.startswith(f"{phase['name']} goes"))
+        for op in phase["ops"]:
+            assert re.search(rf"^{re.escape(op['name'])} .*{re.escape(op['rung'])}$", ops, re.MULTILINE)
+            assert op["rung"] in by_source
+    shares = re.findall(r"^decode .* (\d+\.\d) %$", by_source, re.MULTILINE)
+    assert sum(map(float, shares)) == pytest.approx(100, abs=0.3)
+
+
+@pytest.mark.parametrize("more", [("--users", "4"), ("--what-if", "batch=2"), ("--weights", "bf16", "--weights", "i8")])
+def test_why_is_asked_of_one_prediction(more):
+    assert "--why prints the ops of one prediction" in str(run("predict", *LLAMA, *more, "--why").exception)
+
+
 def test_the_card_says_whether_frames_and_a_battery_hold():
     text = run("predict", *RESNET, "--frame-rate", "30", "--battery", "15Wh").stdout
     assert re.search(r"frame budget +33\.33 ms +holds: \d+\.\d % of it left", text)

@@ -35,13 +35,18 @@ def test_what_was_made_is_given_again():
     assert kept.get_or_make("key", (part,), object) is first
 
 
-def test_a_key_that_fits_by_chance_does_not_count():
+def test_things_count_by_identity_though_they_be_equal():
     kept = Kept()
-    first = kept.get_or_make("key", (object(), 1), object)
-    assert kept.get_or_make("key", (object(), 1), object) is not first
-    part = object()
-    second = kept.get_or_make("key", (part, 1), object)
-    assert kept.get_or_make("key", (part, 2), object) is not second
+    found = [kept.get_or_make("key", ([1],), object) for _ in range(50)]  # none lives on outside, and no id comes again
+    assert len({id(value) for value in found}) == 50
+
+
+def test_what_cannot_be_hashed_counts_by_value():
+    kept, part = Kept(), object()
+    first = kept.get_or_make("key", (part,), object, alike=([1],))
+    assert kept.get_or_make("key", (part,), object, alike=([1],)) is first
+    assert kept.get_or_make("key", (part,), object, alike=([2],)) is not first
+    assert len(kept) == 1
 
 
 def test_only_the_last_ones_are_kept():

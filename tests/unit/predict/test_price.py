@@ -10,10 +10,10 @@ from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.known.engines import runtime_effects
 from inferometer.predict.parallel import place
+from inferometer.predict.price.ladder import DATASHEET_SPREAD
 from inferometer.predict.price.plan import plan_of
 from inferometer.predict.price.price import exposed_host, levels_of
 from inferometer.predict.price.priors import prior_for
-from inferometer.predict.price.rates import DATASHEET_SPREAD
 from inferometer.predict.work.prepare import Terms, prepare
 from unit.predict.decoders import BF16, LLAMA_3_1_8B, at, attend, decoder, project
 from unit.predict.estimates import estimate_op

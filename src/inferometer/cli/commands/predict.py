@@ -65,6 +65,7 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 @prediction_options
 @click.option("--edgeprofiler", is_flag=True, help="Print what EdgeProfiler would say instead, by its own formulas.")
 @click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="What a change would gain: weights=i4 …")
+@click.option("--why", is_flag=True, help="Print each op with the source of its time instead of the phases.")
 @format_option
 def command(
     models: tuple[str, ...],
@@ -91,6 +92,7 @@ def command(
     tokens_per_user: float | None,
     edgeprofiler: bool,
     changes: tuple[str, ...],
+    why: bool,
     form: str,
     **flags: Any,
 ) -> None:
@@ -103,6 +105,7 @@ def command(
     inferometer predict qwen3-32b --on nvidia-h100-sxm --weights f8e4m3 --users 64 --tokens-per-user 30
     inferometer predict ocr.onnx --on raspberry-pi-5 --size height=48 --size width=320
     inferometer predict resnet50 --on nvidia-t4 --batch 8 --what-if weights=i8 --what-if "memory.bandwidth*=2"
+    inferometer predict llama-3.1-8b --on nvidia-l40s --runtime vllm --context 2048 --why
 
     MODEL is a catalog name, a package's network (timm:resnet50), a file, or a folder with a config.json. DEVICE is a
     catalog name or a TOML file. Several models, devices or formats are compared in one table.
@@ -133,6 +136,11 @@ def command(
         raise DomainError(
             "--tokens-per-user is what each of the --users should see.", remedy="Say how many: --users N."
         )
+    if why and (users is not None or changes or len(cases) > 1):
+        raise DomainError(
+            "--why prints the ops of one prediction: one model, one device, one format, no --users and no --what-if.",
+            remedy="Ask about one at a time.",
+        )
     if users is not None:
         _print_serving([question_of(case) for case in cases], users, tokens_per_user, form)
         return
@@ -143,7 +151,7 @@ def command(
     elif changes:
         _print_gains(question_of(cases[0]), changes, form)
     else:
-        _print_prediction(question_of(cases[0]), form)
+        _print_prediction(question_of(cases[0]), form, why=why)
 
 
 def _calibration(file: Path | None, devices: tuple[str, ...], *, priors: bool) -> Calibration | None:
@@ -164,14 +172,15 @@ def _calibration(file: Path | None, devices: tuple[str, ...], *, priors: bool) -
     return calibration
 
 
-def _print_prediction(question: Question, form: str) -> None:
-    """The answer, and beside it what others measured under the same conditions."""
+def _print_prediction(question: Question, form: str, *, why: bool) -> None:
+    """The answer, and beside it what others measured under the same conditions. JSON and CSV always say why."""
     from inferometer.understand.view.predictions import (
         op_table,
         phase_table,
         prediction_card,
         prediction_rows,
         stream_table,
+        why_tables,
     )
 
     profile = question.answer()
@@ -200,12 +209,10 @@ def _print_prediction(question: Question, form: str) -> None:
     ]
     card = prediction_card(profile)
     print_card(replace(card, facts=(*card.facts, *facts)), form)
-    print_text("")
-    print_table(phase_table(profile), form)
-    print_text("")
-    print_table(stream_table(profile), form)
-    print_text("")
-    print_table(op_table(profile), form)
+    tables = why_tables(profile) if why else (phase_table(profile), stream_table(profile), op_table(profile))
+    for table in tables:
+        print_text("")
+        print_table(table, form)
 
 
 def _print_serving(questions: list[Question], users: int, tokens_per_user: float | None, form: str) -> None:

@@ -21,12 +21,13 @@ class _Expected:
     time_s: float
     floor_s: float | None  # None: its work is not known
     bound: Bound | None
+    rung: str | None
 
 
 def with_prediction(measured: Profile, predicted: Profile, graph: Graph) -> Profile:
-    """The measured profile with `predicted_s`, `floor_s` and the bound of each op whose layers the prediction has.
+    """The measured profile with `predicted_s`, its `rung`, `floor_s` and the bound of each op that the prediction has.
 
-    A kernel that fused several layers is compared with the sum of theirs.
+    A kernel that fused several layers is compared with the sum of theirs; its rung is that of the longest.
     """
     phases = tuple(_phase(phase, predicted.phase(phase.name), graph) for phase in measured.phases)
     return replace(measured, phases=phases)
@@ -48,7 +49,7 @@ def _by_layer(predicted: Phase, graph: Graph) -> Mapping[str, _Expected]:
     by_name: dict[str, _Expected] = {}
     for op in predicted.ops:
         floor_s = None if op.floor_s is None else op.floor_s / op.count
-        expected = _Expected(time_s=op.time_s / op.count, floor_s=floor_s, bound=op.bound)
+        expected = _Expected(time_s=op.time_s / op.count, floor_s=floor_s, bound=op.bound, rung=op.rung)
         if op.name not in templates:
             by_name[op.name] = expected
             continue
@@ -69,6 +70,7 @@ def _op(op: OpTime, expected: Mapping[str, _Expected]) -> OpTime:
         predicted_s=sum(layer.time_s for layer in known),
         floor_s=sum(floors) if floors else None,
         bound=longest.bound,
+        rung=longest.rung,
     )
 
 

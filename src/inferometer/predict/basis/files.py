@@ -34,13 +34,9 @@ def content_hash(calibration: Calibration) -> str:
     from inferometer.core.codec import document  # noqa: PLC0415 - most devices have no calibration to read
 
     plain = document(replace(calibration, content_hash=None))
-    if not calibration.parameters:  # calibrations of before this field keep their hash
-        plain.pop("parameters", None)
-    if calibration.host_call_s is None:  # as above
-        plain.pop("host_call_s", None)
-    for name in ("kernels", "forms"):  # files from before serving engines have none, and keep their hash
-        if not getattr(calibration, name):
-            plain.pop(name, None)
+    for name in ("kernels", "forms", "parameters", "host_call_s"):
+        if plain[name] in (None, {}):  # files from before these fields keep their hash
+            del plain[name]
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -39,7 +39,7 @@ _filled = Kept(512)
 
 def with_class_figures(device: Device) -> tuple[Device, tuple[str, ...]]:
     """The device as it can be priced, and what to say about it. The same device gives the same object."""
-    filled: tuple[Device, tuple[str, ...]] = _filled.get_or_make(id(device), (device,), lambda: _fill(device))
+    filled: tuple[Device, tuple[str, ...]] = _filled.get_or_make((), (device,), lambda: _fill(device))
     return filled
 
 

@@ -189,9 +189,11 @@ class FittedPrior:
 
     `spread` is the standard deviation of the logarithm of the time of a model that others measured elsewhere, and
     `unmeasured` that of one that nobody did, by how like it is to those (`UNMEASURED`); `rows` is how many published
-    steps of this very device with this engine and these formats are in it.
+    steps of this very device with this engine and these formats are in it. `name` says whose times they are, in a few
+    words, and `source` in a sentence's end.
     """
 
+    name: str
     classes: Mapping[str, tuple[float, float, float]]
     step_s: float
     host_s: float
@@ -217,16 +219,18 @@ def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
         return None  # what other engines reach says little of one that compiles or launches in its own way
     own = known.levels.get(standing.levels()[-1])
     seen = was_seen(standing, tokens=tokens)
+    name, source = _told_by(standing, own, known.levels)
     return _prior_of(
         standing,
         sums_of(standing, tokens=tokens),
+        name=name,
         tokens=tokens,
         spread=spread_of(standing, quantity, seen=seen, known="known") / EIGHT_IN_TEN,
         unmeasured={
             known: spread_of(standing, quantity, seen=seen, known=known) / EIGHT_IN_TEN for known in UNMEASURED
         },
         rows=0 if own is None else own.rows,
-        source=_source(standing, own, known.levels),
+        source=source,
     )
 
 
@@ -271,12 +275,17 @@ def prior_from(
     parameters: Mapping[str, float], standing: Standing, phase: str, *, spread: float, rows: int
 ) -> FittedPrior:
     """As `fitted_prior`, from the sums that a calibration has kept: as odds and seconds, not as their logarithms."""
-    sums = {name: log(value) for name, value in parameters.items()}
-    source = f"fitted from {rows} published steps of {standing.device} with {standing.engine}"
     tokens = phase in _GENERATING
-    known = known_unit(standing, tokens=tokens)
-    unmeasured = dict.fromkeys(UNMEASURED, spread)
-    return _prior_of(known, sums, tokens=tokens, spread=spread, unmeasured=unmeasured, rows=rows, source=source)
+    return _prior_of(
+        known_unit(standing, tokens=tokens),
+        {name: log(value) for name, value in parameters.items()},
+        name=f"published times of this {standing.unit.upper()}",
+        tokens=tokens,
+        spread=spread,
+        unmeasured=dict.fromkeys(UNMEASURED, spread),
+        rows=rows,
+        source=f"fitted from {rows} published steps of {standing.device} with {standing.engine}",
+    )
 
 
 def known_unit(standing: Standing, *, tokens: bool = False) -> Standing:
@@ -290,6 +299,7 @@ def _prior_of(  # noqa: PLR0913 - what a prior is made of
     standing: Standing,
     sums: Mapping[str, float],
     *,
+    name: str,
     tokens: bool,
     spread: float,
     unmeasured: Mapping[str, float],
@@ -298,7 +308,8 @@ def _prior_of(  # noqa: PLR0913 - what a prior is made of
 ) -> FittedPrior:
     covered = known_deviations(tokens=tokens).covered.get(standing.unit, ())
     return FittedPrior(
-        classes={name: _rates(sums, name) for name in covered},
+        name=name,
+        classes={each: _rates(sums, each) for each in covered},
         step_s=exp(sums["step"]),
         host_s=exp(sums["host"]),
         unpack=exp(sums["unpack"]) if tokens else 0.0,
@@ -338,15 +349,22 @@ def spread_of(standing: Standing, quantity: str, *, seen: bool, known: str) -> f
     return UNKNOWN_SPREAD
 
 
-def _source(standing: Standing, own: LevelRow | None, known: Mapping[str, LevelRow]) -> str:
+def _told_by(standing: Standing, own: LevelRow | None, known: Mapping[str, LevelRow]) -> tuple[str, str]:
+    """Whose times stand behind a sum, the nearest that there are: as a name, and as the end of a sentence."""
+    unit, engine = standing.unit.upper(), standing.engine
     if own is not None:
-        return f"fitted from {own.rows} published steps of {standing.device} with {standing.engine}"
+        source = f"fitted from {own.rows} published steps of {standing.device} with {engine}"
+        return f"published times of this {unit}", source
     if (device := known.get(f"device:{standing.device}")) is not None:
-        return f"fitted from {device.rows} published steps of {standing.device} that ran otherwise"
+        source = f"fitted from {device.rows} published steps of {standing.device} that ran otherwise"
+        return f"published times of this {unit}, run otherwise", source
+    # From the engine's level on, one that is there was fitted with this engine; the widest has the most devices.
     told = [known[level] for level in standing.levels()[5:10] if level in known]
     if not told:
-        return f"those of {standing.unit.upper()}s in general, since no figure of {standing.engine} on one is at hand"
-    return f"fitted from published steps of {told[0].devices} other devices with {standing.engine}"
+        source = f"those of {unit}s in general, since no figure of {engine} on one is at hand"
+        return f"published times of {unit}s in general", source
+    source = f"fitted from published steps of {told[0].devices} other devices with {engine}"
+    return f"published times of {told[0].devices} other {unit}s with {engine}", source
 
 
 @frozen

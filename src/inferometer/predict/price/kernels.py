@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.calibration import KernelForm, KernelForms
+from inferometer.core.calibration import FormRates, KernelForm, KernelForms, KernelRates
 from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
 from inferometer.predict.price import kernel_floors as floors
 from inferometer.predict.price.kernel_floors import Ideals, PeakRates
 from inferometer.predict.work.rules.attention import cached_bytes_per_token, sequences
@@ -110,9 +111,14 @@ def _in_rows(values: Any, rows: Any, grid: Any, logs: Any) -> Any:
     return (1 - share) * values[rows, lower] + share * values[rows, upper]
 
 
-def known_tables(calibration: Calibration) -> Tables:
-    """A family's kernels where they are at hand, else the forms that they follow."""
-    return {**calibration.forms, **calibration.kernels}
+def kernel_tables(calibration: Calibration | None) -> Tables:
+    """What is known of an engine's kernels, by family: each of them, or the forms that they follow; else nothing."""
+    match None if calibration is None else calibration.rates:
+        case KernelRates(kernels=kernels):
+            return kernels
+        case FormRates(forms=forms):
+            return forms
+    return {}
 
 
 def kernel_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding) -> Curve | None:
@@ -202,14 +208,13 @@ def _without_launches(table: KernelShares, grid: tuple[Any, ...], blocks: Any) -
     return np.where(few, np.maximum(blocks, plain), blocks)
 
 
-_cubes: dict[tuple[int, str], Any] = {}
-_kept: dict[int, Any] = {}
+_cubes = Kept(512)
 
 
 def _cube(table: KernelShares, named: str) -> tuple[tuple[Any, ...], Any]:
     """Logarithms of one format's shares over [rows, out_features, in_features]; holes take their neighbours'."""
-    key = (id(table), named)
-    if key not in _cubes:
+
+    def make() -> tuple[tuple[Any, ...], Any]:
         chosen = table.texts["format"] == named
         axes = [table.sizes[axis][chosen] for axis in ("rows", "out_features", "in_features")]
         grid = tuple(_distinct(axis).astype(float) for axis in axes)
@@ -219,9 +224,9 @@ def _cube(table: KernelShares, named: str) -> tuple[tuple[Any, ...], Any]:
         )
         for axis in (0, 1, 2):
             cube = _filled(cube, axis)
-        _cubes[key] = (grid, cube)
-        _kept[id(table)] = table  # the identity in the key stays its own
-    return _cubes[key]  # type: ignore[no-any-return]
+        return grid, cube
+
+    return _cubes.get_or_make(named, (table,), make)
 
 
 def _distinct(values: Any) -> Any:

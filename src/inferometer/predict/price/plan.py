@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.calibration import Calibration
-from inferometer.core.device import Device, Link, Origin, Sourced
+from inferometer.core.calibration import Calibration, FormRates, KernelRates, PublishedRates, TableRates
+from inferometer.core.device import Device, Link, Sourced
 from inferometer.core.engine import Overheads
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import is_generative
@@ -29,7 +29,7 @@ from inferometer.predict.price.deviations import (
     standing_of,
 )
 from inferometer.predict.price.kernel_floors import peak_rates
-from inferometer.predict.price.kernels import kernel_curve, kernel_sizes, known_tables
+from inferometer.predict.price.kernels import kernel_curve, kernel_sizes, kernel_tables
 from inferometer.predict.price.likeness import features_of
 from inferometer.predict.price.price import Levels, levels_of, require_rate
 from inferometer.predict.price.priors import prior_for
@@ -116,8 +116,9 @@ class Plan:
         if phase not in self.rates:
             prepared = self.prepared
             self.rates[phase] = rates_of(
-                prepared.collected, prepared.effects, self.standing, phase, self.calibration, prepared.binding({})
-            )
+                prepared.collected, prepared.effects, self.standing, phase, self.calibration, prepared.binding({}),
+                self.device.shares,
+            )  # fmt: skip
         return self.rates[phase]
 
     def pace(self, phase: str) -> Pace:
@@ -125,8 +126,6 @@ class Plan:
             rates, overheads = self.rates_in(phase), self.overheads
             effect = self.effects.get(phase, NO_EFFECT)
             slower = np.where(rates.fitted > 0, effect.times, 1.0)
-            compute_share, compute_ramp_s = self._stated(rates, "compute")
-            memory_share, memory_ramp_s = self._stated(rates, "memory")
             captured = phase in overheads.captured
             kernel, host, step = (
                 0.0 if each is None else float(each)
@@ -142,10 +141,10 @@ class Plan:
                 inverse_peaks=self.inverse_peaks,
                 levels=self.levels,
                 unpack=self._unpack(rates),
-                compute_share=compute_share / slower,
-                compute_ramp_s=compute_ramp_s * slower,
-                memory_share=memory_share / slower,
-                memory_ramp_s=memory_ramp_s * slower,
+                compute_share=rates.compute_share / slower,
+                compute_ramp_s=rates.compute_ramp_s * slower,
+                memory_share=rates.memory_share / slower,
+                memory_ramp_s=rates.memory_ramp_s * slower,
                 overhead_s=kernel * rates.kernels,
                 host_s=host * rates.launches * slower,
                 step_s=step,
@@ -167,29 +166,10 @@ class Plan:
 
     def _fitted(self, rates: Rates, host: float, step: float, effect: ModelEffect) -> tuple[float, float]:
         """The seconds of a launch and of a step: the fit's, unless this device's were measured."""
-        if rates.prior is None or (self.calibration is not None and not self.calibration.parameters):
+        if rates.prior is None or (self.calibration is not None and not self.calibration.is_published):
             return host, step
         step_s = rates.prior.step_s * effect.times
         return rates.prior.host_s if host and self.device.launch_s is None else host, step_s
-
-    def _stated(self, rates: Rates, stream: Literal["compute", "memory"]) -> tuple[Any, Any]:
-        """The share of a peak that each row reaches, and its ramp: what the device's row states instead of a prior."""
-        share, ramp = getattr(rates, f"{stream}_share"), getattr(rates, f"{stream}_ramp_s")
-        stated = getattr(self.device.shares, stream)
-        if stated is None:
-            return share, ramp
-        return np.where(rates.tabled, share, float(stated)), np.where(rates.tabled, ramp, 0.0)
-
-    def origins_in(self, phase: str) -> tuple[Origin, ...]:
-        """Where the rates of each row come from."""
-        rates, shares = self.rates_in(phase), self.device.shares
-        stated = shares.compute or shares.memory
-        if stated is None:
-            return rates.origins
-        return tuple(
-            origin if tabled else stated.origin
-            for origin, tabled in zip(rates.origins, rates.tabled[:, 0].tolist(), strict=True)
-        )
 
     def ideals(self, quantities: Quantities) -> tuple[Any, Any]:
         """Seconds of arithmetic and of memory at their peaks, with what the runtime does on top of the ops' work."""
@@ -249,8 +229,7 @@ class Plan:
     def message(self, row: OpRow, function: str, nbytes: Any) -> Any:
         """Seconds of another message of so many bytes between the devices of a message's row, as it was measured."""
         other = replace(row, op=replace(row.op, attributes={**row.op.attributes, "function": function}))
-        tables = {} if self.calibration is None else known_tables(self.calibration)
-        curve = kernel_curve(other, "decode", tables, self.prepared.binding({"batch": 1}))
+        curve = kernel_curve(other, "decode", kernel_tables(self.calibration), self.prepared.binding({"batch": 1}))
         if curve is None:
             return self._message(other, nbytes)[0]
         return curve.seconds(peak_rates(self.device), {"bytes": nbytes})
@@ -305,7 +284,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     inverse, arithmetic, notes = _inverse_peaks(prepared, device)
     notes = (*notes, *_stated_shares(device))
     effects: dict[str, ModelEffect] = {}
-    if not ideal and (calibration is None or calibration.parameters):
+    if not ideal and (calibration is None or calibration.is_published):
         standing = standing_in(prepared, device, variants)
         phases = ("prefill", "decode") if is_generative(prepared.graph) else ("forward",)
         features = cache(partial(features_of, prepared, standing.activations))
@@ -346,22 +325,25 @@ def _fitted_by(
 
 
 def _calibrated_by(calibration: Calibration) -> str:
-    if calibration.parameters:
-        return (
-            f"Fitted from {len(calibration.fitted_on)} published models of {calibration.device} with "
-            f"{calibration.runtime}, {calibration.dtype}; eight in ten left-out models lay between low and high."
-        )
-    if calibration.forms:
-        return (
-            f"Priced by the forms that kernels of {calibration.runtime} follow on {calibration.device}: half of them "
-            "are within a sixth of theirs."
-        )
-    if calibration.kernels:
-        return f"Priced by kernels of {calibration.runtime} that were measured on {calibration.device}."
-    return (
-        f"Calibrated on {calibration.created[:10]} with {calibration.runtime} on {calibration.device}, "
-        f"{calibration.dtype}; eight in ten steps lie between low and high."
-    )
+    runtime, device = calibration.runtime, calibration.device
+    match calibration.rates:
+        case PublishedRates():
+            return (
+                f"Fitted from {len(calibration.fitted_on)} published models of {device} with {runtime}, "
+                f"{calibration.dtype}; eight in ten left-out models lay between low and high."
+            )
+        case FormRates():
+            return (
+                f"Priced by the forms that kernels of {runtime} follow on {device}: half of them are within a sixth of "
+                "theirs."
+            )
+        case KernelRates():
+            return f"Priced by kernels of {runtime} that were measured on {device}."
+        case TableRates():
+            return (
+                f"Calibrated on {calibration.created[:10]} with {runtime} on {device}, {calibration.dtype}; eight in "
+                "ten steps lie between low and high."
+            )
 
 
 def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:

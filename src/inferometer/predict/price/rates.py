@@ -1,13 +1,12 @@
-"""How near each row of a graph comes to its peaks in a phase: from a calibration's tables, else from class priors.
+"""How near each row of a graph comes to its peaks in a phase, as columns that a whole step is priced with at once.
 
-Nothing here knows one device from another of its kind, so that all of them share what is found.
+Which source says so is decided by the rungs of `ladder`; here stands what they said, and tables are read at each size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,33 +14,39 @@ import numpy as np
 from inferometer.core.device import Origin
 from inferometer.core.dims import Dim
 from inferometer.core.kept import Kept
-from inferometer.predict.price.deviations import FittedPrior, fitted_class, fitted_prior, is_fitted_for, prior_from
-from inferometer.predict.price.kernels import Curve, KernelCurve, kernel_curve, known_tables
-from inferometer.predict.price.price import NINE_IN_TEN
-from inferometer.predict.price.priors import Prior, prior_for
+from inferometer.predict.price.deviations import FittedPrior
+from inferometer.predict.price.kernels import Curve
+from inferometer.predict.price.ladder import (
+    NUMBERS,
+    UNPRICED,
+    AskedRow,
+    PublishedTimes,
+    RowRates,
+    Sources,
+    climb,
+    ladder_of,
+)
 from inferometer.predict.price.utilisation import (
     TableReader,
     factor_for,
     is_compute,
     reader_of,
     require_shape,
-    residual_of,
     step_residual,
-    tables_for,
 )
-from inferometer.predict.work.classes import FREE, MATRIX, attention_path, class_path, dims_of, forms_of
+from inferometer.predict.work.classes import FREE, attention_path, class_path, dims_of, forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from inferometer.core.binding import Binding
     from inferometer.core.calibration import Calibration, Utilisation
+    from inferometer.core.device import DeviceShares
     from inferometer.core.engine import RuntimeEffects
     from inferometer.predict.price.deviations import Standing
     from inferometer.predict.work.collect import Collected, OpRow
     from inferometer.predict.work.prepare import Quantities
 
-DATASHEET_SPREAD = 3.0  # nothing is known of how near to its peak such an op comes
 _HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from run to run
 
 
@@ -90,6 +95,7 @@ class Rates:
     in_steps: Any
     tabled: Any
     origins: tuple[Origin, ...]
+    rungs: tuple[str, ...]  # the name of the source that answered for each row
     covered: tuple[Covered, ...]
     dims: tuple[tuple[Dim, float], ...]
     moved: frozenset[str]
@@ -134,113 +140,83 @@ def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
     phase: str,
     calibration: Calibration | None,
     binding: Binding,
+    stated: DeviceShares | None = None,
 ) -> Rates:
     """The same for every graph that shares its ops and stands alike; `binding` has the formats of its kernels."""
-    key = (id(collected), standing, phase, id(calibration), binding.precision)
-    return _rates.get_or_make(
-        key, (collected, calibration), lambda: _made(collected.rows, effects, standing, phase, calibration, binding)
-    )
+    key = (standing, phase, binding.precision, stated)
+
+    def make() -> Rates:
+        sources = Sources(standing=standing, phase=phase, binding=binding, calibration=calibration, stated=stated)
+        return _made(collected.rows, effects, sources)
+
+    return _rates.get_or_make(key, (collected, calibration), make)
 
 
-def _curves(rows: tuple[OpRow, ...], phase: str, calibration: Calibration | None, binding: Binding) -> dict[int, Curve]:
-    tables = {} if calibration is None else known_tables(calibration)
-    if not tables:
-        return {}
-    found = ((number, kernel_curve(row, phase, tables, binding)) for number, row in enumerate(rows))
-    return {number: curve for number, curve in found if curve is not None}
-
-
-def _made(  # noqa: PLR0913, PLR0917 - as above
-    rows: tuple[OpRow, ...],
-    effects: RuntimeEffects,
-    standing: Standing,
-    phase: str,
-    calibration: Calibration | None,
-    binding: Binding,
-) -> Rates:
-    curves = _curves(rows, phase, calibration, binding)
-    numbers = np.zeros((len(rows), 8))
-    unit, fitted = standing.unit, _fitted(standing, phase, calibration)
-    published = calibration is not None and bool(calibration.parameters)
-    origins: list[Origin] = []
-    groups: list[str] = []
-    whole: list[bool] = []
-    tabled: list[bool] = []
-    covered: list[Covered] = []
+def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: Sources) -> Rates:
+    """Every row climbs the ladder; what the rungs said is then set side by side, a column a name."""
+    calibration, phase, rungs = sources.calibration, sources.phase, ladder_of(sources)
+    asked = [_asked(row, effects, phase, calibration) for row in rows]
+    answers = [climb(rungs, each) for each in asked]
+    numbers = np.array([rates[: len(NUMBERS)] for _, rates in answers], dtype=float).reshape(-1, len(NUMBERS))
+    column = dict(zip(NUMBERS, np.ascontiguousarray(numbers.T)[:, :, None], strict=True))
+    groups = [rates.group for _, rates in answers]
     dims: dict[tuple[Dim, float], int] = {}
-    for number, row in enumerate(rows):
-        path = attention_path(row.op, effects.attention)
-        classes = class_path(row.op, phase, path, fused=row.fused.launches == 0)
-        tables = () if calibration is None else tables_for(calibration, classes)
-        curve = curves.get(number)
-        prior = prior_for(unit, classes)
-        measured = bool(tables) or curve is not None
-        calibrated = bool(tables) or isinstance(curve, KernelCurve)
-        origins.append("calibrated" if calibrated else "datasheet" if curve is None and prior is None else "prior")
-        groups.append(tables[0].op_class if tables else curve.family if curve is not None else "prior")
-        factor = factor_for(calibration, classes)
-        # The models of measured steps have few of the shapes that ops of a form come in, and mixtures of probes have
-        # those of the kernels beside them: what such tables are off by for kernels that were left out stays in doubt.
-        doubted = row.op_class == "experts" or (bool(tables) and tables[0].op_class in forms_of(row.op))
-        whole.append((factor is not None and not doubted) or row.op_class in FREE)
-        tabled.append(measured or row.op_class in FREE | {"collective"})
-        factor = 1.0 if factor is None else factor
-        if curve is not None:  # its kernel was launched while it was measured
-            numbers[number] = (1.0, 0.0, 1.0, 0.0, curve.residual, 0, 0, 0.0)
-        elif tables and calibration is not None:
-            covered += _covered(number, row, tables, factor, dims)
-            spread = max(residual_of(calibration, table) for table in tables)
-            numbers[number] = (1.0, 0.0, 1.0, 0.0, spread, _launches(row), _launches(row), 0.0)
-        elif (
-            fitted is not None
-            and path != "padded"  # published steps attend with fused kernels, which says nothing of the unfused path
-            and (rates := fitted.classes.get(fitted_class(row.op, phase) or "")) is not None
-        ):
-            origins[-1] = "calibrated" if published else "prior"
-            whole[-1] = whole[-1] or published
-            numbers[number] = _from_fit(row, fitted, rates, factor)
-        else:
-            numbers[number] = _from_prior(row, prior, factor)
-        numbers[number, 6] += _groups(row, effects)
-    columns = [np.ascontiguousarray(numbers[:, index : index + 1]) for index in range(numbers.shape[1])]
+    covered: list[Covered] = []
+    for number, (each, (_, rates)) in enumerate(zip(asked, answers, strict=True)):
+        covered += _covered(number, each, rates.tables, dims) if rates.tables else ()
+    fits = [rung.prior for rung in rungs if isinstance(rung, PublishedTimes)] if column["fitted"].any() else []
     residuals = {} if calibration is None else calibration.residuals
     mixed = any(row.op_class == "experts" for row in rows)
     return Rates(
-        compute_share=columns[0],
-        compute_ramp_s=columns[1],
-        memory_share=columns[2],
-        memory_ramp_s=columns[3],
-        spread=columns[4],
-        launches=columns[5],
-        kernels=columns[6],
-        fitted=columns[7],
-        prior=fitted if columns[7].any() else None,
+        compute_share=column["compute_share"],
+        compute_ramp_s=column["compute_ramp_s"] * column["compute_ramps"],
+        memory_share=column["memory_share"],
+        memory_ramp_s=column["memory_ramp_s"] * column["memory_ramps"],
+        spread=column["spread"],
+        launches=column["launches"],
+        kernels=column["kernels"] + np.array([_groups(row, effects) for row in rows])[:, None],
+        fitted=column["fitted"],
+        prior=fits[0] if fits else None,
         step_spread=None if calibration is None else step_residual(calibration, phase, experts=mixed),
         host_spread=residuals.get("host", _HOST_RESIDUAL),
         groups={group: np.array([float(name == group) for name in groups]) for group in dict.fromkeys(groups)},
-        in_steps=np.array(whole)[:, None],
-        tabled=np.array(tabled)[:, None],
-        origins=tuple(origins),
+        in_steps=np.array([_in_steps(each, rates) for each, (_, rates) in zip(asked, answers, strict=True)])[:, None],
+        tabled=np.array(
+            [rung.measured or row.op_class == "collective" for row, (rung, _) in zip(rows, answers, strict=True)]
+        )[:, None],
+        origins=tuple([rung.origin for rung, _ in answers]),
+        rungs=tuple([rung.name_of(rates) for rung, rates in answers]),
         covered=tuple(covered),
         dims=tuple(dims),
         moved=frozenset(axis for row in covered for axis in row.axes if isinstance(axis, str)),
-        curves=curves,
+        curves={number: rates.curve for number, (_, rates) in enumerate(answers) if rates.curve is not None},
     )
 
 
-def _fitted(standing: Standing, phase: str, calibration: Calibration | None) -> FittedPrior | None:
-    """The sums of a calibration that was fitted from published steps, else those of the shipped levels."""
-    if calibration is None or not is_fitted_for(calibration.parameters, phase):
-        return fitted_prior(standing, phase)
-    spread = step_residual(calibration, phase) or 0.0
-    return prior_from(calibration.parameters, standing, phase, spread=spread, rows=calibration.steps)
+def _asked(row: OpRow, effects: RuntimeEffects, phase: str, calibration: Calibration | None) -> AskedRow:
+    path = attention_path(row.op, effects.attention)
+    classes = class_path(row.op, phase, path, fused=row.fused.launches == 0)
+    launches = 0 if row.op_class in UNPRICED else row.fused.launches
+    return AskedRow(row, classes, path, factor_for(calibration, classes), launches)
+
+
+def _in_steps(asked: AskedRow, rates: RowRates) -> bool:
+    """Whether what whole steps were off by has the row's doubt in it: steps with such ops gave its class a factor.
+
+    The models of measured steps have few of the shapes that ops of a form come in, and mixtures of probes have those of
+    the kernels beside them: what such tables are off by for kernels that were left out stays in doubt.
+    """
+    row = asked.row
+    if rates.in_steps or row.op_class in FREE:
+        return True
+    return asked.factor is not None and row.op_class != "experts" and rates.group not in forms_of(row.op)
 
 
 def _covered(
-    number: int, row: OpRow, tables: tuple[Utilisation, ...], factor: float, known: dict[tuple[Dim, float], int]
+    number: int, asked: AskedRow, tables: tuple[Utilisation, ...], known: dict[tuple[Dim, float], int]
 ) -> Iterator[Covered]:
     """`known` are the dimensions of the rows before, to which those of this one are added."""
-    dims = _dims_on_device(row)
+    dims, factor = _dims_on_device(asked.row), 1.0 if asked.factor is None else asked.factor
     for index, table in enumerate(tables):
         require_shape(table, {*dims, *_MOVED})
         axes = tuple(_axis(name, dims, known) for name in table.axes)
@@ -263,38 +239,9 @@ def _size(axis: Any, number: int, sizes: Sequence[Any], moved: Mapping[str, Any]
     return moved[axis][number] if isinstance(axis, str) else sizes[axis]
 
 
-def _launches(row: OpRow) -> int:
-    return row.fused.launches if row.op_class not in FREE | {"collective"} else 0
-
-
 def _groups(row: OpRow, effects: RuntimeEffects) -> int:
     """Kernels that an op takes beyond its own: its groups one by one, where inputs are gathered for each of them."""
     return row.op.get("groups", 1) - 1 if effects.gathered is not None and row.op.get("gathered") else 0
-
-
-def _from_prior(row: OpRow, prior: Prior | None, factor: float) -> tuple[float, ...]:
-    launches = _launches(row)
-    if prior is None:
-        spread = 0.0 if row.op_class in FREE else log(DATASHEET_SPREAD) / NINE_IN_TEN
-        return 1.0, 0.0, 1.0, 0.0, spread, launches, launches, 0.0
-    return (
-        float(prior.compute_share or 1.0) / factor,
-        factor * float(prior.compute_ramp_s or 0.0) * min(1, launches) if row.op_class in MATRIX else 0.0,
-        float(prior.memory_share or 1.0) / factor,
-        factor * float(prior.memory_ramp_s or 0.0) * launches,
-        log(float(prior.spread)) / NINE_IN_TEN,
-        launches,
-        launches,
-        0.0,
-    )
-
-
-def _from_fit(row: OpRow, fitted: FittedPrior, rates: tuple[float, float, float], factor: float) -> tuple[float, ...]:
-    """The seconds of its kernels are in both ramps: they are spent whichever stream is the longer."""
-    compute_share, memory_share, kernel_s = rates
-    launches = _launches(row)
-    ramp = factor * kernel_s * launches
-    return compute_share / factor, ramp, memory_share / factor, ramp, fitted.spread, launches, 0.0, 1.0
 
 
 def shape_in(row: OpRow, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:

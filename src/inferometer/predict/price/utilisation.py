@@ -79,7 +79,7 @@ _readers = Kept(4096)
 
 
 def reader_of(table: Utilisation) -> TableReader:
-    return _readers.get_or_make(id(table), (table,), lambda: TableReader(table))
+    return _readers.get_or_make((), (table,), lambda: TableReader(table))
 
 
 class TableReader:

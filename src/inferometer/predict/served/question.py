@@ -113,7 +113,7 @@ def served(question: Question) -> Served:
     costs = costs_of(rules, question.options.engine_version, question.device.name)
     measured = basis.calibration is not None
     spread = _spread_of(measured=measured, own=measured and basis.calibration is not None and not basis.notes)
-    step = _steps.get_or_make((id(ready), costs), (ready,), lambda: engine_step(ready, costs, spread))
+    step = _steps.get_or_make(costs, (ready,), lambda: engine_step(ready, costs, spread))
     limits = limits_on(rules, basis.device)
     known = capacity_of(basis.device) is not None
     memory = serving_memory(ready, basis.device, rules, limits) if known else None

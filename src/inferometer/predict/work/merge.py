@@ -29,7 +29,7 @@ def as_loaded(graph: Graph, effects: RuntimeEffects, precision: Precision) -> Gr
     widened = widened_by(graph, precision, effects)
     if not effects.merged and not effects.unquantised and not widened:
         return graph
-    key = (id(graph), effects.merged, effects.unquantised, tuple(widened.items()), precision.weights)
+    key = (effects.merged, effects.unquantised, tuple(widened.items()), precision.weights)
     return _graphs.get_or_make(key, (graph,), lambda: _loaded(graph, effects, widened, precision.weights))
 
 

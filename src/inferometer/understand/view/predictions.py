@@ -44,6 +44,10 @@ _OPS = columns(
     "count", "time_s", "share", "floor_s", "bound",
     Column(key="origin", heading="based on"),
 )  # fmt: skip
+_RUNGS = columns("phase", Column(key="rung", heading="who says so"), "origin",
+                 Column(key="count", heading="ops", exact=True), "time_s", "share")  # fmt: skip
+_WHY = columns(Column(key="name", heading="op"), "count", "time_s", "share", "low_s", "high_s",
+               Column(key="rung", heading="who says so"))  # fmt: skip
 _COMPARED = columns(
     "model", "device", "runtime", "weights", "latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes",
     "fits", "energy_j", "usd_per_million_tokens",
@@ -62,7 +66,7 @@ _FIGURES = {
 _ENDED = ("latency_s", "ttft_s", "tpot_s", "e2e_s")  # times of the headline with an interval of their own
 _EVERYTHING = columns(
     "model", "device", "runtime", "part", "phase", "name", "count", "value", "unit", "low", "high", "share", "floor_s",
-    "bound", "flops", "bytes", "energy_j", "origin",
+    "bound", "flops", "bytes", "energy_j", "origin", "rung",
 )  # fmt: skip
 _GAINS = columns(
     Column(key="change", heading="what if"),
@@ -192,7 +196,33 @@ def _op_row(op: OpTime, phase: Phase) -> dict[str, Any]:
         "floor_s": op.floor_s,
         "bound": op.bound,
         "origin": op.origin,
+        "rung": op.rung,
     }
+
+
+def time_by_rung(phase: Phase) -> list[dict[str, Any]]:
+    """What of a phase each source of times answers for, the most first; then what a step takes on no op."""
+    found: dict[str | None, dict[str, Any]] = {}
+    for op in phase.ops:
+        row = found.setdefault(op.rung, {"rung": op.rung, "origin": op.origin, "count": 0, "time_s": 0.0})
+        row["count"] += op.count
+        row["time_s"] += op.time_s
+    rows = sorted(found.values(), key=lambda row: -row["time_s"])
+    if phase.unattributed_s:
+        rows.append({"rung": "the step itself, on no op", "time_s": phase.unattributed_s})
+    return [{**row, "share": fraction(row["time_s"], phase.time_s)} for row in rows]
+
+
+def why_tables(profile: Profile) -> list[ReportTable]:
+    """Who says how long it takes: by source and phase first, then every op of each phase with its source."""
+    phases = [phase for phase in profile.phases if phase.ops]
+    by_rung = tuple({"phase": phase.name, **row} for phase in phases for row in time_by_rung(phase))
+    tables = [ReportTable(columns=_RUNGS, rows=by_rung, title="Who says how long it takes")]
+    for phase in phases:
+        ranked = sorted(phase.ops, key=lambda op: -op.time_s)
+        rows = tuple({**_op_row(op, phase), "low_s": op.low_s, "high_s": op.high_s} for op in ranked)
+        tables.append(ReportTable(columns=_WHY, rows=rows, title=f"Where {phase.name} goes"))
+    return tables
 
 
 def prediction_rows(profile: Profile) -> ReportTable:

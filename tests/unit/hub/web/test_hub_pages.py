@@ -82,6 +82,15 @@ def test_layers_of_several_phases_share_a_row_and_every_time_is_there():
     for index, phase in enumerate(profile.phases):
         assert sum(t or 0 for t in rows["time_s"][index]) == pytest.approx(sum(op.time_s for op in phase.ops))
     assert "predicted_s" not in rows
+    assert "rung" not in rows
+
+
+def test_a_layer_says_who_predicted_it():
+    profile = network(2)
+    phase = profile.phase("forward")
+    ops = tuple(replace(op, predicted_s=1.0, rung="class prior") for op in phase.ops)
+    rows = layer_columns(replace(profile, phases=(replace(phase, ops=ops),)))
+    assert rows["rung"] == ["class prior"] * len(ops)
 
 
 def test_layers_with_one_name_stay_apart():
@@ -326,7 +335,8 @@ def test_the_predict_page_has_a_field_for_every_flag_of_the_command(here):
     called = {"models": "model", "devices": "device", "sizes": "size", "calibration_file": "calibration",
               "changes": "what_if"}  # fmt: skip
     asked = {*FLAGS, *(called.get(parameter.name, parameter.name) for parameter in predict_command.params)}
-    assert {name for name in asked - {"form", "help"} if f'id="{name}"' not in page} == set()
+    shown = {"why"}  # of every answer: the page need not be asked
+    assert {name for name in asked - {"form", "help"} - shown if f'id="{name}"' not in page} == set()
 
 
 @pytest.mark.parametrize(
@@ -344,6 +354,13 @@ def test_a_flag_changes_what_the_hub_predicts(here, more, told):
     asked = {"model": "llama-3.2-1b", "devices": ["nvidia-l4"], "prompt": 64, "generate": 8}
     plain, found = (here[1].post("/api/v1/predict", json=asked | given).json()["answers"][0] for given in ({}, more))
     assert found["summary"][told] != plain["summary"][told]
+
+
+def test_an_answer_says_what_share_of_the_phase_that_repeats_each_source_has(here):
+    asked = {"model": "llama-3.2-1b", "devices": ["nvidia-l40s"], "runtime": "vllm", "context": 64}
+    (found,) = here[1].post("/api/v1/predict", json=asked).json()["answers"]
+    assert {row["origin"] for row in found["rungs"] if row["rung"] == "class prior"} == {"prior"}
+    assert sum(row["share"] for row in found["rungs"]) == pytest.approx(1)
 
 
 def test_a_change_an_open_size_and_edgeprofiler_answer_as_the_command_does(here):

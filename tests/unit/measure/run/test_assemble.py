@@ -98,6 +98,7 @@ def test_prediction_and_floor_stand_beside_each_layer(cnn):
     conv, fc = both.phase("forward").ops
     assert conv.predicted_s >= conv.floor_s > 0
     assert fc.predicted_s == pytest.approx(next(op.time_s for op in expected.phase("forward").ops if op.name == "fc"))
+    assert fc.rung == next(op.rung for op in expected.phase("forward").ops if op.name == "fc")
     assert both.phase("forward").predicted_s == expected.phase("forward").time_s
 
 

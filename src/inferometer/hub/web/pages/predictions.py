@@ -16,6 +16,7 @@ from inferometer.predict.basis.files import SHIPPED, files_in, name_start, own_f
 from inferometer.predict.change import parse_change
 from inferometer.predict.flags import FLAGS, options_from, parse_sizes
 from inferometer.predict.served.question import serving_answer
+from inferometer.understand.view.predictions import time_by_rung
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,7 +125,8 @@ def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:
         for phase in plain["phases"]:
             phase.pop("ops", None)
     kept = ("summary", "phases", "precision", "workload", "model")
-    return {name: plain[name] for name in kept}
+    rungs = [] if profile.steady is None else time_by_rung(profile.steady)
+    return {**{name: plain[name] for name in kept}, "rungs": rungs}
 
 
 def _fit(question: Question) -> dict[str, Any] | None:

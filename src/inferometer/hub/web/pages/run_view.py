@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import Phase, Profile
 
-_SHARED = ("kind", "unit", "block", "count", "bound", "kernel", "provider")
+_SHARED = ("kind", "unit", "block", "count", "bound", "kernel", "provider", "rung")
 _TIMES = ("time_s", "predicted_s", "floor_s")
 _ADDED = ("flops", "bytes")
 _STEPS = ("min_s", "max_s", "growth")  # of a layer over the steps of a phase

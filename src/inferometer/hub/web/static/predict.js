@@ -1,6 +1,6 @@
 // The predict page: every move of a slider asks the cost model again; the last answer asked for is the one shown.
 import { byId, dataOf, debounced, element } from "./dom.js";
-import { count, quantity } from "./format.js";
+import { count, quantity, share } from "./format.js";
 
 const data = dataOf("data");
 const SIZES = [1];
@@ -126,6 +126,11 @@ function edgeProfiler(answer) {
   return beside("EdgeProfiler, for one token", answer.edgeprofiler.map((row) => [row.precision, quantity(row.energy_j, "J", 3), [quantity(row.e2e_s, "s", 3)]]));
 }
 
+// Who says how long the phase that repeats takes, with the share of it.
+function sources(answer) {
+  return beside("Who says so", answer.rungs.map((row) => [row.rung, row.origin || "", [share(row.time_s, answer.rungs.reduce((sum, each) => sum + each.time_s, 0))]]));
+}
+
 function beside(title, rows) {
   return element("section", {}, element("h3", {}, title), element("dl", {}, ...rows.flatMap(([name, note, value]) => [element("dt", {}, name, note ? element("small", {}, `  ${note}`) : null), element("dd", {}, ...value)])));
 }
@@ -161,7 +166,7 @@ function card(answer) {
   return element("article", { class: "answer", "data-device": answer.device },
     element("header", {}, element("strong", {}, answer.title), element("span", {}, element("span", { class: `badge ${verdict[0]}` }, verdict[1]), element("button", { type: "button", "aria-label": `Leave ${answer.device} out`, onclick: () => { chosen.delete(answer.device); ask(); } }, "×"))),
     answer.error ? element("p", { class: "quiet" }, answer.error) : element("dl", {}, ...facts(answer).flatMap(([name, value, note]) => [element("dt", {}, name, note ? element("small", {}, `  ${note}`) : null), element("dd", {}, value)])),
-    ...(answer.error ? [] : [gauge(answer.fit), fitNote(answer.fit), gains(answer), edgeProfiler(answer)]),
+    ...(answer.error ? [] : [gauge(answer.fit), fitNote(answer.fit), sources(answer), gains(answer), edgeProfiler(answer)]),
     answer.error ? null : element("p", { class: "quiet" }, [answer.runtime, formats(answer)].filter(Boolean).join(" · ")));
 }
 

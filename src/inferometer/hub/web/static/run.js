@@ -31,6 +31,7 @@ function columnsOf(rows, chart) {
     rows.flops && { heading: "Work", title: "Operations", width: 6.2, number: true, value: (i) => chart.sum("flops", i), show: (i) => quantity(chart.sum("flops", i), "FLOP", 3) },
     rows.bytes && { heading: "Moved", title: "Bytes moved", width: 5, number: true, value: (i) => chart.sum("bytes", i), show: (i) => quantity(chart.sum("bytes", i), "B", 3) },
     rows.bound && { heading: "Bound by", title: "What bounds it", width: 5.2, value: (i) => rows.bound[i], show: text("bound") },
+    rows.rung && { heading: "Predicted by", title: "The source of its predicted time", width: 8, grow: 1, value: (i) => rows.rung[i], show: text("rung") },
     rows.kernel && { heading: "Ran as", title: "The engine's name for it", tail: true, width: 6, grow: 1.2, value: (i) => rows.kernel[i], show: text("kernel") },
   ];
   return columns.filter(Boolean);

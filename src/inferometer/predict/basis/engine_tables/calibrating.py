@@ -124,7 +124,7 @@ _for = Kept(1024)
 def _for_device(made: Calibration, device: str, costs: StepCosts | None, *, own: bool) -> Calibration:
     """With what a step of the engine costs; the same object for the same arguments, since pricing keeps by identity."""
     return _for.get_or_make(  # type: ignore[no-any-return, unused-ignore]
-        (id(made), device, own, costs), (made,), lambda: _with_costs(made, costs, 1.0 if own else WIDER_DEVICE)
+        (device, own, costs), (made,), lambda: _with_costs(made, costs, 1.0 if own else WIDER_DEVICE)
     )
 
 
@@ -152,7 +152,7 @@ _bare = Kept()
 def kernels_alone(calibration: Calibration) -> Calibration:
     """The calibration without what a step costs: each kernel as it was measured."""
     return _bare.get_or_make(  # type: ignore[no-any-return, unused-ignore]
-        id(calibration), (calibration,), lambda: replace(calibration, overheads={}, factors={}, residuals={})
+        (), (calibration,), lambda: replace(calibration, overheads={}, factors={}, residuals={})
     )
 
 

@@ -1,0 +1,151 @@
+"""Who says how long an op takes: the ladder of sources, and the kinds of calibration that it is made of."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from inferometer.core import Calibration, Utilisation
+from inferometer.core.calibration import (
+    FormRates,
+    KernelForm,
+    KernelForms,
+    KernelRates,
+    KernelShares,
+    PublishedRates,
+    TableRates,
+)
+from inferometer.core.device import DeviceShares
+from inferometer.core.errors import DomainError
+from inferometer.predict.ask import ask
+from inferometer.predict.price import ladder
+from inferometer.predict.price.deviations import PARAMETERS
+from inferometer.predict.price.priors import prior_for
+from unit.predict.machines import stated
+
+TABLE = Utilisation(
+    op_class="linear", stream="floor", axes=("rows",), grid=((1.0, 4096.0),), values=(0.2, 0.6), residual=0.05
+)
+FORM = KernelForm(compute_share=0.5, memory_share=0.5, ramp_s=1e-6, each_s=0.0, uneven=0.0, residual=0.2)
+
+
+def gemm_shares():
+    """Products of every shape at a quarter of their floor's speed."""
+    grid = np.meshgrid([1.0, 4096.0], [1024.0, 65536.0], [1024.0, 65536.0], indexing="ij")
+    sizes = dict(zip(("rows", "out_features", "in_features"), (axis.ravel() for axis in grid), strict=True))
+    texts = {"format": np.full(grid[0].size, "bfloat16")}
+    return KernelShares(family="gemm", sizes=sizes, texts=texts, shares=np.full(grid[0].size, 0.25))
+
+
+KINDS = {
+    "tables": ((TABLE,), TableRates),
+    "kernels": ({"gemm": gemm_shares()}, KernelRates),
+    "forms": ({"gemm": KernelForms(family="gemm", by_format={"bfloat16": FORM})}, FormRates),
+    "parameters": (dict.fromkeys(PARAMETERS, 0.5), PublishedRates),
+}
+
+
+def calibration(*kinds, **given):
+    facts = {"device": "nvidia-l40s", "runtime": "vllm", "dtype": "bf16", "created": "2026-11-17T10:00:00"}
+    return Calibration(**facts | {name: KINDS[name][0] for name in kinds} | given)
+
+
+def rungs_of(model="llama-3.2-1b", phase="decode", **asked):
+    """The rung of each op of a phase, by the last part of the op's name."""
+    profile = ask(model, **{"on": "nvidia-l40s", "prompt": 16, "generate": 2} | asked).answer()
+    return {op.name.rpartition(".")[2]: op for op in profile.phase(phase).ops}
+
+
+# kinds of calibration
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_calibration_is_of_the_kind_whose_field_is_filled(name):
+    assert type(calibration(name).rates) is KINDS[name][1]
+    assert calibration(name).is_published == (name == "parameters")
+
+
+def test_a_calibration_of_overheads_alone_has_no_tables():
+    assert calibration().rates == TableRates(tables=())
+
+
+def test_a_calibration_of_two_kinds_is_refused():
+    with pytest.raises(DomainError, match=r"has rates of one kind, and that of nvidia-l40s .* has tables and forms"):
+        calibration("tables", "forms")
+
+
+# which rung answers
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "name", "origin"),
+    [
+        ("kernels", {"versions": {"vllm": "0.19.0"}}, "measured kernel of vLLM 0.19.0 on nvidia-l40s", "calibrated"),
+        ("forms", {"device": "ten GPUs"}, "kernel form of vLLM on ten GPUs", "prior"),
+        ("tables", {}, "calibrated on nvidia-l40s on 2026-11-17", "calibrated"),
+    ],
+)
+def test_an_op_names_the_rung_that_answered_and_others_are_answered_below(kind, given, name, origin):
+    ops = rungs_of(runtime="vllm", calibration=calibration(kind, **given))
+    assert (ops["down_proj"].rung, ops["down_proj"].origin) == (name, origin)
+    assert (ops["norm"].rung, ops["norm"].origin) == ("class prior", "prior")
+
+
+def test_what_was_calibrated_on_this_machine_was_calibrated_here():
+    rung = ladder.CalibrationTable(calibration("tables", device="local"))
+    assert rung.name == "calibrated here on 2026-11-17"
+
+
+def test_a_kernel_in_another_format_is_only_the_nearest():
+    ops = rungs_of(runtime="vllm", weights="f8e4m3", calibration=calibration("kernels"))
+    assert ops["down_proj"].rung == "nearest measured kernel of vLLM on nvidia-l40s"
+
+
+def test_published_times_of_the_device_come_before_those_of_others():
+    asked = {"on": "rockchip-rk3588-npu", "runtime": "rknn", "prompt": None, "generate": None, "phase": "forward"}
+    shipped = rungs_of("resnet50", **asked)["conv1"]
+    given = calibration("parameters", device="rockchip-rk3588-npu", runtime="rknn", residuals={"step": 0.1})
+    forward = {name: 0.5 for name in PARAMETERS if not name.endswith((".prefill", ".decode"))}
+    own = rungs_of("resnet50", **asked, calibration=replace(given, parameters=forward))["conv1"]
+    assert shipped.rung.startswith("published times of")
+    assert (own.rung, own.origin) == ("published times of this NPU, fitted on 2026-11-17", "calibrated")
+
+
+def test_what_others_published_comes_before_a_rule_of_the_class():
+    asked = {"on": "raspberry-pi-5", "runtime": "litert", "prompt": None, "generate": None, "phase": "forward"}
+    conv = rungs_of("resnet50", **asked)["conv1"]
+    assert prior_for("cpu", ("convolution",)) is not None
+    assert conv.rung.startswith("published times of")
+
+
+@pytest.mark.parametrize(
+    ("kind", "timed"), [("tables", "calibrated on nvidia-l40s on 2026-11-17"), ("parameters", None)]
+)
+def test_what_a_device_states_counts_where_no_op_was_timed(kind, timed):
+    question = ask("llama-3.2-1b", on="nvidia-l40s", runtime="torch-compile", prompt=16, generate=2)
+    own = replace(question.device, shares=DeviceShares(compute=stated(0.3)))
+    made = calibration(kind, runtime="torch-compile")
+    profile = replace(question, device=own, calibration=made).answer()
+    ops = {op.name.rpartition(".")[2]: op for op in profile.phase("decode").ops}
+    assert ops["down_proj"].rung == (timed or ops["norm"].rung)
+    assert ops["norm"].rung == "stated in the device's row"
+
+
+def test_where_no_op_of_a_kind_is_known_the_peaks_answer_in_doubt():
+    ops = rungs_of(on="google-tpu-v7", runtime="ideal", calibrated=False)
+    unknown = [op for op in ops.values() if op.rung == "the peaks alone"]
+    assert unknown
+    assert {op.origin for op in unknown} == {"datasheet"}
+    assert all(op.high_s == pytest.approx(ladder.DATASHEET_SPREAD * op.time_s) for op in unknown)
+
+
+def test_the_lowest_rung_covers_every_row():
+    everything = ask("qwen3-30b-a3b", on="nvidia-h200", runtime="ideal", tp=2, prompt=16, generate=2, calibrated=False)
+    assert all(op.rung for phase in everything.answer().phases for op in phase.ops)
+
+
+def test_the_factor_of_whole_steps_is_applied_to_rates_of_ops_alone():
+    alone = ladder.RowRates(compute_share=0.8, memory_share=0.6, compute_ramp_s=1e-6, memory_ramp_s=2e-6)
+    inside = alone.in_whole_steps(2.0)
+    assert inside[:6] == (0.4, 2e-6, 0, 0.3, 4e-6, 0)
+    assert inside[6:] == alone[6:]
