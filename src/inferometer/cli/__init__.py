@@ -63,14 +63,19 @@ Options:
 """
 
 
+def _completing() -> bool:
+    from inferometer.core.settings import completing  # a shell that completes gives no arguments
+
+    return completing()
+
+
 def main() -> None:
     """The entry point. It prints the bare front page itself and leaves everything else to click."""
     from inferometer.cli.encoding import print_readably
-    from inferometer.core.settings import completing
 
     print_readably()
     arguments = sys.argv[1:]
-    if arguments in ([], ["--help"], ["-h"]) and not completing():
+    if arguments in (["--help"], ["-h"]) or (not arguments and not _completing()):
         try:
             sys.stdout.write(front_page())
             sys.stdout.flush()
