@@ -28,7 +28,7 @@ from inferometer.cli import COMMANDS
 from inferometer.cli.commands.accuracy import page as accuracy_page
 from inferometer.cli.run import cli
 from inferometer.core import settings
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.core.plugins import GROUPS, listed
 from inferometer.core.units import format_quantity
 from inferometer.known import devices, grids, instances, links, memory_levels, models, pues

@@ -3,10 +3,10 @@
 The public names load what they need when they are first used; `import inferometer` itself loads nothing.
 """
 
-from typing import TYPE_CHECKING
-
 from inferometer.core.lazy import attributes, shown_by
 from inferometer.version import __version__
+
+TYPE_CHECKING = False  # see inferometer.core
 
 if TYPE_CHECKING:
     from inferometer.api.comparing import compare

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from fakes.every import every
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.engine import Use
 from inferometer.core.plugins import listed, load_listed
 from inferometer.known.engines import engine, engines

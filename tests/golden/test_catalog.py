@@ -6,7 +6,7 @@ import pytest
 
 from fakes.every import every
 from inferometer.core.device import Sourced
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.known import device, devices, dtype_facts, grids, instances, link, links, memory_levels, models, pues
 
 REQUIRED = """

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inferometer.core import Profile, Utilisation, Work
 from inferometer.core.codec import SCHEMAS, decode, document, encode
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import SchemaError, UnitError
 from inferometer.core.job import Job, JobFile, JobModel, JobResult
 from inferometer.core.units import SYMBOLS, format_quantity, parse_quantity

@@ -63,21 +63,27 @@ Options:
 """
 
 
+def _completing() -> bool:
+    from inferometer.core.settings import completing  # a shell that completes gives no arguments
+
+    return completing()
+
+
 def main() -> None:
     """The entry point. It prints the bare front page itself and leaves everything else to click."""
     from inferometer.cli.encoding import print_readably
-    from inferometer.core.settings import completing
 
     print_readably()
     arguments = sys.argv[1:]
-    if arguments in ([], ["--help"], ["-h"]) and not completing():
-        try:
-            sys.stdout.write(front_page())
-            sys.stdout.flush()
-        except BrokenPipeError:
-            from inferometer.cli.run import close_quietly
+    if arguments in (["--help"], ["-h"]) or (not arguments and not _completing()):
+        _print_whole(front_page())
+        return
+    from inferometer.cli.said_before import listening, mark_of, said
 
-            close_quietly()
+    mark = mark_of(arguments) if arguments else None
+    text = said(mark) if mark else None
+    if text is not None:
+        _print_whole(text)
         return
     import gc
 
@@ -86,4 +92,20 @@ def main() -> None:
 
     sys.unraisablehook = interrupted_again
     gc.set_threshold(100_000)  # values live as long as the command: to look for garbage among them takes a tenth of it
-    sys.exit(run(arguments))
+    if mark is None:
+        sys.exit(run(arguments))
+    with listening() as keep:
+        code = run(arguments)
+        if code == 0:
+            keep(mark)
+    sys.exit(code)
+
+
+def _print_whole(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        from inferometer.cli.run import close_quietly
+
+        close_quietly()

@@ -2,9 +2,7 @@
 
 import codecs
 import io
-import re
 import sys
-import unicodedata
 
 _NAME = "inferometer.readable"
 # Signs that tables, units, formulas and sentences use, where decomposing them (² is 2) does not help.
@@ -15,7 +13,6 @@ _INSTEAD = {
     "✓": "+", "✗": "x", "⌊": "floor(", "⌋": ")", "⌈": "ceil(", "⌉": ")", "∏": "prod", "∫": "integral", "“": '"',
     "”": '"', "’": "'", "‘": "'", "🟢": "(+)", "🟡": "(!)", "🔴": "(x)", "⚪": "( )",
 }  # fmt: skip
-_GREEK = re.compile(r"GREEK (?:SMALL|CAPITAL) LETTER (\w+)")
 _ASCII = "inferometer-ascii"  # click writes UTF-8 to a stream that says ASCII; it takes this one at its word
 
 
@@ -54,6 +51,8 @@ def _readable(sign: str) -> str:
     """In ASCII, which every encoding has."""
     if sign in _INSTEAD:
         return _INSTEAD[sign]
+    import unicodedata
+
     plain = unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode()
-    greek = _GREEK.match(unicodedata.name(sign, ""))
-    return plain or (greek[1].lower() if greek else "?")
+    name = unicodedata.name(sign, "").split()
+    return plain or (name[3].lower() if name[:1] == ["GREEK"] and name[2:3] == ["LETTER"] else "?")

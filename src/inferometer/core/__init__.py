@@ -1,15 +1,15 @@
 """The values everything else is made of: frozen, in SI base units, without I/O."""
 
-from typing import TYPE_CHECKING
-
-from inferometer.core.dtype import DTYPES, DType, dtype  # at once: the function has its module's name
 from inferometer.core.lazy import attributes
+
+TYPE_CHECKING = False  # as type checkers know it; the module `typing` would be a third of a command's first page
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.calibration import Calibration, Utilisation
     from inferometer.core.device import CoreGroup, Device, Link, Memory, Sourced
     from inferometer.core.dims import Dim, Symbol, evaluate
+    from inferometer.core.dtypes import DTYPES, DType, dtype
     from inferometer.core.estimate import Estimate
     from inferometer.core.finding import Finding
     from inferometer.core.graph import Block, Graph, Op, Tensor
@@ -43,6 +43,7 @@ __getattr__ = attributes(__name__, {
     "inferometer.core.calibration": ("Calibration", "Utilisation"),
     "inferometer.core.device": ("CoreGroup", "Device", "Link", "Memory", "Sourced"),
     "inferometer.core.dims": ("Dim", "Symbol", "evaluate"),
+    "inferometer.core.dtypes": ("DTYPES", "DType", "dtype"),
     "inferometer.core.estimate": ("Estimate",),
     "inferometer.core.finding": ("Finding",),
     "inferometer.core.graph": ("Block", "Graph", "Op", "Tensor"),

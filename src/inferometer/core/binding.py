@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import Dim, evaluate, product
-from inferometer.core.dtype import DType, dtype
+from inferometer.core.dtypes import DType, dtype
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision

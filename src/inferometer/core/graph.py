@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from inferometer.core.dims import Dim, Expression, Symbol, product, symbols_in
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept

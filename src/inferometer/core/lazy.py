@@ -1,10 +1,17 @@
 """Public names that load when they are first used, so that importing a package costs nothing."""
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType as _Module
+    from typing import Any
+else:
+    _Module = type(sys)  # `types` and `typing` would be a third of what the first page takes
 
 
 def attributes(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
@@ -42,7 +49,7 @@ def callable_package(package: str, home: str) -> None:
     """
     name = package.rpartition(".")[2]
 
-    class Verb(ModuleType):
+    class Verb(_Module):
         def __call__(self, *arguments: Any, **options: Any) -> Any:
             return getattr(import_module(home), name)(*arguments, **options)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.core.kept import Kept

@@ -126,6 +126,11 @@ SETTINGS = (
         key="push",
     ),
     Setting(
+        name="INFEROMETER_REMEMBER",
+        default="1",
+        meaning="0 asks anew where a command would print what it printed for the same question before.",
+    ),
+    Setting(
         name="INFEROMETER_STORE",
         default=None,
         meaning="Where runs are kept: a file, a folder or postgresql://…  Without it: in the data folder.",
@@ -270,6 +275,15 @@ def visible_gpus() -> tuple[str, ...] | None:
 
 def debug() -> bool:
     return value_of("INFEROMETER_DEBUG") not in {None, "", "0"}
+
+
+def remembers() -> bool:
+    return not completing() and not debug() and value_of("INFEROMETER_REMEMBER") not in {None, "", "0"}
+
+
+def variables() -> dict[str, str]:
+    """All of the environment, for who must know whether anything in it has changed."""
+    return dict(os.environ)  # noqa: TID251 - the one place that reads it
 
 
 def profiling() -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from inferometer.core import settings
 from inferometer.core.device import CoreGroup, Sourced
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import UnitError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import parse_quantity

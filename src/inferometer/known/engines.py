@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from inferometer.core import settings
 from inferometer.core.device import ENGINE_SETS, UNITS, Sourced
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.engine import (
     AttentionPath,
     CachePath,

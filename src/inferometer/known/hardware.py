@@ -8,7 +8,7 @@ from pathlib import Path
 
 from inferometer.core import settings
 from inferometer.core.device import UNITS, Device, DeviceShares, Link, Memory, Sourced, Unit, is_local
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import CatalogError, UnknownNameError
 from inferometer.known.cores import groups_of, peaks_of
 from inferometer.known.files import all_of, one_named, row_named, rows_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.dtype import is_gguf_block
+from inferometer.core.dtypes import is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative, takes_prompt
 from inferometer.known.engines import known_engine

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.dtype import dtype, is_gguf_block
+from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.sizes import with_given_sizes
 from inferometer.core.workload import Parallel, Precision, Workload

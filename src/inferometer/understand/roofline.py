@@ -13,7 +13,7 @@ from math import fsum, isfinite
 from typing import TYPE_CHECKING, Literal
 
 from inferometer.core.device import Device, Memory, Sourced
-from inferometer.core.dtype import DTYPES, dtype
+from inferometer.core.dtypes import DTYPES, dtype
 from inferometer.core.frozen import frozen
 from inferometer.known.engines import engine_or_ideal
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fakes.every import every
-from inferometer.core.dtype import DTYPES, dtype
+from inferometer.core.dtypes import DTYPES, dtype
 from inferometer.core.errors import UnknownNameError
 
 

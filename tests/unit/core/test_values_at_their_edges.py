@@ -8,7 +8,7 @@ import pytest
 from inferometer.core import codec, statistics
 from inferometer.core.device import Sourced
 from inferometer.core.dims import Symbol
-from inferometer.core.dtype import DTYPES, DType, _block, _plain, _scaled, dtype, is_gguf_block
+from inferometer.core.dtypes import DTYPES, DType, _block, _plain, _scaled, dtype, is_gguf_block
 from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.errors import DomainError, SchemaError
 from inferometer.core.graph import Block, Graph, Op, Tensor

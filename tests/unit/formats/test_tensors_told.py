@@ -9,7 +9,7 @@ import re
 from math import ceil, prod
 from pathlib import Path
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.formats.safetensors.quantised import quantised
 from inferometer.formats.stored import Stored, tensors_graph
 from unit.formats.listing import dims_of, graph_lines, holds, rewrite

@@ -4,7 +4,7 @@ import pytest
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Sourced
-from inferometer.core.dtype import is_gguf_block
+from inferometer.core.dtypes import is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.roof import Roof
 from inferometer.known import device

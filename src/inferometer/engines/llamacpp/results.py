@@ -12,7 +12,7 @@ and each test is a profile of its own.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError, UnknownNameError
 from inferometer.core.profile import ModelFacts, Phase, Profile
 from inferometer.core.workload import Precision, Workload

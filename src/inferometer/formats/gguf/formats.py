@@ -3,7 +3,7 @@
 Source: the GGUF specification (ggml, docs/gguf.md) and ggml.h. The block sizes of tensor types are `core.dtype`'s.
 """
 
-from inferometer.core.dtype import DTYPES, DType
+from inferometer.core.dtypes import DTYPES, DType
 
 # value type → struct letter
 SCALARS: dict[int, str] = {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError, UnknownNameError
 from inferometer.core.graph import Graph
 from inferometer.formats.huggingface.body import Body, Place

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

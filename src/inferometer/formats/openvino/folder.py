@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import InferometerError
 from inferometer.core.json_text import parse_json
 from inferometer.formats import stored

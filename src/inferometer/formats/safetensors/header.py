@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import FormatError
 
 HEADER_LIMIT = 100_000_000  # the format's own

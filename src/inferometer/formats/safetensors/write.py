@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from inferometer.core.dtype import dtype as format_of
+from inferometer.core.dtypes import dtype as format_of
 from inferometer.core.errors import InferometerError
 from inferometer.formats.synth.files import landing
 from inferometer.formats.synth.order import Order

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.core.graph import Graph
 from inferometer.core.json_text import parse_json

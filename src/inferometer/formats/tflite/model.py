@@ -8,7 +8,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.formats.flatbuffer import Buffer, FlatTable
 from inferometer.formats.tflite.operators import CUSTOM, TfliteOperator, operator_of
 from inferometer.formats.tflite.schema import IDENTIFIER, OPTIONS, OPTIONS_2, TENSOR_TYPES, Fields

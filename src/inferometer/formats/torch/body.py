@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from inferometer.core.dims import Dim, product
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.formats.torch.expressions import MAX_SIZE, parse_size
 from inferometer.formats.torch.program import SCALAR_TYPES, Argument, Body, Call, Ref, Value, named_arguments

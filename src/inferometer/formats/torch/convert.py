@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
 from inferometer.formats.torch import control, moves, products, reductions

@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.formats.stored import Stored, tensors_graph, tensors_only
 from inferometer.formats.torch.pickled import PickledTensor, is_buffer, tensors_in

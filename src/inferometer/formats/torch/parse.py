@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Role
 from inferometer.formats.torch.body import Names, parse_body, tensor_names, value_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferometer.core.dims import Dim
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.graph import Role
 

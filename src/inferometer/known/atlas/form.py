@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.known.atlas.csv_lines import CsvLine, LineError

@@ -6,7 +6,7 @@ the same, the weights take about as many bits and the products are computed in t
 
 from dataclasses import field
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.frozen import frozen
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.names import same_models

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.known.engines import engines
 from inferometer.measure.prepare.steps import COMPILED, FOLDERS, STEPS, SUFFIXES, Step

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced, is_local
 from inferometer.core.dims import product
-from inferometer.core.dtype import dtype as dtype_named
+from inferometer.core.dtypes import dtype as dtype_named
 from inferometer.core.errors import InferometerError
 from inferometer.core.workload import Precision
 from inferometer.known.engines import costs_of, known_engine

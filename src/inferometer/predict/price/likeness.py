@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.predict.price.deviations import FORWARD, fitted_class
 
 if TYPE_CHECKING:

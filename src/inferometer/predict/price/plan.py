@@ -66,6 +66,7 @@ class Plan:
     host_speed: float = 1.0  # over the host that the overheads were measured on
     rates: dict[str, Rates] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
+    parts: dict[Any, Any] = field(default_factory=dict)  # by phase: see `over`
 
     def step(self, sizes: Mapping[str, Any], phase: str, *, once: bool = False, doubt: bool = True) -> Step:
         """Price a step. `once` looks at the ops that run once a request instead of those of every step.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import DomainError
 from inferometer.core.kept import Kept
 from inferometer.predict.work.classes import AXES

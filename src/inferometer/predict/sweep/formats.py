@@ -1,4 +1,4 @@
-"""Parts of a sweep as bytes of a file: CSV text, or a Parquet file of its own. Pure functions that any process may run.
+"""Parts of a sweep as bytes of a file: CSV text, or columns of Arrow. Pure functions that any process may run.
 
 A column is made into text at the few points it depends on, and only then spread over the rows.
 """
@@ -6,6 +6,7 @@ A column is made into text at the few points it depends on, and only then spread
 from __future__ import annotations
 
 import io
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -103,9 +104,9 @@ def parquet_schema(columns: Mapping[str, Column]) -> Any:
     return arrow.schema([(column.name, kinds[column.kind]) for column in columns.values()])
 
 
-def as_parquet(parts: Sequence[Part]) -> bytes:
-    """A Parquet file with these rows."""
-    arrow, parquet = arrow_module("pyarrow"), arrow_module("pyarrow.parquet")
+def as_arrow(parts: Sequence[Part]) -> bytes:
+    """These rows as columns that a Parquet file is made of later: to write Parquet twice took as long as to predict."""
+    arrow = arrow_module("pyarrow")
     rows, schema = Rows(parts), parquet_schema(parts[0].columns)
     columns = [
         _arrow_texts(arrow, parts, entry.name)
@@ -114,8 +115,23 @@ def as_parquet(parts: Sequence[Part]) -> bytes:
         for entry in schema
     ]
     buffer = io.BytesIO()
-    parquet.write_table(arrow.Table.from_arrays(columns, schema=schema), buffer, compression="snappy")
+    with arrow.ipc.new_file(buffer, schema) as file:
+        file.write_table(arrow.Table.from_arrays(columns, schema=schema))
     return buffer.getvalue()
+
+
+@contextmanager
+def parquet_writer(path: Path, schema: Any) -> Iterator[Callable[[Path], None]]:
+    """What adds a file of `as_arrow` to a Parquet file. Words are numbered; numbers that all differ are not."""
+    arrow, parquet = arrow_module("pyarrow"), arrow_module("pyarrow.parquet")
+    words = [entry.name for entry in schema if arrow.types.is_dictionary(entry.type)]
+
+    def add(file: Path) -> None:
+        with arrow.memory_map(str(file)) as source:
+            writer.write_table(arrow.ipc.open_file(source).read_all())
+
+    with parquet.ParquetWriter(path, schema, compression="snappy", use_dictionary=words) as writer:
+        yield add
 
 
 def _arrow_numbers(arrow: Any, values: Any, kind: Any) -> Any:

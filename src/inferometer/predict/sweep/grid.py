@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.predict.price.over import sums_over
 from inferometer.predict.price.price import BOUNDS
 from inferometer.predict.price.step import Sums
 from inferometer.predict.price.together import sums_together
@@ -25,11 +26,17 @@ _CELLS = 14_000  # rows by columns at once: arrays stay in a core's own cache, a
 
 
 def points_of(batch: Any, query: Any, context: Any) -> tuple[Sizes, tuple[int, ...]]:
-    """Sizes as vectors over the points that they span together, and the axes of those. Numbers stay numbers."""
-    nothing = 0.0 * (batch + query + context)
-    named = {"batch": batch, "query": query, "context": context}
-    sizes = {name: (value + nothing).ravel() if np.ndim(value) else value for name, value in named.items()}
-    return {**sizes, "logits": 1}, nothing.shape
+    """Sizes by name, each along its own axes, and the shape of the points that they span together."""
+    sizes = {"batch": batch, "query": query, "context": context, "logits": 1}
+    return sizes, np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
+
+
+def _flat(sizes: Sizes, shape: tuple[int, ...]) -> Sizes:
+    """Vectors over all points. Numbers stay numbers."""
+    return {
+        name: np.ravel(np.broadcast_to(value, shape)).astype(float) if np.ndim(value) else value
+        for name, value in sizes.items()
+    }
 
 
 def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
@@ -46,9 +53,10 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
 
     `once` looks at the ops that run once a request. `dense`: so many points that plans go one by one.
     """
-    sizes, shape = points
+    shape = points[1]
+    sizes = _flat(*points)
     if dense or any(row.op_class == "collective" or row.offloaded for row in plans[0].prepared.rows):
-        sums = _stacked([_alone(plan, sizes, phase, once=once) for plan in plans])
+        sums = _stacked([_dense(plan, points, phase, once=once) for plan in plans])
     else:
         sums = _together(plans, sizes, phase, once=once)
     time = site.stretch * sums.time_s
@@ -65,8 +73,12 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     return Stage(seconds=seconds, energy_j=joules, bytes=np.array(np.nan), bound=bound, streams=streams)
 
 
-def _alone(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> Sums:
+def _dense(plan: Plan, points: tuple[Sizes, tuple[int, ...]], phase: str, *, once: bool) -> Sums:
     """One plan at every point."""
+    found = sums_over(plan, points[0], phase, once=once)
+    if found is not None:
+        return found
+    sizes = _flat(*points)
     parts = [plan.step(part, phase, once=once, doubt=False).sums() for part in _pieces(plan, sizes)]
     time, computing, waiting = (np.concatenate([getattr(part, name) for part in parts]) for name in Sums.__slots__)
     return Sums(time_s=time, computing_s=computing, waiting_s=waiting)[: _length(sizes)]

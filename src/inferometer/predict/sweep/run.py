@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from inferometer.predict.options import Options
     from inferometer.predict.sweep.grid import Study
 
-_HELD_ROWS = 1 << 18  # of a part in memory, which is small tables however many rows it has
+_HELD_ROWS = 1 << 20  # of a part in memory: what rows share is worked out once a part
 
 Names = str | None | Sequence[str | None]
 Counts = int | None | Sequence[int | None]

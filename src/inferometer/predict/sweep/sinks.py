@@ -12,7 +12,7 @@ import sqlite3
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from inferometer.core.errors import InferometerError
-from inferometer.predict.sweep.formats import arrow_module, as_csv, as_parquet, as_tuples, csv_head, parquet_schema
+from inferometer.predict.sweep.formats import as_arrow, as_csv, as_tuples, csv_head, parquet_schema, parquet_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ def _as_is(parts: Sequence[Part]) -> list[Part]:
     return list(parts)
 
 
-ENCODERS: dict[str, Callable[[Sequence[Part]], Any]] = {"csv": as_csv, "parquet": as_parquet, "sqlite": _as_is}
+ENCODERS: dict[str, Callable[[Sequence[Part]], Any]] = {"csv": as_csv, "parquet": as_arrow, "sqlite": _as_is}
 
 
 def partial_of(path: Path) -> Path:
@@ -138,7 +138,7 @@ class SqliteSink:
 
 
 class ParquetSink:
-    """A file of its own for each chunk in a folder, put together at the end: Parquet's index stands at a file's end.
+    """A file of columns for each chunk in a folder, put together at the end: Parquet's index stands at a file's end.
 
     A mark is a number of such files.
     """
@@ -148,10 +148,10 @@ class ParquetSink:
         if not resume:
             discard(path)
         self._folder.mkdir(exist_ok=True)
-        self._files = len(list(self._folder.glob("*.parquet")))
+        self._files = len(list(self._folder.glob("*.arrow")))
 
     def _file(self, number: int) -> Path:
-        return self._folder / f"{number:08}.parquet"
+        return self._folder / f"{number:08}.arrow"
 
     def add(self, payload: bytes) -> int:
         unfinished = self._folder / "unfinished"
@@ -169,11 +169,10 @@ class ParquetSink:
         self._files = min(mark, self._files)
 
     def finish(self) -> None:
-        parquet, schema = arrow_module("pyarrow.parquet"), parquet_schema(self._columns)
         whole = self._folder / "whole"
-        with parquet.ParquetWriter(whole, schema, compression="snappy") as writer:
+        with parquet_writer(whole, parquet_schema(self._columns)) as add:
             for number in range(self._files):
-                writer.write_table(parquet.read_table(self._file(number), schema=schema))
+                add(self._file(number))
         whole.replace(self._path)
         shutil.rmtree(self._folder)
 

@@ -7,8 +7,8 @@ every rule. tests/property/test_price.py holds both together. Nothing here knows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # A padding mask sends PyTorch's attention down its unfused path: scores in single precision are written, read and
 # written by mask and softmax, searched for rows that are all masked, and read: nine passes of 4 bytes.
 PADDED_BYTES = 36
-_PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "unpack", "flops", "bytes")
+PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "unpack", "flops", "bytes")
 _UNPACKED = frozenset({"linear", "experts"})
 
 
@@ -127,20 +127,47 @@ class Prepared:
         """How often each row runs in a step; those that run once a request are counted apart."""
         return self.collected.repeats[once]
 
+    def names_of(self, number: int) -> frozenset[str]:
+        """The sizes that a row's work depends on, as far as it is polynomials of them."""
+        used = self._by_row()[:, number].any(axis=0)
+        return frozenset(
+            name for monomial, is_used in zip(self.monomials, used, strict=True) if is_used for name in monomial
+        )
+
+    def only(self, numbers: Sequence[int]) -> Prepared:
+        """Some of the rows, to be counted and priced; what they are called is left out."""
+        index = {number: place for place, number in enumerate(numbers)}
+        collected = Collected(
+            rows=tuple(self.rows[number] for number in numbers),
+            entries=(),
+            repeats=(self.collected.repeats[0][numbers], self.collected.repeats[1][numbers]),
+        )
+        return replace(
+            self,
+            collected=collected,
+            matrix=self._by_row()[:, numbers].reshape(-1, len(self.monomials)),
+            loose={index[number]: key for number, key in self.loose.items() if number in index},
+            tables={index[number]: most for number, most in self.tables.items() if number in index},
+        )
+
+    def _by_row(self) -> Any:
+        """The matrix as [quantities, rows, monomials]."""
+        return self.matrix.reshape(-1, len(self.rows), len(self.monomials))
+
     def quantities(self, sizes: Mapping[str, Any]) -> Quantities:
         """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
         known = {name: sizes[name] for name in SYMBOLIC if name in sizes}
         shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
         values = self.matrix @ spread_monomials(self.monomials, known, shape)
-        table = values.reshape(len(self.keys) + len(_PARTS), len(self.rows), -1)
+        table = values.reshape(len(self.keys) + len(PARTS), len(self.rows), -1)
         if self.loose:
             binding = self.binding(sizes)
             for number, key in self.loose.items():
                 counted = _in_one(quantities_of(self.rows[number], binding, self.effects), key)
-                for index, name in enumerate((*self.keys, *_PARTS)):
+                for index, name in enumerate((*self.keys, *PARTS)):
                     if name in counted:
                         table[index, number] = np.ravel(np.broadcast_to(counted[name], shape))
-        parts = dict(zip((*self.keys, *_PARTS), table, strict=True))
+        parts = dict(zip((*self.keys, *PARTS), table, strict=True))
         for number, most in self.tables.items():
             over = np.maximum(0.0, parts["weights"][number] - most)
             parts["weights"][number] -= over
@@ -176,7 +203,7 @@ def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected
             tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
         by_row.append(quantities or {})
     keys = tuple(dict.fromkeys(f"flops:{name}" for names in formats for name in names))
-    ordered = [of_row.get(name, 0) for name in (*keys, *_PARTS) for of_row in by_row]
+    ordered = [of_row.get(name, 0) for name in (*keys, *PARTS) for of_row in by_row]
     monomials = monomials_of(ordered)
     return Prepared(
         graph=graph,

@@ -10,7 +10,7 @@ from math import ceil, comb
 from os import cpu_count
 from typing import TYPE_CHECKING
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.core.frozen import frozen
 from inferometer.core.units import format_capacity, format_quantity
 from inferometer.understand.view.records import ops_per_joule

@@ -10,7 +10,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.device import Sourced
-from inferometer.core.dtype import DTYPES, dtype
+from inferometer.core.dtypes import DTYPES, dtype
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.known.hardware import link, links

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.core.device import Device, Sourced
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.known.zoo import CatalogModel
 
 # Field → unit of its number, or None where it is text.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.formats.gguf.write.blocks import BLOCK_FORMATS, pack
 from inferometer.formats.synth.weights import Weight, units, whole
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from inferometer.cli.run import cli
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.known.files import rows_of
 from inferometer.understand.view.catalog_tables import TABLES
 from unit.hub.web.samples import hub

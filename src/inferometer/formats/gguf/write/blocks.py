@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.formats.gguf.write.blocks import BLOCK_FORMATS, pack
 from inferometer.formats.gguf.write.names import Target
 from inferometer.formats.safetensors.write import as_stored

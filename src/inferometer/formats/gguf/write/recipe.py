@@ -7,7 +7,7 @@ are no whole number of blocks take the next format that fits. Source: llama.cpp,
 
 from dataclasses import dataclass
 
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import InferometerError
 from inferometer.formats.gguf.write.blocks import BLOCK_FORMATS
 from inferometer.formats.gguf.write.names import Target

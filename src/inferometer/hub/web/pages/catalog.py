@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.dtype import DTYPES
+from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import UnitError
 from inferometer.core.units import format_quantity, parse_quantity
 from inferometer.hub.web.pages.prediction_fields import FIELDS, field_groups, name_lists

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.dtype import is_gguf_block
+from inferometer.core.dtypes import is_gguf_block
 from inferometer.core.graph import is_generative
 from inferometer.core.workload import Parallel
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model

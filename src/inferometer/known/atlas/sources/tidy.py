@@ -7,7 +7,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.core.errors import nearest
 from inferometer.known.atlas.conversions import unit_named
 from inferometer.known.atlas.csv_lines import CsvLine, LineError

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
-from inferometer.core.dtype import dtype
+from inferometer.core.dtypes import dtype
 from inferometer.engines.order import ToolOrder
 from inferometer.measure.calibrate.probes.models import Probe, ProbeRun, file_of, graph_of
 from inferometer.measure.prepare.carrying_out import carry_out

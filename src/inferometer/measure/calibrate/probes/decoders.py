@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.device import Device
-from inferometer.core.dtype import dtype as format_named
+from inferometer.core.dtypes import dtype as format_named
 from inferometer.core.errors import DomainError
 from inferometer.core.settings import cache_folder
 from inferometer.core.workload import Workload

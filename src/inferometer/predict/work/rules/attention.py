@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from inferometer.core.binding import Binding
-from inferometer.core.dtype import DType
+from inferometer.core.dtypes import DType
 from inferometer.core.graph import Op, Tensor
 from inferometer.core.work import STREAMS, Work
 from inferometer.predict.exact import smaller

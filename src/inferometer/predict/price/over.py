@@ -1,0 +1,176 @@
+"""A step's sums over a grid of sizes: a row is priced once for each value of what it depends on, and no more often.
+
+In a grid of batches and prompts most rows (the products with weights) depend on the tokens of a step alone, those that
+make logits on the batch alone, and only attention on both. So the rows are parted by what they depend on, each part is
+priced where that differs, and the parts are added up over the grid. The arithmetic is that of `Plan.step`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from inferometer.predict.price.kernels import kernel_sizes
+from inferometer.predict.price.price import exposed_host
+from inferometer.predict.price.step import Sums, price_rows, sums_of
+from inferometer.predict.work.prepare import PARTS
+from inferometer.predict.work.symbolic import SYMBOLIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from inferometer.predict.price.plan import Plan
+
+_CELLS = 14_000  # rows by columns at once: arrays stay in a core's own cache, and below what is paged in anew
+_SPARSE = 8  # numbers up to the largest for each that occurs, above which sorting is quicker than a table of all
+_TOKENS = frozenset({"batch", "query"})
+# As many tokens in five ways: what is the same in all of them depends on their number alone.
+_SPLIT = {
+    "batch": np.array([210.0, 105.0, 42.0, 6.0, 1.0]), "query": np.array([1.0, 2.0, 5.0, 35.0, 210.0]),
+    "context": 1.0, "logits": 1.0,
+}  # fmt: skip
+
+
+class Part(NamedTuple):
+    """Rows that depend on the same sizes, as a plan of their own without a host."""
+
+    depends: frozenset[str]
+    by_tokens: bool  # on the product of batch and query, however it is split
+    plan: Plan
+    counts: Any
+
+
+def sums_over(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums | None:
+    """The seconds of a step at every point that sizes span together; None where rows depend on each other.
+
+    They do where the whole model may fit into a cache: what one row finds there depends on what the others hold.
+    """
+    if 0 < plan.weights_bytes <= plan.levels.cache_bytes:
+        return None
+    pace, counts = plan.pace(phase), plan.prepared.counts(once=once)
+    if (phase, once) not in plan.parts:
+        plan.parts[phase, once] = [*_parts(plan, phase, once=once)]
+    seconds = reduce(np.add, (_part_seconds(part, sizes, phase) for part in plan.parts[phase, once]))
+    device, computing, overhead = np.broadcast_to(seconds, (3, *_shape(sizes))).reshape(3, -1)
+    host = float(counts @ np.broadcast_to(pace.host_s, (len(counts), 1))[:, 0])
+    waiting = exposed_host(device, host) if host else 0.0
+    step_s = 0.0 if once else pace.step_s
+    return Sums(time_s=device + waiting + step_s, computing_s=computing, waiting_s=overhead + waiting + step_s)
+
+
+def _shape(sizes: Mapping[str, Any]) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
+
+
+def _parts(plan: Plan, phase: str, *, once: bool) -> Iterator[Part]:
+    """The rows that run, by what they depend on."""
+    prepared, counts, rates = plan.prepared, plan.prepared.counts(once=once), plan.rates_in(phase)
+    work, binding = prepared.quantities(_SPLIT), prepared.binding(_SPLIT)
+    alike = _is_alike(np.stack([*work.flops_by.values(), *(getattr(work, name) for name in PARTS)])).all(axis=0)
+    axes = [_is_alike(np.asarray(binding.size(dim))) for dim, _ in rates.dims]
+    for each in rates.covered:
+        alike[each.number] &= all(axes[axis] for axis in each.axes if isinstance(axis, int))
+    for number in rates.curves:
+        alike[number] &= all(map(_is_alike, kernel_sizes(prepared.rows[number], binding).values()))
+    together: dict[tuple[frozenset[str], bool], list[int]] = {}
+    for number in np.flatnonzero(counts).tolist():
+        depends = prepared.names_of(number) | (prepared.rows[number].op.symbols & {*SYMBOLIC})
+        by_tokens = depends - {"logits"} == _TOKENS and bool(alike[number])
+        together.setdefault((depends, by_tokens), []).append(number)
+    for (depends, by_tokens), numbers in together.items():
+        part = _only(plan, numbers, phase)
+        yield Part(depends=depends, by_tokens=by_tokens, plan=part, counts=counts[numbers])
+
+
+def _is_alike(values: Any) -> Any:
+    """Whether all along the last axis are one number, but for how its last digit was rounded."""
+    return np.ptp(values, axis=-1) <= 1e-13 * np.max(np.abs(values), axis=-1) if np.ndim(values) else True
+
+
+def _only(plan: Plan, numbers: list[int], phase: str) -> Plan:
+    """The plan of some of the rows, none of which waits for the host."""
+    rates, pace = plan.rates_in(phase), plan.pace(phase)
+    index = {number: place for place, number in enumerate(numbers)}
+    some = replace(
+        rates,
+        covered=tuple(replace(each, number=index[each.number]) for each in rates.covered if each.number in index),
+        curves={index[number]: curve for number, curve in rates.curves.items() if number in index},
+    )
+    columns: dict[str, Any] = {
+        each.name: value[numbers]
+        for each in fields(pace)
+        if isinstance(value := getattr(pace, each.name), np.ndarray) and value.ndim == 2
+    }
+    peaks = {key: value[numbers] if np.ndim(value) else value for key, value in pace.inverse_peaks.items()}
+    return replace(
+        plan,
+        prepared=plan.prepared.only(numbers),
+        inverse_peaks=peaks,
+        rates={phase: some},
+        paces={phase: replace(pace, inverse_peaks=peaks, **{**columns, "host_s": 0.0})},
+    )
+
+
+def _part_seconds(part: Part, sizes: Mapping[str, Any], phase: str) -> Any:
+    """On the device, in arithmetic, and beside it, [3, …] over the axes that the part depends on."""
+    if part.by_tokens and all(np.size(sizes[name]) > 1 for name in _TOKENS):
+        tokens = sizes["batch"] * sizes["query"]
+        distinct, where = _distinct(tokens)
+        found = _priced(part, {**dict.fromkeys(SYMBOLIC, 1.0), "batch": distinct}, phase)
+        return found[:, where].reshape(3, *tokens.shape)
+    one = (1,) * len(_shape(sizes))
+    here = {name: value if name in part.depends else np.ravel(value)[:1].reshape(one) for name, value in sizes.items()}
+    shape = _shape(here)
+    flat = {name: np.broadcast_to(value, shape).ravel() for name, value in here.items()}
+    return _priced(part, flat, phase).reshape(3, *shape)
+
+
+def _distinct(values: Any) -> tuple[Any, Any]:
+    """The whole numbers that occur, in order, and where among them each value stands."""
+    whole = values.astype(np.int64).ravel()
+    most = int(whole.max())
+    if most > _SPARSE * len(whole):
+        order = np.argsort(whole, kind="stable")
+        first = np.diff(whole[order], prepend=-1) > 0
+        where = np.empty(len(whole), np.int64)
+        where[order] = np.cumsum(first) - 1
+        return whole[order][first].astype(float), where
+    seen = np.zeros(most + 1, bool)
+    seen[whole] = True
+    return np.flatnonzero(seen).astype(float), (np.cumsum(seen) - 1)[whole]
+
+
+def _priced(part: Part, sizes: Mapping[str, Any], phase: str) -> Any:
+    """At sizes that are vectors of one length, or numbers: some points at a time.
+
+    A lone point comes twice: it would be added up in another order, and its last digit would tell how grids are cut.
+    """
+    length, most = max(np.size(value) for value in sizes.values()), max(64, _CELLS // len(part.counts))
+    found = []
+    for start in range(0, length, most):
+        end = min(start + most, length)
+        columns = [start, start] if end - start == 1 else slice(start, end)
+        piece = {name: value[columns] if np.ndim(value) else value for name, value in sizes.items()}
+        found.append(_at_once(part, piece, phase)[:, : end - start])
+    return np.concatenate(found, axis=1)
+
+
+def _at_once(part: Part, sizes: Mapping[str, Any], phase: str) -> Any:
+    plan = part.plan
+    rates, work = plan.rates_in(phase), plan.prepared.quantities(sizes)
+    slower = rates.slower(plan.prepared.binding(sizes), work, doubt=False)[0] if rates.covered else None
+    if rates.curves:
+        slower = plan.as_measured(slower, rates, sizes, work, phase)
+    priced, _ = price_rows(
+        work,
+        plan.pace(phase),
+        part.counts,
+        resident=plan.weights_bytes if plan.needs_floor(work) else None,
+        slower=slower,
+        links=plan.links(work, rates),
+    )
+    sums = sums_of(priced, part.counts, 0.0)
+    return np.stack([sums.time_s, sums.computing_s, sums.waiting_s])
