@@ -1,6 +1,6 @@
 """Kernels of serving engines where their tables are not installed: the forms that they follow, five numbers each.
 
-`forms.json` is written by benchmarks/kernel_forms.py and by nothing else.
+`forms.json` is written by workshop/kernels/forms.py and by nothing else.
 """
 
 from __future__ import annotations
