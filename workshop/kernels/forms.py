@@ -1,7 +1,7 @@
 """The forms that kernels of serving engines follow: five numbers a family and format, fitted to measured tables.
 
-Run it with the extra `engines` installed: python -m workshop.kernels.forms [--write] It alone writes
-src/inferometer/predict/basis/engine_tables/forms.json, with which those predict who have not installed the tables.
+Run it with the extra `engines` installed: python -m workshop.kernels.forms --made DATE [--write]. It alone writes
+src/inferometer/known/data/kernel_forms.json, with which those predict who have not installed the tables.
 `like no other` are the forms of all devices together, for one that no system of the package resembles. The table shows
 what single kernels are off by, as the median of |log|: by the form of their own system, and by that of all others,
 which is what a device without tables has to expect.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -138,10 +137,11 @@ def _lines(document: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="replace the shipped forms")
+    parser.add_argument("--made", required=True, help="the date that the file states, as 2026-11-16")
     asked = parser.parse_args()
     document: dict[str, Any] = {
         "source": forms.SOURCE,
-        "date": datetime.now(tz=UTC).date().isoformat(),
+        "date": asked.made,
         "numbers": [field.name for field in fields(KernelForm)],
         "engines": {},
     }

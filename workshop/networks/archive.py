@@ -17,11 +17,15 @@ _LEVEL = 9
 
 def write_archive(path: Path, graphs: Mapping[str, tuple[Graph, int]]) -> None:
     """One file of graphs, each with the side of the image that it was traced at."""
+    # No time in the header: the same graphs give the same file.
+    path.write_bytes(gzip.compress(msgspec.json.encode(tables_of(graphs)), _LEVEL, mtime=0))
+
+
+def tables_of(graphs: Mapping[str, tuple[Graph, int]]) -> ArchiveTables:
     writer = _Writer()
     for name, (graph, image) in graphs.items():
         writer.add(name, graph, image)
-    # No time in the header: the same graphs give the same file.
-    path.write_bytes(gzip.compress(msgspec.json.encode(writer.tables), _LEVEL, mtime=0))
+    return writer.tables
 
 
 class _Writer:

@@ -133,9 +133,9 @@ def _release(package: str) -> str:
     return version(package) if package in PACKAGES[package].needs else "as defined in Inferometer"
 
 
-def _images(path: Path | None) -> dict[str, set[int]]:
+def _images(path: Path | None) -> defaultdict[str, set[int]]:
     """`timm:resnet50 288` a line."""
-    more: dict[str, set[int]] = defaultdict(set)
+    more: defaultdict[str, set[int]] = defaultdict(set)
     for line in path.read_text(encoding="utf-8").splitlines() if path else ():
         name, image = line.split()
         more[name].add(int(image))
@@ -148,7 +148,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--write", action="store_true", help="put what was traced into the package")
     parser.add_argument("--package", action="append", choices=tuple(PACKAGES), help="trace only this one's networks")
     parser.add_argument("--part", default="0/1", metavar="K/N", help="trace only every Nth network, from K on")
-    parser.add_argument("--images", type=Path, metavar="FILE", help="more sizes: a name and a size in each line")
+    parser.add_argument(
+        "--images",
+        type=Path,
+        metavar="FILE",
+        help="sizes beside those that are shipped: a name and a size in each line",
+    )
     parser.add_argument("--unpack", action="store_true", help="put what is shipped into the folder")
     chosen = parser.parse_args(arguments)
     if chosen.unpack:
@@ -159,7 +164,11 @@ def main(arguments: list[str]) -> None:
         return
     part, parts = map(int, chosen.part.split("/"))
     packages = chosen.package or PACKAGES
-    trace_all(chosen.folder, packages, part=part, parts=parts, more=_images(chosen.images))
+    more = _images(chosen.images)
+    for package, known in shipped_packages().networks.items():
+        for name, entry in known.items():
+            more[f"{package}:{name}"] |= set(entry.images)
+    trace_all(chosen.folder, packages, part=part, parts=parts, more=more)
 
 
 if __name__ == "__main__":
