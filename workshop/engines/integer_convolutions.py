@@ -1,6 +1,6 @@
 """What ConvInteger costs over Conv in ONNX Runtime, by the number of groups: single convolutions, one thread.
 
-    python benchmarks/integer_convolutions.py
+    python -m workshop.engines.integer_convolutions
 
 It gathers the windows of each group and multiplies them. With M filters a group a product takes `(M + R) / M` of what
 it takes in a large product. The last column over the time of a product (that of one group of many channels, by M) is

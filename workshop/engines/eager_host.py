@@ -1,6 +1,6 @@
 """What eager PyTorch takes for each kernel of transformers' decoders on a CPU, over one call of this host.
 
-    OMP_NUM_THREADS=1 python benchmarks/eager_host.py [FAMILY …]
+    OMP_NUM_THREADS=1 python -m workshop.engines.eager_host [FAMILY …]
 
 Decoders too small for their products to take time, with one thread. The difference of twelve layers and four is what a
 layer takes; kernels are counted as predictions count them. The clock is the thread's own, which stands still while
