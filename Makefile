@@ -10,13 +10,14 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|transformers/models)
 # Two more than there are cores: tests wait for processes, browsers and servers.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 
-.PHONY: help demo test test-torch test-matrix fuzz lint types imports unit bench mutants docs notebooks site clean
+.PHONY: help demo test test-torch test-matrix fuzz lint types imports unit bench data mutants docs notebooks site clean
 help:
 	@echo "make demo   set up and show what works    make test   set up and run every check"
 	@echo "make lint   style, types, layers          make bench  run the benchmarks"
 	@echo "make test-torch   after make test: what needs PyTorch, a browser or an sshd"
 	@echo "make test-matrix  make test on other Pythons, as another user, without git, ..."
 	@echo "make docs   write the generated pages     make site   build the documentation into build/site"
+	@echo "make data   DATA=folder: make the shipped data files again, and say what differs"
 	@echo "make mutants  how many planted mistakes the tests notice"
 	@echo "make fuzz     damaged real files for every reader"
 	@echo "make clean  remove what make made"
@@ -92,6 +93,10 @@ mutants: $(VENV)/.dev
 # Outside `make test`: every reader with damaged real files, each in a process of its own. READERS='gguf onnx' chooses.
 fuzz: $(VENV)/.dev
 	$(BIN)/python benchmarks/fuzz.py $(READERS) --minutes $(or $(MINUTES),10)
+
+# Makes the data files of the wheel again, in build/data, and says what differs: workshop/README.md.
+data: $(VENV)/.dev
+	$(BIN)/python -m workshop.make $(if $(DATA),--data '$(DATA)') $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write)
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py

@@ -9,7 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RECORDED = sorted(
-    path for folder in ("benchmarks/recorded", "tests/data") for path in (ROOT / folder).rglob("*") if path.is_file()
+    path
+    for folder in ("benchmarks/recorded", "workshop/recorded", "tests/data")
+    for path in (ROOT / folder).rglob("*")
+    if path.is_file()
 )
 # `/tmp/x` of a phone is `/data/local/tmp/x`: the folder must begin there.
 FOLDER = re.compile(rb"(?<![\w./-])/(?:root|home|Users|work|tmp|private|mnt|opt)/[\w.@-]+|/site-packages/")

@@ -43,10 +43,6 @@ def _design_named(name: str, folders: tuple[Path, ...]) -> CoreDesign | None:  #
     return None if row is None else _design(row)
 
 
-def core_designs() -> Mapping[str, CoreDesign]:
-    return {name: _design(row) for name, row in rows_of("cores").by_name.items()}
-
-
 def core_aliases() -> Mapping[str, str]:
     """Each name that a core goes by, its own included → the name of its design."""
     rows = rows_of("cores")

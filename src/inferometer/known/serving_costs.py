@@ -1,4 +1,4 @@
-"""What serving engines take beside their kernels, as `benchmarks/serving_fit.py` fitted it to published figures.
+"""What serving engines take beside their kernels, as `workshop/serving/fit.py` fitted it to published figures.
 
 `data/serving_costs.json` is written by that script and by nothing else.
 """

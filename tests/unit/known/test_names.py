@@ -9,7 +9,7 @@ from fakes.every import every
 from inferometer.core.device import Device
 from inferometer.core.errors import UnknownNameError
 from inferometer.known import device
-from inferometer.known.cores import core_designs
+from inferometer.known.cores import core_aliases
 from inferometer.known.names import match_device
 from inferometer.known.names.phrases import phrases
 from inferometer.known.names.table import name_table
@@ -209,7 +209,7 @@ def test_cpu_and_gpu_together_have_the_peaks_of_both():
 
 def test_every_target_of_the_table_is_in_the_catalog_and_every_core_of_an_instance_too():
     assert phrases()  # building it checks the targets
-    designs = core_designs()
+    designs = set(core_aliases().values())
     assert all(family["core"] in designs for family in name_table().instances.values())
 
 

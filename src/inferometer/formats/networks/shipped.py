@@ -12,7 +12,7 @@ from inferometer.core.graph import Graph
 from inferometer.formats.networks.archive import ArchiveTables, graph_in, read_tables
 from inferometer.known.networks import network_named
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[2] / "known" / "data" / "networks" / "packages"
 INDEX = DATA / "index.json"
 ENDING = ".json.gz"
 

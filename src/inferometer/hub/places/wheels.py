@@ -45,10 +45,6 @@ def our_wheel() -> bytes:
     return held.getvalue()
 
 
-def wheel_name() -> str:
-    return f"inferometer-{__version__}-py3-none-any.whl"
-
-
 def _sources() -> Iterator[Path]:
     for path in sorted(_PACKAGE.rglob("*")):
         if path.is_file() and not _LEFT_OUT.intersection(path.parts):

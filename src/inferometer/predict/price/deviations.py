@@ -3,10 +3,9 @@
 A parameter is a logarithm: the log-odds of the share of a peak that a class of op reaches, the logarithm of seconds a
 kernel, a launch or a step takes, or that of the rows whose products take as long as unpacking the weights. Its value
 for one (device, engine, formats) is the sum of what stands at each matching level of `deviations.json` (of
-`token_deviations.json` where tokens are read or made), which `python -m inferometer.measure.calibrate.priors` fits;
-nobody edits them. A level that has no row adds nothing and its spread to the doubt, so a device that nobody has
-measured answers with its parents' sum. Log-odds keep every share below 1: no sum is faster than the peak.
-design/0009-priors.md has the whole picture.
+`token_deviations.json` where tokens are read or made), which workshop/priors fits; nobody edits them. A level that has
+no row adds nothing and its spread to the doubt, so a device that nobody has measured answers with its parents' sum.
+Log-odds keep every share below 1: no sum is faster than the peak. design/0009-priors.md has the whole picture.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op
     from inferometer.core.workload import Precision
 
-FILE = Path(__file__).with_name("deviations.json")
-TOKENS_FILE = Path(__file__).with_name("token_deviations.json")  # language models: other engines, other kernels
+_FOLDER = Path(__file__).parents[2] / "known" / "data" / "priors"
+FILE = _FOLDER / "deviations.json"
+TOKENS_FILE = _FOLDER / "token_deviations.json"  # language models: other engines, other kernels
 
 SHARED = ("compute", "memory", "kernel", "step", "host", "unpack")  # for all classes of ops together
 FORWARD = (

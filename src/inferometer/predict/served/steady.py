@@ -6,7 +6,7 @@ prompts that ride along. Waiting is an average over a load test, which begins wi
 
 `kernel_parts` reads from a step what its kernels take; `steady_times`, `token_seconds` and `request_seconds` add what
 the engine takes beside them. The second half takes numbers or arrays, so that the costs are fitted with the same lines
-that predict (benchmarks/serving_fit.py).
+that predict (workshop/serving/fit.py).
 """
 
 from __future__ import annotations

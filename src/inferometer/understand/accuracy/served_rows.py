@@ -47,7 +47,7 @@ _EIGHT_BITS = ("nvidia-h1", "nvidia-h2", "nvidia-gh", "nvidia-l4", "nvidia-rtx-4
 # InferenceMAX's client draws lengths between 80 and 100 % of those that it states, evenly.
 _DRAWN = 0.9
 # Its servers with drafts propose three tokens a step (one where attention is copied), of random text; how many of them
-# are kept it does not state: this is what benchmarks/serving_fit.py finds.
+# are kept it does not state: this is what workshop/serving/fit.py finds.
 _DRAFTED, _DRAFTED_COPIES = 3, 1
 # Its vLLM servers of MiniMax and Kimi: --gpu-memory-utilization 0.95 --max-num-seqs 256.
 _ROOM: dict[str, Any] = {"memory_share": 0.95, "sequences": 256}

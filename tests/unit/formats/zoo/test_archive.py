@@ -4,7 +4,8 @@ import pytest
 
 from inferometer.core.dims import Symbol
 from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.formats.networks.archive import graph_in, read_tables, write_archive
+from inferometer.formats.networks.archive import graph_in, read_tables
+from workshop.networks.archive import write_archive
 
 BATCH = Symbol("batch")
 

@@ -12,10 +12,10 @@ from inferometer.core.errors import DomainError, FormatError, SchemaError, UnitE
 from inferometer.known.atlas.conversions import RATES, TIMES, seconds_of, unit_named
 from inferometer.known.atlas.measurement import QUANTITIES, PublishedMeasurement
 from inferometer.known.atlas.names import timm_names
-from inferometer.known.atlas.renaming import renamed
 from inferometer.known.atlas.shipped import index, load, shipped_datasets, source_named, sources, tables_with
 from inferometer.known.atlas.storing import read_table, write_table
 from inferometer.known.atlas.table import joined, table_of
+from workshop.atlas.renaming import renamed
 
 ROOT = Path(__file__).parents[4]
 _RATED = {"inputs/s": ("forward", "stream"), "tokens/s": ("decode", "prefill", "tokens")}
@@ -153,7 +153,7 @@ def test_the_index_finds_every_model_and_device(atlas, tmp_path, monkeypatch):
 
 
 def test_the_names_in_the_package_are_those_that_the_rules_give_today(atlas):
-    """If not: `python -m inferometer.known.atlas.build --names`."""
+    """If not: `python -m workshop.atlas.build --names`."""
     now = renamed(atlas)
     assert [str(was) for was in atlas["model"]] == [str(name) for name in now["model"]]
     assert [str(was) for was in atlas["device"]] == [str(name) for name in now["device"]]

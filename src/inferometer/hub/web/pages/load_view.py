@@ -21,7 +21,6 @@ from inferometer.understand.view.table import cell_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inferometer.core.profile import Profile
     from inferometer.core.served import Distribution, Served
     from inferometer.understand.view.table import ReportTable
 
@@ -97,7 +96,3 @@ def _tail(found: Distribution) -> str:
     known = [(name, getattr(found, name)) for name in ("p99", "p95", "p90")]
     tail = next(((name, value) for name, value in known if value is not None), None)
     return "" if tail is None else f" · {tail[0]} {format_quantity(tail[1], 's', digits=3)}"
-
-
-def is_load(profile: Profile) -> bool:
-    return profile.served is not None and bool(profile.served.levels)

@@ -12,13 +12,10 @@ import numpy as np
 from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.priors.cases import cases_of
 from inferometer.measure.calibrate.priors.language import QUANTITIES, language_cases
-from inferometer.measure.calibrate.priors.leaving import few_models
 from inferometer.measure.calibrate.priors.own import own_levels
 from inferometer.measure.calibrate.priors.stack import log_times, stack_of
 from inferometer.predict.price.deviations import (
     PARAMETERS,
-    UNKNOWN_SPREAD,
-    known_by,
     known_unit,
     model_effect,
     spread_of,
@@ -30,15 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from inferometer.known.atlas.measurement import PublishedMeasurement
-    from inferometer.measure.calibrate.priors.build import Validation
-    from inferometer.measure.calibrate.priors.leaving import LeftOut
     from inferometer.measure.calibrate.priors.stack import Case
     from inferometer.predict.price.deviations import ModelEffect, Standing
 
 DEVICE_OUT, MODEL_OUT, BOTH_OUT, FEW, SEEN = (
     "device left out", "model left out", "device and model left out", "calibrated from a few models", "in the fit",
 )  # fmt: skip
-ENOUGH = 12  # residuals that an interval of its own needs
+_FEW_MODELS = {"timm": 20}  # models that a device is calibrated from; elsewhere ten
+_TEN = 10
 WAYS = (DEVICE_OUT, MODEL_OUT, BOTH_OUT, FEW, SEEN)
 
 
@@ -129,11 +125,11 @@ def _judge(cases: list[Case], from_models: int | None) -> list[JudgedRow]:
     judged: list[JudgedRow] = []
     if from_models is None:
         residuals, halves = _answers(cases, effects, seen)
-        judged += _judged(cases, residuals, halves, [way_of(*each) for each in zip(seen, named, strict=True)])
+        judged += judged_rows(cases, residuals, halves, [way_of(*each) for each in zip(seen, named, strict=True)])
     wanted = ~seen if from_models is None else np.ones(len(cases), dtype=bool)
     if wanted.any():
         few, narrow = _from_few(cases, wanted, effects, from_models)
-        judged += _judged(cases, few, narrow, [FEW] * len(cases))
+        judged += judged_rows(cases, few, narrow, [FEW] * len(cases))
     return judged
 
 
@@ -193,7 +189,26 @@ def _from_few(cases: Sequence[Case], wanted: Any, effects: Sequence[Any], count:
     return residuals, halves
 
 
-def _judged(cases: Sequence[Case], residuals: Any, halves: Any, ways: Sequence[str]) -> list[JudgedRow]:
+def few_models(cases: Sequence[Case], mask: Any, count: int | None = None, seed: int = 2) -> Any:
+    """Of the devices in a fold: the rows of all but `count` models each, which are left out; ten, of timm's twenty."""
+    draw = np.random.default_rng(seed)
+    models: dict[tuple[str, str], list[str]] = {}
+    for row in np.flatnonzero(mask).tolist():
+        name, key = cases[row].model.partition("@")[0], (cases[row].dataset, cases[row].standing.device)
+        if name not in models.setdefault(key, []):
+            models[key].append(name)
+    kept: Mapping[tuple[str, str], set[str]] = {
+        key: set(draw.permutation(sorted(names))[: count or _FEW_MODELS.get(key[0], _TEN)].tolist())
+        for key, names in models.items()
+    }
+    out = mask.copy()
+    for row in np.flatnonzero(mask).tolist():
+        case = cases[row]
+        out[row] = case.model.partition("@")[0] not in kept[case.dataset, case.standing.device]
+    return out
+
+
+def judged_rows(cases: Sequence[Case], residuals: Any, halves: Any, ways: Sequence[str]) -> list[JudgedRow]:
     """The rows that have a residual."""
     judged = []
     for place in np.flatnonzero(~np.isnan(residuals)).tolist():
@@ -256,44 +271,3 @@ def how_far(rows: Sequence[JudgedRow]) -> dict[str, float]:
 
 def _rounded(value: Any) -> float:
     return round(float(value), 4)
-
-
-def judge_validation(cases: Sequence[Case], validation: Validation) -> list[JudgedSteps]:
-    """What was left out of the fit, in three ways; an interval's width comes from the other half of the models."""
-    judged: list[JudgedRow] = []
-    for way, kept in ((DEVICE_OUT, validation.devices), (MODEL_OUT, validation.models), (FEW, validation.few)):
-        halves = _crossed(cases, kept)
-        judged += _judged(cases, kept.residuals, halves, [way] * len(cases))
-    return summaries(judged)
-
-
-def _crossed(cases: Sequence[Case], kept: LeftOut) -> Any:
-    """The half-width that holds eight in ten residuals of the other half of a group's models.
-
-    The group is the nearest that has enough of them on the other side, as an answer's interval is: first of models that
-    are known as well.
-    """
-    names = sorted({case.model for case in cases})
-    side = {name: index % 2 for index, name in enumerate(names)}
-    known = [
-        "known" if seen else known_by(likeness)
-        for seen, likeness in zip(kept.known.tolist(), kept.likeness.tolist(), strict=True)
-    ]
-    ways = [_group_names(case, how) for case, how in zip(cases, known, strict=True)]
-    told: dict[tuple[str, int], list[float]] = {}
-    for case, groups, residual in zip(cases, ways, kept.residuals.tolist(), strict=True):
-        if not np.isnan(residual):
-            for name in groups:
-                told.setdefault((name, side[case.model]), []).append(abs(residual))
-    halves = {key: float(np.quantile(values, 0.8)) for key, values in told.items() if len(values) >= ENOUGH}
-    return np.array([_other_half(each, halves, 1 - side[case.model]) for case, each in zip(cases, ways, strict=True)])
-
-
-def _other_half(names: Iterable[str], halves: Mapping[tuple[str, int], float], side: int) -> float:
-    return next((halves[name, side] for name in names if (name, side) in halves), UNKNOWN_SPREAD)
-
-
-def _group_names(case: Case, known: str) -> tuple[str, ...]:
-    """The nearest first: with models that are known in the same way, then with all."""
-    names = case.standing.spread_names(case.quantity)
-    return (*(f"{name}:{known}" for name in names[:1]), *names)

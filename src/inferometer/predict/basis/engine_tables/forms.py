@@ -1,6 +1,6 @@
 """Kernels of serving engines where their tables are not installed: the forms that they follow, five numbers each.
 
-`forms.json` is written by benchmarks/kernel_forms.py and by nothing else.
+`known/data/kernel_forms.json` is written by workshop/kernels/forms.py and by nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from inferometer.core.calibration import Calibration, KernelForm, KernelForms
 
-FILE = Path(__file__).parent / "forms.json"
+FILE = Path(__file__).parents[3] / "known" / "data" / "kernel_forms.json"
 SOURCE = "forms fitted to the operator tables of aiconfigurator-core (Apache-2.0)"
 ANY = "any"  # the forms of all systems together
 

@@ -8,21 +8,20 @@ import numpy as np
 import pytest
 
 from inferometer.measure.calibrate.priors import judged as judging
-from inferometer.measure.calibrate.priors.build import Validation, _by_kind, _covered, _effects, _levels, _ways, spreads
 from inferometer.measure.calibrate.priors.effects import ModelEffects, effects_of
 from inferometer.measure.calibrate.priors.hierarchy import KINDS, _first_variance, _noise, hierarchy_of, starting_point
 from inferometer.measure.calibrate.priors.judged import (
     JudgedRow,
-    _crossed,
     _from_few,
+    few_models,
     how_far,
-    judge_validation,
     summaries,
 )
-from inferometer.measure.calibrate.priors.leaving import LeftOut, _likeness, few_models, left_out
 from inferometer.measure.calibrate.priors.stack import Case, log_times, odds, stack_of
 from inferometer.predict.price.deviations import FITTED, PARAMETERS, UNKNOWN_SPREAD, Standing
 from inferometer.predict.price.likeness import ALIKE, IN_COMMON, NOISE, OWN, SCATTER
+from workshop.priors.build import _by_kind, _covered, _effects, _levels, _ways, spreads
+from workshop.priors.leaving import LeftOut, Validation, _crossed, _likeness, judge_validation, left_out
 
 CONVOLUTION, LINEAR = FITTED.index("convolution.window"), FITTED.index("linear")
 PREFILL, DECODE = FITTED.index("linear.prefill"), FITTED.index("linear.decode")

@@ -1,0 +1,139 @@
+"""Priors fitted from whole-model times: what is found again, what a sum can be, and what is left out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from inferometer.measure.calibrate.priors.hierarchy import hierarchy_of
+from inferometer.measure.calibrate.priors.judged import few_models
+from inferometer.measure.calibrate.priors.stack import Case, log_times
+from inferometer.predict.price.deviations import FITTED, PARAMETERS, Standing, share_of
+from workshop.priors.leaving import device_folds, left_out, model_folds
+
+CONVOLUTION, LINEAR = FITTED.index("convolution.window"), FITTED.index("linear")
+TRUE = {"convolution": 0.5, "linear": 0.2, "memory": 0.6, "kernel": 5e-6}
+
+
+def standing(device, **given):
+    values = {"device": device, "unit": "npu", "vendor": "nobody", "family": "one", "engine": "qnn", "kind": "phone"}
+    return Standing(**values, weights="i8", activations="i8", **given)
+
+
+def case(device, number, *, slower=1.0, share=1.0, features=None):
+    """A model of two layers whose sizes differ from number to number; `slower` is its own effect."""
+    draw = np.random.default_rng(number)
+    compute, memory = draw.uniform(1e-4, 2e-3, 2), draw.uniform(1e-5, 4e-4, 2)
+    shares = np.array([TRUE["convolution"], TRUE["linear"]]) * share
+    seconds = np.sum(np.maximum(compute / shares, memory / TRUE["memory"]) + TRUE["kernel"])
+    return Case(
+        dataset="made", model=f"m{number}", standing=standing(device), seconds=float(slower * seconds),
+        compute=compute, memory=memory, kernels=np.ones(2), repeats=np.ones(2), classes=np.array([CONVOLUTION, LINEAR]),
+        features=features,
+    )  # fmt: skip
+
+
+def fitted(cases, rounds=12):
+    fit = hierarchy_of(cases)
+    fit.fit_with_effects(rounds)
+    return fit
+
+
+def test_slopes_are_those_of_the_times():
+    fit = hierarchy_of([case("a", number) for number in range(4)])
+    theta = np.full((1, len(PARAMETERS)), 0.1)
+    logs, slopes = log_times(fit.stack, theta)
+    for place in (0, 1, 2, 3, PARAMETERS.index("compute:linear"), PARAMETERS.index("kernel:convolution.window")):
+        moved = theta.copy()
+        moved[0, place] += 1e-6
+        assert (log_times(fit.stack, moved)[0] - logs) / 1e-6 == pytest.approx(slopes[:, place], abs=1e-4)
+
+
+def test_a_fit_finds_the_times_it_was_made_from():
+    fit = fitted([case(device, number) for device in "ab" for number in range(30)])
+    assert np.median(np.abs(fit.residuals())) < 0.02
+
+
+def test_a_device_that_was_left_out_answers_with_what_its_kind_reaches():
+    cases = [case(device, number) for device in "abcd" for number in range(25)]
+    fit = fitted(cases)
+    out = np.array([each.standing.device == "d" for each in cases])
+    kept = left_out(fit, [out])
+    assert np.median(np.abs(kept.residuals[out])) < 0.06
+    assert np.isnan(kept.residuals[~out]).all()
+    assert kept.known[out].all()
+
+
+def test_the_effect_of_a_model_comes_from_other_devices_only():
+    cases = [case(device, number, slower=1.5 if number == 3 else 1.0) for device in "abcde" for number in range(25)]
+    fit = fitted(cases)
+    device = np.array([each.standing.device == "e" for each in cases])
+    model = np.array([each.model == "m3" for each in cases])
+    assert abs(left_out(fit, [device]).residuals[device & model]) < 0.2  # the others say that it is slower
+    alone = left_out(fit, [model])
+    assert np.median(alone.residuals[model]) > 0.25  # nobody is left to say so
+    assert not alone.known[model].any()
+
+
+def test_ten_models_tell_a_slow_device_from_its_kind():
+    cases = [case(device, number, share=0.4 if device == "d" else 1.0) for device in "abcd" for number in range(30)]
+    fit = fitted(cases)
+    slow = np.array([each.standing.device == "d" for each in cases])
+    unseen, few = left_out(fit, [slow]), left_out(fit, [few_models(cases, slow)], rounds=3)
+    told = ~np.isnan(few.residuals)
+    assert told.sum() == 20
+    assert np.median(np.abs(few.residuals[told])) < 0.15 < np.median(np.abs(unseen.residuals[slow]))
+
+
+def test_a_model_is_left_out_at_every_size_of_picture():
+    cases = [case("a", 0), case("a", 1)]
+    object.__setattr__(cases[0], "model", "net@224")
+    object.__setattr__(cases[1], "model", "net@320")
+    assert [fold.tolist() for fold in model_folds(cases, 2)] == [[True, True]]
+
+
+@pytest.mark.parametrize("odds", [-1e9, -3.0, 0.0, 40.0, 1e9])
+def test_no_sum_reaches_more_than_the_peak(odds):
+    assert 0 < share_of(odds) < 1
+
+
+def test_a_model_that_nobody_measured_is_expected_to_err_as_those_like_it_do():
+    """Ten models of one family run half as fast as their work says; an eleventh of it, left out, is told by them."""
+    kin, others = (400, 0, 100), (100, 100, 0)
+    cases = [
+        case(device, number, slower=2.0 if number < 11 else 1.0, features=kin if number < 11 else others)
+        for device in "abc"
+        for number in range(40)
+    ]
+    fit = fitted(cases)
+    model = np.array([each.model == "m3" for each in cases])
+    alone = left_out(fit, [model])
+    assert not alone.known[model].any()
+    assert np.median(np.abs(alone.residuals[model])) < 0.15
+
+
+def test_a_model_is_told_by_its_own_formats_before_others():
+    cases = [
+        replace(
+            each, standing=replace(each.standing, weights=weights, activations=weights), seconds=each.seconds * times
+        )
+        for device in "abcd"
+        for number in range(20)
+        for each in [case(device, number, features=(number * 50,))]
+        for weights, times in (("i8", 1.0), ("f16", 1.6 if number == 3 else 1.0))
+    ]
+    fit = fitted(cases)
+    effects = {(each.model, each.standing.weights): offset for each, offset in zip(cases, fit.offsets, strict=True)}
+    assert effects["m3", "f16"] - effects["m3", "i8"] > 0.15
+
+
+def test_devices_of_one_table_are_left_out_apart():
+    cases = [case(device, 0) for device in "abcd"]
+    assert sorted(int(fold.sum()) for fold in device_folds(cases, 4)) == [1, 1, 1, 1]
+
+
+def test_a_device_of_two_tables_keeps_its_fold_and_the_others_avoid_it():
+    other = [replace(case(device, 0), dataset="another") for device in "xyzwvd"]  # read first, by its name
+    cases = [*other, *(case(device, 0) for device in "abcd")]
+    ours = np.array([each.dataset == "made" for each in cases])
+    assert all(int((fold & ours).sum()) == 1 for fold in device_folds(cases, 4))

@@ -1,0 +1,81 @@
+"""The parts of Stable Diffusion: text encoder, U-Net for one step, ControlNet, and the decoder of images."""
+
+import transformers as hf
+from diffusers import AutoencoderKL, ControlNetModel, UNet2DConditionModel
+from torch import nn
+
+from workshop.networks.nets.net import Net
+from workshop.networks.nets.packaged import Tensors, ids
+
+
+class Step(nn.Module):
+    def __init__(self, unet, control=False):
+        super().__init__()
+        self.unet, self.control = unet, control
+
+    def forward(self, latents, time, words, *residuals):
+        extra = {}
+        if self.control:
+            extra = {"down_block_additional_residuals": residuals[:-1], "mid_block_additional_residual": residuals[-1]}
+        return self.unet(latents, time, encoder_hidden_states=words, return_dict=False, **extra)[0]
+
+
+class Control(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, latents, time, words, edges):
+        return self.net(latents, time, encoder_hidden_states=words, controlnet_cond=edges, return_dict=False)
+
+
+class Vae(nn.Module):
+    def __init__(self):
+        super().__init__()
+        vae = AutoencoderKL(
+            block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=4, sample_size=512,
+            down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
+        )  # fmt: skip
+        self.decoder, self.post = vae.decoder, vae.post_quant_conv
+
+    def forward(self, latents):
+        return self.decoder(self.post(latents))
+
+
+def _unet(text, heads, linear):
+    return UNet2DConditionModel(
+        sample_size=64, cross_attention_dim=text, attention_head_dim=heads, use_linear_projection=linear
+    )
+
+
+def _clip(width, layers, heads, act):
+    return lambda: Tensors(
+        hf.CLIPTextModel(
+            hf.CLIPTextConfig(
+                hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width,
+                hidden_act=act,
+            )
+        ),
+        ("input_ids",), lambda a: a.last_hidden_state,
+    )  # fmt: skip
+
+
+def nets():
+    time = (1,)
+    first = ((1, 4, 64, 64), time, (1, 77, 768))
+    second = ((1, 4, 64, 64), time, (1, 77, 1024))
+    return {
+        "stable-diffusion-v1-5/text_encoder": Net(make=_clip(768, 12, 12, "quick_gelu"), inputs=ids(77)),
+        "stable-diffusion-v1-5/unet": Net(
+            make=lambda: Step(_unet(768, 8, False)), inputs=first, fixed=True, published="859.5M"
+        ),
+        "stable-diffusion-v1-5/vae": Net(make=Vae, inputs=((1, 4, 64, 64),), fixed=True),
+        "stable-diffusion-v2-1/text_encoder": Net(make=_clip(1024, 23, 16, "gelu"), inputs=ids(77)),
+        "stable-diffusion-v2-1/unet": Net(
+            make=lambda: Step(_unet(1024, [5, 10, 20, 20], True)), inputs=second, fixed=True, published="865.9M"
+        ),
+        "controlnet-canny/controlnet": Net(
+            make=lambda: Control(ControlNetModel(cross_attention_dim=768, attention_head_dim=8)),
+            inputs=(*first, (1, 3, 512, 512)), fixed=True, published="361M",
+        ),
+    }  # fmt: skip

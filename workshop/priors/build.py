@@ -1,0 +1,176 @@
+"""The data file of the priors: fitted from the atlas, with the intervals and model effects that left-out rows earn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from inferometer.measure.calibrate.priors.hierarchy import KINDS, Hierarchy, hierarchy_of, starting_point
+from inferometer.measure.calibrate.priors.judged import few_models
+from inferometer.predict.price.deviations import (
+    FILE,
+    FITTED,
+    PARAMETERS,
+    UNMEASURED,
+    Deviations,
+    LevelRow,
+    known_by,
+)
+from workshop.priors.leaving import (
+    LeftOut,
+    Validation,
+    device_folds,
+    left_out,
+    model_folds,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from inferometer.measure.calibrate.priors.stack import Case
+
+ROUNDS = 16
+# Four devices of six left out at once say little of a seventh; cases of tokens are small, and can be left out in more.
+DEVICE_FOLDS, TOKEN_DEVICE_FOLDS, MODEL_FOLDS = 4, 12, 4
+COVERED = 0.8
+_WORTH_A_ROW = 0.004  # deviations below change no answer
+_TOLD = 0.97  # a posterior spread this near to the prior's has learned nothing
+_WIDER = 6.0  # devices or models that a group must have to say as much of itself as the wider one does
+
+
+def fitted(cases: Sequence[Case], log: Callable[[str], None] | None = None) -> Hierarchy:
+    fit = hierarchy_of(list(cases))
+    fit.fit_with_effects(ROUNDS, log=log)
+    return fit
+
+
+def validated(fit: Hierarchy, log: Callable[[str], None] | None = None) -> Validation:
+    """Every row predicted without its device, without its model, and from a few models of its device."""
+    say = log or (lambda _: None)
+    folds = device_folds(fit.cases, TOKEN_DEVICE_FOLDS if fit.cases[0].tokens else DEVICE_FOLDS)
+    devices = left_out(fit, folds)
+    say("devices left out")
+    models = left_out(fit, model_folds(fit.cases, MODEL_FOLDS))
+    say("models left out")
+    few = left_out(fit, [few_models(fit.cases, fold) for fold in folds])
+    say("all but a few models of each device left out")
+    return Validation(devices=devices, models=models, few=few)
+
+
+def document(fit: Hierarchy, validation: Validation, *, made: str) -> Deviations:
+    cases = fit.cases
+    return Deviations(
+        made=made,
+        base={unit: _base(unit) for unit in sorted({case.standing.unit for case in cases})},
+        covered=_covered(cases),
+        levels=_levels(fit),
+        variances={kind: _by_kind(np.sqrt(values)) for kind, values in sorted(fit.variances.items())},
+        spreads=spreads(cases, validation),
+        **_effects(fit),
+        datasets=dict(sorted(Counter(case.dataset for case in cases).items())),
+    )
+
+
+def write(deviations: Deviations, path: Path = FILE) -> None:
+    """As one line: nobody reads it but the program."""
+    path.write_bytes(msgspec.json.encode(deviations) + b"\n")
+
+
+def _base(unit: str) -> dict[str, float]:
+    return {name: round(float(value), 4) for name, value in zip(PARAMETERS, starting_point(unit), strict=True) if value}
+
+
+def _effects(fit: Hierarchy) -> dict[str, Any]:
+    """What is usual, the pulls of the groups by where they ran and their models, and the features of those."""
+    if fit.effects is None:
+        return {}
+    effects = fit.effects
+    means, counts = effects.means(fit.residuals() + fit.offsets, fit.weights > 0)
+    usual, strengths = effects.pulls(means, counts)
+    pulls: dict[str, dict[str, tuple[float, int]]] = {}
+    for (model, way), pull, devices in zip(effects.names, strengths.tolist(), counts.tolist(), strict=True):
+        if devices:
+            pulls.setdefault(way, {})[model] = (round(pull, 3), int(devices))
+    features = {case.model: case.features for case in fit.cases if case.features is not None}
+    return {
+        "usual": {name: round(value, 4) for name, value in sorted(zip(effects.engines, usual.tolist(), strict=True))},
+        "pulls": {way: dict(sorted(pulls[way].items())) for way in sorted(pulls)},
+        "features": dict(sorted(features.items())),
+    }
+
+
+def _covered(cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:
+    seen: dict[str, set[int]] = {}
+    for case in cases:
+        seen.setdefault(case.standing.unit, set()).update(np.unique(case.classes).tolist())
+    return {unit: tuple(FITTED[place] for place in sorted(places)) for unit, places in sorted(seen.items())}
+
+
+def _levels(fit: Hierarchy) -> dict[str, LevelRow]:
+    rows = np.bincount(fit.stack.leaf, minlength=len(fit.leaves))
+    devices = [next(name for name in names if name.startswith("device:")) for names in fit.leaves]
+    levels = {}
+    for name, level in sorted(fit.levels.items()):
+        spread = np.sqrt(np.diag(level.posterior))
+        told = (np.abs(level.value) >= _WORTH_A_ROW) & (spread < _TOLD * np.sqrt(fit.variances[level.pool]))
+        values = {PARAMETERS[place]: round(float(level.value[place]), 3) for place in np.flatnonzero(told).tolist()}
+        levels[name] = LevelRow(
+            devices=len({devices[place] for place in level.members.tolist()}),
+            rows=int(rows[level.members].sum()),
+            values=values,
+        )
+    return levels
+
+
+def _by_kind(values: Any) -> dict[str, float]:
+    return {str(kind): round(float(values[kind == KINDS][0]), 3) for kind in dict.fromkeys(KINDS)}
+
+
+def _ways(validation: Validation, *, tokens: bool) -> list[tuple[str, LeftOut, bool | None]]:
+    """What a spread is of, the rows left out that tell it, and whether their models must be known from elsewhere.
+
+    Language models are few: a device of the tables has seldom ten, and most of them are known from somewhere.
+    """
+    if tokens:
+        devices, models = validation.devices, validation.models
+        return [
+            ("unseen:known", devices, None), ("unseen:new", devices, None), ("seen:known", models, None),
+            ("seen:new", models, None),
+        ]  # fmt: skip
+    return [
+        ("unseen:known", validation.devices, True),
+        ("seen:known", validation.few, True),
+        *((f"seen:{known}", validation.models, False) for known in UNMEASURED),
+    ]
+
+
+def spreads(cases: Sequence[Case], validation: Validation) -> dict[str, float]:
+    """Half-widths that hold eight in ten left-out residuals, by unit, engine and quantity.
+
+    A device that was not seen answers as those left out did; a seen one as those of which a few models were kept, and
+    for a new model as models left out on known devices did that were as like to a kept one. Few devices or models say
+    little of the next one: their half-width is mixed with that of the wider group.
+    """
+    halves: dict[str, float] = {}
+    for what, kept, known in _ways(validation, tokens=any(case.tokens for case in cases)):
+        chosen = ~np.isnan(kept.residuals) if known is None else (kept.known == known) & ~np.isnan(kept.residuals)
+        if known is False:
+            chosen &= np.array([known_by(likeness) == what.partition(":")[2] for likeness in kept.likeness.tolist()])
+        told: dict[str, dict[str, list[float]]] = {}
+        for row in np.flatnonzero(chosen).tolist():
+            case = cases[row]
+            member = case.standing.device if what.startswith("unseen") else case.model
+            for name in case.standing.spread_names(case.quantity):
+                told.setdefault(name, {}).setdefault(member, []).append(abs(float(kept.residuals[row])))
+        for name in sorted(told, key=lambda name: name.count(":")):  # the wider ones first
+            residuals = np.concatenate([np.array(values) for values in told[name].values()])
+            half = float(np.quantile(residuals, COVERED))
+            if (wider := halves.get(f"{name.rpartition(':')[0]}:{what}")) is not None:
+                told_by = len(told[name])
+                half = float(np.sqrt((told_by * half**2 + _WIDER * wider**2) / (told_by + _WIDER)))
+            halves[f"{name}:{what}"] = round(half, 3)
+    return dict(sorted(halves.items()))
