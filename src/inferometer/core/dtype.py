@@ -55,7 +55,7 @@ def _scaled(name: str, elements: int, size: int, *arithmetic: str, gguf: int | N
 
 _WIDE = ("bf16", "f16", "f32")
 # Ways to four bits that checkpoints are named after. Scales of their groups (0.1 to 0.5 bits a number) are not counted.
-_FOUR_BITS = ("awq", "gptq", "nf4", "w4a16", "4bit", "int4_awq", "awq_int4", "gptq_int4", "bnb_4bit", "bnb_nf4")
+_FOUR_BITS = ("awq", "gptq", "nf4", "4bit", "int4_awq", "awq_int4", "gptq_int4", "bnb_4bit", "bnb_nf4")
 _ALL = (
     _plain("f64", 8, aliases=("float64", "fp64", "double"), gguf=28),
     _plain("f32", 4, aliases=("float32", "fp32", "float", "single"), gguf=0),
@@ -68,7 +68,7 @@ _ALL = (
     _plain("i64", 8, aliases=("int64",), gguf=27),
     _plain("i32", 4, aliases=("int32",), gguf=26),
     _plain("i16", 2, "i32", aliases=("int16",), gguf=25),
-    _plain("i8", 1, *_WIDE, aliases=("int8", "s8", "8bit", "w8a16"), gguf=24),
+    _plain("i8", 1, *_WIDE, aliases=("int8", "s8", "8bit"), gguf=24),
     _plain("u8", 1, "i8", *_WIDE, aliases=("uint8",)),
     _plain("u16", 2, "i32", aliases=("uint16",)),
     _plain("u32", 4, "i32", aliases=("uint32",)),
