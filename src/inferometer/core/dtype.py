@@ -43,9 +43,7 @@ def _block(name: str, elements: int, size: int, gguf: int, aliases: tuple[str, .
     Its aliases are llama.cpp's mixtures of it, as files of GGUF are named: most of their matrices are in this format.
     """
     arithmetic = ("i8", "f16", "bf16", "f32")
-    return DType(
-        name=name, elements=elements, block_bytes=size, arithmetic=arithmetic, aliases=aliases, gguf_type=gguf
-    )
+    return DType(name=name, elements=elements, block_bytes=size, arithmetic=arithmetic, aliases=aliases, gguf_type=gguf)
 
 
 def _scaled(name: str, elements: int, size: int, *arithmetic: str, gguf: int | None = None) -> DType:
@@ -123,7 +121,7 @@ _BY_ANY_NAME = DTYPES | {alias: entry for entry in _ALL for alias in entry.alias
 
 
 def is_gguf_block(name: str) -> bool:
-    """Whether ggml alone has kernels for numbers of this format. Micro-scaled floats lie in GGUF files and elsewhere."""
+    """Whether ggml alone has kernels for numbers of this format. Micro-scaled floats lie elsewhere too."""
     known = dtype(name)
     return known.gguf_type is not None and known.elements > 1 and known.arithmetic[0] != known.name
 

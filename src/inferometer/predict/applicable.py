@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.dtype import is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative, takes_prompt
-from inferometer.known.engines import known_engine
+from inferometer.known.engines import default_runtime, known_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from inferometer.core.engine import EngineDescriptor
     from inferometer.core.workload import Workload
     from inferometer.predict.question import Question
 
+_TAKEN = {
+    "tokens": "models that write tokens", "arrays": "networks that answer in one pass", "speech": "models of speech",
+}  # fmt: skip
 _IMAGE = frozenset({"image", "height", "width"})  # sizes that the side of an image sets
 
 
@@ -32,7 +36,7 @@ def require_applicable(question: Question) -> None:
         raise _meaningless(question, "an image size", "has no size of an image that could be set", "--image")
     if not is_generative(graph):
         _require_no_generation(question)
-    require_formats(question)
+    require_engine(question)
 
 
 def meaningful(workload: Workload, graph: Graph) -> Workload:
@@ -72,10 +76,16 @@ def _meaningless(question: Question, what: str, why: str, option: str) -> Domain
     return DomainError(f"{question.graph.name} {why}, so {what} means nothing to it.", remedy=f"Leave {option} out.")
 
 
-def require_formats(question: Question) -> None:
-    """The blocks of GGUF files have kernels in engines that open such files; one that runs nothing takes all."""
+def require_engine(question: Question) -> None:
+    """The engine must be made for such a device, such a model and such formats.
+
+    The blocks of GGUF files have kernels in engines that open such files; one that runs nothing takes all.
+    """
     descriptor = known_engine(question.runtime_name)
-    if descriptor is None or not descriptor.opens or "gguf" in descriptor.opens:
+    if descriptor is None:
+        return
+    _require_at_home(question, descriptor)
+    if not descriptor.opens or "gguf" in descriptor.opens:
         return
     precision = question.workload.precision
     for option, format_ in (("--weights", precision.weights), ("--kv", precision.kv)):
@@ -85,3 +95,21 @@ def require_formats(question: Question) -> None:
                 f"{format_} is a format of GGUF files, and {descriptor.title} has no kernels for it.",
                 remedy=f"Use {other}{option} {descriptor.small.narrow} or {descriptor.small.byte}.",
             )
+
+
+def _require_at_home(question: Question, descriptor: EngineDescriptor) -> None:
+    """A vendor's engine runs on that vendor's chips, and some run one kind of model alone."""
+    device, graph = question.device, question.graph
+    if not descriptor.runs_on(device):
+        units = (pattern.split(":") for pattern in descriptor.only_on)
+        places = (f"{'any' if vendor == '*' else vendor} {'chip' if unit == '*' else unit}" for unit, vendor in units)
+        raise DomainError(
+            f"{descriptor.title} does not run on {device.title}: it is for {' and '.join(places)}.",
+            remedy=f"Use --runtime {default_runtime(device, graph)}, or leave --runtime out.",
+        )
+    takes = {"tokens": is_generative(graph), "arrays": not is_generative(graph), "speech": "frames" in graph.symbols}
+    if not takes.get(descriptor.takes, True):
+        raise DomainError(
+            f"{descriptor.title} runs {_TAKEN[descriptor.takes]}, and {graph.name} is none.",
+            remedy=f"Use --runtime {default_runtime(device, graph)}, or leave --runtime out.",
+        )

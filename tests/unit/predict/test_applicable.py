@@ -7,8 +7,9 @@ import pytest
 from fakes.every import every
 from inferometer.core.errors import DomainError
 from inferometer.core.workload import Precision, Workload
-from inferometer.known import link
-from inferometer.known.engines import engines
+from inferometer.known import devices, link
+from inferometer.known.atlas.looking import atlas
+from inferometer.known.engines import engines, known_engine
 from inferometer.predict.applicable import meaningful
 from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.options import Options, Speculative
@@ -60,18 +61,49 @@ def test_an_option_changes_the_answer_or_is_refused(model, option):
         assert answered(**given(option)) != answered(**plain)
 
 
-@every(engines())
+@every(name for name, described in engines().items() if described.takes in {"all", "tokens"})
 def test_blocks_of_gguf_files_run_where_such_files_open(runtime):
     opens = engines()[runtime].opens
+    homes = {name: found for name, found in devices().items() if engines()[runtime].runs_on(found)}
+    on = "nvidia-h200" if "nvidia-h200" in homes else next(iter(homes))
     for name in ("weights", "kv"):
-        question = ask(LANGUAGE, on="nvidia-h200", runtime=runtime, calibrated=False, **{name: "q8_0"})
-        rows = sweep(LANGUAGE, "nvidia-h200", runtimes=runtime, calibrated=False, **{name: "q8_0"})
+        question = ask(LANGUAGE, on=on, runtime=runtime, calibrated=False, **{name: "q8_0"})
+        rows = sweep(LANGUAGE, on, runtimes=runtime, calibrated=False, **{name: "q8_0"})
         if opens and "gguf" not in opens:
             with pytest.raises(DomainError, match=r"q8_0 is a format of GGUF files.*--runtime llamacpp"):
                 question.answer()
             assert "q8_0 is a format of GGUF files" in rows["reason"][0]
         else:
             assert question.answer().summary.tpot_s == pytest.approx(float(rows["tpot_s"][0]))
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "runtime", "said"),
+    [
+        (VISION, "hailo-8", "rknn", "Rockchip RKNN does not run on Hailo-8: it is for Rockchip npu."),
+        (VISION, "nvidia-jetson-nano-cpu", "tensorrt", "it is for NVIDIA gpu."),
+        (VISION, "nvidia-h200", "openvino", "it is for any cpu and Intel gpu and Intel npu."),
+        (VISION, "nvidia-h200", "whispercpp", "whisper.cpp runs models of speech, and resnet50 is none."),
+        (VISION, "rockchip-rk3588-npu", "rkllm", "runs models that write tokens, and resnet50 is none."),
+        (LANGUAGE, "google-coral-edge-tpu", "edgetpu", "runs networks that answer in one pass, and llama-3.2-1b is"),
+    ],
+)
+def test_an_engine_is_refused_where_it_does_not_run_with_one_that_does(model, on, runtime, said):
+    question = ask(model, on=on, runtime=runtime)
+    for verb in (question.answer, question.fit):
+        with pytest.raises(DomainError, match=r"Use --runtime \w+.*, or leave --runtime out") as caught:
+            verb()
+        assert said in str(caught.value)
+    rows = sweep(models=[question.graph], devices=[question.device], runtimes=[runtime])
+    assert said in str(rows["reason"][0])
+
+
+def test_no_engine_is_refused_on_a_device_that_it_was_measured_on():
+    table, known = atlas(), devices()
+    for runtime, on in {*zip(table["engine"], table["device"], strict=True)}:
+        described = known_engine(runtime) if runtime else None
+        if described is not None and on in known:
+            assert described.runs_on(known[on]), (runtime, on)
 
 
 def test_where_no_engine_is_named_the_format_of_the_weights_chooses_it_in_every_door():
