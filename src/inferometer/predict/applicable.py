@@ -36,6 +36,12 @@ def require_applicable(question: Question) -> None:
         raise _meaningless(question, "an image size", "has no size of an image that could be set", "--image")
     if not is_generative(graph):
         _require_no_generation(question)
+    drafting = question.options.speculative
+    if drafting is not None and not is_generative(drafting.draft):
+        raise DomainError(
+            f"{drafting.draft.name} writes no tokens, so it cannot draft any for {graph.name}.",
+            remedy="Name a smaller model of the same family with --draft.",
+        )
     require_engine(question)
 
 

@@ -168,7 +168,7 @@ def gang_seconds(question: Question) -> tuple[Grid, Grid]:
 
 
 def _drafts(question: Question, memory: ServingMemory | None) -> tuple[Drafts | None, ServingMemory | None]:
-    """What a draft model adds: it lies whole on every device, and its own cache is left out."""
+    """What a draft model adds: it lies whole on every device, with a cache of the same tokens."""
     drafting = question.options.speculative
     if drafting is None:
         return None, memory
@@ -179,7 +179,13 @@ def _drafts(question: Question, memory: ServingMemory | None) -> tuple[Drafts | 
     drafter = served(replace(question, graph=drafting.draft, workload=workload, options=options))
     gained = float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
     if memory is not None and drafter.memory is not None:
-        memory = replace(memory, weights_bytes=memory.weights_bytes + drafter.memory.weights_bytes)
+        memory = replace(
+            memory,
+            weights_bytes=memory.weights_bytes + drafter.memory.weights_bytes,
+            kv_bytes_per_token=memory.kv_bytes_per_token + drafter.memory.kv_bytes_per_token,
+            windows=memory.windows + drafter.memory.windows,
+            state_bytes=memory.state_bytes + drafter.memory.state_bytes,
+        )
     return Drafts(length=drafting.length, gained=gained, step=drafter.step), memory
 
 
