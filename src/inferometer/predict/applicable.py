@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.dtype import is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative, takes_prompt
+from inferometer.core.workload import MOST
 from inferometer.known.engines import default_runtime, known_engine
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _TAKEN = {
     "tokens": "models that write tokens", "arrays": "networks that answer in one pass", "speech": "models of speech",
 }  # fmt: skip
+_LEAST_IMAGE = 16  # the smallest patch of common networks: below it convolutions look at padding alone
 _IMAGE = frozenset({"image", "height", "width"})  # sizes that the side of an image sets
 
 
@@ -34,6 +36,11 @@ def require_applicable(question: Question) -> None:
         raise _meaningless(question, "a prompt length", "reads no sequence of tokens", "--prompt")
     if question.workload.image not in {None, graph.metadata.get("image")} and not takes_image(graph):
         raise _meaningless(question, "an image size", "has no size of an image that could be set", "--image")
+    if question.workload.image is not None and question.workload.image < _LEAST_IMAGE:
+        raise DomainError(
+            f"An image of {question.workload.image} pixels a side leaves nothing for {graph.name} to look at.",
+            remedy=f"Give --image {_LEAST_IMAGE} or more, up to {MOST['image']}.",
+        )
     if not is_generative(graph):
         _require_no_generation(question)
     drafting = question.options.speculative

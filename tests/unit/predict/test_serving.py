@@ -311,7 +311,7 @@ def test_costs_are_of_the_newest_version_that_is_not_newer():
 
 
 def test_beyond_the_window_a_serving_engine_answers_with_a_warning():
-    profile = ask("llama-2-7b", on="nvidia-h100-sxm", runtime="vllm", prompt=4096, calibrated=False).answer()
+    profile = ask("llama-2-7b", on="nvidia-h100-sxm", runtime="vllm", prompt=5000, calibrated=False).answer()
     assert any("window of 4096 tokens" in note for note in profile.provenance.notes)
     with pytest.raises(DomainError, match="window of 4096"):
         ask("llama-2-7b", on="nvidia-h100-sxm", runtime="torch-compile", prompt=4096, generate=8).answer()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from inferometer.predict.ready import ReadyGraph
 
 _UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by priors alone
+_MOST_USERS = 1 << 24  # beyond it everyone waits for years: another question
 _steps = Kept(512)
 _NO_TOKENS = "`inferometer predict` gives the time of one inference, `inferometer plan --frames 30` streams of images."
 
@@ -235,6 +236,8 @@ class ServingAnswer:
 
 def serving_answer(question: Question, users: int, tokens_per_user: float | None = None) -> ServingAnswer:
     """The steady state of so many users, each with one request of the question's sizes under way."""
+    if users > _MOST_USERS:
+        raise DomainError(f"users must be a whole number from 1 to {_MOST_USERS:,}, and is {users}.")
     if tokens_per_user is not None and tokens_per_user <= 0:
         raise DomainError(f"--tokens-per-user must be greater than 0, and is {tokens_per_user:g}.")
     what, workload = served(question), completed(question.graph, question.workload, question.options, beyond=True)

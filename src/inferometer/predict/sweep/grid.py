@@ -19,7 +19,7 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.sizes import in_graph_names
-from inferometer.core.workload import Parallel, Precision, Workload
+from inferometer.core.workload import MOST, Parallel, Precision, Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.places import instance
 from inferometer.predict.applicable import SIZES
@@ -379,6 +379,8 @@ def _whole(name: str, value: Any) -> int | None:
         plain = int(plain)
     if not isinstance(plain, int) or isinstance(plain, bool) or plain < least:
         raise DomainError(f"{name} must be whole numbers of {least} or more, and one is {value!r}.")
+    if plain > MOST.get(name, plain):
+        raise DomainError(f"{name} must be whole numbers from {least} to {MOST[name]:,}, and one is {value!r}.")
     return plain
 
 
