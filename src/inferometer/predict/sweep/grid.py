@@ -18,6 +18,7 @@ from inferometer.core.dtype import dtype
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
+from inferometer.core.reformat import stored_in
 from inferometer.core.sizes import in_graph_names
 from inferometer.core.workload import MOST, Parallel, Precision, Workload
 from inferometer.known.engines import require_effects
@@ -157,7 +158,7 @@ class Study:
                 workload = workloads[inner] = self._workload(inner)
             question, which = self.questions[outer], self.chosen[number // plans]
             yield Question(
-                graph=question.graph,
+                graph=stored_in(question.graph, workload.precision.weights),
                 device=question.device,
                 runtime=self._runtime(outer, workload.precision.weights),
                 workload=workload,
@@ -307,7 +308,8 @@ def _chosen(
     chosen: list[int | None] = []
     for (question, open_), precision in product(zip(questions, usual, strict=True), precisions):
         runtime = usual_runtime(question.device, question.graph, precision.weights) if open_ else question.runtime
-        calibration = choices.calibration(replace(question, runtime=runtime), precision)
+        stored = stored_in(question.graph, precision.weights)
+        calibration = choices.calibration(replace(question, runtime=runtime, graph=stored), precision)
         if calibration is None:
             chosen.append(None)
         else:
