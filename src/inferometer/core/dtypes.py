@@ -37,10 +37,13 @@ def _plain(name: str, size: int, *arithmetic: str, aliases: tuple[str, ...] = ()
     )
 
 
-def _block(name: str, elements: int, size: int, gguf: int) -> DType:
-    """A GGUF block type: weights only; engines multiply it as int8 with int8 activations, or widen it to f16."""
+def _block(name: str, elements: int, size: int, gguf: int, aliases: tuple[str, ...] = ()) -> DType:
+    """A GGUF block type: weights only; engines multiply it as int8 with int8 activations, or widen it to f16.
+
+    Its aliases are llama.cpp's mixtures of it, as files of GGUF are named: most of their matrices are in this format.
+    """
     arithmetic = ("i8", "f16", "bf16", "f32")
-    return DType(name=name, elements=elements, block_bytes=size, arithmetic=arithmetic, gguf_type=gguf)
+    return DType(name=name, elements=elements, block_bytes=size, arithmetic=arithmetic, aliases=aliases, gguf_type=gguf)
 
 
 def _scaled(name: str, elements: int, size: int, *arithmetic: str, gguf: int | None = None) -> DType:
@@ -49,19 +52,21 @@ def _scaled(name: str, elements: int, size: int, *arithmetic: str, gguf: int | N
 
 
 _WIDE = ("bf16", "f16", "f32")
+# Ways to four bits that checkpoints are named after. Scales of their groups (0.1 to 0.5 bits a number) are not counted.
+_FOUR_BITS = ("awq", "gptq", "nf4", "4bit", "int4_awq", "awq_int4", "gptq_int4", "bnb_4bit", "bnb_nf4")
 _ALL = (
-    _plain("f64", 8, aliases=("float64", "double"), gguf=28),
-    _plain("f32", 4, aliases=("float32", "fp32", "float"), gguf=0),
+    _plain("f64", 8, aliases=("float64", "fp64", "double"), gguf=28),
+    _plain("f32", 4, aliases=("float32", "fp32", "float", "single"), gguf=0),
     # 19 significant bits, held in 32: tf32 is how f32 is multiplied, not how it is stored
     _plain("tf32", 4, "f32", aliases=("tensorfloat32",)),
     _plain("bf16", 2, "f16", "f32", aliases=("bfloat16",), gguf=30),
     _plain("f16", 2, "bf16", "f32", aliases=("float16", "fp16", "half"), gguf=1),
-    _plain("f8e4m3", 1, *_WIDE, aliases=("float8_e4m3fn", "fp8")),
-    _plain("f8e5m2", 1, *_WIDE, aliases=("float8_e5m2",)),
+    _plain("f8e4m3", 1, *_WIDE, aliases=("float8_e4m3fn", "fp8", "fp8_e4m3", "float8", "f8", "e4m3")),
+    _plain("f8e5m2", 1, *_WIDE, aliases=("float8_e5m2", "fp8_e5m2", "e5m2")),
     _plain("i64", 8, aliases=("int64",), gguf=27),
     _plain("i32", 4, aliases=("int32",), gguf=26),
     _plain("i16", 2, "i32", aliases=("int16",), gguf=25),
-    _plain("i8", 1, *_WIDE, aliases=("int8",), gguf=24),
+    _plain("i8", 1, *_WIDE, aliases=("int8", "s8", "8bit"), gguf=24),
     _plain("u8", 1, "i8", *_WIDE, aliases=("uint8",)),
     _plain("u16", 2, "i32", aliases=("uint16",)),
     _plain("u32", 4, "i32", aliases=("uint32",)),
@@ -69,7 +74,7 @@ _ALL = (
     _plain("bool", 1, "i8", aliases=("boolean",)),
     _plain("c64", 8, "f32", aliases=("complex64",)),
     _plain("c128", 16, "f64", aliases=("complex128",)),
-    DType(name="i4", elements=2, block_bytes=1, arithmetic=("i4", "i8", *_WIDE), aliases=("int4",)),
+    DType(name="i4", elements=2, block_bytes=1, arithmetic=("i4", "i8", *_WIDE), aliases=("int4", "s4", *_FOUR_BITS)),
     DType(name="u4", elements=2, block_bytes=1, arithmetic=("i4", "i8", *_WIDE), aliases=("uint4",)),
     DType(name="i5", elements=8, block_bytes=5, arithmetic=("i5", "i8", *_WIDE), aliases=("int5",)),
     DType(name="i6", elements=4, block_bytes=3, arithmetic=("i6", "i8", *_WIDE), aliases=("int6",)),
@@ -91,10 +96,10 @@ _ALL = (
     _block("q5_1", 32, 24, 7),
     _block("q8_0", 32, 34, 8),
     _block("q8_1", 32, 36, 9),
-    _block("q2_k", 256, 84, 10),
-    _block("q3_k", 256, 110, 11),
-    _block("q4_k", 256, 144, 12),
-    _block("q5_k", 256, 176, 13),
+    _block("q2_k", 256, 84, 10, aliases=("q2_k_s",)),
+    _block("q3_k", 256, 110, 11, aliases=("q3_k_s", "q3_k_m", "q3_k_l")),
+    _block("q4_k", 256, 144, 12, aliases=("q4_k_s", "q4_k_m")),
+    _block("q5_k", 256, 176, 13, aliases=("q5_k_s", "q5_k_m")),
     _block("q6_k", 256, 210, 14),
     _block("q8_k", 256, 292, 15),
     _block("iq2_xxs", 256, 66, 16),
@@ -102,8 +107,8 @@ _ALL = (
     _block("iq3_xxs", 256, 98, 18),
     _block("iq1_s", 256, 50, 19),
     _block("iq4_nl", 32, 18, 20),
-    _block("iq3_s", 256, 110, 21),
-    _block("iq2_s", 256, 82, 22),
+    _block("iq3_s", 256, 110, 21, aliases=("iq3_m",)),
+    _block("iq2_s", 256, 82, 22, aliases=("iq2_m",)),
     _block("iq4_xs", 256, 136, 23),
     _block("iq1_m", 256, 56, 29),
     _block("tq1_0", 256, 54, 34),
@@ -116,14 +121,14 @@ _BY_ANY_NAME = DTYPES | {alias: entry for entry in _ALL for alias in entry.alias
 
 
 def is_gguf_block(name: str) -> bool:
-    """Whether numbers of this format are stored in the blocks of GGUF files, for which ggml alone has kernels."""
+    """Whether ggml alone has kernels for numbers of this format. Micro-scaled floats lie elsewhere too."""
     known = dtype(name)
-    return known.gguf_type is not None and known.elements > 1
+    return known.gguf_type is not None and known.elements > 1 and known.arithmetic[0] != known.name
 
 
 def dtype(name: str) -> DType:
     """The format of that name or alias; an unknown one is an error with suggestions."""
-    known = _BY_ANY_NAME.get(name) or _BY_ANY_NAME.get(name.casefold())
+    known = _BY_ANY_NAME.get(name) or _BY_ANY_NAME.get(name.casefold().replace("-", "_"))
     if known is None:
         raise UnknownNameError("number format", name, _BY_ANY_NAME, listing=f"Known: {', '.join(DTYPES)}.")
     return known

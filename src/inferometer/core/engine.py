@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 from inferometer.core.device import Sourced
@@ -15,6 +16,8 @@ from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from inferometer.core.device import Device
     from inferometer.core.graph import Op
 
@@ -25,6 +28,7 @@ LogitsPath = Literal["prompt", "chunk"]
 PromptPath = Literal["whole", "last apart"]
 Execution = Literal["launched", "captured", "compiled"]  # op by op; every pass replayed as one graph; compiled
 Use = Literal["gpu", "accelerator", "tokens", "arrays", "served"]  # what an engine may be the first choice for
+Takes = Literal["all", "tokens", "arrays", "speech"]  # which models: those that make tokens, those that do not
 Probing = Literal["files", "modules", "decoders", "kernels"]
 
 
@@ -250,13 +254,16 @@ class EngineDescriptor:
     `opens` lists model formats, its own first: of two engines that open a file the one whose own format it is comes
     first. `packages` are the distributions that decide its speed, the one that must be installed first. `first_for` are
     the questions it answers where no engine is named; the others follow by `rank`, and one without a rank is chosen
-    only for a file that it opens. `calibrated` says, by unit, what it is calibrated with: probe networks as `files`,
-    the same as PyTorch `modules`, `decoders`, or single `kernels` of PyTorch. Its calibrations are of a format
-    of the activations; where `by_weights` is given they are of a format of the weights, and those are the formats it
-    computes in. One that goes `beyond_peaks` computes in fewer bits or with fewer products than a format says unless
-    told otherwise: its calibrations measure the peaks that it reaches. `compiled_by` names the runtime that compiles
-    what this one launches op by op. `serving` has the rules of an engine that serves many requests at once.
-    `job_options` are those of its options that a job may set: none of them names a file or a library.
+    only for a file that it opens. `usual_on` are the devices whose owners run it, by what a model makes (`tokens` or
+    `arrays`): there it comes first. `only_on` are those that it runs on at all; none stands for every device. Devices
+    are patterns of a unit with a vendor or a name: `npu:Rockchip`, `gpu:nvidia-jetson-*`. `calibrated` says, by unit,
+    what it is calibrated with: probe networks as `files`, the same as PyTorch `modules`, `decoders`, or single
+    `kernels` of PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
+    format of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits
+    or with fewer products than a format says unless told otherwise: its calibrations measure the peaks that it reaches.
+    `compiled_by` names the runtime that compiles what this one launches op by op. `serving` has the rules of an engine
+    that serves many requests at once. `job_options` are those of its options that a job may set: none of them names a
+    file or a library.
     """
 
     effects: RuntimeEffects
@@ -266,6 +273,9 @@ class EngineDescriptor:
     extra: str | None = None  # as `pip install inferometer[…]` names it
     rank: int | None = None
     first_for: frozenset[Use] = frozenset()
+    usual_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    only_on: tuple[str, ...] = ()
+    takes: Takes = "all"
     small: SmallFormats = field(default_factory=SmallFormats)
     calibrated: Mapping[str, Probing] = field(default_factory=dict)
     calibrated_in: str | None = None  # the format that is calibrated where none is asked for
@@ -282,3 +292,13 @@ class EngineDescriptor:
     @property
     def title(self) -> str:
         return self.effects.title
+
+    def runs_on(self, device: Device) -> bool:
+        """Whether it is made for such a device. A machine whose vendor was not detected may be any."""
+        return not self.only_on or device.vendor == "unknown" or is_one_of(device, self.only_on)
+
+
+def is_one_of(device: Device, patterns: Iterable[str]) -> bool:
+    """Whether a device is meant by a pattern of its unit with its vendor or its name."""
+    names = (f"{device.unit}:{device.vendor}", f"{device.unit}:{device.name}")
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)

@@ -9,7 +9,8 @@ from inferometer.core.kept import Kept
 
 # What quantisers quantise: matrices that are multiplied. Norms, biases and tables of small numbers stay.
 _MULTIPLIED = frozenset({"linear", "matmul", "convolution", "moe_experts", "recurrent", "embedding"})
-_FLOATS = frozenset({"f64", "f32", "tf32", "bf16", "f16"})
+_FLOATS = frozenset({"f64", "f32", "tf32", "bf16", "f16", "f8e4m3", "f8e5m2"})
+_HALF_BITS = 16
 _graphs = Kept()
 
 
@@ -50,6 +51,30 @@ def with_formats(
     names = [None if name is None else dtype(name).name for name in (weights, activations, dynamic)]
     asked = OtherFormats(weights=names[0], activations=names[1], dynamic=names[2], kinds=kinds)
     return _graphs.get_or_make(asked, (graph,), lambda: _changed(graph, asked))
+
+
+def stored_in(graph: Graph, weights: str | None) -> Graph:
+    """A config's graph as another checkpoint of the model: what it states in fewer bits than a half in this format.
+
+    DeepSeek's configs state f8 and gpt-oss' mxfp4; a question about i4 is one about a checkpoint that somebody made of
+    it. A file has what it has. The same arguments give the same object, as above.
+    """
+    if weights is None or graph.metadata.get("format") not in {None, "config"}:
+        return graph
+    name = dtype(weights).name
+    return _graphs.get_or_make((id(graph), name), (graph,), lambda: _stored_in(graph, name))
+
+
+def _stored_in(graph: Graph, name: str) -> Graph:
+    def stored(tensor: Tensor) -> Tensor:
+        few = tensor.role == "weight" and tensor.dtype is not None and dtype(tensor.dtype).bits < _HALF_BITS
+        return replace(tensor, dtype=name, stored_bytes=None) if few else tensor
+
+    blocks = tuple(
+        replace(block, ops=tuple(replace(op, weights=tuple(map(stored, op.weights))) for op in block.ops))
+        for block in graph.blocks
+    )
+    return graph if blocks == graph.blocks else replace(graph, blocks=blocks)
 
 
 def _changed(graph: Graph, asked: OtherFormats) -> Graph:

@@ -6,10 +6,16 @@ from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 
+# Beyond these a number is a slip of the pen: no machine runs it, and sums of its bytes are no longer exact.
+MOST = {"batch": 1 << 20, "prompt": 1 << 27, "generate": 1 << 27, "context": 1 << 27, "image": 1 << 14}
+_MOST_DEVICES = 1 << 16
 
-def _require_whole(name: str, value: object, *, least: int) -> None:
+
+def _require_whole(name: str, value: object, *, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise DomainError(f"{name} must be a whole number of {least} or more, and is {value!r}.")
+    if value > most:
+        raise DomainError(f"{name} must be a whole number from {least} to {most:,}, and is {value}.")
 
 
 @frozen
@@ -37,7 +43,7 @@ class Parallel:
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            _require_whole(entry.name, getattr(self, entry.name), least=1)
+            _require_whole(entry.name, getattr(self, entry.name), least=1, most=_MOST_DEVICES)
 
     @property
     def devices(self) -> int:
@@ -60,10 +66,10 @@ class Workload:
     parallel: Parallel = Parallel()
 
     def __post_init__(self) -> None:
-        _require_whole("batch", self.batch, least=1)
+        _require_whole("batch", self.batch, least=1, most=MOST["batch"])
         for name, least in (("prompt", 1), ("generate", 0), ("context", 0), ("image", 1)):
             value = getattr(self, name)
             if value is not None:
-                _require_whole(name, value, least=least)
+                _require_whole(name, value, least=least, most=MOST[name])
         if self.arrival_per_s is not None and not self.arrival_per_s > 0:
             raise DomainError(f"arrival_per_s must be greater than 0, and is {self.arrival_per_s!r}.")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -34,7 +35,9 @@ from inferometer.core.engine import (
     ServingRules,
     SmallFormats,
     StepCosts,
+    Takes,
     Use,
+    is_one_of,
 )
 from inferometer.core.errors import DomainError, PluginError, UnknownNameError, same_but_for_case
 from inferometer.core.frozen import frozen
@@ -46,15 +49,13 @@ from inferometer.known.load import CatalogRow, read_rows
 from inferometer.known.serving_costs import fitted_costs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from inferometer.core.device import Device
     from inferometer.core.graph import Graph
 
 _GROUP = "inferometer.runtimes"
 _LAST = 1000  # behind every engine that has a rank
 _HEADS = re.compile(r"^\[engines\.\"?([^\]\".]+)\"?\]\n(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
-_RANKING = re.compile(r"^(?:opens|rank|first_for) *=.*$", re.MULTILINE)
+_RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on) *=.*$", re.MULTILINE)
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
@@ -63,7 +64,7 @@ _EFFECTS = (
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
-    "job_options", *_EFFECTS,
+    "job_options", "usual_on", "only_on", "takes", *_EFFECTS,
 )  # fmt: skip
 
 
@@ -146,15 +147,26 @@ def read_engine(file: Path, name: str) -> EngineDescriptor:
 def ranked_engines(device: Device, *, makes_tokens: bool, format: str | None = None) -> tuple[str, ...]:  # noqa: A002 - what formats are called everywhere
     """The engines for such a model on such a device, the likeliest first.
 
-    vLLM for models that make tokens on a data centre's GPU. Compiled PyTorch for others, and on a desk's GPU, but not
-    on Apple's, which has no CUDA graphs. Elsewhere
-    llama.cpp for models that make tokens and ONNX Runtime for others; an NPU or TPU, whose software has no row, is
-    taken as ideal. Engines that open the `format` of a file come before those that do not; a bare config is no file,
-    since its weights are made up in whatever format an engine opens.
+    The engine that the device's owners run, where one is known (`usual_on`), for anything but files that its converter
+    does not read: all of them read ONNX. vLLM for models that make tokens on a data centre's GPU. Compiled PyTorch for
+    others, and on a desk's GPU, but not on Apple's, which has no CUDA graphs. Elsewhere llama.cpp for models that make
+    tokens and ONNX Runtime for others; an NPU or TPU whose software has no row is taken as ideal. Engines that open the
+    `format` of a file come before those that do not; a bare config is no file, since its weights are made up in
+    whatever format an engine opens.
     """
     use = _use(device, makes_tokens=makes_tokens)
     file = None if format == "config" or use == "accelerator" else format
-    return _ranked(use, file, settings.catalog_folders())
+    ranked, made = _ranked(use, file, settings.catalog_folders()), "tokens" if makes_tokens else "arrays"
+    if file not in {None, "onnx"}:
+        return ranked
+    usual = [name for name, patterns in _usual(made, settings.catalog_folders()) if is_one_of(device, patterns)]
+    return tuple(dict.fromkeys((*usual, *ranked)))
+
+
+@cache
+def _usual(made: str, folders: tuple[Path, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:  # noqa: ARG001 - as above
+    """Engines with the devices whose owners run them, for models that make tokens or arrays."""
+    return tuple((each.name, each.usual_on[made]) for each in engine_ranks() if made in each.usual_on)
 
 
 @cache
@@ -184,19 +196,27 @@ class EngineRank:
     opens: tuple[str, ...] = ()
     rank: int | None = None
     first_for: frozenset[str] = frozenset()
+    usual_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def engine_ranks() -> tuple[EngineRank, ...]:
     """Every engine of the catalog. Of our own files only the lines that matter are parsed: there are many."""
     own = [
         EngineRank(name=name, opens=tuple(stated.get("opens", ())), rank=stated.get("rank"),
-                   first_for=frozenset(stated.get("first_for", ())))
+                   first_for=frozenset(stated.get("first_for", ())),
+                   usual_on={made: tuple(patterns) for made, patterns in stated.get("usual_on", {}).items()})
         for text in own_texts("engines")
         for name, lines in _HEADS.findall(text)
         for stated in [tomllib.loads("\n".join(_RANKING.findall(lines)))]
     ]  # fmt: skip
     theirs = [
-        EngineRank(name=each.name, opens=each.opens, rank=each.rank, first_for=frozenset(each.first_for))
+        EngineRank(
+            name=each.name,
+            opens=each.opens,
+            rank=each.rank,
+            first_for=frozenset(each.first_for),
+            usual_on=each.usual_on,
+        )
         for each in (engine(row.name) for row in rows_of_users("engines"))
     ]
     named = {each.name for each in theirs}
@@ -245,8 +265,9 @@ def require_effects(runtime: RuntimeEffects | str) -> RuntimeEffects:
 
 def _descriptor(row: CatalogRow) -> EngineDescriptor:
     row.allow(*_KEYS)
-    small, probing = row.inner("small"), row.inner("calibrated")
+    small, probing, usual = row.inner("small"), row.inner("calibrated"), row.inner("usual_on")
     small.allow("narrow", "byte", "kv")
+    usual.allow("tokens", "arrays")
     probing.allow("format", "by_weights", "beyond_peaks", *UNITS)
     stated = {key: dtype(small.required_text(key)).name for key in ("narrow", "byte", "kv") if key in small.fields}
     uses = row.names("first_for")
@@ -258,6 +279,9 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         extra=row.text("extra"),
         rank=row.whole("rank"),
         first_for=frozenset(_one_of(row, "first_for", Use, use) for use in uses),
+        usual_on={made: usual.names(made) for made in ("tokens", "arrays") if made in usual.fields},
+        only_on=row.names("only_on"),
+        takes=_one_of(row, "takes", Takes),
         small=SmallFormats(**stated),
         calibrated={unit: _one_of(probing, unit, Probing) for unit in UNITS if unit in probing.fields},
         calibrated_in=probing.text("format"),

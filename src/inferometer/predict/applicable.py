@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.dtypes import is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative, takes_prompt
-from inferometer.known.engines import known_engine
+from inferometer.core.workload import MOST
+from inferometer.known.engines import default_runtime, known_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from inferometer.core.engine import EngineDescriptor
     from inferometer.core.workload import Workload
     from inferometer.predict.question import Question
 
+_TAKEN = {
+    "tokens": "models that write tokens", "arrays": "networks that answer in one pass", "speech": "models of speech",
+}  # fmt: skip
+_LEAST_IMAGE = 16  # the smallest patch of common networks: below it convolutions look at padding alone
 _IMAGE = frozenset({"image", "height", "width"})  # sizes that the side of an image sets
 
 
@@ -30,9 +36,20 @@ def require_applicable(question: Question) -> None:
         raise _meaningless(question, "a prompt length", "reads no sequence of tokens", "--prompt")
     if question.workload.image not in {None, graph.metadata.get("image")} and not takes_image(graph):
         raise _meaningless(question, "an image size", "has no size of an image that could be set", "--image")
+    if question.workload.image is not None and question.workload.image < _LEAST_IMAGE:
+        raise DomainError(
+            f"An image of {question.workload.image} pixels a side leaves nothing for {graph.name} to look at.",
+            remedy=f"Give --image {_LEAST_IMAGE} or more, up to {MOST['image']}.",
+        )
     if not is_generative(graph):
         _require_no_generation(question)
-    require_formats(question)
+    drafting = question.options.speculative
+    if drafting is not None and not is_generative(drafting.draft):
+        raise DomainError(
+            f"{drafting.draft.name} writes no tokens, so it cannot draft any for {graph.name}.",
+            remedy="Name a smaller model of the same family with --draft.",
+        )
+    require_engine(question)
 
 
 def meaningful(workload: Workload, graph: Graph) -> Workload:
@@ -72,10 +89,16 @@ def _meaningless(question: Question, what: str, why: str, option: str) -> Domain
     return DomainError(f"{question.graph.name} {why}, so {what} means nothing to it.", remedy=f"Leave {option} out.")
 
 
-def require_formats(question: Question) -> None:
-    """The blocks of GGUF files have kernels in engines that open such files; one that runs nothing takes all."""
+def require_engine(question: Question) -> None:
+    """The engine must be made for such a device, such a model and such formats.
+
+    The blocks of GGUF files have kernels in engines that open such files; one that runs nothing takes all.
+    """
     descriptor = known_engine(question.runtime_name)
-    if descriptor is None or not descriptor.opens or "gguf" in descriptor.opens:
+    if descriptor is None:
+        return
+    _require_at_home(question, descriptor)
+    if not descriptor.opens or "gguf" in descriptor.opens:
         return
     precision = question.workload.precision
     for option, format_ in (("--weights", precision.weights), ("--kv", precision.kv)):
@@ -85,3 +108,21 @@ def require_formats(question: Question) -> None:
                 f"{format_} is a format of GGUF files, and {descriptor.title} has no kernels for it.",
                 remedy=f"Use {other}{option} {descriptor.small.narrow} or {descriptor.small.byte}.",
             )
+
+
+def _require_at_home(question: Question, descriptor: EngineDescriptor) -> None:
+    """A vendor's engine runs on that vendor's chips, and some run one kind of model alone."""
+    device, graph = question.device, question.graph
+    if not descriptor.runs_on(device):
+        units = (pattern.split(":") for pattern in descriptor.only_on)
+        places = (f"{'any' if vendor == '*' else vendor} {'chip' if unit == '*' else unit}" for unit, vendor in units)
+        raise DomainError(
+            f"{descriptor.title} does not run on {device.title}: it is for {' and '.join(places)}.",
+            remedy=f"Use --runtime {default_runtime(device, graph)}, or leave --runtime out.",
+        )
+    takes = {"tokens": is_generative(graph), "arrays": not is_generative(graph), "speech": "frames" in graph.symbols}
+    if not takes.get(descriptor.takes, True):
+        raise DomainError(
+            f"{descriptor.title} runs {_TAKEN[descriptor.takes]}, and {graph.name} is none.",
+            remedy=f"Use --runtime {default_runtime(device, graph)}, or leave --runtime out.",
+        )

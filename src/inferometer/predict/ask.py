@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.graph import Graph, is_generative
+from inferometer.core.reformat import stored_in
 from inferometer.core.sizes import with_given_sizes
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.formats.networks.named.shipped import net_named
@@ -58,7 +59,8 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
 
     `sizes` are those that a file leaves open, by its names or ours. `threads` are the engine's on a CPU.
     """
-    graph, device, parallel = model_graph(model, image=image), device_for(on), Parallel(tp=tp, pp=pp, ep=ep, dp=dp)
+    graph, device = stored_in(model_graph(model, image=image), weights), device_for(on)
+    parallel = Parallel(tp=tp, pp=pp, ep=ep, dp=dp)
     options = options or Options()
     if threads is not None:
         options = replace(options, threads=threads)

@@ -123,11 +123,12 @@ def options_from(flags: Flags, base: Options | None = None) -> Options:
     )
 
 
-def _quantity(flags: Flags, name: str, unit: str) -> float:
+def _quantity(flags: Flags, name: str, unit: str, *, bare: bool = False) -> float:
+    """A number needs its unit unless the flag's name has it (`bare`): a battery of 50 may be joules or watt-hours."""
     from inferometer.core.units import parse_quantity  # noqa: PLC0415 - as above
 
     try:
-        return parse_quantity(flags[name], unit)
+        return parse_quantity(flags[name], unit, bare=bare)
     except UnitError as error:
         raise DomainError(f"--{name.replace('_', '-')}: {error.message}", remedy=error.remedy) from None
 
@@ -189,7 +190,7 @@ def _place(flags: Flags, before: Place) -> Place:
 
 def _energy(flags: Flags, before: EnergyCosts | None) -> EnergyCosts | None:
     names = ("joules_per_flop", "joules_per_byte")
-    given = {name: _quantity(flags, name, "J") for name in names if name in flags}
+    given = {name: _quantity(flags, name, "J", bare=True) for name in names if name in flags}
     if not given:
         return before
     if before is None and len(given) < len(names):

@@ -11,11 +11,13 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 
+_TOKENS, _MANY = 1 << 27, 1 << 20  # as many as a workload may have, of tokens and of sequences
 
-def _require(name: str, value: float | None, *, least: float, most: float = float("inf")) -> None:
+
+def _require(name: str, value: float | None, *, least: float, most: float) -> None:
+    """Beyond `most` a number is a slip of the pen, or in another unit than was meant."""
     if value is not None and not (isfinite(value) and least <= value <= most):
-        limits = f"from {least:g} to {most:g}" if isfinite(most) else f"of {least:g} or more"
-        raise DomainError(f"{name} must be a number {limits}, and is {value!r}.")
+        raise DomainError(f"{name} must be a number from {least:g} to {most:.6g}, and is {value!r}.")
 
 
 @frozen
@@ -29,7 +31,7 @@ class Offload:
     experts: bool = False
 
     def __post_init__(self) -> None:
-        _require("offload.layers", self.layers, least=0)
+        _require("offload.layers", self.layers, least=0, most=_MANY)
 
 
 @frozen
@@ -41,7 +43,7 @@ class Speculative:
     acceptance: float
 
     def __post_init__(self) -> None:
-        _require("speculative.length", self.length, least=1)
+        _require("speculative.length", self.length, least=1, most=1024)
         _require("speculative.acceptance", self.acceptance, least=0, most=1)
 
 
@@ -55,7 +57,7 @@ class HostCosts:
 
     def __post_init__(self) -> None:
         for name in (entry.name for entry in fields(self)):
-            _require(name, getattr(self, name), least=0)
+            _require(name, getattr(self, name), least=0, most=3600)
 
 
 @frozen
@@ -67,7 +69,7 @@ class EnergyCosts:
 
     def __post_init__(self) -> None:
         for name in (entry.name for entry in fields(self)):
-            _require(name, getattr(self, name), least=0)
+            _require(name, getattr(self, name), least=0, most=1)
 
 
 @frozen
@@ -82,8 +84,8 @@ class Battery:
     efficiency: float = 1.0  # of what lies between the battery and the device
 
     def __post_init__(self) -> None:
-        _require("battery.capacity_j", self.capacity_j, least=0)
-        _require("battery.per_s", self.per_s, least=0)
+        _require("battery.capacity_j", self.capacity_j, least=0, most=1e15)
+        _require("battery.per_s", self.per_s, least=0, most=1e9)
         _require("battery.efficiency", self.efficiency, least=0, most=1)
 
 
@@ -101,9 +103,9 @@ class Place:
     pue: str | float | None = None  # a row of the catalog, or the number itself
 
     def __post_init__(self) -> None:
-        _require("usd_per_hour", self.usd_per_hour, least=0)
+        _require("usd_per_hour", self.usd_per_hour, least=0, most=1e9)
         if isinstance(self.pue, int | float):
-            _require("pue", self.pue, least=1)
+            _require("pue", self.pue, least=1, most=10)
 
 
 @frozen
@@ -143,23 +145,24 @@ class Options:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require("chunk", self.chunk, least=1)
-        _require("cached_prefix", self.cached_prefix, least=0)
-        _require("micro_batches", self.micro_batches, least=1)
+        _require("chunk", self.chunk, least=1, most=_TOKENS)
+        _require("cached_prefix", self.cached_prefix, least=0, most=_TOKENS)
+        _require("micro_batches", self.micro_batches, least=1, most=_MANY)
         _require("overlap", self.overlap, least=0, most=1)
-        _require("imbalance", self.imbalance, least=1)
-        _require("steps", self.steps, least=1)
-        _require("threads", self.threads, least=1)
+        _require("imbalance", self.imbalance, least=1, most=1024)
+        _require("steps", self.steps, least=1, most=100_000)
+        _require("threads", self.threads, least=1, most=1 << 16)
         if self.layout not in {None, "nchw", "nhwc"}:
             raise DomainError(f"The layout of images is nchw or nhwc, and not {self.layout!r}.")
         _require("host_speed", self.host_speed, least=0.01, most=100)
         _require("host_call_s", self.host_call_s, least=1e-9, most=1e-3)
         if self.host_speed is not None and self.host_call_s is not None:
             raise DomainError("host_speed and host_call_s say the same thing twice.", remedy="Give one of them.")
-        if self.frame_rate is not None and not (isfinite(self.frame_rate) and self.frame_rate > 0):
+        if self.frame_rate is not None and not self.frame_rate > 0:
             raise DomainError(f"frame_rate must be greater than 0, and is {self.frame_rate!r}.")
-        if self.storage_bytes_per_s is not None:
-            _require("storage_bytes_per_s", self.storage_bytes_per_s, least=1)
+        _require("frame_rate", self.frame_rate, least=0, most=1e9)
+        _require("storage_bytes_per_s", self.storage_bytes_per_s, least=1, most=1e15)
         for name, size in self.sizes.items():
             if type(size) is not int or size < 1:
                 raise DomainError(f"The size {name} must be a whole number of 1 or more, and is {size!r}.")
+            _require(f"The size {name}", size, least=1, most=1 << 31)

@@ -11,11 +11,12 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from inferometer.core.dtypes import dtype
+from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.workload import Precision
+from inferometer.known.engines import known_engine
 from inferometer.predict.work.classes import MATRIX, class_of
 
 if TYPE_CHECKING:
@@ -127,6 +128,18 @@ def resolved_precision(graph: Graph, asked: Precision) -> Precision:
         activations=dtype(activations).name,
         kv=dtype(asked.kv or activations).name,
     )
+
+
+def engine_formats(asked: Precision, runtime: str) -> Precision:
+    """Eight and four bits of weights and cache by the engine's own formats of them, where those are blocks of GGUF.
+
+    ggml has no plain i8: who asks llama.cpp for eight bits gets a file in q8_0.
+    """
+    descriptor = known_engine(runtime)
+    if descriptor is None or not is_gguf_block(descriptor.small.byte):
+        return asked
+    own = {"i8": descriptor.small.byte, "i4": descriptor.small.narrow}
+    return replace(asked, weights=own.get(asked.weights or "", asked.weights), kv=own.get(asked.kv or "", asked.kv))
 
 
 def held_precision(graph: Graph, asked: Precision, effects: RuntimeEffects, unit: str) -> Precision:

@@ -36,7 +36,7 @@ from inferometer.predict.basis.calibrations import (
 from inferometer.predict.basis.roof import roof_for, with_roof
 from inferometer.predict.change import Change, changed_device, parse_change
 from inferometer.predict.options import Offload, Options
-from inferometer.predict.precision import held_precision
+from inferometer.predict.precision import engine_formats, held_precision
 from inferometer.predict.price.class_figures import with_class_figures
 from inferometer.predict.price.variants import with_threads
 from inferometer.predict.running import measured_otherwise, require_run
@@ -94,7 +94,8 @@ class Question:
     @property
     def precision(self) -> Precision:
         """The formats asked for, with those that the engine holds such a model in on such a device."""
-        return held_precision(self.graph, self.workload.precision, require_effects(self.runtime), self.device.unit)
+        asked = engine_formats(self.workload.precision, self.runtime_name)
+        return held_precision(self.graph, asked, require_effects(self.runtime), self.device.unit)
 
     def in_formats(self, precision: Precision) -> Question:
         return replace(self, workload=_in_formats(self.workload, precision))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from inferometer.predict.options import Options
 
 GENERATE = 128  # where nothing is asked for: the default of llama-bench
+STRETCHED = 4  # windows that a serving engine may be told to go on for, as YaRN stretches them
 
 
 def encodes_prompt(graph: Graph) -> bool:
@@ -39,8 +40,8 @@ def goes_beyond(runtime: RuntimeEffects | str) -> bool:
 def completed(graph: Graph, workload: Workload, options: Options, *, beyond: bool = False) -> Workload:
     """The workload with what it leaves open filled in, refused where the model cannot do it.
 
-    With `beyond` more tokens than the model's window are let through: a serving engine may be told to go on, and
-    `window_notes` says what that means.
+    With `beyond` some times more tokens than the model's window are let through: a serving engine may be told to go on,
+    and `window_notes` says what that means. The last token that is written takes no room: nothing reads it.
     """
     limit = graph.context_limit
     if not is_generative(graph):
@@ -57,11 +58,11 @@ def completed(graph: Graph, workload: Workload, options: Options, *, beyond: boo
     if workload.context is None and workload.generate is None:
         room = GENERATE if limit is None else limit - own
         workload = replace(workload, generate=max(1, min(GENERATE, room)))
-    if workload.context is not None and not beyond:
-        _require_window(graph, workload.context, "the context")
+    times = STRETCHED if beyond else 1
+    if workload.context is not None:
+        _require_window(graph, workload.context, "the context", times)
     if own:
-        if not beyond:
-            _require_window(graph, own + (workload.generate or 0), "prompt and generation")
+        _require_window(graph, own + max(0, (workload.generate or 0) - 1), "prompt and generation", times)
         if options.cached_prefix >= own:
             raise DomainError(
                 f"{options.cached_prefix} cached tokens leave nothing of a prompt of {own} to read.",
@@ -92,16 +93,17 @@ def window_notes(graph: Graph, workload: Workload) -> tuple[str, ...]:
     """What is said of a workload that has more tokens than the model was made for."""
     limit = graph.context_limit
     own = 0 if encodes_prompt(graph) else workload.prompt or 0
-    tokens = workload.context if workload.context is not None else own + (workload.generate or 0)
+    tokens = workload.context if workload.context is not None else own + max(0, (workload.generate or 0) - 1)
     if limit is None or tokens <= limit:
         return ()
     return (f"{graph.name} has a window of {limit} tokens, and {tokens} were asked for: its answers may be worthless.",)
 
 
-def _require_window(graph: Graph, tokens: int, what: str) -> None:
-    if graph.context_limit is not None and tokens > graph.context_limit:
+def _require_window(graph: Graph, tokens: int, what: str, times: int = 1) -> None:
+    if graph.context_limit is not None and tokens > times * graph.context_limit:
+        stretched = f", which an engine may stretch to {times * graph.context_limit}" if times > 1 else ""
         raise DomainError(
-            f"{graph.name} has a window of {graph.context_limit} tokens; {what} would be {tokens}.",
+            f"{graph.name} has a window of {graph.context_limit} tokens{stretched}; {what} would be {tokens}.",
             remedy="Ask for fewer tokens, or for a model with a longer window.",
         )
 

@@ -143,7 +143,7 @@ def test_a_flag_changes_the_answer(flag):
     (RESNET, "--imbalance 2", "experts on several devices"),
     (RESNET, "--sequence-parallel", "goes with tensor parallelism"),
     (RESNET, "--pue 1.2", "no grid is named"),
-    (RESNET, "--pue 0.9 --grid world", "pue must be a number of 1 or more"),
+    (RESNET, "--pue 0.9 --grid world", "pue must be a number from 1 to 10"),
     (RESNET, "--usd-per-hour 2 --spot", "A price is given"),
     (RESNET, "--spot", "has a spot price"),
     (RESNET, "--acceptance 0.5", "are of a draft"),

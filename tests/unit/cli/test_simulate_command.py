@@ -200,7 +200,7 @@ def test_two_tiers_say_what_the_edge_answers_and_what_users_see(run):
 def test_cooling_takes_streams_from_a_device_before_it_takes_the_device():
     from inferometer.serving.plans.edge import EdgeSearch, edge_plans
 
-    asked = {"model": "yolo11n", "frames_per_s": 30.0, "streams": 8, "devices": ("nvidia-jetson-agx-orin-64gb",)}
+    asked = {"model": "yolo11n", "frames_per_s": 30.0, "streams": 9, "devices": ("nvidia-jetson-agx-orin-64gb",)}
     (free,) = edge_plans(EdgeSearch(**asked)).plans
     (cool,) = edge_plans(EdgeSearch(**asked, max_watts=0.8 * free.watts)).plans
     assert 0 < cool.streams < free.streams

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fakes.every import every
-from inferometer.core.dtypes import DTYPES, dtype
+from inferometer.core.dtypes import DTYPES, dtype, is_gguf_block
 from inferometer.core.errors import UnknownNameError
 
 
@@ -57,6 +57,28 @@ def test_other_libraries_names_are_known():
     assert dtype("bfloat16") is dtype("bf16")
     assert dtype("float32") is dtype("f32")
     assert dtype("Q4_K") is dtype("q4_k")
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("q4_k_m", "q4_k"), ("Q4_K_S", "q4_k"), ("q5_k_m", "q5_k"), ("q3_k_l", "q3_k"), ("iq3_m", "iq3_s"),
+        ("int8", "i8"), ("int4", "i4"), ("fp16", "f16"), ("float16", "f16"), ("bfloat16", "bf16"), ("fp8", "f8e4m3"),
+        ("fp8_e5m2", "f8e5m2"), ("awq", "i4"), ("GPTQ", "i4"), ("gptq-int4", "i4"), ("nf4", "i4"), ("mxfp4", "mxfp4"),
+    ],
+)  # fmt: skip
+def test_formats_are_known_by_the_names_of_files_and_checkpoints(said, meant):
+    assert dtype(said).name == meant
+
+
+def test_no_name_means_two_formats():
+    names = [name for entry in DTYPES.values() for name in (entry.name, *entry.aliases)]
+    assert len(names) == len(set(names))
+
+
+def test_only_blocks_that_ggml_alone_multiplies_need_an_engine_that_opens_gguf():
+    assert is_gguf_block("q4_k_m")
+    assert not is_gguf_block("mxfp4")  # gpt-oss is served so by engines that never open a GGUF file
 
 
 def test_an_unknown_format_is_an_error_with_suggestions():

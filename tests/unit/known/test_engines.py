@@ -36,7 +36,7 @@ def row(folder, text, name="abacus"):
 def test_an_unknown_runtime_is_an_error_that_names_the_known_ones():
     with pytest.raises(UnknownNameError, match="Did you mean torch-compile") as caught:
         runtime_effects("torch-compiled")
-    assert "Known: coreml, ctranslate2, deepspeed-mii, executorch, genie" in str(caught.value)
+    assert "Known: coreml, ctranslate2, deepspeed-mii, edgetpu, esp-dl" in str(caught.value)
     with pytest.raises(DomainError, match="neither"):
         require_effects(3)
     assert known_engine("torch-compiled") is None
@@ -107,6 +107,45 @@ def test_the_default_runtime_is_the_first_of_them():
     assert all(default_runtime(each) in engines.engines() for each in devices().values())
 
 
+@pytest.mark.parametrize(
+    ("name", "network", "language"),
+    [
+        ("rockchip-rk3588-npu", "rknn", "rkllm"), ("hailo-8", "hailort", "hailort"),
+        ("nvidia-jetson-agx-orin-64gb", "tensorrt", "llamacpp"), ("nvidia-jetson-nano-cpu", "onnxruntime", "llamacpp"),
+        ("qualcomm-snapdragon-8-elite-npu", "qnn", "genie"), ("apple-m4-ane", "coreml", "coreml"),
+        ("google-coral-edge-tpu", "edgetpu", "ideal"), ("intel-core-ultra-7-155h-npu", "openvino", "openvino-genai"),
+        ("aws-inferentia2", "neuron", "neuron"), ("intel-gaudi-3", "habana", "habana"),
+        ("st-stm32h7a3", "stedgeai", "llamacpp"), ("google-tpu-v5e", "ideal", "ideal"),
+    ],
+)  # fmt: skip
+def test_a_device_is_asked_about_with_the_engine_that_its_owners_run(name, network, language):
+    assert default_runtime(device(name), PICTURES) == network
+    assert default_runtime(device(name), LLAMA_3_1_8B) == language
+
+
+def test_an_onnx_file_is_converted_by_the_vendor_s_tool_and_another_file_is_run_by_what_opens_it():
+    jetson = device("nvidia-jetson-agx-orin-64gb")
+    assert default_runtime(jetson, replace(PICTURES, metadata={"format": "onnx"})) == "tensorrt"
+    assert default_runtime(jetson, replace(PICTURES, metadata={"format": "tflite"})) == "litert"
+
+
+def test_every_default_engine_runs_on_its_device_and_takes_the_model():
+    for each in devices().values():
+        for graph, takes in ((PICTURES, {"all", "arrays"}), (LLAMA_3_1_8B, {"all", "tokens"})):
+            chosen = engine(default_runtime(each, graph))
+            assert chosen.runs_on(each), (each.name, chosen.name)
+            assert chosen.takes in takes, (each.name, chosen.name)
+
+
+def test_every_vendor_s_engine_is_known_to_run_on_a_device_of_the_catalog_and_not_on_all():
+    homeless = {"esp-dl"}  # no row of an ESP32 yet
+    for described in engines.engines().values():
+        if described.only_on:
+            homes = [each for each in devices().values() if described.runs_on(each)]
+            assert bool(homes) != (described.name in homeless), described.name
+            assert len(homes) < len(devices())
+
+
 # plug-ins
 
 
@@ -120,7 +159,7 @@ def plugin(monkeypatch):
         monkeypatch.setattr(engines, "listed", lambda _: (listed,))
         monkeypatch.setattr(engines, "load_listed", lambda _: runtime)
 
-    caches = (engines._known, engines._every, engines._ranked)
+    caches = (engines._known, engines._every, engines._ranked, engines._usual)
     for each in caches:
         each.cache_clear()
     yield install

@@ -206,6 +206,9 @@ rank = 5
 first_for = ["gpu", "tokens"]
 compiled_by = "other"
 job_options = ["a", "b"]
+only_on = ["npu:N"]
+usual_on = { arrays = ["npu:N"] }
+takes = "arrays"
 small = { narrow = "i4", byte = "i8", kv = "f16" }
 calibrated = { format = "f16", beyond_peaks = "yes", by_weights = { activations = "f32", kv = "f16" } }
 fused = ["f"]
@@ -245,7 +248,8 @@ def test_an_engine_has_every_key_of_its_row(tmp_path):
         "effects": effects, "opens": ("onnx", "gguf"), "packages": ("p", "q"), "module": "m", "extra": "ex", "rank": 5,
         "first_for": frozenset({"gpu", "tokens"}), "small": {"narrow": "i4", "byte": "i8", "kv": "f16"},
         "calibrated_in": "f16", "by_weights": {"activations": "f32", "kv": "f16"}, "beyond_peaks": True,
-        "compiled_by": "other", "job_options": frozenset({"a", "b"}),
+        "compiled_by": "other", "job_options": frozenset({"a", "b"}), "only_on": ("npu:N",), "takes": "arrays",
+        "usual_on": {"arrays": ("npu:N",)},
     }  # fmt: skip
     assert found.by_weights == Precision(activations="f32", kv="f16")
     overheads = {"kernel_s": 1e-6, "host_s": 2e-6, "step_s": 3e-6, "call_s": 4e-6, "captured": frozenset({"decode"}),

@@ -1,16 +1,18 @@
 """Every option of a prediction changes the answer, or is refused: none is accepted and ignored."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from fakes.every import every
 from inferometer.core.errors import DomainError
-from inferometer.core.workload import Precision, Workload
-from inferometer.known import link
-from inferometer.known.engines import engines
+from inferometer.core.workload import MOST, Parallel, Precision, Workload
+from inferometer.known import devices, link
+from inferometer.known.atlas.looking import atlas
+from inferometer.known.engines import engines, known_engine
 from inferometer.predict.applicable import meaningful
 from inferometer.predict.ask import ask, model_graph
+from inferometer.predict.flags import FLAGS, options_from
 from inferometer.predict.options import Options, Speculative
 from inferometer.predict.sweep import sweep
 
@@ -60,18 +62,49 @@ def test_an_option_changes_the_answer_or_is_refused(model, option):
         assert answered(**given(option)) != answered(**plain)
 
 
-@every(engines())
+@every(name for name, described in engines().items() if described.takes in {"all", "tokens"})
 def test_blocks_of_gguf_files_run_where_such_files_open(runtime):
     opens = engines()[runtime].opens
+    homes = {name: found for name, found in devices().items() if engines()[runtime].runs_on(found)}
+    on = "nvidia-h200" if "nvidia-h200" in homes else next(iter(homes))
     for name in ("weights", "kv"):
-        question = ask(LANGUAGE, on="nvidia-h200", runtime=runtime, calibrated=False, **{name: "q8_0"})
-        rows = sweep(LANGUAGE, "nvidia-h200", runtimes=runtime, calibrated=False, **{name: "q8_0"})
+        question = ask(LANGUAGE, on=on, runtime=runtime, calibrated=False, **{name: "q8_0"})
+        rows = sweep(LANGUAGE, on, runtimes=runtime, calibrated=False, **{name: "q8_0"})
         if opens and "gguf" not in opens:
             with pytest.raises(DomainError, match=r"q8_0 is a format of GGUF files.*--runtime llamacpp"):
                 question.answer()
             assert "q8_0 is a format of GGUF files" in rows["reason"][0]
         else:
             assert question.answer().summary.tpot_s == pytest.approx(float(rows["tpot_s"][0]))
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "runtime", "said"),
+    [
+        (VISION, "hailo-8", "rknn", "Rockchip RKNN does not run on Hailo-8: it is for Rockchip npu."),
+        (VISION, "nvidia-jetson-nano-cpu", "tensorrt", "it is for NVIDIA gpu."),
+        (VISION, "nvidia-h200", "openvino", "it is for any cpu and Intel gpu and Intel npu."),
+        (VISION, "nvidia-h200", "whispercpp", "whisper.cpp runs models of speech, and resnet50 is none."),
+        (VISION, "rockchip-rk3588-npu", "rkllm", "runs models that write tokens, and resnet50 is none."),
+        (LANGUAGE, "google-coral-edge-tpu", "edgetpu", "runs networks that answer in one pass, and llama-3.2-1b is"),
+    ],
+)
+def test_an_engine_is_refused_where_it_does_not_run_with_one_that_does(model, on, runtime, said):
+    question = ask(model, on=on, runtime=runtime)
+    for verb in (question.answer, question.fit):
+        with pytest.raises(DomainError, match=r"Use --runtime \w+.*, or leave --runtime out") as caught:
+            verb()
+        assert said in str(caught.value)
+    rows = sweep(models=[question.graph], devices=[question.device], runtimes=[runtime])
+    assert said in str(rows["reason"][0])
+
+
+def test_no_engine_is_refused_on_a_device_that_it_was_measured_on():
+    table, known = atlas(), devices()
+    for runtime, on in {*zip(table["engine"], table["device"], strict=True)}:
+        described = known_engine(runtime) if runtime else None
+        if described is not None and on in known:
+            assert described.runs_on(known[on]), (runtime, on)
 
 
 def test_where_no_engine_is_named_the_format_of_the_weights_chooses_it_in_every_door():
@@ -103,3 +136,50 @@ def test_what_a_profile_or_a_form_states_for_all_models_is_left_out_where_it_mea
     assert kept[VISION] == Workload(batch=2, image=96, precision=Precision(weights="i8"))
     assert kept[LANGUAGE] == replace(stated, image=None)
     assert kept[ENCODER] == Workload(batch=2, prompt=64, precision=Precision(weights="i8"))
+
+
+# numbers that are slips of the pen
+
+
+NUMBERS = [name for name, flag in FLAGS.items() if flag.takes in {"whole", "number", "share"}]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_every_number_among_the_options_has_a_limit_and_says_it(name):
+    flags = {name: 10**23, **({"draft": LANGUAGE} if name in {"draft_length", "acceptance"} else {})}
+    with pytest.raises(DomainError, match=r"must be a number from .* to .*, and is 1000"):
+        options_from(flags)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Parallel)] + [*MOST])
+def test_every_size_of_a_workload_has_a_limit_in_every_door(name):
+    with pytest.raises(DomainError, match=r"must be a whole number from [01] to [\d,]+, and is 1000"):
+        ask(VISION if name == "image" else LANGUAGE, on="nvidia-h200", **{name: 10**23})
+    if name in MOST:
+        with pytest.raises(DomainError, match=f"from [01] to {MOST[name]:,}, and one is"):
+            sweep(VISION if name == "image" else LANGUAGE, "nvidia-h200", **{name: [MOST[name] + 1]})
+
+
+@pytest.mark.parametrize("name", ["battery", "storage", "tokenise", "sampling", "detokenise"])
+def test_a_quantity_without_its_unit_is_refused(name):
+    with pytest.raises(DomainError, match=r"--\w+: '50' has no unit\. Accepted: "):
+        options_from({name: "50"})
+
+
+def test_an_image_of_a_few_pixels_is_refused_with_the_least_that_is_not():
+    with pytest.raises(DomainError, match=r"leaves nothing for resnet50 to look at.*--image 16 or more, up to 16384"):
+        ask(VISION, on="nvidia-l4", image=15).answer()
+    assert ask(VISION, on="nvidia-l4", image=16).answer().summary.latency_s
+
+
+@pytest.mark.parametrize(("runtime", "times"), [("llamacpp", 1), ("vllm", 4)])
+def test_a_window_may_be_filled_and_not_overrun(runtime, times):
+    def asked(**sizes):
+        return ask("tinyllama-1.1b", on="nvidia-h200", runtime=runtime, calibrated=False, **sizes).answer()
+
+    limit = times * 2048
+    assert asked(prompt=limit, generate=1).summary.ttft_s  # the token that is written is not read again
+    assert asked(context=limit).summary.tpot_s
+    for sizes in ({"prompt": limit, "generate": 2}, {"prompt": limit + 1, "generate": 1}, {"context": limit + 1}):
+        with pytest.raises(DomainError, match=f"has a window of 2048 tokens.*would be {limit + 1}"):
+            asked(**sizes)

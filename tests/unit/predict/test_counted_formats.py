@@ -39,11 +39,13 @@ def test_rows_of_comparisons_and_sweeps_name_the_same():
     profile = predict("gpt-oss-20b", on="nvidia-h200", runtime="torch-compile")
     rows = sweep("gpt-oss-20b", "nvidia-h200", runtimes="torch-compile", weights=[None, "i8"])
     assert summary_row(profile)["weights"] == "mxfp4"
-    assert rows["weights"].tolist() == ["mxfp4", "mxfp4"]
+    assert rows["weights"].tolist() == ["mxfp4", "i8"]
 
 
 def test_a_format_that_most_weights_do_not_take_is_said():
-    profile = predict("gpt-oss-20b", on="nvidia-h200", runtime="torch-compile", weights="i8")
+    config = read("gpt-oss-20b")
+    file = replace(config, metadata={**config.metadata, "format": "gguf"})  # a file has the formats that it has
+    profile = predict(file, on="nvidia-h200", runtime="torch-compile", weights="i8")
     assert "91% of the weights are mxfp4 as the model states; i8 counts for the rest." in profile.provenance.notes
     other = predict("llama-3.2-1b", on="nvidia-h200", runtime="torch-compile", weights="i8")
     assert not any("as the model states" in note for note in other.provenance.notes)
@@ -85,3 +87,29 @@ def test_layers_of_two_blocks_that_share_their_names_are_all_counted():
     graph = Graph(name="mixed", blocks=(first, second), inputs=(tokens("x", 64),))
     assert main_format(graph) == "q4_0"
     assert [*mixture_note(graph)] == ["The weights are stored as q4_0 67%, q8_0 33% (of the parameters)."]
+
+
+def answered_everywhere(model, on, **asked):
+    """Bytes of the weights and the time of a token, the same by `predict` and in a sweep."""
+    profile = predict(model, on=on, calibrated=False, **asked)
+    axes = {{"runtime": "runtimes"}.get(name, name): value for name, value in asked.items()}
+    rows = sweep(models=model, devices=on, calibrated=False, **axes)
+    assert float(rows["tpot_s"][0]) == pytest.approx(profile.summary.tpot_s)
+    return profile.model.weight_bytes, profile.summary.tpot_s
+
+
+@pytest.mark.parametrize(("plain", "own"), [("i8", "q8_0"), ("int4", "q4_0")])
+@pytest.mark.parametrize("on", ["raspberry-pi-5", "apple-m2-ultra-gpu"])
+def test_eight_and_four_bits_are_the_blocks_that_llama_cpp_has_for_them(plain, own, on):
+    asked = {"runtime": "llamacpp", "context": 500}
+    assert answered_everywhere("llama-3.2-1b", on, weights=plain, **asked) == answered_everywhere(
+        "llama-3.2-1b", on, weights=own, **asked
+    )
+
+
+@pytest.mark.parametrize("model", ["deepseek-v3", "gpt-oss-20b"])
+def test_fewer_bits_are_fewer_bytes_whatever_a_config_states(model):
+    asked = {"runtime": "vllm", "context": 500}
+    sizes = [answered_everywhere(model, "nvidia-h200", weights=name, **asked)[0] for name in ("bf16", "f8e4m3", "i4")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 1.7 * sizes[1] > 2.5 * sizes[2]

@@ -166,7 +166,7 @@ def test_tokens_per_second_are_of_the_whole_batch():
 @pytest.mark.parametrize(
     ("workload", "says"),
     [
-        (Workload(prompt=8000, generate=193), "window of 8192 tokens; prompt and generation would be 8193"),
+        (Workload(prompt=8000, generate=194), "window of 8192 tokens; prompt and generation would be 8193"),
         (Workload(context=8193), "window of 8192 tokens; the context would be 8193"),
         (Workload(prompt=8, parallel=Parallel(dp=2)), "batch of 1 cannot be shared"),
         (Workload(prompt=8, parallel=Parallel(tp=3)), "does not divide"),

@@ -117,7 +117,8 @@ def test_a_model_that_is_too_large_says_how_many_devices_hold_it():
 def test_a_draft_lies_whole_on_every_device_and_gains_what_is_accepted(monkeypatch, question):
     """Of three drafted tokens, each accepted by half: 1 + 1/2 + 1/4 + 1/8 tokens a step."""
     asked = []
-    drafter = SimpleNamespace(memory=SimpleNamespace(weights_bytes=5.0), step="a step")
+    drafts_memory = SimpleNamespace(weights_bytes=5.0, kv_bytes_per_token=0.5, windows=((8, 0.25),), state_bytes=7.0)
+    drafter = SimpleNamespace(memory=drafts_memory, step="a step")
     monkeypatch.setattr(serving, "served", lambda other: asked.append(other) or drafter)
     draft = ask("llama-3.2-1b", on="nvidia-l4").graph
     drafting = Options(speculative=Speculative(draft=draft, acceptance=0.5, length=3), cached_prefix=7)
@@ -127,7 +128,7 @@ def test_a_draft_lies_whole_on_every_device_and_gains_what_is_accepted(monkeypat
     )  # fmt: skip
     drafts, held = serving._drafts(replace(question, options=drafting), memory)
     assert (drafts.length, drafts.gained, drafts.step) == (3, 1.875, "a step")
-    assert held == replace(memory, weights_bytes=105.0)
+    assert held == replace(memory, weights_bytes=105.0, kv_bytes_per_token=3.5, windows=((8, 0.25),), state_bytes=7.0)
     (other,) = asked
     assert other.graph is draft
     assert (other.options.speculative, other.options.cached_prefix) == (None, 0)

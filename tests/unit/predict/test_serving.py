@@ -14,9 +14,9 @@ from inferometer.known.engines import costs_of, engine, runtime_effects
 from inferometer.known.serving_costs import FILE
 from inferometer.measure.run.child import runtime_named
 from inferometer.predict.answer import predict_graph
-from inferometer.predict.ask import ask
+from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.fitting import memory_fit
-from inferometer.predict.options import Speculative
+from inferometer.predict.options import Options, Speculative
 from inferometer.predict.price.kernel_floors import (
     PeakRates,
     attention_decode_ideals,
@@ -311,7 +311,7 @@ def test_costs_are_of_the_newest_version_that_is_not_newer():
 
 
 def test_beyond_the_window_a_serving_engine_answers_with_a_warning():
-    profile = ask("llama-2-7b", on="nvidia-h100-sxm", runtime="vllm", prompt=4096, calibrated=False).answer()
+    profile = ask("llama-2-7b", on="nvidia-h100-sxm", runtime="vllm", prompt=5000, calibrated=False).answer()
     assert any("window of 4096 tokens" in note for note in profile.provenance.notes)
     with pytest.raises(DomainError, match="window of 4096"):
         ask("llama-2-7b", on="nvidia-h100-sxm", runtime="torch-compile", prompt=4096, generate=8).answer()
@@ -320,3 +320,77 @@ def test_beyond_the_window_a_serving_engine_answers_with_a_warning():
 def test_formats_that_a_device_cannot_compute_are_widened_and_it_says_so():
     profile = ask("llama-3.1-8b", on="nvidia-a100-80gb", runtime="vllm", weights="f8e4m3", calibrated=False).answer()
     assert any("computed in bf16" in note or "computes it in bf16" in note for note in profile.provenance.notes)
+
+
+# windows, drafts, and memory that nobody knows
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "each"),
+    [
+        # 62 layers of 16 heads of 128 keep 640 tokens, which no window of 1024 cuts: 2 × 2 bytes each
+        ("gemma-3-27b", "nvidia-h100-sxm", 62 * 640 * 16 * 128 * 4),
+        # half of 24 layers keep 128 tokens, and a block more
+        ("gpt-oss-20b", "nvidia-l40s", 12 * (640 + 144) * 8 * 64 * 4),
+    ],
+)
+def test_a_sequence_takes_in_every_layer_what_its_window_leaves(model, on, each):
+    found = memory_fit(ask(model, on=on, runtime="vllm", calibrated=False))
+    left = found.usable_bytes - found.weights_bytes - found.activations_bytes - found.reserve_bytes
+    assert found.max_batch == left // each
+    assert found.kv_bytes_per_token == pytest.approx(each / 640, abs=1)
+
+
+@pytest.mark.parametrize("model", ["gemma-3-1b", "gpt-oss-20b", "llama-3.1-8b", "deepseek-v2-lite"])
+def test_a_cache_with_windows_is_never_larger_than_without_and_never_shrinks(model):
+    memory = served(ask(model, on="nvidia-h100-sxm", runtime="vllm", calibrated=False)).memory
+    whole = replace(memory, windows=())
+    sizes = [memory.sequence_bytes(tokens) for tokens in (1, 16, 17, 500, 640, 2000, 30_000)]
+    assert sizes == sorted(sizes)
+    for tokens in (1, 500, 640, 2000, 30_000):
+        assert memory.sequence_bytes(tokens) <= whole.sequence_bytes(tokens)
+        assert memory.sequences_of(tokens) >= whole.sequences_of(tokens)
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "llamacpp"])
+@pytest.mark.parametrize("model", ["gemma-3-1b", "llama-3.2-1b", "mamba2-1.3b"])
+def test_more_memory_never_holds_fewer_sequences(model, runtime):
+    asked = ask(model, on="nvidia-l4", runtime=runtime, calibrated=False)
+    held = []
+    for times in (0.05, 0.2, 1.0, 1.1, 4.0):
+        main, *caches = asked.device.memories
+        room = replace(main.usable_bytes, value=times * main.usable_bytes.value)
+        device = replace(asked.device, memories=(replace(main, usable_bytes=room), *caches))
+        held.append(memory_fit(replace(asked, device=device)).max_batch)
+    assert held == sorted(held)
+    assert held[-1] > 0
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "llamacpp"])
+def test_a_draft_model_lies_beside_the_one_it_drafts_for(runtime):
+    def asked(draft):
+        drafting = Speculative(draft=model_graph(draft), length=4, acceptance=0.7)
+        return ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime=runtime, calibrated=False,
+                   options=Options(speculative=drafting))  # fmt: skip
+
+    alone = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime=runtime, calibrated=False)
+    added = asked("llama-3.2-1b").answer().summary.peak_memory_bytes - alone.answer().summary.peak_memory_bytes
+    assert added == 2 * 1_235_814_400 + 639 * 32_768  # its weights, and its cache of the same tokens
+    assert memory_fit(asked("llama-3.2-1b")).max_batch < memory_fit(alone).max_batch
+    assert asked("llama-3.1-405b").answer().summary.fits is False
+    with pytest.raises(DomainError, match="resnet50 writes no tokens, so it cannot draft any"):
+        asked("resnet50").answer()
+
+
+def test_what_nobody_knows_of_a_memory_is_absent_and_not_nothing():
+    found = memory_fit(ask("resnet50", on="hailo-8"))
+    assert (found.fits, found.usable_bytes, found.max_batch, found.devices_at_least) == (None, None, None, None)
+    assert found.weights_bytes > 0
+    pi = memory_fit(ask("llama-3.2-1b", on="raspberry-pi-5"))
+    assert pi.usable_bytes < 8 * 2**30  # its system keeps some
+
+
+def test_only_the_experts_that_a_token_visits_take_room():
+    found = memory_fit(ask("llama-4-maverick", on="nvidia-h200", runtime="vllm", tp=8, calibrated=False))
+    assert found.fits
+    assert found.activations_bytes < 0.05 * found.weights_bytes

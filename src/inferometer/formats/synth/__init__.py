@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inferometer.core.dtypes import dtype
+from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.core.graph import Graph
 from inferometer.core.json_text import parse_json
@@ -112,11 +112,8 @@ def _format(path: Path, asked: str | None) -> str:
 
 
 def _weights(name: str) -> str:
-    """The format's own name for an alias (fp16 → f16). Mixtures of formats have names that only their writer knows."""
-    try:
-        return dtype(name).name
-    except UnknownNameError:
-        return name.casefold()
+    """The format's own name for an alias (fp16 → f16). A mixture (q4_k_m) keeps its name: the writer has its recipe."""
+    return name.casefold() if is_gguf_block(name) else dtype(name).name
 
 
 def _resolved(model: str | Graph | Mapping[str, Any]) -> tuple[Graph, Mapping[str, Any]]:

@@ -13,7 +13,7 @@ from inferometer.core.workload import Workload
 from inferometer.known.engines import known_engine, require_effects
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import replica_batch
-from inferometer.predict.ready import make_ready
+from inferometer.predict.ready import make_layout, make_ready
 from inferometer.predict.request import completed, last_tokens, prefill_steps, start_tokens
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from inferometer.predict.memory.residency import MemoryUse
     from inferometer.predict.ready import ReadyGraph
 
-_LONGEST = 1 << 27  # tokens to look up to where the model itself states no limit
+LONGEST = 1 << 27  # tokens to look up to where the model itself states no limit
 
 
 @frozen
@@ -116,7 +116,7 @@ def reserve_of(effects: RuntimeEffects, device: Device) -> float:
 
 
 def peak_use(ready: ReadyGraph, workload: Workload, options: Options) -> MemoryUse:
-    """The larger of reading the prompt (or a chunk of it) and writing the last token."""
+    """The larger of reading the prompt (or a chunk of it) and writing the last token, with a draft model beside it."""
     graph, batch = ready.graph, replica_batch(workload.batch, workload.parallel)
 
     def use(query: int, context: int, *, first: bool) -> MemoryUse:
@@ -132,23 +132,34 @@ def peak_use(ready: ReadyGraph, workload: Workload, options: Options) -> MemoryU
     last = last_tokens(graph, workload)
     if workload.context is not None or last > start_tokens(graph, workload):
         uses.append(use(1, last - 1, first=False))
-    return max(uses, key=lambda candidate: candidate.total_bytes)
+    most = max(uses, key=lambda candidate: candidate.total_bytes)
+    if options.speculative is None:
+        return most
+    draft = make_layout(options.speculative.draft, effects=ready.effects, workload=workload, options=Options())
+    # It stays loaded and caches the same tokens; its steps run while the model waits, in the memory of the model's.
+    beside = draft.residency.use({"batch": batch, "query": 1, "context": last - 1, "logits": 1}, first=False)
+    return replace(
+        most,
+        weights_bytes=most.weights_bytes + beside.weights_bytes,
+        kv_bytes=most.kv_bytes + beside.kv_bytes,
+        state_bytes=most.state_bytes + beside.state_bytes,
+    )
 
 
 def _longest(ready: ReadyGraph, workload: Workload, holds: Callable[[Workload], bool]) -> int | None:
     """Tokens of a sequence, read in chunks of what the workload asks for, that fit into memory."""
     if not ready.generative or not ready.residency.kv_bytes_per_token:
         return None
-    limit = ready.graph.context_limit or _LONGEST
-    return _largest_that(limit, lambda tokens: holds(replace(workload, prompt=None, generate=None, context=tokens - 1)))
+    limit = ready.graph.context_limit or LONGEST
+    return largest_that(limit, lambda tokens: holds(replace(workload, prompt=None, generate=None, context=tokens - 1)))
 
 
 def _largest(workload: Workload, holds: Callable[[Workload], bool]) -> int:
-    per_replica = _largest_that(1 << 20, lambda count: holds(replace(workload, batch=count * workload.parallel.dp)))
+    per_replica = largest_that(1 << 20, lambda count: holds(replace(workload, batch=count * workload.parallel.dp)))
     return per_replica * workload.parallel.dp
 
 
-def _largest_that(limit: int, holds: Callable[[int], bool]) -> int:
+def largest_that(limit: int, holds: Callable[[int], bool]) -> int:
     """The largest number up to the limit for which it holds, 0 where it holds for none: more never needs less."""
     if not holds(1):
         return 0

@@ -128,6 +128,24 @@ class Residency:
         """What one step needs: numbers, or arrays of the sizes' shape."""
         return replace(self.passing.use(sizes, first=first), weights_bytes=self.weights_bytes)
 
+    def cache_of_a_token(self) -> tuple[float, dict[int, float]]:
+        """Bytes that a token of one sequence takes on the fullest device: in layers that keep all, and by windows.
+
+        Read off two far ends, because caches need not be attention's own (`passing.first` is None then).
+        """
+        passing, growth = self.passing, (1 << 22, 1 << 23)
+        windows: dict[int, float] = {}
+        one = Binding(sizes={"batch": 1, "query": 1, "context": 0, "logits": 1}, precision=passing.terms.precision)
+        for cache in passing.caches:
+            if _is_windowed(cache.op):
+                window = int(one.size(cache.op["window"]))
+                windows[window] = windows.get(window, 0.0) + _cache_bytes([cache], one)
+        near, far = (
+            float(self.use({"batch": 1, "query": 1, "context": tokens, "logits": 1}, first=False).kv_bytes)
+            for tokens in growth
+        )
+        return (far - near) / (growth[1] - growth[0]), windows
+
 
 def residency_of(
     graph: Graph, placed: list[list[Placed]], terms: Terms, *, passing: Passing | None = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from inferometer.predict.ready import ReadyGraph
 
 _SAMPLED_BYTES = 8  # a logit and its probability, both in single precision
-_NEAR, _FAR = 1024, 2048  # cached tokens between which the growth of the cache is read
+_USUAL = 1024  # tokens of a sequence, where the whole cache is told in tokens and layers have windows
 
 
 @frozen
@@ -39,7 +39,12 @@ def limits_on(rules: ServingRules, device: Device) -> StepLimits:
 
 @frozen
 class ServingMemory:
-    """Bytes on one device. `kv_tokens` are those of all sequences of a replica together; 0: nothing is left."""
+    """Bytes on one device. `kv_tokens` are those of all sequences of a replica together; 0: nothing is left.
+
+    `kv_bytes_per_token` is what a token takes in all layers. `windows` are layers that keep no more than the last
+    tokens of a sequence: how many those are, and what a token takes in them. `state_bytes` are those that a sequence
+    takes however long it is, in layers without a cache (Mamba's).
+    """
 
     visible_bytes: float
     usable_bytes: float
@@ -48,6 +53,8 @@ class ServingMemory:
     reserve_bytes: float  # the process's own, and its captured graphs
     kv_bytes_per_token: float
     block_tokens: int
+    windows: tuple[tuple[int, float], ...] = ()
+    state_bytes: float = 0.0
 
     @property
     def kv_bytes(self) -> float:
@@ -60,18 +67,35 @@ class ServingMemory:
 
     @property
     def kv_blocks(self) -> int:
-        if self.kv_bytes_per_token <= 0:
-            return 0
-        return int(self.kv_bytes / (self.kv_bytes_per_token * self.block_tokens))
+        return self.kv_tokens // self.block_tokens
 
     @property
     def kv_tokens(self) -> int:
-        return self.kv_blocks * self.block_tokens
+        return self.tokens_of(_USUAL)
+
+    def tokens_of(self, tokens: int) -> int:
+        """Tokens that the cache holds, in whole blocks, of sequences of so many each."""
+        a_block = self.block_tokens * self.sequence_bytes(tokens) / self.padded(tokens)
+        return int(self.kv_bytes / a_block) * self.block_tokens if a_block > 0 else 0
+
+    def sequence_bytes(self, tokens: int) -> float:
+        """The cache of one sequence, in whole blocks, and its states.
+
+        Layers with a window give back the blocks before it. One block more than the window is held, because a window
+        seldom begins where a block does.
+        """
+        held = self.padded(tokens)
+        given_back = sum(each * max(0, held - self.padded(window) - self.block_tokens) for window, each in self.windows)
+        return self.kv_bytes_per_token * held - given_back + self.state_bytes
 
     def sequences_of(self, tokens: int) -> int:
         """How many sequences of so many tokens the cache holds at once."""
-        blocks = -(-max(1, tokens) // self.block_tokens)
-        return self.kv_blocks // blocks
+        size = self.sequence_bytes(tokens)
+        return int(self.kv_bytes / size) if size > 0 else 0
+
+    def padded(self, tokens: int) -> int:
+        """Tokens with those that fill the last block."""
+        return -(-max(1, tokens) // self.block_tokens) * self.block_tokens
 
 
 def serving_memory(ready: ReadyGraph, device: Device, rules: ServingRules, limits: StepLimits) -> ServingMemory:
@@ -83,10 +107,7 @@ def serving_memory(ready: ReadyGraph, device: Device, rules: ServingRules, limit
             remedy="Give its capacity in a device file of your own.",
         )
     full = ready.residency.use({"batch": 1, "query": limits.tokens, "context": 0, "logits": 1}, first=True)
-    near, far = (
-        float(ready.residency.use({"batch": 1, "query": 1, "context": tokens, "logits": 1}, first=False).kv_bytes)
-        for tokens in (_NEAR, _FAR)
-    )
+    growing, windows = ready.residency.cache_of_a_token()
     vocabulary = ready.graph.metadata.get("vocab_size", 0)
     sampled = float(limits.sequences * vocabulary * _SAMPLED_BYTES)
     return ServingMemory(
@@ -95,6 +116,8 @@ def serving_memory(ready: ReadyGraph, device: Device, rules: ServingRules, limit
         weights_bytes=float(ready.residency.weights_bytes),
         activations_bytes=float(full.activations_bytes + full.workspace_bytes) + sampled,
         reserve_bytes=rules.context_bytes.value + rules.graph_bytes.value,
-        kv_bytes_per_token=(far - near) / (_FAR - _NEAR),
+        kv_bytes_per_token=growing + sum(windows.values()),
         block_tokens=rules.block_tokens,
+        windows=tuple(windows.items()),
+        state_bytes=float(full.state_bytes),
     )

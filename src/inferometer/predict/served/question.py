@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from inferometer.predict.ready import ReadyGraph
 
 _UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by priors alone
+_MOST_USERS = 1 << 24  # beyond it everyone waits for years: another question
 _steps = Kept(512)
 _NO_TOKENS = "`inferometer predict` gives the time of one inference, `inferometer plan --frames 30` streams of images."
 
@@ -168,7 +169,7 @@ def gang_seconds(question: Question) -> tuple[Grid, Grid]:
 
 
 def _drafts(question: Question, memory: ServingMemory | None) -> tuple[Drafts | None, ServingMemory | None]:
-    """What a draft model adds: it lies whole on every device, and its own cache is left out."""
+    """What a draft model adds: it lies whole on every device, with a cache of the same tokens."""
     drafting = question.options.speculative
     if drafting is None:
         return None, memory
@@ -179,7 +180,13 @@ def _drafts(question: Question, memory: ServingMemory | None) -> tuple[Drafts | 
     drafter = served(replace(question, graph=drafting.draft, workload=workload, options=options))
     gained = float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
     if memory is not None and drafter.memory is not None:
-        memory = replace(memory, weights_bytes=memory.weights_bytes + drafter.memory.weights_bytes)
+        memory = replace(
+            memory,
+            weights_bytes=memory.weights_bytes + drafter.memory.weights_bytes,
+            kv_bytes_per_token=memory.kv_bytes_per_token + drafter.memory.kv_bytes_per_token,
+            windows=memory.windows + drafter.memory.windows,
+            state_bytes=memory.state_bytes + drafter.memory.state_bytes,
+        )
     return Drafts(length=drafting.length, gained=gained, step=drafter.step), memory
 
 
@@ -229,6 +236,8 @@ class ServingAnswer:
 
 def serving_answer(question: Question, users: int, tokens_per_user: float | None = None) -> ServingAnswer:
     """The steady state of so many users, each with one request of the question's sizes under way."""
+    if users > _MOST_USERS:
+        raise DomainError(f"users must be a whole number from 1 to {_MOST_USERS:,}, and is {users}.")
     if tokens_per_user is not None and tokens_per_user <= 0:
         raise DomainError(f"--tokens-per-user must be greater than 0, and is {tokens_per_user:g}.")
     what, workload = served(question), completed(question.graph, question.workload, question.options, beyond=True)

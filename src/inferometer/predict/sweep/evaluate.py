@@ -15,7 +15,7 @@ import numpy as np
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import is_generative
 from inferometer.known.engines import require_effects
-from inferometer.predict.applicable import require_formats
+from inferometer.predict.applicable import require_engine
 from inferometer.predict.energy import energy_costs
 from inferometer.predict.money import carbon_grams
 from inferometer.predict.precision import counted_precision
@@ -132,7 +132,7 @@ def _not_so(questions: Sequence[Question]) -> dict[int, str]:
     reasons: dict[int, str] = {}
     for index, question in enumerate(questions):
         try:
-            require_formats(question)
+            require_engine(question)
             require_run(question)
         except DomainError as error:
             reasons[index] = str(error)

@@ -18,8 +18,9 @@ from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
+from inferometer.core.reformat import stored_in
 from inferometer.core.sizes import in_graph_names
-from inferometer.core.workload import Parallel, Precision, Workload
+from inferometer.core.workload import MOST, Parallel, Precision, Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.places import instance
 from inferometer.predict.applicable import SIZES
@@ -157,7 +158,7 @@ class Study:
                 workload = workloads[inner] = self._workload(inner)
             question, which = self.questions[outer], self.chosen[number // plans]
             yield Question(
-                graph=question.graph,
+                graph=stored_in(question.graph, workload.precision.weights),
                 device=question.device,
                 runtime=self._runtime(outer, workload.precision.weights),
                 workload=workload,
@@ -307,7 +308,8 @@ def _chosen(
     chosen: list[int | None] = []
     for (question, open_), precision in product(zip(questions, usual, strict=True), precisions):
         runtime = usual_runtime(question.device, question.graph, precision.weights) if open_ else question.runtime
-        calibration = choices.calibration(replace(question, runtime=runtime), precision)
+        stored = stored_in(question.graph, precision.weights)
+        calibration = choices.calibration(replace(question, runtime=runtime, graph=stored), precision)
         if calibration is None:
             chosen.append(None)
         else:
@@ -379,6 +381,8 @@ def _whole(name: str, value: Any) -> int | None:
         plain = int(plain)
     if not isinstance(plain, int) or isinstance(plain, bool) or plain < least:
         raise DomainError(f"{name} must be whole numbers of {least} or more, and one is {value!r}.")
+    if plain > MOST.get(name, plain):
+        raise DomainError(f"{name} must be whole numbers from {least} to {MOST[name]:,}, and one is {value!r}.")
     return plain
 
 

@@ -16,7 +16,7 @@ from inferometer.core.graph import is_generative, takes_prompt
 from inferometer.core.sizes import PROMPT, default_prompt
 from inferometer.core.workload import Workload
 from inferometer.predict.parallel import replica_batch
-from inferometer.predict.request import GENERATE, completed, encodes_prompt
+from inferometer.predict.request import GENERATE, STRETCHED, completed, encodes_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -129,7 +129,8 @@ def _completed(graph: Graph, prompt: Any, generate: Any, context: Any) -> tuple[
 def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options, *, beyond: bool) -> list[Any]:
     """What speaks against rows: tokens that do not fit into the window, and options for tokens that are not there."""
     prompt, generate, context = sizes
-    limit = np.inf if graph.context_limit is None or (beyond and is_generative(graph)) else graph.context_limit
+    times = STRETCHED if beyond and is_generative(graph) else 1
+    limit = np.inf if graph.context_limit is None else times * graph.context_limit
     found = []
 
     def told(bad: Any, ask: Callable[..., Any], *arrays: Any) -> None:
@@ -142,7 +143,8 @@ def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options, *, bey
     if is_generative(graph):
         told(context > limit, lambda value: complete(context=value), context)
         if not encodes_prompt(graph):
-            bad = (prompt + np.nan_to_num(generate) > limit) | (options.cached_prefix >= prompt)
+            kept = prompt + np.maximum(0.0, np.nan_to_num(generate) - 1)  # nothing reads the last token
+            bad = (kept > limit) | (options.cached_prefix >= prompt)
             told(bad, complete, prompt, generate, _whether(context))
         if options.cached_prefix or options.host.tokenise_s_per_token:
             told(np.isnan(prompt), complete, prompt, generate, _whether(context))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.core.kept import Kept
-from inferometer.predict.precision import widened_by
+from inferometer.predict.precision import UNSTATED, widened_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,8 +29,9 @@ def as_loaded(graph: Graph, effects: RuntimeEffects, precision: Precision) -> Gr
     widened = widened_by(graph, precision, effects)
     if not effects.merged and not effects.unquantised and not widened:
         return graph
-    key = (effects.merged, effects.unquantised, tuple(widened.items()), precision.weights)
-    return _graphs.get_or_make(key, (graph,), lambda: _loaded(graph, effects, widened, precision.weights))
+    weights = precision.weights or (None if effects.held else graph.precision or UNSTATED)
+    key = (effects.merged, effects.unquantised, tuple(widened.items()), weights)
+    return _graphs.get_or_make(key, (graph,), lambda: _loaded(graph, effects, widened, weights))
 
 
 def _loaded(graph: Graph, effects: RuntimeEffects, widened: Mapping[str, str], weights: str | None) -> Graph:

@@ -80,14 +80,23 @@ def serving_table(answers: Iterable[ServingAnswer | Mapping[str, Any]]) -> Repor
 
 def fit_card(fit: Mapping[str, Any], *, title: str, subtitle: str, notes: tuple[str, ...]) -> Card:
     """What fits: bytes of one device by what takes them, and what is left for the cache."""
+    usable, reserve, devices = fit["usable_bytes"], fit["reserve_bytes"], fit["devices_at_least"]
+    known = "" if usable is None else f"{format_capacity(usable)} of a device can be used"
     facts: list[Fact] = [
-        ("fits", "yes" if fit["fits"] else "no", f"{format_capacity(fit['usable_bytes'])} of a device can be used"),
+        ("fits", {None: "unknown", True: "yes", False: "no"}[fit["fits"]], known or "the device's memory is not known"),
         ("weights", format_capacity(fit["weights_bytes"]), "on each device"),
         ("activations", format_capacity(fit["activations_bytes"]), "the most that a step needs"),
-        ("reserve", format_capacity(fit["reserve_bytes"]), "the engine's own: context, graphs, buffers"),
-        ("cache", f"{fit['kv_tokens']:,} tokens", f"{format_quantity(fit['kv_bytes_per_token'], 'B')} a token"),
-        ("largest batch", str(fit["max_batch"]), f"sequences of {fit['tokens']} tokens at once"),
-        ("longest context", f"{fit['max_context']:,}", "tokens of one sequence"),
-        ("devices", str(fit["devices_at_least"]), "at least, to hold it"),
     ]
+    if reserve is not None:
+        facts.append(("reserve", format_capacity(reserve), "the engine's own: context, graphs, buffers"))
+    if fit["kv_bytes_per_token"]:
+        each = f"{format_quantity(fit['kv_bytes_per_token'], 'B')} a token"
+        facts.append(("cache", each, "") if usable is None else ("cache", f"{fit['kv_tokens']:,} tokens", each))
+    if fit["max_batch"] is not None:
+        what = f"sequences of {fit['tokens']} tokens" if fit["tokens"] else "inputs"
+        facts.append(("largest batch", f"{fit['max_batch']:,}", f"{what} at once"))
+    if fit["max_context"] is not None:
+        facts.append(("longest context", f"{fit['max_context']:,}", "tokens of one sequence"))
+    if usable is not None:
+        facts.append(("devices", "no number" if devices is None else str(devices), "at least, to hold it"))
     return Card(title=title, subtitle=subtitle, facts=tuple(facts), sources=notes)

@@ -301,7 +301,7 @@ def test_what_some_rows_use_is_not_refused():
 def test_beyond_a_window_every_model_that_makes_tokens_says_so_once():
     beyond = {"runtimes": ["vllm"], "prompt": [16, 200_000, None], "generate": [8, 9]}
     (note,) = study(("llama-3.2-1b", "bert-base"), **beyond).window_notes()  # an encoder has a window and makes none
-    assert note.startswith("llama-3.2-1b has a window of 131072 tokens, and 200009 were asked for")
+    assert note.startswith("llama-3.2-1b has a window of 131072 tokens, and 200008 were asked for")
     assert study(runtimes=["vllm"], prompt=[16], generate=[8]).window_notes() == ()
     assert "150000 were" in study(runtimes=["vllm"], prompt=[16], context=[7, 150_000]).window_notes()[0]
     assert study(runtimes=["ideal"], prompt=[200_000]).window_notes() == ()  # it refuses those rows
