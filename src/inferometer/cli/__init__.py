@@ -65,19 +65,17 @@ Options:
 
 def main() -> None:
     """The entry point. It prints the bare front page itself and leaves everything else to click."""
-    from inferometer.cli.encoding import print_readably
+    from inferometer.cli.encoding import open_closed_streams, output_failure, print_readably, write_message, write_out
     from inferometer.core.settings import completing
 
+    open_closed_streams()
     print_readably()
     arguments = sys.argv[1:]
     if arguments in ([], ["--help"], ["-h"]) and not completing():
-        try:
-            sys.stdout.write(front_page())
-            sys.stdout.flush()
-        except BrokenPipeError:
-            from inferometer.cli.run import close_quietly
-
-            close_quietly()
+        write_out(front_page())
+        if reason := output_failure():
+            write_message(f"inferometer: The output could not be written: {reason}.\n")
+            sys.exit(2)
         return
     import gc
 
