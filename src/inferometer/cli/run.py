@@ -5,7 +5,7 @@ import importlib
 import keyword
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from inferometer.cli import COMMANDS, front_page
 from inferometer.cli.encoding import lead_nowhere, output_failure, write_message
+from inferometer.cli.interrupts import TERMINATED, interrupted_by_sigterm
 from inferometer.core import notices, settings
 from inferometer.core.errors import InferometerError, UnknownNameError
 from inferometer.version import __version__
@@ -62,14 +63,20 @@ def run(arguments: Sequence[str]) -> int:
     plain = [argument for argument in ours if argument != "--debug"] + separator + theirs
     notices.listener.set(_print_notice)
     output_failure()  # of a command before, where one process runs several
+    with interrupted_by_sigterm() as terminated:
+        return _ended_with(plain, terminated, debug=debug)
+
+
+def _ended_with(arguments: list[str], terminated: Callable[[], bool], *, debug: bool) -> int:
     try:
-        result: Any = cli.main(args=plain, prog_name="inferometer", standalone_mode=False)
+        result: Any = cli.main(args=arguments, prog_name="inferometer", standalone_mode=False)
     except InferometerError as error:
         return _print_error(_noted(str(error), error), error.exit_code, debug=debug)
     except click.ClickException as error:
         return _print_error(_usage(error), error.exit_code if error.exit_code == 1 else 2, debug=debug)
     except (KeyboardInterrupt, click.Abort) as error:
-        return _print_error(_noted("Interrupted.", error), _INTERRUPTED, debug=debug)
+        words, code = ("Ended by SIGTERM.", TERMINATED) if terminated() else ("Interrupted.", _INTERRUPTED)
+        return _print_error(_noted(words, error), code, debug=debug)
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and error.code != 1:
             raise
