@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +82,46 @@ def test_an_encoding_nobody_knows_is_not_unicode():
     assert is_unicode("utf_8_sig")
     assert not is_unicode("no-such-encoding")
     assert not is_unicode(None)
+
+
+LOST = {">&-": 0, "> /dev/full": 2, "| true": 0}  # where output goes, and what a command that went well ends with
+
+
+def typed(words, lost, tmp_path):
+    """Our command with its output lost, as typed into a shell: what it ended with, and what it said."""
+    if "/dev/full" in lost and not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    command = shlex.join([sys.executable, "-m", "inferometer", *words])
+    line = f"{{ {command} {lost if '|' not in lost else ''}; echo $? >code; }} {lost if '|' in lost else ''}"
+    ran = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, cwd=tmp_path, check=False)
+    return int((tmp_path / "code").read_text()), ran.stderr
+
+
+@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("words", [["--help"], ["devices"], ["--version"]])
+def test_output_that_cannot_be_written_is_no_traceback(words, lost, tmp_path):
+    code, err = typed(words, lost, tmp_path)
+    assert code == LOST[lost]
+    assert err == ("inferometer: The output could not be written: No space left on device.\n" if code else "")
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_run_whose_output_is_lost_is_stored_as_it_went(lost, tmp_path):
+    measured = [
+        "bench",
+        "--runs",
+        "2",
+        "--warmup",
+        "0",
+        "--no-guard",
+        "--store",
+        "runs.db",
+        "--",
+        sys.executable,
+        "-c",
+        "",
+    ]
+    code, err = typed(measured, lost, tmp_path)
+    assert (code, "Traceback" in err) == (LOST[lost], False)
+    _, out, _ = said("utf-8", "-m", "inferometer", "runs", "--store", str(tmp_path / "runs.db"), "--format", "json")
+    assert [run["status"] for run in json.loads(out)] == ["finished"]

@@ -59,6 +59,15 @@ def test_the_json_that_other_programs_read(answered, server):
     assert isinstance(document["client"]["bottleneck"], bool)
 
 
+def test_a_test_without_an_answer_is_no_last_run(answered, tmp_path):
+    store = ["--store", str(tmp_path / "runs.db")]
+    done = answered("load", "http://127.0.0.1:9", "--requests", "2", *store)
+    assert done.returncode == 1
+    (stored,) = json.loads(answered("runs", *store, "--format", "json").stdout)
+    assert stored["status"] == "failed"
+    assert "no run has finished yet" in answered("runs", "show", "last", *store).stderr
+
+
 def test_nothing_there_is_a_report_and_exit_code_1(answered):
     done = answered("load", "http://127.0.0.1:9", "--requests", "5", "--no-store", "--format", "json")
     assert done.returncode == 1

@@ -71,20 +71,19 @@ def _completing() -> bool:
 
 def main() -> None:
     """The entry point. It prints the bare front page itself and leaves everything else to click."""
-    from inferometer.cli.encoding import print_readably
+    from inferometer.cli.encoding import open_closed_streams, print_readably
 
+    open_closed_streams()
     print_readably()
     arguments = sys.argv[1:]
     if arguments in (["--help"], ["-h"]) or (not arguments and not _completing()):
-        _print_whole(front_page())
-        return
+        sys.exit(_print_whole(front_page()))
     from inferometer.cli.said_before import listening, mark_of, said
 
     mark = mark_of(arguments) if arguments else None
     text = said(mark) if mark else None
     if text is not None:
-        _print_whole(text)
-        return
+        sys.exit(_print_whole(text))
     import gc
 
     from inferometer.cli.interrupts import interrupted_again
@@ -101,11 +100,12 @@ def main() -> None:
     sys.exit(code)
 
 
-def _print_whole(text: str) -> None:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        from inferometer.cli.run import close_quietly
+def _print_whole(text: str) -> int:
+    """The exit code: nobody needs to read it, but a disk that is full is told."""
+    from inferometer.cli.encoding import output_failure, write_message, write_out
 
-        close_quietly()
+    write_out(text)
+    reason = output_failure()
+    if reason:
+        write_message(f"inferometer: The output could not be written: {reason}.\n")
+    return 2 if reason else 0

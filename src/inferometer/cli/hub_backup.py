@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferometer.cli.interrupts import ended_by_sigterm
 from inferometer.cli.options import say
 from inferometer.cli.progress import progress_line
 from inferometer.cli.storing import open_chosen, store_option
@@ -34,7 +33,7 @@ def backup(file: Path, with_models: bool, verify: bool, store: str | None) -> No
     All projects, runs and their files, jobs, users, and tokens as hashes, as they are when it begins. Whoever has the
     file can read all of it.
     """
-    with ended_by_sigterm(), open_chosen(store) as opened, progress_line(_line) as draw:
+    with open_chosen(store) as opened, progress_line(_line) as draw:
         from inferometer.store.backup import check_backup, write_backup
         from inferometer.store.transfer import silent
 
@@ -66,7 +65,7 @@ def restore(file: Path, check: bool, store: str | None) -> None:
     from inferometer.store.backup import check_backup, restore_backup
     from inferometer.store.transfer import opened_to_fill, silent
 
-    with ended_by_sigterm(), progress_line(_line) as draw:
+    with progress_line(_line) as draw:
         if check:
             manifest = check_backup(file, tell=draw or silent)
         else:
@@ -89,7 +88,7 @@ def copy(to: str, with_models: bool, store: str | None) -> None:
 
     What is written to the store while it is copied stays behind: stop the hub first, and start it with --store.
     """
-    with ended_by_sigterm(), open_chosen(store) as opened, progress_line(_line) as draw:
+    with open_chosen(store) as opened, progress_line(_line) as draw:
         from inferometer.store.backup import copy_store
         from inferometer.store.transfer import opened_to_fill, silent
 

@@ -4,12 +4,12 @@ import _thread
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_TERMINATED = 128 + signal.SIGTERM  # what shells give for it
+TERMINATED = 128 + signal.SIGTERM  # what shells give for it
 
 
 def interrupted_again(unraisable: Any) -> None:
@@ -21,11 +21,11 @@ def interrupted_again(unraisable: Any) -> None:
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM would end the process at once, with files half-written and children that go on: it interrupts instead."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def interrupted_by_sigterm() -> Iterator[Callable[[], bool]]:
+    """SIGTERM would end the process at once, with runs and files half-written and children that go on.
+
+    It interrupts instead, as Ctrl-C does, so that whatever Ctrl-C keeps is kept. Yields whether it came.
+    """
     came = False
 
     def interrupt(_: int, __: FrameType | None) -> None:
@@ -33,13 +33,11 @@ def ended_by_sigterm() -> Iterator[None]:
         came = True
         raise KeyboardInterrupt
 
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
-    except KeyboardInterrupt:
-        if not came:
-            raise
-        sys.stderr.write("inferometer: Ended by SIGTERM.\n")
-        raise SystemExit(_TERMINATED) from None
+        yield lambda: came
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from inferometer.cli.encoding import is_unicode
+from inferometer.cli.encoding import is_unicode, write_message, write_out
 from inferometer.understand.view.render import FORMATS, render
 from inferometer.understand.view.table import ReportTable
 from inferometer.understand.view.terminal import visible
@@ -50,12 +50,12 @@ def command_line() -> str:
 
 def print_text(text: str) -> None:
     """For people: what a model or a file is called cannot move the cursor or set the window's title."""
-    sys.stdout.write(f"{visible(text)}\n")
+    write_out(f"{visible(text)}\n")
 
 
 def print_data(text: str) -> None:
     """For programs, as it is; but what goes to a terminal is read by a person."""
-    sys.stdout.write(f"{visible(text) if sys.stdout.isatty() else text}\n")
+    write_out(f"{visible(text) if sys.stdout.isatty() else text}\n")
 
 
 def print_table(table: ReportTable, form: str) -> None:
@@ -102,4 +102,4 @@ def print_profiles(profiles: "Sequence[Profile]", percentiles: Sequence[float] =
 
 def say(message: str) -> None:
     """Print a message for people on stderr, so that pipes get only data."""
-    sys.stderr.write(f"{visible(message)}\n")
+    write_message(f"{visible(message)}\n")

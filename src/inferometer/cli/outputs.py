@@ -16,14 +16,21 @@ _ELSEWHERE = "Choose another folder."
 
 
 class OutputFile(click.Path):
-    """A file to write; its folder is made later if it is missing. `folders`: a folder that is there will do too."""
+    """A file to write; `folders`: a folder that is there will do too.
 
-    def __init__(self, *, folders: bool = False) -> None:
+    The file's folder is made later if it is missing, unless it must be `there`: what took an hour to measure is worth a
+    folder, and where a file can be written again at once, a missing folder is more likely a slip.
+    """
+
+    def __init__(self, *, folders: bool = False, there: bool = False) -> None:
         super().__init__(path_type=Path)
-        self.folders = folders
+        self.folders, self.there = folders, there
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # noqa: ARG002 - click's signature
         path = Path(value)
+        if self.there and not path.absolute().parent.is_dir():
+            missing = f"{path} cannot be written: there is no folder {path.parent}."
+            raise InferometerError(missing, remedy="Make it first, or check the path.")
         require_writable(path, folders=self.folders)
         return path
 

@@ -1,21 +1,26 @@
 """Run a command. Every error is printed in this one place."""
 
+import errno
 import importlib
 import keyword
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from inferometer.cli import COMMANDS, front_page
+from inferometer.cli.encoding import lead_nowhere, output_failure, write_message
+from inferometer.cli.interrupts import TERMINATED, interrupted_by_sigterm
 from inferometer.core import notices, settings
 from inferometer.core.errors import InferometerError, UnknownNameError
 from inferometer.version import __version__
 
 _INTERRUPTED = 130
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})  # what writing to a full disk ends with
+_UNWRITTEN = "The output could not be written: {}."
 
 
 class _Commands(click.Group):
@@ -57,21 +62,34 @@ def run(arguments: Sequence[str]) -> int:
     debug = settings.debug() or "--debug" in ours
     plain = [argument for argument in ours if argument != "--debug"] + separator + theirs
     notices.listener.set(_print_notice)
+    output_failure()  # of a command before, where one process runs several
+    with interrupted_by_sigterm() as terminated:
+        return _ended_with(plain, terminated, debug=debug)
+
+
+def _ended_with(arguments: list[str], terminated: Callable[[], bool], *, debug: bool) -> int:
     try:
-        result: Any = cli.main(args=plain, prog_name="inferometer", standalone_mode=False)
+        result: Any = cli.main(args=arguments, prog_name="inferometer", standalone_mode=False)
     except InferometerError as error:
         return _print_error(_noted(str(error), error), error.exit_code, debug=debug)
     except click.ClickException as error:
         return _print_error(_usage(error), error.exit_code if error.exit_code == 1 else 2, debug=debug)
     except (KeyboardInterrupt, click.Abort) as error:
-        return _print_error(_noted("Interrupted.", error), _INTERRUPTED, debug=debug)
-    except BrokenPipeError:
-        return close_quietly()
-    except SystemExit as error:
-        if error.code != 1:
+        words, code = ("Ended by SIGTERM.", TERMINATED) if terminated() else ("Interrupted.", _INTERRUPTED)
+        return _print_error(_noted(words, error), code, debug=debug)
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code != 1:
             raise
-        return close_quietly()  # click met the broken pipe first, and ends with 1
-    return result if isinstance(result, int) else 0
+        lead_nowhere(sys.stdout)  # its reader has closed it (`| head`); where click meets that first, it ends with 1
+        return 0
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        lead_nowhere(sys.stdout)
+        return _print_error(_UNWRITTEN.format(error.strerror), 2, debug=debug)
+    code = result if isinstance(result, int) else 0
+    reason = output_failure()
+    return code if reason is None else _print_error(_UNWRITTEN.format(reason), code or 2, debug=False)
 
 
 def _items(names: Mapping[str, str], incomplete: str) -> list[CompletionItem]:
@@ -98,25 +116,16 @@ def _visible(message: str) -> str:
 def _print_error(message: str, code: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    sys.stderr.write(f"inferometer: {_visible(message)}\n")
+    write_message(f"inferometer: {_visible(message)}\n")
     return code
 
 
 def _print_notice(message: str) -> None:
     """On stderr, also where nobody watches: a log should say why a prediction took a second."""
-    sys.stderr.write(f"inferometer: {_visible(message)}\n")
-    sys.stderr.flush()
+    write_message(f"inferometer: {_visible(message)}\n")
 
 
 def _usage(error: click.ClickException) -> str:
     message = error.format_message()
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message} `{context.command_path} --help` explains it." if context else message
-
-
-def close_quietly() -> int:
-    """The reader of our output has closed it (`| head`), which is no error."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0

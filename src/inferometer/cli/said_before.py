@@ -120,21 +120,25 @@ def said(mark: str) -> str | None:
 def listening() -> Iterator[Callable[[str], None]]:
     """A function that keeps, under a mark, what is printed meanwhile; nothing if stderr has a word to say, too."""
     printed: list[str] = []
-    warned: list[str] = []
-    streams: tuple[tuple[Any, list[str]], ...] = ((sys.stdout, printed), (sys.stderr, warned))
+    other: list[str] = []  # what stderr got, and what stdout could not take
+    streams: tuple[tuple[Any, list[str]], ...] = ((sys.stdout, printed), (sys.stderr, other))
     for stream, heard in streams:
-        stream.write = _heard(stream.write, heard)
+        stream.write = _heard(stream.write, heard, other)
     try:
-        yield lambda mark: None if warned else _keep(mark, "".join(printed))
+        yield lambda mark: None if other else _keep(mark, "".join(printed))
     finally:
         for stream, _ in streams:
             del stream.write  # the class's own is there again
 
 
-def _heard(write: Callable[[str], int], heard: list[str]) -> Callable[[str], int]:
+def _heard(write: Callable[[str], int], heard: list[str], lost: list[str]) -> Callable[[str], int]:
     def written(text: str) -> int:
-        length = write(text)  # click tries with bytes, whether it may
-        heard.append(text)
+        try:
+            length = write(text)
+        except OSError:
+            lost.append(text)
+            raise
+        heard.append(text)  # after, because click tries with bytes, whether it may
         return length
 
     return written

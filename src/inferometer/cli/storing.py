@@ -22,6 +22,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+_LISTENS_S = 0.2  # this machine answers in microseconds
+
+
 def store_option(function: click.decorators.FC) -> click.decorators.FC:
     """Use another store than the user's own."""
     explanation = "Where runs are stored: a file, or postgresql://….  [default: your own store]"
@@ -140,9 +143,24 @@ def _push_and_say(client: "HubClient", store: "Store", run: str) -> None:
         say(f"inferometer: {unsent[-1].reason}{waits if any(answer.waits for answer in unsent) else ''}")
 
 
+def _is_served(link: str) -> bool:
+    """Whether somebody listens there: of this machine it is found out at once, of others it is believed."""
+    import socket
+    from urllib.parse import urlsplit
+
+    place = urlsplit(link)
+    if place.hostname not in {"127.0.0.1", "localhost", "::1"}:
+        return True
+    try:
+        with socket.create_connection((place.hostname, place.port or 80), timeout=_LISTENS_S):
+            return True
+    except OSError:
+        return False
+
+
 def print_run_link(recorder: "RunRecorder") -> None:
     """Say where the run is, or why it was not stored; nothing if it was not meant to be."""
     if recorder.link is not None:
-        say(f"Run {recorder.id}: {recorder.link}")
+        say(f"Run {recorder.id}: {recorder.link if _is_served(recorder.link) else '`inferometer hub` shows it.'}")
     elif recorder.skipped is not None:
         say(f"inferometer: the run was not stored. {recorder.skipped}")

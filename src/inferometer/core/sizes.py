@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from inferometer.core.dims import symbols_in
+from inferometer.core.dims import evaluate, symbols_in
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
@@ -100,6 +100,27 @@ def with_given_sizes(graph: Graph, workload: Workload, sizes: Mapping[str, int])
         given: dict[str, Any] = {field: value}
         workload = replace(workload, **given)
     return workload, rest
+
+
+_WINDOWED = frozenset({"convolution", "pool"})
+
+
+def require_room(graph: Graph, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes at which a tensor would be smaller than nothing, or a window would not fit once.
+
+    Shapes with sizes that are not given here are left alone: the data, or a later step, decides them.
+    """
+    at = ", ".join(f"{name} {size:,}" for name, size in sizes.items()) or "the sizes of its inputs"
+    for _, op in graph.ops():
+        least = 1 if op.kind in _WINDOWED else 0
+        for tensor in op.outputs:
+            for axis, dim in enumerate(tensor.shape):
+                if (isinstance(dim, int) or symbols_in(dim) <= sizes.keys()) and evaluate(dim, sizes) < least:
+                    raise DomainError(
+                        f"At {at}, {op.name} of {graph.name} would give {evaluate(dim, sizes)} elements along axis "
+                        f"{axis}: what it reads is smaller than its window.",
+                        remedy="Give larger sizes.",
+                    )
 
 
 def require_sizes(graph: Graph, known: Iterable[str]) -> None:

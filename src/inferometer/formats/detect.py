@@ -8,9 +8,10 @@ from inferometer.core.errors import FormatError
 from inferometer.core.graph import Graph
 from inferometer.core.plugins import load_all
 from inferometer.formats.base import GROUP, Peek, Reader, look
-from inferometer.formats.foreign import foreign_format
+from inferometer.formats.foreign import foreign_content, foreign_format
 
 _LEAST = 0.1  # less confidence than this is no match
+_SURE = 0.5  # a reader that is less sure gives way to a format that nothing here reads, if the content shows it
 
 
 def read_graph(path: Path | str, *, readers: Iterable[Reader] | None = None) -> Graph:
@@ -37,7 +38,7 @@ def choose_reader(peek: Peek, *, readers: Iterable[Reader] | None = None) -> Rea
     """The most confident reader; the name decides a tie, so that the choice does not depend on the order of loading."""
     candidates, broken = _installed() if readers is None else (tuple(readers), ())
     ranked = sorted(((reader.match(peek), reader) for reader in candidates), key=lambda pair: (-pair[0], pair[1].name))
-    if not ranked or ranked[0][0] < _LEAST:
+    if not ranked or ranked[0][0] < _LEAST or (ranked[0][0] < _SURE and foreign_content(peek) is not None):
         raise _unmatched(peek, candidates, broken)
     return ranked[0][1]
 

@@ -15,14 +15,23 @@ class Foreign:
     magic: bytes = b""
     at: int = 0  # where the magic lies
     suffixes: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()  # of a folder: what lies in it
-    keys: tuple[bytes, ...] = ()  # of a JSON file: keys that all stand in its beginning
+    names: tuple[str, ...] = ()  # of a folder: what lies in it; of a file: what it is called
+    keys: tuple[bytes, ...] = ()  # what stands in its beginning, all of it, after the magic where there is one
 
 
 _TO_TFLITE = "Convert it: tf.lite.TFLiteConverter gives a .tflite file, `python -m tf2onnx.convert` an .onnx file."
 _BUILT = "It holds compiled kernels and no network. Give the ONNX file that it was built from."
+_PICKLE, _TREES = b"\x80", "Convert it to ONNX: skl2onnx.to_onnx, or onnxmltools.convert_xgboost and convert_lightgbm."
 
 FORMATS = (
+    Foreign(title="a pointer to a file that Git LFS keeps elsewhere", magic=b"version https://git-lfs",
+            remedy="Fetch the file itself: git lfs pull."),
+    Foreign(title="a model of XGBoost in a pickle", magic=_PICKLE, keys=(b"xgboost",), remedy=_TREES),
+    Foreign(title="a model of LightGBM in a pickle", magic=_PICKLE, keys=(b"lightgbm",), remedy=_TREES),
+    Foreign(title="a model of scikit-learn in a pickle", magic=_PICKLE, keys=(b"sklearn",), remedy=_TREES),
+    Foreign(title="a file of joblib", magic=_PICKLE, keys=(b"joblib",), suffixes=(".joblib",), remedy=_TREES),
+    Foreign(title="a package of torch.package", magic=b"PK\x03\x04", keys=(b"/.data/",),
+            remedy="It holds code beside weights. Load it with torch.package and save the network: torch.export.save."),
     Foreign(title="a TensorFlow SavedModel", remedy=_TO_TFLITE, names=("saved_model.pb",)),
     Foreign(title="a TensorFlow SavedModel", remedy=_TO_TFLITE, names=("saved_model.pbtxt",)),
     Foreign(title="a Core ML package", names=("Manifest.json", "Data"),
@@ -69,11 +78,15 @@ def foreign_format(peek: Peek) -> Foreign | None:
     """What the file seems to be: by its content first, then by its name."""
     if peek.is_folder:
         return next((entry for entry in FORMATS if entry.names and set(entry.names) <= set(peek.names)), None)
-    by_content = (
-        entry
-        for entry in FORMATS
-        if (entry.magic and peek.head[entry.at : entry.at + len(entry.magic)] == entry.magic)
-        or (entry.keys and all(key in peek.head for key in entry.keys))
-    )
     suffix = peek.path.suffix.casefold()
-    return next(by_content, None) or next((entry for entry in FORMATS if suffix and suffix in entry.suffixes), None)
+    by_name = (entry for entry in FORMATS if peek.path.name in entry.names or (suffix and suffix in entry.suffixes))
+    return foreign_content(peek) or next(by_name, None)
+
+
+def foreign_content(peek: Peek) -> Foreign | None:
+    """What the first bytes of a file say that it is."""
+    for entry in FORMATS:
+        begins = peek.head[entry.at : entry.at + len(entry.magic)] == entry.magic
+        if (entry.magic or entry.keys) and begins and all(key in peek.head for key in entry.keys):
+            return entry
+    return None

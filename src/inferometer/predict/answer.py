@@ -16,8 +16,10 @@ from inferometer.core.device import Device
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.finding import Finding
+from inferometer.core.kept import Kept
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
 from inferometer.core.request import phase_repeats
+from inferometer.core.sizes import require_room
 from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.formulas.edge import frame_budget, frame_headroom
@@ -118,6 +120,9 @@ def _facts(ready: ReadyGraph) -> ModelFacts:
     )
 
 
+_rooms = Kept(1024)  # graphs at sizes that were found to leave room for every window
+
+
 @dataclass(slots=True)
 class _Job:
     """One prediction under way; `notes` collects what a reader of it should know."""
@@ -193,7 +198,10 @@ class _Job:
         return phase_of(name, step, plan, site)
 
     def _forward_sizes(self) -> dict[str, Any]:
-        return {"batch": self.batch, "query": self.workload.prompt or 1, "context": 0, "logits": 1}
+        sizes = {"batch": self.batch, "query": self.workload.prompt or 1, "context": 0, "logits": 1}
+        graph = self.ready.graph
+        _rooms.get_or_make((id(graph), *sizes.values()), (graph,), lambda: require_room(graph, sizes))
+        return sizes
 
     def _prefill_sizes(self) -> dict[str, Any]:
         """The prompt's tokens that are not in the cache yet."""

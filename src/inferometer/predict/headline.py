@@ -10,6 +10,7 @@ steps narrow for no reason. So the ends are added, and an interval that is off i
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -37,8 +38,21 @@ def headline_times(phases: Collection[Phase], workload: Workload, options: Optio
 def request_times(
     phases: Iterable[Phase], workload: Workload, options: Options, end: End = "time_s"
 ) -> dict[str, float | None]:
-    """`latency`, `ttft`, `tpot` and `e2e` in seconds; None for those that the request does not have."""
-    seconds: dict[str, float] = {phase.name: getattr(phase, end) for phase in phases}
+    """`latency`, `ttft`, `tpot` and `e2e` in seconds; None for those that the request does not have.
+
+    The high end of a sum is not known where that of a part is not.
+    """
+    seconds: dict[str, float] = {phase.name: _end(phase, end) for phase in phases}
+    times = _sums(seconds, workload, options)
+    return {name: None if time == inf else time for name, time in times.items()}
+
+
+def _end(phase: Phase, end: End) -> float:
+    seconds: float | None = getattr(phase, end)
+    return inf if seconds is None else seconds
+
+
+def _sums(seconds: Mapping[str, float], workload: Workload, options: Options) -> dict[str, float | None]:
     times: dict[str, float | None] = dict.fromkeys(("latency", "ttft", "tpot", "e2e"))
     if "forward" in seconds:
         return {**times, "latency": seconds["forward"] * (options.steps or 1)}

@@ -62,18 +62,21 @@ def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) 
 
 def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
     """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
-    ops = _ops(step, plan, _rated(name), once=name == "encode", stretch=site.stretch)
+    once = name == "encode"
+    ops = _ops(step, plan, _rated(name), once=once, stretch=site.stretch)
     once_s = step.step_s * step.priced.time_s.shape[1] * site.stretch
     time_s = sum(op.time_s for op in ops)
     floor_s = sum(op.floor_s or 0.0 for op in ops)
     flops = sum(op.flops or 0.0 for op in ops)
     moved = sum(op.bytes or 0.0 for op in ops if op.kind != "collective")
     low, high = step.interval()  # the last bit may differ between the two ways to add up
+    end = max(time_s + once_s, site.stretch * float(high.sum()))
+    whole = all(row.counted_whole for row in plan.prepared.rows if row.once == once)
     return Phase(
         name=name,
         time_s=time_s + once_s,
         low_s=min(time_s + once_s, max(floor_s, site.stretch * float(low.sum()))),
-        high_s=max(time_s + once_s, site.stretch * float(high.sum())),
+        high_s=end if whole else None,  # with work that is not known, nobody can say how long it takes at most
         floor_s=floor_s,
         bound=_bound(ops, once_s),
         flops=flops,

@@ -33,7 +33,7 @@ from inferometer.predict.basis.calibrations import (
     rates_reached,
     with_calibration,
 )
-from inferometer.predict.basis.roof import roof_for, with_roof
+from inferometer.predict.basis.roof import busy_notes, roof_for, with_roof
 from inferometer.predict.change import Change, changed_device, parse_change
 from inferometer.predict.options import Offload, Options
 from inferometer.predict.precision import engine_formats, held_precision
@@ -117,6 +117,7 @@ class Question:
             if calibration is not None and (reason := measured_otherwise(self, calibration)) is not None:
                 calibration, notes = None, (reason,)
         device = _figures(self.device, calibration, self.roof)
+        notes = (*notes, *busy_notes(self.roof))
         if calibration is not None:
             precision = as_calibrated(self.runtime_name, precision)
         if calibration is None or calibration.is_published:

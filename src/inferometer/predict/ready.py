@@ -15,7 +15,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.kept import Kept
-from inferometer.core.sizes import require_sizes
+from inferometer.core.sizes import require_room, require_sizes
 from inferometer.core.workload import Parallel, Precision
 from inferometer.predict.finite import require_finite
 from inferometer.predict.memory.residency import Residency, passing_of, residency_of, weights_of
@@ -176,6 +176,7 @@ def _shaped(graph: Graph, options: Options, fixed: Mapping[str, Any]) -> _Shaped
 
     def make() -> _Shaped:
         sized = with_sizes(graph, fixed)
+        require_room(sized, fixed)
         if options.overrides:
             sized = with_overrides(sized, options.overrides)
         cut, offloaded = _offloaded(sized, options.offload)
@@ -249,6 +250,7 @@ def _layout(
         alone = replace(terms, stages=1, offloaded=frozenset())
         stored, _ = weights_of(graph, place(graph, Parallel()), alone)
     prepared = counted.prepared
+    _require_known_work(graph, prepared)
     return Layout(
         graph=graph,
         precision=precision,
@@ -262,6 +264,16 @@ def _layout(
         model=effect_key(whole, workload.image),
         notes=(*_unstated(graph, workload.precision), *_kept_formats(graph, workload.precision), *shaped.uncovered),
     )
+
+
+def _require_known_work(graph: Graph, prepared: Prepared) -> None:
+    """Launches of ops that nobody can count are no prediction: trees, searches, what a vendor's compiler made."""
+    unknown = {row.op.source_type or row.op.kind for row in prepared.rows if not row.counted_whole}
+    if unknown and all(row.part is None or row.op.kind == "view" for row in prepared.rows):
+        raise DomainError(
+            f"The time of {graph.name} is not known, because the work of its ops is not: {', '.join(sorted(unknown))}.",
+            remedy="Measure it: inferometer profile FILE.",
+        )
 
 
 def _unstated(graph: Graph, asked: Precision) -> tuple[str, ...]:

@@ -4,8 +4,15 @@ import pytest
 
 from inferometer.core.dims import Symbol
 from inferometer.core.errors import DomainError
-from inferometer.core.graph import Graph, Tensor
-from inferometer.core.sizes import default_prompt, in_graph_names, open_sizes, require_sizes, with_given_sizes
+from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.core.sizes import (
+    default_prompt,
+    in_graph_names,
+    open_sizes,
+    require_room,
+    require_sizes,
+    with_given_sizes,
+)
 from inferometer.core.workload import Workload
 
 BATCH, WIDTH = Symbol("batch"), Symbol("width")
@@ -59,3 +66,21 @@ def test_only_a_prompt_of_token_ids_has_a_length_by_default():
     query = (BATCH, Symbol("query"))
     assert default_prompt(graph(Tensor(name="ids", shape=query, dtype="i64"))) == 512
     assert default_prompt(graph(Tensor(name="features", shape=(*query, 80), dtype="f32"))) is None
+
+
+def windowed(kind):
+    """A window of seven elements over the width."""
+    op = Op(name="c", kind=kind, outputs=(Tensor(name="y", shape=(BATCH, (WIDTH - 7) // 2 + 1)),))
+    return Graph(name="net", blocks=(Block(name="all", ops=(op,)),))
+
+
+@pytest.mark.parametrize(("kind", "width"), [("convolution", 3), ("convolution", 6), ("pool", 6), ("elementwise", 3)])
+def test_a_size_below_a_window_is_refused_and_named(kind, width):
+    with pytest.raises(DomainError, match=rf"At width {width}, c of net would give .* smaller than its window"):
+        require_room(windowed(kind), {"width": width})
+
+
+def test_a_size_that_fills_a_window_or_that_nobody_gave_is_not():
+    require_room(windowed("convolution"), {"width": 7})
+    require_room(windowed("elementwise"), {"width": 6})  # nothing is there, as in a cache before the first token
+    require_room(windowed("convolution"), {})

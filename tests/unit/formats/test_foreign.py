@@ -19,6 +19,16 @@ FILES = {
     "model.mlmodel": (b"\x08\x07" + bytes(64), "a Core ML model"),
     "model.pdiparams": (bytes(64), "a Paddle model"),
     "weights.bin": (b"\xab" * 64, "weights of an OpenVINO or ncnn model"),
+    "saved_model.pb": (b"\x08\x01\x12" + bytes(64), "a TensorFlow SavedModel"),
+    "frozen.pb": (b"\x0a\x07" + bytes(64), "a frozen TensorFlow graph"),
+    "fetched.onnx": (
+        b"version https://git-lfs.github.com/spec/v1\n",
+        "a pointer to a file that Git LFS keeps elsewhere",
+    ),
+    "forest.pkl": (b"\x80\x04\x95\0\0\0\0\0\0\0\0\x8c\x10sklearn.ensemble", "a model of scikit-learn in a pickle"),
+    "arrays.bin": (b"\x80\x04\x95\0\0\0\0\0\0\0\0\x8c\x13joblib.numpy_pickle", "a file of joblib"),
+    "packed.joblib": (b"x\x9c" + bytes(64), "a file of joblib"),
+    "packed.pt": (b"PK\x03\x04" + bytes(26) + b"net/.data/0.storage", "a package of torch.package"),
 }
 
 
@@ -43,4 +53,11 @@ def test_a_folder_is_called_by_what_lies_in_it(names, title, tmp_path):
     for name in names:
         (tmp_path / name).write_bytes(b"x")
     with pytest.raises(FormatError, match=f"seems to be {title}"):
+        read_graph(tmp_path)
+
+
+def test_weights_in_a_folder_that_were_not_fetched_are_called_so(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "model.safetensors").write_bytes(FILES["fetched.onnx"][0])
+    with pytest.raises(FormatError, match=r"model\.safetensors' is a pointer to a file that Git LFS keeps.*lfs pull"):
         read_graph(tmp_path)

@@ -10,6 +10,7 @@ from inferometer.core.device import Sourced
 from inferometer.core.notices import listener
 from inferometer.core.roof import Roof
 from inferometer.known import device
+from inferometer.predict.ask import ask
 from inferometer.predict.basis.roof import copy_bytes_per_s, machine_roof, measured_roof, needs_roof, with_roof
 from unit.predict.machines import machine
 
@@ -136,6 +137,29 @@ def test_the_best_of_several_counts_and_says_how(monkeypatch):
     for name in ("product_flop_per_s", "copy_bytes_per_s"):
         monkeypatch.setattr(f"inferometer.predict.basis.roof.{name}", lambda **_: 1.0)
     assert not measured_roof("m", load=lambda: 0.4).busy
+
+
+@pytest.mark.parametrize(
+    ("rates", "best", "readings", "busy"),
+    [
+        ((70.0, 68.0), 70.0, 2, False),
+        ((16.0, 70.0, 69.0), 70.0, 3, False),  # another program had the machine during the first
+        ((16.0, 30.0, 70.0, 20.0, 40.0), 70.0, 5, True),
+    ],
+)
+def test_it_is_measured_until_two_readings_agree_and_is_busy_where_none_do(monkeypatch, rates, best, readings, busy):
+    left = list(rates)
+    monkeypatch.setattr("inferometer.predict.basis.roof.product_flop_per_s", lambda **_: left.pop(0))
+    monkeypatch.setattr("inferometer.predict.basis.roof.copy_bytes_per_s", lambda **_: 1.0)
+    found = measured_roof("m", load=lambda: 0.0)
+    assert (float(found.peaks["f32"]), len(rates) - len(left), found.busy) == (best, readings, busy)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_every_answer_that_stands_on_a_busy_machines_roof_says_so(busy):
+    question = ask("resnet50", on=machine())
+    notes = replace(question, roof=roof(1e11, 1e10, busy=busy)).basis().notes
+    assert any("was busy when its roofs were measured" in note for note in notes) == busy
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,20 @@
 """What is not known is absent and said; it is never a number that happens to be zero."""
 
 from dataclasses import replace
+from math import isnan
 
 import pytest
 
 from inferometer.core import Block, Graph, Op, Parallel, Workload
 from inferometer.core.engine import Overheads, RuntimeEffects
+from inferometer.core.errors import DomainError
 from inferometer.known import device as device_named
 from inferometer.predict.answer import predict_graph
 from inferometer.predict.memory.fit import fit
 from inferometer.predict.options import EnergyCosts, Options
+from inferometer.predict.sweep import run_study, study_of
 from inferometer.understand.view.cards import device_card
+from inferometer.understand.view.phrases import phase_remarks
 from inferometer.understand.view.records import ops_per_joule
 from unit.predict.decoders import LLAMA_3_1_8B, project, tokens
 from unit.predict.machines import MACHINE, WIRE, machine, stated
@@ -46,6 +50,45 @@ def test_an_op_that_cannot_be_counted_has_no_work():
     assert (odd.name, odd.flops, odd.bytes) == ("odd", None, None)
     assert found.flops
     assert found.bytes
+
+
+def odd_model(*ops):
+    return Graph(name="odd", blocks=(Block(name="all", ops=ops),), inputs=(tokens("x", 128),), precision="bf16")
+
+
+def loop(*body, trips):
+    return Op(name="loop", kind="control", source_type="Loop", attributes={"bodies": (body,), "trips": trips})
+
+
+ODD = Op(name="odd", kind="custom", source_type="acme.Odd")
+KNOWN = project("p", "x", "q", 128, 128)
+FORWARD = Workload(prompt=1)
+
+
+@pytest.mark.parametrize("unknown", [ODD, loop(KNOWN, trips=None), loop(KNOWN, ODD, trips=3)])
+def test_a_time_with_work_that_nobody_knows_has_no_high_end(unknown):
+    """Not in a prediction, not in its headline, and not in a row of a sweep."""
+    model = odd_model(KNOWN, unknown)
+    profile = predict(graph=model, workload=FORWARD)
+    phase = profile.phase("forward")
+    assert (phase.high_s, profile.summary.latency_high_s) == (None, None)
+    assert profile.summary.latency_low_s == phase.low_s > 0
+    assert phase_remarks(phase)[0].startswith("at least ")
+    asked = {"models": model, "devices": MACHINE, "runtimes": "ideal", "prompt": 1}
+    row = run_study(study_of(asked, details=True))
+    assert isnan(row["latency_high_s"][0])
+    assert row["latency_low_s"][0] == pytest.approx(phase.low_s)
+
+
+def test_a_loop_whose_ops_are_all_known_has_both_ends():
+    assert predict(graph=odd_model(loop(KNOWN, trips=3)), workload=FORWARD).summary.latency_high_s
+
+
+@pytest.mark.parametrize("unknown", [ODD, loop(KNOWN, trips=None)])
+def test_where_no_op_has_known_work_there_is_no_time(unknown):
+    """A launch is not a prediction of what is launched."""
+    with pytest.raises(DomainError, match=rf"time of odd is not known.*: {unknown.source_type}\. Measure it"):
+        predict(graph=odd_model(unknown), workload=FORWARD)
 
 
 def test_a_latency_that_is_not_known_is_said_where_devices_talk():

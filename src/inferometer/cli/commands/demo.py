@@ -42,5 +42,3 @@ def command(*, no_guard: bool) -> None:
     print_text(predicted_part(profiles))
     print_text("")
     print_run_link(recorder)
-    if recorder.link is not None:
-        say("`inferometer hub` opens the page.")

@@ -14,7 +14,7 @@ from inferometer.cli.storing import store_option
 @click.option(
     "-o",
     "--out",
-    type=OutputFile(),
+    type=OutputFile(there=True),
     required=True,
     metavar="FILE",
     help="The file to write: .html .md .csv .json .svg .png",

@@ -11,7 +11,7 @@ from inferometer.cli.options import format_option, print_card, print_document, p
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import bar, progress_line
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
-from inferometer.core.errors import DomainError, GateError
+from inferometer.core.errors import DomainError, PlaceError
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
@@ -104,6 +104,12 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
     return function
 
 
+class NoAnswerError(PlaceError):
+    """The run is stored as failed, and so is not the `last` that others are compared with."""
+
+    exit_code = 1
+
+
 class CommandOptions(LoadOptions, StoringOptions):
     pass
 
@@ -164,14 +170,14 @@ def _endpoint_name(plan: "LoadPlan") -> str:
 
 
 def _end(profile: "Profile", link: Any) -> None:
-    """Ctrl-C leaves a run that is marked as such; a test without a single answer is a failed check."""
+    """Ctrl-C leaves a run that is marked as such; a test without a single answer leaves one that failed."""
     levels = profile.served.levels if profile.served is not None else ()
     if any(level.interrupted for level in levels):
         link()
         raise KeyboardInterrupt  # what there is has been printed and saved, and the run is stored as interrupted
     if not any("ok" in level.requests.outcome for level in levels if level.requests is not None):
         link()
-        raise GateError("No request was answered.", remedy="The kinds of errors above say why.")
+        raise NoAnswerError("No request was answered.", remedy="The kinds of errors above say why.")
 
 
 def print_load(profile: "Profile", form: str) -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from inferometer.cli.interrupts import ended_by_sigterm
 from inferometer.cli.measuring import trust_option
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
@@ -116,13 +115,12 @@ def command(
         trust=trust,
     )
     if searching:
-        with ended_by_sigterm():
-            _search(request, parse_quantity(budget, "s"), form)
+        _search(request, parse_quantity(budget, "s"), form)
         return
     if out is None:
         raise DomainError("There is no file to write.", remedy="Say -o FILE, or --search to see what there is to gain.")
     recorder = recording_from(options, kind="prepare", model=model, runtime=runtime, quantise=quantise or "none")
-    with ended_by_sigterm(), recorder:
+    with recorder:
         prepared = _prepared(request)
         _keep(recorder, prepared)
         _print(prepared, form)

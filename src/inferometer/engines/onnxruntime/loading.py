@@ -200,7 +200,7 @@ def opened_of(plan: LoadPlan, session: Any, stages: tuple[Stage, ...]) -> Opened
         stages=stages,
         versions={"onnxruntime": ort.__version__},
         inputs=tuple(to_port(entry) for entry in session.get_inputs()),
-        outputs=tuple(to_port(entry) for entry in session.get_outputs()),
+        outputs=tuple(to_port(entry, fed=False) for entry in session.get_outputs()),
         threads=plan.threads,
         unit=unit_of(main),
         placed=placed,

@@ -14,7 +14,7 @@ from inferometer.core.errors import DomainError, InferometerError
 from inferometer.engines.feeding import require_fitting
 from inferometer.engines.onnxruntime.faults import fault_of, guarded
 from inferometer.engines.onnxruntime.loading import Clock, LoadPlan, load, load_plan, opened_of
-from inferometer.engines.onnxruntime.ports import wrongly_declared
+from inferometer.engines.onnxruntime.ports import result_arrays, wrongly_declared
 from inferometer.engines.onnxruntime.providers import CPU
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
 from inferometer.engines.onnxruntime.text import open_text
@@ -107,8 +107,8 @@ class ArraySession:
     def outputs(self) -> Mapping[str, Array]:
         if self._binding is None:
             return {}
-        names = [port.name for port in self._opened.outputs]
-        return dict(zip(names, self._binding.copy_outputs_to_cpu(), strict=True))
+        results = zip(self._opened.outputs, self._binding.copy_outputs_to_cpu(), strict=True)
+        return {name: array for port, result in results for name, array in result_arrays(port.name, result).items()}
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         return {}

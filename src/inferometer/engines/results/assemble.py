@@ -21,6 +21,7 @@ from inferometer.core.workload import Workload
 from inferometer.engines.results.base import Document
 
 UNKNOWN = "unknown"
+_ROUNDING = 1e-9  # of a whole: what is left by adding floating-point numbers is no time that was spent
 _ROUNDING_S = 1e-6  # an op: the coarsest clock that these tools print is the microsecond
 _MOST_TOKENS = 1e12
 
@@ -108,10 +109,10 @@ def remainder(time_s: float, ops: Sequence[OpTime], notes: list[str]) -> float |
     if not ops:
         return None
     gap = time_s - sum_of(ops)
-    if gap >= 0:
-        return gap
-    if -gap <= max(_ROUNDING_S * len(ops), 1e-9 * time_s):
+    if -max(_ROUNDING_S * len(ops), _ROUNDING * time_s) <= gap <= _ROUNDING * time_s:
         return 0.0
+    if gap > 0:
+        return gap
     notes.append(f"the ops add up to {sum_of(ops):.6g} s, more than the {time_s:.6g} s of the whole: they overlapped")
     return None
 

@@ -56,12 +56,15 @@ class MnnSite:
     def __post_init__(self) -> None:
         self.node = NodeWriter(self.op.name, self.op.type, self.op.inputs, self.op.outputs, self.number).node
 
-    def weight(self, part: str, dims: tuple[int, ...], element: int = _F32) -> str:
+    def weight(self, part: str, dims: tuple[int, ...], element: int = _F32, *, apart: bool = False) -> str:
+        """A stored tensor; those that lie `apart` are in a file of their own, which may be gone."""
         name = f"{self.op.name}.{part}"
         kind = ELEMENTS[element].name
         self.stored[name] = TensorDef(
             name=name, dims=dims, dtype=kind, start=-1 - len(self.stored), data_type=element,
-            external=External(location=self.file, length=element_bytes(kind, prod(dims))),
+            external=External(
+                location=f"{self.file}.weight" if apart else self.file, length=element_bytes(kind, prod(dims))
+            ),
         )  # fmt: skip
         return name
 
@@ -117,8 +120,13 @@ def _stored_weights(main: FlatTable, what: str) -> tuple[int, int]:
     plain = main.count(1, 4, f"the weights of {what}")
     packed = main.table(3, f"the packed weights of {what}")
     if plain or packed is None:
-        return plain, _F32
+        return plain or _bytes_apart(main, what) // 4, _F32
     return 0, _F16 if packed.number(2, "i") == 3 else _I8
+
+
+def _bytes_apart(main: FlatTable, what: str) -> int:
+    """The bytes of weights that lie in a file of their own: where they begin there, how many, and those of biases."""
+    return int((*main.numbers(6, "q", f"the place of the weights of {what}", most=_SMALL), 0, 0)[1])
 
 
 def _convolution(site: MnnSite) -> list[Node]:
@@ -157,9 +165,13 @@ def _own_weights(
     element = _packed(op.main, out * inside * prod(window), element, op.name)
     turned = op.type.startswith("Deconvolution")
     dims = (inside * groups, out // groups, *window) if turned else (out, inside, *window)
-    weight = site.weight("weight", dims, element)
     biased = op.main.count(2, 4, f"the biases of {op.name}")
-    return (op.inputs[0], weight, site.weight("bias", (out,))) if biased else (op.inputs[0], weight)
+    packed = op.main.table(3, f"the packed weights of {op.name}")
+    apart = not op.main.count(1, 4, op.name) and not (packed and packed.count(0, 1, op.name))
+    weight = site.weight("weight", dims, element, apart=apart)
+    if not biased and not apart:
+        return op.inputs[0], weight
+    return op.inputs[0], weight, site.weight("bias", (out,), apart=not biased)
 
 
 def _steps(common: FlatTable, what: str) -> dict[str, Any]:
@@ -181,9 +193,9 @@ def _set(table: FlatTable, place: int) -> bool:
 def _packed(main: FlatTable, count: int, element: int, what: str) -> int:
     """Weights in eight bits or in four, by the bytes that they take."""
     packed = main.table(3, f"the packed weights of {what}")
-    if element != _I8 or packed is None:
-        return element
-    return _I4 if packed.count(0, 1, f"the packed weights of {what}") < 0.75 * count else _I8
+    taken = packed.count(0, 1, f"the packed weights of {what}") if packed is not None else 0
+    taken = taken or _bytes_apart(main, what)
+    return _I4 if element == _I8 and 0 < taken < 0.75 * count else element
 
 
 def _pooling(site: MnnSite) -> list[Node]:

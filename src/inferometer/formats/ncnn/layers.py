@@ -303,6 +303,22 @@ def _norm(site: NcnnSite) -> list[Node]:
     return [site.node(kind, (*layer.bottoms, *parts), domain=DOMAIN)]
 
 
+def _scale(site: NcnnSite) -> list[Node]:
+    """Each of the outermost size times a stored number, and a bias. Numbers that come in as a blob are not counted."""
+    layer = site.layer
+    if layer.whole(0) == UNSET:
+        return [site.node(layer.type, domain=DOMAIN)]
+    dims = (max(1, layer.whole(0)), *(1 for _ in (site.of(0) or (0, 0, 0))[1:]))
+    scale = site.weight("scale", dims, element=1)
+    if not layer.whole(1):
+        return [site.node("Mul", (layer.bottoms[0], scale))]
+    between, bias = f"{layer.tops[0]}/scaled", site.weight("bias", dims, element=1)
+    return [
+        site.node("Mul", (layer.bottoms[0], scale), (between,)),
+        site.node("Add", (between, bias), part="bias"),
+    ]
+
+
 def _normed_rows(site: NcnnSite, name: str, parts: list[str], size: int) -> list[Node]:
     """Over the innermost size, or over all numbers of what a pooling left, which is one row in ncnn."""
     sizes = site.of(0)
@@ -438,5 +454,5 @@ _CONVERTERS: Mapping[str, Callable[[NcnnSite], list[Node]]] = {
     "Split": _copies, "Concat": _concat, "Softmax": _softmax, "Reshape": _reshape, "Flatten": _flatten,
     "Interp": _interp, "ShuffleChannel": _shuffle, "Gemm": _gemm, "Permute": _permute, "Reduction": _reduction,
     "MatMul": _matmul, "MultiHeadAttention": _multi_head, "SDPA": _attention, "MemoryData": _constant,
-    "PReLU": _prelu, "Embed": _embed, "Padding": _padding, "Slice": _slice, "Crop": _crop,
+    "PReLU": _prelu, "Embed": _embed, "Padding": _padding, "Slice": _slice, "Crop": _crop, "Scale": _scale,
 }  # fmt: skip

@@ -144,24 +144,33 @@ _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
 }  # fmt: skip
 
 
+# Layers whose result has the channels, or the features, of what goes in.
+_KEEPING = frozenset({
+    "Split", "Scale", "BatchNorm", "Padding", "Interp", "Pooling", "BinaryOp", "UnaryOp", "Eltwise", "Dropout", "Noop",
+    "ReLU", "PReLU", "Clip", "Sigmoid", "TanH", "HardSwish", "HardSigmoid", "Swish", "GELU", "ELU", "SELU", "Mish",
+})  # fmt: skip
+
+
 def input_shape(layers: tuple[NcnnLayer, ...], name: str) -> tuple[int | str, ...] | None:
     """What goes in, with ncnn's missing batch as a first axis of one; None if the file does not say what rank it has.
 
-    An Input layer may say its sizes (w, h, c). Without them the first layer's weights say the channels or features.
+    An Input layer may say its sizes (w, h, c). Without them the weights of the first layer behind it that has some say
+    the channels or features.
     """
     stated = next((layer for layer in layers if layer.type == "Input" and name in layer.tops), None)
     if stated is not None and stated.whole(0):
         sizes = [stated.whole(key) for key in (2, 11, 1, 0)]  # channels, depth, height, width
         return (1, *(size for size in sizes if size))
-    user = next((layer for layer in layers if name in layer.bottoms), None)
-    while user is not None and user.type == "Split":
-        copied = user.tops[0]
-        user = next((layer for layer in layers if copied in layer.bottoms), None)
-    if user is None:
-        return None
-    if user.type in {"Convolution", "ConvolutionDepthWise"}:
-        window = user.whole(1, 1) * user.whole(11, user.whole(1, 1))
-        return (1, max(1, user.whole(6) * user.whole(7, 1) // max(1, user.whole(0) * window)), "height", "width")
-    if user.type == "InnerProduct":
-        return (1, max(1, user.whole(2) // max(1, user.whole(0))))
+    reached = [name]
+    for layer in layers:  # in the order of execution, so that one pass follows every copy
+        if not any(bottom in reached for bottom in layer.bottoms):
+            continue
+        if layer.type in {"Convolution", "ConvolutionDepthWise"}:
+            window = layer.whole(1, 1) * layer.whole(11, layer.whole(1, 1))
+            channels = layer.whole(6) * layer.whole(7, 1) // max(1, layer.whole(0) * window)
+            return (1, max(1, channels), "height", "width")
+        if layer.type == "InnerProduct":
+            return (1, max(1, layer.whole(2) // max(1, layer.whole(0))))
+        if layer.type in _KEEPING:
+            reached += layer.tops
     return None

@@ -28,6 +28,7 @@ def _inner(scope: Scope, prefix: str) -> Scope:
         arguments=scope.arguments,
         absent=scope.absent,
         depth=scope.depth + 1,
+        tentative=scope.tentative,
     )
 
 
@@ -53,13 +54,19 @@ def _branch(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, .
     faults: list[Fault] = []
     for part, graph in zip(("then", "else"), branches, strict=True):
         inner = _inner(scope, f"{name}/{part}")
+        inner.tentative = True
         try:
             walked.append((walk.graph(graph, inner), inner, graph))
         except Fault as fault:  # a branch for other shapes than these
             faults.append(fault)
             walk.notes.add("assumptions", name, f"its {part} branch is never taken: {fault.reason}")
     if not walked:
-        raise faults[0]
+        if not all(fault.of_sizes for fault in faults):
+            raise faults[0]
+        unknown, row = walk.not_inferred(call, scope, faults[0])
+        values = [walk.value(outer, out, scope) for outer, out in zip(node.outputs, unknown, strict=True)]
+        _publish(scope, node.outputs, values)
+        return (Step(name=name, call=call, row=row, outs=tuple(values)),)
     if len(walked) == 1:
         walk.bind(node.outputs, _output_names(walked[0][2]), walked[0][1], scope)
         return walked[0][0]

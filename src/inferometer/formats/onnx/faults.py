@@ -4,6 +4,8 @@
 class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError that names the file
     """Something the file says that cannot be: why, and where (a byte offset, a node, a tensor)."""
 
+    of_sizes = False  # whether it is about sizes that do not fit, as a rule inferred them
+
     def __init__(self, reason: str, *, offset: int | None = None, where: str | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -25,6 +27,10 @@ class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError t
         if self.offset is not None:
             place.append(f"byte {self.offset:,}")
         return f"{self.reason} ({', '.join(place)})" if place else self.reason
+
+
+class WrongAttribute(Fault):
+    """An input or attribute that an operator does not have, or of another kind: no sizes could mend it."""
 
 
 class UncoveredError(Exception):

@@ -22,6 +22,7 @@ class Scope:
     arguments: Mapping[str, Attribute] | None = None  # within a function: what its caller gave for its attributes
     absent: frozenset[str] = frozenset()  # within a function: inputs its caller left out
     depth: int = 0
+    tentative: bool = False  # within a branch that may be for other shapes than these
 
     def find(self, name: str) -> Value | None:
         scope: Scope | None = self

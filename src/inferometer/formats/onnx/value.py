@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from inferometer.core.dims import Dim
 from inferometer.formats.onnx.content import Content, Item
 from inferometer.formats.onnx.elements import ELEMENTS
-from inferometer.formats.onnx.faults import Fault, UnknownShapeError
+from inferometer.formats.onnx.faults import Fault, UnknownShapeError, WrongAttribute
 from inferometer.formats.onnx.limits import MAX_FOLLOWED, MAX_NOTES
 from inferometer.formats.onnx.messages import GraphDef, Node, TensorDef
 
@@ -91,7 +91,7 @@ class Call:
     def value(self, index: int) -> Value:
         value = self.inputs[index] if index < len(self.inputs) else None
         if value is None:
-            raise Fault(f"{self.node.op_type} has no input {index}")
+            raise WrongAttribute(f"{self.node.op_type} has no input {index}")
         return value
 
     def shape(self, index: int) -> Shape:
@@ -136,7 +136,7 @@ class Call:
         if attribute is None:
             return None
         if not isinstance(attribute.value, kind):
-            raise Fault(f"attribute {name!r} is not what {self.node.op_type} takes")
+            raise WrongAttribute(f"attribute {name!r} is not what {self.node.op_type} takes")
         return attribute.value
 
     def integer(self, name: str, default: int = 0) -> int:
@@ -159,7 +159,7 @@ class Call:
     def integers(self, name: str) -> tuple[int, ...] | None:
         value = self._attribute(name, tuple)
         if value is not None and not all(isinstance(item, int) for item in value):
-            raise Fault(f"attribute {name!r} is not a list of whole numbers")
+            raise WrongAttribute(f"attribute {name!r} is not a list of whole numbers")
         return value  # type: ignore[no-any-return]  # checked above
 
     def tensor(self, name: str) -> TensorDef | None:
@@ -168,7 +168,7 @@ class Call:
     def graph(self, name: str) -> GraphDef:
         graph = self._attribute(name, GraphDef)
         if graph is None:
-            raise Fault(f"{self.node.op_type} has no {name!r}")
+            raise WrongAttribute(f"{self.node.op_type} has no {name!r}")
         return graph  # type: ignore[no-any-return]  # checked there
 
     def count(self, name: str) -> int:

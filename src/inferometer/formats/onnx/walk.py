@@ -7,7 +7,7 @@ from inferometer.core.dims import Dim, Symbol, symbols_in
 from inferometer.formats.onnx.content import Content, bounded, vector
 from inferometer.formats.onnx.elements import element_bytes, is_float
 from inferometer.formats.onnx.external import Contents, ExternalFiles
-from inferometer.formats.onnx.faults import Fault, UnknownShapeError
+from inferometer.formats.onnx.faults import Fault, UnknownShapeError, WrongAttribute
 from inferometer.formats.onnx.limits import MAX_NESTING, MAX_NODES, MAX_NUMBER
 from inferometer.formats.onnx.messages import Function, GraphDef, Node, OnnxModel, TensorDef
 from inferometer.formats.onnx.rules.common import nothing_known, static, unknown
@@ -115,7 +115,11 @@ class Walk:
         except UnknownShapeError:
             outs = [unknown(given[0].dtype if given else None) for _ in node.outputs]
         except (IndexError, ValueError):  # a rule reached for a dimension that is not there
-            raise Fault("an input has fewer or more dimensions than it takes") from None
+            outs, row = self.not_inferred(call, scope, Fault("an input has fewer or more dimensions than it takes"))
+        except WrongAttribute:
+            raise
+        except Fault as fault:
+            outs, row = self.not_inferred(call, scope, fault)
         outs += [unknown()] * (len(node.outputs) - len(outs))
         # A stored tensor in another shape is stored still, also where the shape is worked out from an input's.
         aside = row.settings if row.passes else ()
@@ -131,6 +135,23 @@ class Walk:
             self._count_folded(node, scope)
             return ()
         return (Step(name=self.unique(scope, node), call=call, row=row, outs=values),)
+
+    def not_inferred(self, call: Call, scope: Scope, fault: Fault) -> tuple[list[Out], OnnxRow]:
+        """Unknown results, where sizes that do not fit may be our inference's: in a loop's body, or after a guess.
+
+        Numbers that the file itself gives, and that no engine could use, are the file's fault; in a branch that may
+        never be taken they are how one finds out that it is not.
+        """
+        shapes = [value.shape for value in call.inputs if value is not None]
+        guessed = "assumptions" in self.notes.counts or bool(self.notes.invented)
+        given = scope.depth == 0 and not guessed and all(static(shape) is not None for shape in shapes)
+        if given or scope.tentative:
+            fault.of_sizes = True
+            raise fault
+        self.notes.add("shapes not inferred", self.unique(scope, call.node), fault.reason)
+        reason = f"its shapes could not be inferred: {fault.reason}"
+        row = OnnxRow(kind="custom", infer=nothing_known, attributes={"reason": reason}, folds=False)
+        return nothing_known(call), row
 
     def value(self, name: str, out: Out, scope: Scope, made_by: tuple[Call, OnnxRow, bool] | None = None) -> Value:
         """A result, with what the file declares of it where the rule did not know."""

@@ -8,7 +8,9 @@ from inferometer.core.graph import Graph
 from inferometer.formats.base import Peek
 from inferometer.formats.onnx.faults import Fault
 
-_NET = re.compile(rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<net\s[^>]*\bversion\s*=\s*[\"'](\d+)")
+_NET = re.compile(  # after a byte-order mark, a declaration and comments, where there are some
+    rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--(?:[^-]|-(?!->))*-->\s*)*<net\s[^>]*\bversion\s*=\s*[\"'](\d+)"
+)
 _OLDEST, _LARGEST = 10, 1 << 30
 
 

@@ -14,6 +14,8 @@ import msgspec
 
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import FormatError
+from inferometer.formats.base import look
+from inferometer.formats.foreign import foreign_content
 
 HEADER_LIMIT = 100_000_000  # the format's own
 _MANY_TENSORS = 1 << 18
@@ -63,6 +65,8 @@ def read_header(path: Path) -> SafetensorsHeader:
             size = path.stat().st_size
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, HEADER_LIMIT):
+                if (foreign := foreign_content(look(path))) is not None:  # a folder was read by the names in it
+                    raise FormatError(f"{str(path)!r} is {foreign.title}.", remedy=foreign.remedy)
                 shown = f"{length:,}" if length < 1 << 50 else f"2^{length.bit_length() - 1} or more"
                 problem = f"its header is said to have {shown} bytes at byte 0, of a file of {size:,}"
                 raise _fault(path, problem, cut=True)

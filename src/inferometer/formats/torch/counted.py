@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.formats.stored import Stored, tensors_graph, tensors_only
 from inferometer.formats.torch.pickled import PickledTensor, is_buffer, tensors_in
+from inferometer.formats.torch.reader import LEGACY_MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from inferometer.core.graph import Graph
     from inferometer.formats.trust.archive import Archive
 
 _LARGEST_PICKLE = 256 << 20  # bytes of structure; weights lie outside of it
+_LENGTH = 8  # bytes before the numbers of a storage
 _LEGACY_PICKLES = 3  # a magic number, a version and the writer's types, before the object itself
 
 
@@ -45,7 +48,25 @@ def legacy_graph(path: Path) -> Graph:
         tensors = tensors_in(stream, repr(str(path)))
         if tensors or stream.tell() == len(stream.getbuffer()):
             break
+    if stream.getbuffer()[: len(LEGACY_MAGIC)] == LEGACY_MAGIC:  # a plain pickle has its numbers inside
+        tensors_in(stream, repr(str(path)))  # the names of the storages
+        _require_numbers(path, tensors.values(), path.stat().st_size - stream.tell())
     return _graph(path, tensors, "torch.save")
+
+
+def _require_numbers(path: Path, tensors: Iterable[PickledTensor], left: int) -> None:
+    """After the pickles come the storages: a length each, and as many numbers as the tensors in it reach."""
+    storages: dict[str, int] = {}
+    for tensor in tensors:
+        if tensor.dtype is not None:
+            reached = int(dtype(tensor.dtype).nbytes(tensor.offset + prod(tensor.shape)))
+            storages[tensor.storage] = max(storages.get(tensor.storage, 0), reached)
+    needed = sum(_LENGTH + size for size in storages.values())
+    if left < needed:
+        raise FormatError(
+            f"{str(path)!r} is cut short: {left:,} bytes are left for tensors of {needed:,}.",
+            remedy="Copy or save it again.",
+        )
 
 
 def _graph(path: Path, tensors: Mapping[str, PickledTensor], form: str) -> Graph:
@@ -66,10 +87,7 @@ def _graph(path: Path, tensors: Mapping[str, PickledTensor], form: str) -> Graph
 
 
 def _stored(name: str, tensor: PickledTensor) -> Stored:
-    count = 1
-    for size in tensor.shape:
-        count *= size
-    nbytes = 0 if tensor.dtype is None else int(dtype(tensor.dtype).nbytes(count))
+    nbytes = 0 if tensor.dtype is None else int(dtype(tensor.dtype).nbytes(prod(tensor.shape)))
     return Stored(names=(name,), shape=tensor.shape, dtype=tensor.dtype, nbytes=nbytes)
 
 

@@ -221,6 +221,9 @@ def _called(called: Any, arguments: Any) -> Any:
         return PickledTensor(
             dtype=first.dtype, shape=first.shape, storage=first.storage, offset=first.offset, parameter=True
         )
+    if name == "OrderedDict" and given and isinstance(given[0], list):  # as Python 2 writes it: a list of pairs
+        pairs = (pair for pair in given[0] if isinstance(pair, list | tuple) and len(pair) == 2)
+        return _Made(called=called, arguments=(), items={k: v for k, v in pairs if isinstance(k, str | int)})
     if name in {"_rebuild_device_tensor_from_numpy", "_rebuild_from_type_v2"}:
         inner = next((part for part in given if isinstance(part, PickledTensor)), None)
         if inner is not None:

@@ -10,7 +10,7 @@ from inferometer.core.graph import Graph
 from inferometer.formats.base import Peek
 
 _ZIP = b"PK\x03\x04"
-_LEGACY_MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # torch.save before 1.6 starts with it
+LEGACY_MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # torch.save before 1.6 starts with it
 _STORAGE = re.compile(r"(data|constants)/\d+")
 _PROGRAM = ("serialized_exported_program.json", "archive_format")
 _PROGRAM_FOLDERS = ("models/", "data/weights/", "data/constants/", "data/aotinductor/")
@@ -24,7 +24,7 @@ class TorchReader:
         """By the names of the first members of a zip; pickles are claimed so that the refusal is a clear one."""
         if peek.head[:4] == _ZIP:
             return _match_zip(peek.head)
-        if peek.head.startswith(_LEGACY_MAGIC):
+        if peek.head.startswith(LEGACY_MAGIC):
             return 0.9
         return 0.3 if _looks_pickled(peek.head) else 0.0
 
@@ -102,7 +102,7 @@ def _is_pickle(path: Path) -> bool:
         raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
     except (OSError, ValueError) as error:
         raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
-    if head.startswith(_LEGACY_MAGIC) or _looks_pickled(head):
+    if head.startswith(LEGACY_MAGIC) or _looks_pickled(head):
         return True
     if head[:4] != _ZIP:
         raise FormatError(

@@ -38,9 +38,8 @@ def _phase(phase: Phase, predicted: Phase | None, graph: Graph) -> Phase:
         return phase
     expected = _by_layer(predicted, graph)
     ops = tuple(_op(op, expected) for op in phase.ops)
-    return replace(
-        phase, ops=ops, predicted_s=predicted.time_s, floor_s=predicted.floor_s, bound=phase.bound or predicted.bound
-    )
+    whole_s = None if predicted.high_s is None else predicted.time_s  # a part of it is no prediction of the whole
+    return replace(phase, ops=ops, predicted_s=whole_s, floor_s=predicted.floor_s, bound=phase.bound or predicted.bound)
 
 
 def _by_layer(predicted: Phase, graph: Graph) -> Mapping[str, _Expected]:

@@ -76,7 +76,10 @@ def correct(  # noqa: PLR0913 - what was read, and what is known of the instrume
         for kernel, seconds in zip(kernels, raw, strict=True)
     ]
     total = pace * sum(taken)
-    share = _share(kernels, walls_s, paired_s, cost) if idle_s is None else max(0.0, 1 - idle_s / clean_s)
+    # An idle time that leaves kernels next to nothing was measured while the machine was busier than in this step.
+    if idle_s is not None and clean_s - idle_s < _LEAST * min(total, clean_s):
+        idle_s = None
+    share = _share(kernels, walls_s, paired_s, cost) if idle_s is None else 1 - idle_s / clean_s
     inside = min(total, clean_s) if share is None else share * clean_s
     scale = inside / total if total > 0 else 1.0
     times = tuple(pace * seconds * scale for seconds in taken)

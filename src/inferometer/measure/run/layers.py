@@ -29,6 +29,7 @@ T = TypeVar("T")
 _TIED = "output"  # llama.cpp's name for the head, even if it shares the embedding's weights
 _BRANCH = re.compile("/(then|else)/")
 _RESIDUAL = ".residual"  # how the sums around the parts of a layer are called
+_SUM = "residual"
 _SAME: Mapping[str, str] = {}
 _ENDINGS = (".weight", ".bias", "_weight", "_bias")
 
@@ -54,6 +55,8 @@ class Layers:
     parts: Mapping[str, Mapping[str, Layer]] = field(default_factory=dict)
     # by the module around several parts: the sums that it adds to what goes past them
     residuals: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
+    # by the part of the model in a weight's name: its sums around attention and around the rest, in their order
+    sums: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
 
     def find(self, names: Iterable[str], kind: str) -> tuple[Layer, ...]:
         """The layers of a kernel with these names, in the order of the names."""
@@ -83,7 +86,9 @@ class Layers:
         while (outer := outer.rpartition("/")[0]) != "":
             if (layer := self.by_name.get(outer)) is not None:
                 return layer
-        part = name.rpartition(".")[0]
+        part, _, last = name.rpartition(".")
+        if last.endswith(_SUM) and self.sums.get(part):  # `blk.3.attn_residual`, as llama.cpp's nodes are called
+            return self.sums[part][0 if last.startswith("attn") else -1]
         known = next((near for near in (name, part) if near in self.parts), None)
         if not known:
             return None
@@ -139,7 +144,9 @@ def graph_layers(graph: Graph, binding: Binding, stored_names: Mapping[str, str]
                 families.setdefault(known.rpartition(".")[0], set()).add(name.rpartition(".")[0])
     residuals = _residuals(by_name, families)
     parts = _parts(by_name, families, apart={sum_.name for sums in residuals.values() for sum_ in sums})
-    layers = Layers(by_name=by_name, by_weight=by_weight, parts=parts, residuals=residuals)
+    layers = Layers(
+        by_name=by_name, by_weight=by_weight, parts=parts, residuals=residuals, sums=_sums(by_name, families)
+    )
     return _called_otherwise(layers, stored_names)
 
 
@@ -172,6 +179,15 @@ def _residuals(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -
         mine = [sums[part] for part in parts & inside.get(family, set()) if part in sums]
         if mine:
             found[family] = tuple(sorted(mine, key=lambda layer: layer.place))
+    return found
+
+
+def _sums(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -> dict[str, tuple[Layer, ...]]:
+    """The sums of each part of the model in the order of execution: two of a layer, or one around the whole of it."""
+    found: dict[str, tuple[Layer, ...]] = {}
+    for family, parts in families.items():
+        names = {f"{around}{_RESIDUAL}" for part in parts for around in (part, part.rpartition(".")[0])}
+        found[family] = tuple(sorted((by_name[n] for n in names & by_name.keys()), key=lambda layer: layer.place))
     return found
 
 

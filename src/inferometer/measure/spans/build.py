@@ -227,7 +227,8 @@ def _select(table: _SpanTable, kept: Bools) -> None:
 def _finished(table: _SpanTable, run: Run, *, as_given: bool) -> Recording:
     """Take segments out and sort by beginning.
 
-    Of spans that began together the outer one, which ended last, is first; where parents were given, so was the order.
+    Of spans that began together the outer one, which ended last, is first, after those that were over by then; where
+    parents were given, so was the order.
     """
     columns = table.columns
     part = (columns["kind"] == table.words.known.get(SEGMENT, -2)) & (columns["parent"] >= 0)
@@ -238,7 +239,7 @@ def _finished(table: _SpanTable, run: Run, *, as_given: bool) -> Recording:
         owners = (np.cumsum(~part) - 1)[lifted[part]]
     parts = {name: columns[name][part] for name in ("name", "start", "end", "bytes")}
     _select(table, ~part)
-    order = _by_beginning(columns["start"], columns["end"], as_given=as_given)
+    order = _by_beginning(columns["start"], columns["end"], columns["parent"], as_given=as_given)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     parent = columns["parent"]
@@ -260,11 +261,15 @@ def _finished(table: _SpanTable, run: Run, *, as_given: bool) -> Recording:
     )
 
 
-def _by_beginning(starts: Ints, ends: Ints, *, as_given: bool) -> Ints:
+def _by_beginning(starts: Ints, ends: Ints, parent: Ints, *, as_given: bool) -> Ints:
     order = np.argsort(starts, kind="stable")
     if as_given or not bool((np.diff(starts[order]) == 0).any()):
         return order
-    return np.lexsort((-np.arange(len(starts)), -ends, starts))
+    # What was over where others begin came before them, unless the span around it is one of these.
+    around = np.where(parent >= 0, starts[np.maximum(parent, 0)], starts - 1)
+    before = (starts == ends) & (around < starts)
+    ended = np.arange(len(starts))
+    return np.lexsort((np.where(before, ended, -ended), np.where(before, 0, -ends), ~before, starts))
 
 
 def from_trace(trace: Trace) -> Recording:

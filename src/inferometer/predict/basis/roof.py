@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _SIDE = 1536  # large enough to be bound by arithmetic, small enough to run many times a second
 _COPY_BYTES = 256_000_000  # larger than any cache
-_SHARE_S = 0.4  # for the products, and again for the copies
+_SHARE_S = 0.2  # for a reading of the products, or of the copies: two of each, where they agree
+_READINGS, _AGREE = 5, 0.9  # of a rate at most; what the second best must be of the best
 # How old a roof may be before a run measures it again. One of a busy machine is too low, so it is tried again soon.
 _FRESH, _FRESH_IF_BUSY = timedelta(days=1), timedelta(minutes=10)
 # Products of bytes in an instruction over those of f32, the best first; of halves.
@@ -173,7 +174,7 @@ def _better(kept: Roof | None, roof: Roof) -> Roof:
     }
     bandwidth = max(roof.bandwidth_bytes_per_s, kept.bandwidth_bytes_per_s, key=float)
     call = min((each for each in (roof.call_s, kept.call_s) if each is not None), key=float, default=None)
-    return replace(roof, peaks=peaks, bandwidth_bytes_per_s=bandwidth, call_s=call)
+    return replace(roof, peaks=peaks, bandwidth_bytes_per_s=bandwidth, call_s=call, busy=roof.busy and kept.busy)
 
 
 def _usable_threads() -> int:
@@ -195,7 +196,11 @@ def measured_roof(
     share_s: float = _SHARE_S,
     load: Callable[[], float] = _load_per_cpu,
 ) -> Roof:
-    """Measure the f32 peak and the bandwidth of main memory, the best of several products and copies, and a call."""
+    """Measure the f32 peak and the bandwidth of main memory, the best of several products and copies, and a call.
+
+    Each is read until its two best readings agree. Where they never do, other programs had a part of the machine,
+    whatever its load was when we looked.
+    """
     from inferometer.known.machine.detect import detect_host  # noqa: PLC0415 - as above
 
     moment, busy = datetime.now(tz=UTC), load() > _BUSY
@@ -204,10 +209,10 @@ def measured_roof(
         source = f"numpy {np.__version__}: the best of several {what}"
         return Sourced(value=value, origin="measured", source=source, date=moment.date().isoformat())
 
-    products = product_flop_per_s(clock=clock, seconds=share_s)
-    plain = {"f32": best(products, f"products of {_SIDE} × {_SIDE} matrices")}
     threads = _usable_threads()
-    copies = copy_bytes_per_s(clock=clock, seconds=share_s, threads=threads)
+    products, products_agree = _best_of(lambda: product_flop_per_s(clock=clock, seconds=share_s))
+    plain = {"f32": best(products, f"products of {_SIDE} × {_SIDE} matrices")}
+    copies, copies_agree = _best_of(lambda: copy_bytes_per_s(clock=clock, seconds=share_s, threads=threads))
     copied = f"copies of {_COPY_BYTES // 1_000_000} MB by {counted(threads, 'thread')}, read and written bytes"
     return Roof(
         machine=machine,
@@ -216,8 +221,24 @@ def measured_roof(
         bandwidth_bytes_per_s=best(copies, copied),
         call_s=_measured_call(),
         threads=threads,
-        busy=busy,
+        busy=busy or not (products_agree and copies_agree),
     )
+
+
+def _best_of(read: Callable[[], float]) -> tuple[float, bool]:
+    """The best of readings that are taken until the two best agree, and whether they do."""
+    rates = sorted((read(), read()))
+    while len(rates) < _READINGS and rates[-2] < _AGREE * rates[-1]:
+        rates = sorted((*rates, read()))
+    return rates[-1], rates[-2] >= _AGREE * rates[-1]
+
+
+def busy_notes(roof: Roof | None) -> tuple[str, ...]:
+    """What is said of every floor that stands on a roof of a busy machine."""
+    if roof is None or not roof.busy:
+        return ()
+    note = "This machine was busy when its roofs were measured, so it may do better: floors are too slow by as much."
+    return (f"{note} The next run after ten minutes measures them again; stop other programs for it.",)
 
 
 def product_flop_per_s(*, clock: Callable[[], float], seconds: float, side: int = _SIDE) -> float:

@@ -131,11 +131,16 @@ def _high(answer: Answer) -> _Times:
 def _times(of: Callable[[Answer], _Times], ending: str) -> dict[str, Callable[[Answer], Any]]:
     """The four times of a row, from one kind of numbers."""
     return {
-        f"latency{ending}": lambda answer: of(answer)[0] if answer.single else _NOWHERE,
-        f"ttft{ending}": lambda answer: _NOWHERE if answer.single else of(answer)[0],
-        f"tpot{ending}": lambda answer: of(answer)[1],
-        f"e2e{ending}": lambda answer: _e2e(answer, of(answer)),
+        f"latency{ending}": lambda answer: _bounded(of(answer)[0]) if answer.single else _NOWHERE,
+        f"ttft{ending}": lambda answer: _NOWHERE if answer.single else _bounded(of(answer)[0]),
+        f"tpot{ending}": lambda answer: _bounded(of(answer)[1]),
+        f"e2e{ending}": lambda answer: _bounded(_e2e(answer, of(answer))),
     }
+
+
+def _bounded(seconds: Any) -> Any:
+    """An end that nobody knows is absent: where an op's work is not known, a time has no high end."""
+    return np.where(np.isinf(seconds), np.nan, seconds)
 
 
 def _speed(answer: Answer) -> Any:

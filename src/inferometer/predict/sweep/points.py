@@ -124,6 +124,8 @@ def _details(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, 
     """The low and the high end of a step's seconds, [2, n], what bounds it, [n], what each resource takes, [4, n]."""
     steps, length = [plan.step(part, phase, once=once) for part in _pieces(plan, sizes)], _length(sizes)
     ends = np.concatenate([np.stack(step.interval()) for step in steps], axis=1)
+    if not all(row.counted_whole for row in plan.prepared.rows if row.once == once):
+        ends[1] = np.inf  # with work that is not known, nobody can say how long it takes at most
     streams = np.concatenate([_streams(step) for step in steps], axis=1)
     return ends[:, :length], np.concatenate([_bounds(step) for step in steps])[:length], streams[:, :length]
 

@@ -32,6 +32,11 @@ class OpRow:
     offloaded: bool = False
     part: Op | None = None  # the op as far as it can be counted
 
+    @property
+    def counted_whole(self) -> bool:
+        """Whether all of its work is known: of a loop, also that of every op inside."""
+        return self.op_class == "collective" or self.part is self.op or self.part == self.op
+
 
 @frozen
 class Entry:

@@ -167,7 +167,8 @@ def time_remarks(profile: Profile, time: str, phase: Phase | None) -> list[str]:
     if phase is not None and _is_whole(profile, time, phase):
         return phase_remarks(phase)
     interval = time_interval(profile, time, phase)
-    return [] if interval is None else [interval_text(*interval)]
+    low = getattr(profile.summary, f"{time}_low_s")
+    return [*_interval(low, None)] if interval is None else [interval_text(*interval)]
 
 
 def time_interval(profile: Profile, time: str, phase: Phase | None) -> tuple[float, float] | None:
@@ -188,11 +189,15 @@ def interval_text(low: float, high: float, unit: str = "s") -> str:
     return f"{format_quantity(low, unit)} to {format_quantity(high, unit)}"
 
 
+def _interval(low: float | None, high: float | None) -> Iterator[str]:
+    """Both ends, or the low one alone: where an op's work is not known, nobody can say how long it takes at most."""
+    if low is not None:
+        yield f"at least {format_quantity(low, 's')}" if high is None else interval_text(low, high)
+
+
 def phase_remarks(phase: Phase) -> list[str]:
     """The interval of its time, the prediction beside it, how far above the floor it is, and what bounds it."""
-    remarks = []
-    if phase.low_s is not None and phase.high_s is not None:
-        remarks.append(interval_text(phase.low_s, phase.high_s))
+    remarks = [*_interval(phase.low_s, phase.high_s)]
     if phase.predicted_s:
         remarks.append(f"predicted {format_quantity(phase.predicted_s, 's')}")
     if (times := phase.above_floor) is not None:

@@ -454,3 +454,42 @@ def test_prefill_and_steps_agree(tmp_path, opened):
 def test_a_model_without_a_cache_is_no_language_model(tmp_path, opened):
     with pytest.raises(FormatError, match="past_key_values"):
         opened(perceptron(tmp_path / "m.onnx"), text=True)
+
+
+def classifier(path):
+    """As scikit-learn's are exported by default: the label, and for each row a map from class to probability."""
+    nodes = [
+        make.make_node(
+            "LinearClassifier", ["x"], ["label", "p"], domain="ai.onnx.ml", coefficients=[1.0, 0.0, 0.0, 1.0],
+            intercepts=[0.0, 0.0], classlabels_ints=[7, 8], post_transform="SOFTMAX",
+        ),
+        make.make_node("ZipMap", ["p"], ["odds"], domain="ai.onnx.ml", classlabels_int64s=[7, 8]),
+    ]  # fmt: skip
+    odds = make.make_map_type_proto(INT64, make.make_tensor_type_proto(FLOAT, None))
+    ends = [port("label", ["n"], INT64), make.make_value_info("odds", make.make_sequence_type_proto(odds))]
+    graph = make.make_graph(nodes, "g", [port("x", ["n", 2])], ends)
+    domains = [make.make_opsetid("", 17), make.make_opsetid("ai.onnx.ml", 1)]
+    path.write_bytes(make.make_model(graph, ir_version=9, opset_imports=domains).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("instrument", [False, True])
+def test_results_that_are_maps_are_read_as_a_table(opened, tmp_path, instrument):
+    session = opened(classifier(tmp_path / "c.onnx"), instrument=instrument)
+    session.feed({"x": np.array([[5.0, 0.0], [0.0, 5.0], [0.0, 0.0]], np.float32)})
+    session.step()
+    session.step()
+    outputs = session.outputs()
+    assert outputs["label"].tolist() == [7, 8, 7]
+    assert outputs["odds"].shape == (3, 2)
+    assert outputs["odds"].sum(axis=1) == pytest.approx(1)
+
+
+def test_a_sequence_of_tensors_is_read_part_by_part(opened, tmp_path):
+    parts = make.make_value_info("s", make.make_sequence_type_proto(make.make_tensor_type_proto(FLOAT, None)))
+    nodes = [make.make_node("SplitToSequence", ["x", "sizes"], ["s"])]
+    path = saved(tmp_path / "s.onnx", nodes, [port("x", [5])], [parts], [("sizes", np.array([2, 3]))])
+    session = opened(path)
+    session.feed({"x": np.arange(5, dtype=np.float32)})
+    session.step()
+    assert {name: part.tolist() for name, part in session.outputs().items()} == {"s.0": [0, 1], "s.1": [2, 3, 4]}

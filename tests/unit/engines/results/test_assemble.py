@@ -31,6 +31,7 @@ def test_the_remainder_closes_the_sum_and_rounding_is_no_overlap():
     notes = []
     assert remainder(3.0, [op(), op()], notes) == 1.0
     assert remainder(2.0 - 1.5e-6, [op(), op()], notes) == 0.0
+    assert remainder(2.0 + 1e-13, [op(), op()], notes) == 0.0
     assert remainder(1.0, [], notes) is None
     assert notes == []
 

@@ -46,6 +46,18 @@ def test_a_converted_network_has_the_shapes_and_weights_of_its_original(tmp_path
     assert next(op.weights[0].dtype for _, op in after.ops() if op.kind == "convolution") == stored
 
 
+@pytest.mark.parametrize(("how", "stored"), [((), "f32"), (("--weightQuantBits", "8"), "i8")])
+@pytest.mark.parametrize("kept", [True, False])
+def test_weights_that_lie_apart_or_are_gone_are_counted(tmp_path, how, stored, kept):
+    original, made = write_uneven(tmp_path, "--saveExternalData", *how)
+    if not kept:
+        (tmp_path / "uneven.mnn.weight").unlink()
+    before, after = read(str(original)), reader.read(made)
+    assert after.parameters == before.parameters
+    assert next(op.weights[0].dtype for _, op in after.ops() if op.kind == "convolution") == stored
+    assert bool(after.metadata["external_data"]["missing"]) == (not kept)
+
+
 def shapes_of(graph, kind):
     ops = [op for _, op in graph.ops() if op.kind == kind]
     return [(op.outputs[0].shape, op["groups"] if kind == "convolution" else None) for op in ops]

@@ -65,6 +65,27 @@ def test_widths_and_heights_are_not_mixed_up(tmp_path, layer, shapes):
     assert [tensor.shape for tensor in read_layers(tmp_path, layer)["one"].outputs] == shapes
 
 
+@pytest.mark.parametrize(
+    ("given", "bias", "shape"), [("0=16 1=12 2=8", 0, (8, 1, 1)), ("0=16 1=12 2=8", 1, (8, 1, 1)), ("0=16", 1, (16,))]
+)
+def test_a_scale_multiplies_the_outermost_size_and_what_follows_is_counted(tmp_path, given, bias, shape):
+    after = "ReLU after 1 1 out end"
+    ops = read_layers(tmp_path, f"Scale one 1 1 data out 0={shape[0]} 1={bias}", after, given=given)
+    assert [tensor.shape for name in ops for tensor in ops[name].weights] == [shape] * (1 + bias)
+    assert {op.kind for op in ops.values()} <= {"elementwise", "activation"}
+    assert ops["after"].outputs[0].shape == ops["one"].inputs[0].shape
+
+
+def test_an_input_without_sizes_is_known_by_the_first_weights_behind_any_copy(tmp_path):
+    """Here the second copy goes into the convolution, the first only around it."""
+    ops = read_layers(
+        tmp_path, "Split two 1 2 data a b", "ReLU r 1 1 b c", "Convolution one 1 1 c d 0=9 1=3 4=1 6=729",
+        "BinaryOp sum 2 1 a d out 0=0", given="",
+    )  # fmt: skip
+    assert ops["one"]["in_channels"] == 9
+    assert [op.kind for op in ops.values()][-2:] == ["convolution", "elementwise"]
+
+
 def test_the_channels_of_a_group_follow_from_the_number_of_weights(tmp_path):
     op = read_layers(tmp_path, "ConvolutionDepthWise one 1 1 data out 0=16 1=3 4=1 6=576 7=2")["one"]
     assert op.weights[0].shape == (16, 4, 3, 3)  # 576 of them, of 16 filters of 3 × 3

@@ -211,6 +211,14 @@ def test_heads_of_no_fixed_size_are_uncovered():
     assert (op.kind, op["reason"]) == ("custom", "the sizes of its heads are not known")
 
 
+@pytest.mark.parametrize("width", [0, 3])
+def test_heads_of_no_size_are_not_counted(width):
+    """Three numbers shared by four heads leave none for each."""
+    attention = node("MultiHeadAttention", "q k v", "y", num_heads=HEADS, **MS)
+    op = ops(read([attention], [hidden(name, width) for name in "qkv"], ["y"], domains=["com.microsoft"]))[0]
+    assert op.kind == "custom"
+
+
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
 def test_linear_attention_is_a_scan_with_a_state(rule):
     inputs = [hidden("q"), hidden("k"), hidden("v"), value("s", ("batch", HEADS, SIZE, SIZE))]

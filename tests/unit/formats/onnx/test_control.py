@@ -81,6 +81,14 @@ def test_a_branch_for_other_shapes_is_never_taken():
     assert [op.source_type for op in ops(result)] == ["Relu"]
 
 
+def test_a_choice_neither_of_whose_branches_fits_is_not_known_and_the_file_is_read():
+    misfit = branch(node("Unsqueeze", "x", "r", axes=(9,)))
+    nodes = [node("If", "c", "y", then_branch=misfit, else_branch=misfit), node("Relu", "x", "z")]
+    result = read(nodes, [X, value("c", (), BOOL)], ["y", "z"])
+    assert [(op.kind, op.source_type) for op in ops(result)] == [("custom", "If"), ("activation", "Relu")]
+    assert "axis 9" in ops(result)[0]["reason"]
+
+
 def test_a_squeeze_written_as_a_choice_is_a_squeeze():
     nodes = [
         node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Equal", "n one", "c"),
@@ -108,6 +116,26 @@ def test_a_loop_of_a_known_number_of_trips_is_its_body_so_often():
     assert result.parameters == 64
     work = graph_work(result, Binding(sizes={"batch": 3}))
     assert work.flops["f32"] == 5 * 2 * 3 * 8 * 8
+
+
+def test_sizes_that_fit_in_no_first_trip_are_our_inferences_and_not_the_files():
+    """What is carried has one size before the first trip and another after it: engines run such loops."""
+    step = body(node("Squeeze", "h axis", "s"), node("Unsqueeze", "s axis", "h2"), node("MatMul", "x w", "o"),
+                results=("cond", "h2", "o"))  # fmt: skip
+    nodes = [node("Loop", "five _ x", "y ys", name="loop", body=step)]
+    result = read(nodes, [X], ["ys"], [scalar("five", 5), tensor("w", (8, 8)), ints("axis", 1)])
+    squeezed, *_, product = only(result)["bodies"][0]
+    assert (squeezed.kind, product.kind) == ("view", "linear")
+
+
+def test_sizes_that_fit_in_no_trip_are_not_counted_and_the_file_is_read():
+    step = body(node("Squeeze", "x axis", "h2"), node("MatMul", "x w", "o"), results=("cond", "h2", "o"))
+    nodes = [node("Loop", "five _ x", "y ys", name="loop", body=step)]
+    result = read(nodes, [X], ["ys"], [scalar("five", 5), tensor("w", (8, 8)), ints("axis", 1)])
+    squeezed, product = only(result)["bodies"][0]
+    assert (squeezed.kind, product.kind) == ("custom", "linear")
+    assert squeezed["reason"].startswith("its shapes could not be inferred: squeezes sizes that are not 1")
+    assert result.metadata["shapes_not_inferred"]["count"] == 1
 
 
 def test_a_loop_over_a_sequence_has_as_many_trips():

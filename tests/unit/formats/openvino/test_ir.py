@@ -31,6 +31,14 @@ def test_a_convolution_without_its_file_of_weights_is_counted_all_the_same(tmp_p
     assert graph.metadata["external_data"]["missing"] == {"model.bin": 1}
 
 
+@pytest.mark.parametrize(
+    "before", ["<!-- made by hand -->", "<!-- a - b\n-->\n<!---->", '<?xml version="1.0"?> <!-- x -->']
+)
+def test_comments_may_stand_before_the_network(tmp_path, before):
+    text = convolution_ir()
+    assert read(before + text[text.index("<net") :], tmp_path).parameters == 108
+
+
 def test_groups_of_a_convolution_are_part_of_its_weights(tmp_path):
     ir = Ir()
     x, w = ir.parameter("x", (1, 6, 8, 8)), ir.const((6, 1, 1, 3, 3))

@@ -51,6 +51,31 @@ def test_torchs_first_format_is_recognised(tmp_path):
         read_pt2(path)
 
 
+# What torch.save of Python 2 wrote: strings of bytes, and an ordered dictionary as a list of pairs.
+MAGIC, SYSTEM = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2), pickle.dumps({}, protocol=2)
+TENSOR = (
+    b"ctorch._utils\n_rebuild_tensor\n((U\x07storagectorch\nFloatStorage\nU\x0245U\x03cpuK\x0cNtQ"
+    b"K\x00K\x03K\x04\x86K\x04K\x01\x86tR"
+)
+PYTHON_2 = b"\x80\x02ccollections\nOrderedDict\n](](U\x06weight" + TENSOR + b"ee\x85R."
+
+
+def old_file(path, numbers):
+    keys = pickle.dumps(["45"], protocol=2)
+    path.write_bytes(MAGIC + pickle.dumps(1001, protocol=2) + SYSTEM + PYTHON_2 + keys + bytes(8) + bytes(numbers))
+    return path
+
+
+def test_a_file_that_python_2_saved_is_counted(tmp_path):
+    graph = read_pt2(old_file(tmp_path / "old.pt", 48))
+    assert [(tensor.name, tensor.shape) for tensor, _ in graph.weights()] == [("weight", (3, 4))]
+
+
+def test_an_old_file_without_all_of_its_numbers_is_cut_short(tmp_path):
+    with pytest.raises(FormatError, match=r"old\.pt' is cut short: 55 bytes are left for tensors of 56"):
+        read_pt2(old_file(tmp_path / "old.pt", 47))
+
+
 def test_a_torch_save_file_is_recognised_by_its_members_and_never_run(tmp_path):
     path = packed(tmp_path / "model.pth", {"data.pkl": pickle.dumps(Trap()), "data/0": bytes(8), "version": b"3"})
     assert reader.match(look(path)) == 0.7

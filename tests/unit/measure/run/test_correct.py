@@ -51,6 +51,14 @@ def test_a_long_step_s_noise_is_not_taken_for_the_timers_cost():
     assert sum(found.times_s) == pytest.approx(9e-3)
 
 
+@pytest.mark.parametrize("idle", [95e-6, 100e-6, 400e-6])
+def test_an_idle_time_that_leaves_kernels_nothing_is_not_believed(idle):
+    # The time around kernels was measured while others ran: it is as long as a whole step, and kernels did run.
+    found = correct([kernel(20e-6)] * 4, clean_s=100e-6, walls_s=[110e-6], paired_s=[100e-6], cost_s=2e-6, idle_s=idle)
+    assert sum(found.times_s) > 60e-6
+    assert found.scale == pytest.approx(1, rel=0.3)
+
+
 def test_a_busy_machine_does_not_show_as_unattributed():
     # Every step has 98 % of its time in kernels, and every step takes another time.
     walls = (10e-3, 37e-3, 44e-3, 19e-3, 37e-3)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from inferometer.core.binding import Binding
@@ -36,6 +38,24 @@ def test_a_module_is_the_layer_whose_weight_it_holds(llama):
 def test_a_module_without_weights_is_the_op_of_that_kind_in_the_same_part(llama):
     (found,) = llama.find(["model.layers.2.self_attn"], "attention")
     assert found.name == "layers.2.attn.attention"
+
+
+@pytest.mark.parametrize(
+    ("model", "around_attention", "around_the_rest"),
+    [
+        ("llama-3.2-1b", "layers.3.attn.residual", "layers.3.mlp.residual"),
+        ("gpt2", "layers.3.attn.residual", "layers.3.mlp.residual"),
+        ("pythia-1b", "layers.3.residual", "layers.3.residual"),  # one sum around both
+    ],
+)
+def test_llama_cpps_sums_are_the_models_and_not_its_products(model, around_attention, around_the_rest):
+    graph = read(model)
+    weights = {weight for _, op in graph.ops() for weight in op.weights}
+    names = {tensor.name.replace("{}", "3"): f"blk.3.{place}" for place, tensor in enumerate(weights)}
+    graph = replace(graph, metadata={**graph.metadata, "stored_as": {gguf: name for name, gguf in names.items()}})
+    layers = graph_layers(graph, bind(graph, Workload(prompt=8)))
+    named = ["blk.3.attn_residual", "blk.3.ffn_residual"]
+    assert [layers.find([name], "elementwise")[0].name for name in named] == [around_attention, around_the_rest]
 
 
 def test_what_the_model_does_not_have_is_no_layer(llama):

@@ -9,7 +9,7 @@ import pytest
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import SchemaError
 from inferometer.core.trace import Segment, Span, Trace
-from inferometer.measure.spans import from_trace, nest, stats
+from inferometer.measure.spans import Profiler, from_trace, nest, stats
 from inferometer.measure.spans.folding import Repeat, fold, stretches
 from inferometer.understand.view.spans import csv_rows
 
@@ -129,6 +129,19 @@ def test_a_span_of_no_length_is_no_child_of_its_next_sibling():
     # in outer 1–9: empty 2–2, then next 2–5, then empty 5–5 and last 5–8
     starts, ends = ints(2, 2, 5, 5, 1), ints(2, 5, 5, 8, 9)
     assert nest.parents(starts, ends, ints(0, 0, 0, 0, 0)).tolist() == [4, 4, 4, 4, -1]
+
+
+def test_spans_of_no_length_stand_before_the_one_that_begins_where_they_are_over():
+    # in outer 1–9: two empty ones 2–2, then next 2–5 and last 5–8
+    clock = iter((0, 1, 2, 2, 2, 2, 2, 5, 5, 8, *[9] * 99))
+    p = Profiler(enabled=True, clock=clock.__next__)
+    with p.span("outer"):
+        for name in ("first", "second", "next", "last"):
+            with p.span(name):
+                pass
+    recording = p.recording()
+    assert [recording.words[name] for name in recording.name] == ["outer", "first", "second", "next", "last"]
+    assert recording.parent.tolist() == [-1, 0, 0, 0, 0]
 
 
 def test_a_note_of_no_length_belongs_to_the_span_that_it_is_made_in():

@@ -40,8 +40,8 @@ def _attention_attributes(sizes: Heads, *, cached: bool, **more: Any) -> dict[st
 
 
 def _fixed(sizes: Heads) -> Heads:
-    """The sizes, where all that rules multiply without binding are numbers."""
-    if not all(isinstance(n, int) for n in (sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.value_dim)):
+    """The sizes, where all that rules multiply and divide by without binding are numbers above 0."""
+    if not all(isinstance(n, int) and n > 0 for n in (sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.value_dim)):
         raise UncoveredError(_NO_HEADS)
     return sizes
 
