@@ -45,6 +45,8 @@ class Replays:
 
 
 def _tensors(result):
+    if result is None:  # the call leaves what it made where it is read
+        return []
     return [result] if isinstance(result, torch.Tensor) else [each for each in result.values() if each is not None]
 
 
@@ -65,6 +67,7 @@ def opened(tmp_path):
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma3_text"])
 def test_captured_prompts_and_steps_make_the_same_tokens(opened, kind):
     host, replays = opened(TEXT[kind], text=True), Replays()
+    host.landing = torch.zeros((1, 1), dtype=torch.long)
     expected = stepped(Eager(host.module), PROMPT, 8)
     real = host.torch, host.place
     host.torch, host.place = Engine(), Place()
@@ -75,6 +78,7 @@ def test_captured_prompts_and_steps_make_the_same_tokens(opened, kind):
     windowed = kind == "gemma3_text"  # a sliding window counts in Python, which a graph does not run
     assert forward.captured != windowed
     assert replays.counts == ([] if windowed else [14, 2])  # decode steps, and the prompt
+    assert windowed or int(host.landing) == expected[-1], "a captured step sends its token to the host"
     deep = stepped(forward, PROMPT, 4, before=(7, 8, 9, 10))
     assert deep == stepped(Eager(host.module), PROMPT, 4, before=(7, 8, 9, 10))
     assert {stage.name for stage in forward.stages} == (set() if windowed else {"capture", "capture prefill"})
@@ -95,6 +99,36 @@ def test_a_captured_module_of_arrays_reads_new_inputs_where_it_was_captured(open
         assert len(replays.counts) == captures
     assert [stage.name for stage in session.opened.stages][-1] == "capture"
     assert replays.counts == [2, 1]
+
+
+def test_a_compiled_network_is_captured_on_a_gpu_and_launched_where_it_cannot_be(opened):
+    """As `mode="reduce-overhead"` does for production users; a network that a graph cannot hold still runs."""
+    host, replays = opened(ARRAYS["bert"]), Replays()
+    plain = Arrays(host)
+    inputs = {"input_ids": RANDOM.integers(0, 160, (2, 7))}
+    plain.feed(inputs)
+    plain.step()
+    assert not plain.launches_s, "a CPU launches nothing"
+
+    def refuse(*_, **__):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    real = host.torch, host.place
+    host.torch, host.place = Engine(), Place()
+    for capture, note in ((replays, "Steps are replayed from a CUDA graph."),
+                          (refuse, "no CUDA graph holds it (operation not permitted when stream is capturing)")):  # fmt: skip
+        session = Arrays(host, execution="compiled", capture=capture)
+        session.feed(inputs)
+        session.step()
+        session.feed({"input_ids": inputs["input_ids"][::-1]})
+        session.step()
+        np.testing.assert_allclose(
+            session.outputs()["last_hidden_state"][::-1], plain.outputs()["last_hidden_state"], rtol=1e-4, atol=1e-5
+        )
+        assert any(note in told for told in session.opened.notes)
+        assert len(session.launches_s) == 2
+    assert replays.counts == [2]
+    host.torch, host.place = real
 
 
 def test_a_capture_warms_up_and_leaves_everything_ready():
