@@ -160,8 +160,8 @@ class Question:
                 remedy="Name one from the catalog with --link, such as infiniband-ndr.",
             )
         writing = replace(self, prefill_on=None).answer()
-        reading = replace(self, prefill_on=None, device=reader, roof=roof_for(reader), calibration=None)
-        reading = replace(reading, host_call_s=None).answer()
+        elsewhere = replace(self, prefill_on=None, device=reader, roof=roof_for(reader))
+        reading = replace(elsewhere, calibration=None, host_call_s=None).answer()
         cache = prompt_cache_bytes(self.graph, writing.workload, require_effects(self.runtime), self.options)
         return handed_over(reading, writing, cache_bytes=cache, link=link, options=self.options)
 

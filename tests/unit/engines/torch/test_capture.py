@@ -9,12 +9,13 @@ pytest.importorskip("transformers", reason="transformers is not installed: captu
 import torch  # noqa: TID251 - the bare engine is what sessions are compared with
 
 from inferometer.core.errors import EngineError
-from inferometer.engines.base import Missing, Target
+from inferometer.engines.base import Missing, Request, Target
 from inferometer.engines.torch import eager, lacks_cuda
 from inferometer.engines.torch.arrays import Arrays
 from inferometer.engines.torch.capture import capture_graph
 from inferometer.engines.torch.forward import Eager, Static
 from inferometer.engines.torch.session import open_session
+from inferometer.engines.torch.text import Text
 from unit.engines.torch.configs import ARRAYS, TEXT, written
 from unit.engines.torch.test_text import PROMPT, Cuda, Engine, Place, stepped
 
@@ -85,6 +86,29 @@ def test_captured_prompts_and_steps_make_the_same_tokens(opened, kind):
     host.torch, host.place = real
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["captured", "compiled"])
+def test_a_session_on_a_gpu_reads_its_tokens_where_they_land(opened, monkeypatch, compiled):
+    """The whole loop of a GPU, with a capture that replays by calling again: only launches and waits are missing."""
+    host, replays = opened(TEXT["llama"], text=True, batch=2), Replays()
+    request = Request(prompt=PROMPT, generate=6, depth=3)
+    expected = [event.ids for event in Text(host, Eager(host.module)).generate(request)]
+    real = host.torch, host.place
+    host.torch, host.place, host.landing = Engine(), Place(), torch.zeros((2, 1), dtype=torch.long)
+    host.wait = lambda: None
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    with torch.inference_mode():
+        forward = Static(host, compiled=compiled, capture=replays)
+    session = Text(host, forward)
+    for _ in range(2):
+        events = list(session.generate(request))
+        assert [event.ids for event in events] == expected
+        assert [list(event.parts) for event in events] == [
+            ["write", "launch", "run", "read"], *[["launch", "run", "read"]] * 5
+        ]  # fmt: skip
+    assert [event.ids for event in Text(host, Eager(host.module)).generate(request)] == expected, "launched on a GPU"
+    host.torch, host.place = real
+
+
 def test_a_captured_module_of_arrays_reads_new_inputs_where_it_was_captured(opened):
     host, replays = opened(ARRAYS["bert"]), Replays()
     plain, session = Arrays(host), Arrays(host, execution="captured", capture=replays)
@@ -115,8 +139,8 @@ def test_a_compiled_network_is_captured_on_a_gpu_and_launched_where_it_cannot_be
 
     real = host.torch, host.place
     host.torch, host.place = Engine(), Place()
-    for capture, note in ((replays, "Steps are replayed from a CUDA graph."),
-                          (refuse, "no CUDA graph holds it (operation not permitted when stream is capturing)")):  # fmt: skip
+    refused = "no CUDA graph holds it (operation not permitted when stream is capturing)"
+    for capture, note in ((replays, "Steps are replayed from a CUDA graph."), (refuse, refused)):
         session = Arrays(host, execution="compiled", capture=capture)
         session.feed(inputs)
         session.step()
