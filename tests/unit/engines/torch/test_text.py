@@ -289,6 +289,8 @@ def stepped(forward, prompt, count, before=()):
         for _ in range(count - 1):
             last = likeliest(forward, forward.token(last))
             made.append(int(last))
+    if forward.samples:  # tokens of random weights hardly tell where they stand
+        assert int(forward._position) == len(before) + len(prompt) + count - 1
     return made
 
 
