@@ -9,7 +9,7 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 from inferometer.core import statistics
-from inferometer.core.request import OVERLAPPING, op_count, ops_by, repeats, request_s, request_shares, sequential_parts
+from inferometer.core.request import OVERLAPPING, op_count, ops_by, repeats, request_s, request_shares
 from inferometer.core.steps import pace, sampled_steps, summed_samples
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _phase(phase: Phase, profile: Profile) -> Iterator[str]:
     inside_s = fsum(op.time_s for op in phase.ops)
     if phase.ops and phase.unattributed_s is not None:
         yield from _differ(phase, "ops and the unattributed rest", inside_s + phase.unattributed_s, phase.time_s)
-    if parts := sequential_parts(phase):
+    if parts := phase.parts:
         yield from _differ(phase, "parts", fsum(parts.values()), phase.time_s)
     statistic_s = _statistic(phase)
     if statistic_s is not None and abs(statistic_s - phase.time_s) > rounding_s:

@@ -16,6 +16,7 @@ from inferometer.core.errors import InferometerError, SchemaError
 from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.profile import Profile
+from inferometer.core.request import BUSY
 from inferometer.core.roof import Roof
 from inferometer.core.run import Run
 from inferometer.core.trace import Trace
@@ -51,6 +52,7 @@ def document(value: T) -> dict[str, Any]:
     _require_finite(plain)
     for profile in _profiles_in(plain, type(value)):
         _lift_precision(profile)
+        _list_parts(profile)
     return {"schema": str(SCHEMAS[type(value)]), **plain}
 
 
@@ -68,6 +70,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     require_schema(plain, SCHEMAS[kind])
     for profile in _profiles_in(plain, kind):
         _lower_precision(profile)
+        _name_parts(profile)
     _require_finite(plain)
     try:
         return msgspec.convert(plain, kind)
@@ -114,6 +117,32 @@ def _lower_precision(plain: dict[str, Any]) -> None:
         for name in ("precision", "parallel"):
             if name in plain:
                 workload[name] = plain.pop(name)
+
+
+def _list_parts(plain: dict[str, Any]) -> None:
+    """A Phase holds its parts by name, measured and predicted apart; the document lists them in order, side by side."""
+    for phase in plain["phases"]:
+        predicted = phase.pop("predicted_parts")
+        phase["parts"] = [
+            {"name": name, "time_s": seconds, "predicted_s": predicted.get(name)}
+            for name, seconds in phase["parts"].items()
+        ]
+
+
+def _name_parts(plain: dict[str, Any]) -> None:
+    """Back again. A document of before had them by name, with the clocks that run side by side among them."""
+    phases = plain.get("phases")
+    for phase in phases if isinstance(phases, list) else ():
+        parts = phase.get("parts") if isinstance(phase, dict) else None
+        if isinstance(parts, dict):
+            phase["clocks"] = {name: seconds for name, seconds in parts.items() if name in BUSY}
+            phase["parts"] = {name: seconds for name, seconds in parts.items() if name not in BUSY}
+        elif isinstance(parts, list) and all(
+            isinstance(part, dict) and isinstance(part.get("name"), str) for part in parts
+        ):
+            known = [part for part in parts if part.get("predicted_s") is not None]
+            phase["predicted_parts"] = {part["name"]: part["predicted_s"] for part in known}
+            phase["parts"] = {part["name"]: part.get("time_s") for part in parts}
 
 
 _HOLDERS = frozenset({dict, list, tuple})

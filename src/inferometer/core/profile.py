@@ -101,7 +101,11 @@ class Phase:
     unattributed_s: float | None = None
     context: tuple[int, ...] | None = None  # tokens in the cache before each of `samples_s`
     op_context: tuple[int, ...] | None = None  # … and before each of its ops' `samples_s`, where steps differ in it
-    parts: Mapping[str, float] = field(default_factory=dict)  # seconds inside it by name: write, run, read, sample …
+    # Seconds of its parts, which follow one another and add up to its time: write, launch, run, sample, read, between.
+    # What an engine's clock cannot tell apart is in `run`. A document lists them, with the prediction beside each.
+    parts: Mapping[str, float] = field(default_factory=dict)
+    predicted_parts: Mapping[str, float] = field(default_factory=dict)
+    clocks: Mapping[str, float] = field(default_factory=dict)  # host, wait and device: how long each, side by side
     # Of a prediction: seconds that each of compute, memory, storage, host_link, network and overhead takes by itself.
     # They overlap, so they are not parts of the time.
     streams: Mapping[str, float] = field(default_factory=dict)

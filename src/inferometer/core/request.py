@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 By = Literal["phase", "kind", "unit"]
 RUN = "run"  # the part of a phase in which the engine runs the model's layers
 BETWEEN = "between"  # … and what is between the parts that an engine names: the loop around it
+PARTS = ("write", "launch", RUN, "sample", "read", BETWEEN)  # of a step, predicted and measured, in their order
 HOST, UNATTRIBUTED, OVERLAPPING, UNKNOWN = "host", "unattributed", "overlapping", "unknown"
-# Clocks of one stretch of time: how long the host worked in it, how long it waited, how long the device worked.
+# Clocks of one stretch of time: how long the host worked in it, how long it waited, how long the device worked. They
+# run side by side, so they are no parts of it.
 BUSY = frozenset({"host", "wait", "device"})
 _DUST = 1e-9  # of a whole: the error of adding floating-point numbers
 _EACH_STEP = frozenset({"decode", "draft"})
@@ -65,20 +67,18 @@ def summed_request_s(profile: Profile) -> float:
     return fsum(times[phase.name] * phase.time_s for phase in profile.phases if phase.name in times)
 
 
-def sequential_parts(phase: Phase) -> dict[str, float]:
-    """The parts that follow one another and add up to the phase."""
-    return {name: seconds for name, seconds in phase.parts.items() if name not in BUSY}
-
-
 def outside_layers(phase: Phase) -> dict[str, float]:
     """What of a phase with ops is in none of them, by name: sampling, reading … and what no one accounts for.
 
-    If the ops' times are a device's, the host's parts lie beside them, not around them, and name nothing.
+    If the ops' times are a device's, the host's parts lie beside them, not around them, and name nothing; nor do parts
+    that are longer than what is left, as a launch that the ops of a prediction wait for.
     """
     rest_s = phase.time_s - fsum(op.time_s for op in phase.ops)
     timed_by_device = any(op.device_s is not None for op in phase.ops)
-    parts = {} if timed_by_device else sequential_parts(phase)
+    parts = {} if timed_by_device else phase.parts
     named = {name: seconds for name, seconds in parts.items() if name != RUN} if RUN in parts else {}
+    if fsum(named.values()) > rest_s + _DUST * phase.time_s:
+        named = {}
     return _with_rest(named, rest_s - fsum(named.values()), phase.time_s)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.device import is_local
 from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.reformat import stored_in
@@ -86,8 +87,17 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
         calibrated=calibrated,
         calibration=calibration,
         roof=roof_for(device),
+        host_call_s=_host_here() if device.unit != "cpu" and isinstance(on, str) and is_local(on) else None,
         prefill_on=None if prefill_on is None else device_for(prefill_on),
     )
+
+
+@cache
+def _host_here() -> float:
+    """How fast the host of this machine's devices is; a tenth of a second."""
+    from inferometer.known.machine.health.host_calls import host_call_s  # noqa: PLC0415 - only for this machine
+
+    return host_call_s()
 
 
 def _runtime(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.profile import OpTime, Phase
+from inferometer.core.request import RUN
 from inferometer.predict.energy import PowerModel, counted_joules, energy_costs, power_model
 from inferometer.predict.options import EnergyCosts
 from inferometer.predict.parallel import stage_share
@@ -84,8 +85,26 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
         energy_j=_energy(step, site, time_s + once_s, once_s, (flops, moved)),
         ops=tuple(ops),
         unattributed_s=once_s,
+        parts=_parts(name, step, plan, site, time_s + once_s),
         streams={name: site.stretch * float(seconds.sum()) for name, seconds in step.streams().items()},
     )
+
+
+def _parts(name: str, step: Step, plan: Plan, site: Site, time_s: float) -> dict[str, float]:
+    """The parts of a step as a loop around the model sees them, by the names that measurements have.
+
+    The host launches while the device works on what came before: it is free when all is launched, and then waits for
+    the device's `run` to end. A captured phase is one launch. Without a host beside the device all of it is the run.
+    """
+    phase = _rated(name)
+    overheads, columns = plan.overheads, step.priced.time_s.shape[1]
+    if phase in overheads.captured:
+        launch_s = 0.0 if overheads.host_s is None else columns * float(overheads.host_s) / plan.host_speed
+    else:
+        host_s = np.broadcast_to(plan.pace(phase).host_s, step.priced.time_s.shape)
+        launch_s = float((step.counts[:, None] * host_s).sum())
+    launch_s = min(site.stretch * launch_s, time_s)
+    return {"launch": launch_s, RUN: time_s - launch_s} if launch_s > 0 else {RUN: time_s}
 
 
 def energy_notes(device: Device, site: Site) -> list[str]:

@@ -39,7 +39,7 @@ from inferometer.predict.options import Offload, Options
 from inferometer.predict.precision import engine_formats, held_precision
 from inferometer.predict.price.class_figures import with_class_figures
 from inferometer.predict.price.variants import with_threads
-from inferometer.predict.running import measured_otherwise, require_run
+from inferometer.predict.running import measured_otherwise, require_run, with_own_host
 from inferometer.predict.unused import require_used
 
 if TYPE_CHECKING:
@@ -72,8 +72,10 @@ class Question:
 
     With `calibrated` the newest calibration that fits is used, unless `calibration` gives one. `roof` has the peaks of
     a machine without a datasheet. `had_threads` is how many the engine had, whoever chose it: the intervals of a
-    calibration made with another number are widened. What a user asks for is `options.threads`. `prefill_on` reads the
-    prompt on another device, which sends its cache over `options.link`.
+    calibration made with another number are widened. What a user asks for is `options.threads`. `host_call_s` is how
+    fast the host is that starts a device's kernels, as `doctor` reads it: it is taken where the calibration knows the
+    figure of its own host, unless `options` ask for another. `prefill_on` reads the prompt on another device, which
+    sends its cache over `options.link`.
     """
 
     graph: Graph
@@ -85,6 +87,7 @@ class Question:
     calibration: Calibration | None = None
     roof: Roof | None = None
     had_threads: int | None = None
+    host_call_s: float | None = None
     prefill_on: Device | None = None
 
     @property
@@ -140,7 +143,7 @@ class Question:
             runtime=self.runtime,
             workload=_in_formats(self.workload, basis.precision),
             calibration=basis.calibration,
-            options=self.options,
+            options=with_own_host(self, basis.calibration),
         )
         provenance = profile.provenance
         if basis.notes and provenance is not None:
@@ -157,7 +160,8 @@ class Question:
                 remedy="Name one from the catalog with --link, such as infiniband-ndr.",
             )
         writing = replace(self, prefill_on=None).answer()
-        reading = replace(self, prefill_on=None, device=reader, roof=roof_for(reader), calibration=None).answer()
+        elsewhere = replace(self, prefill_on=None, device=reader, roof=roof_for(reader))
+        reading = replace(elsewhere, calibration=None, host_call_s=None).answer()
         cache = prompt_cache_bytes(self.graph, writing.workload, require_effects(self.runtime), self.options)
         return handed_over(reading, writing, cache_bytes=cache, link=link, options=self.options)
 
@@ -252,8 +256,8 @@ def _figures(device: Device, calibration: Calibration | None, roof: Roof | None)
 def _change_device(question: Question, change: Change) -> Question:
     if change.key == "on":
         device = device_named(change.value)
-        # A given calibration is of the device before.
-        return replace(question, device=device, roof=roof_for(device), calibration=None)
+        # A given calibration is of the device before, and so is its host.
+        return replace(question, device=device, roof=roof_for(device), calibration=None, host_call_s=None)
     return replace(question, device=changed_device(question.device, change))
 
 

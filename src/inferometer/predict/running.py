@@ -6,6 +6,7 @@ the question is refused: an answer would be one to another question.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
@@ -18,6 +19,7 @@ from inferometer.predict.price.variants import USUAL_LAYOUT, core_count, knows_v
 
 if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
+    from inferometer.predict.options import Options
     from inferometer.predict.question import Question
 
 
@@ -42,6 +44,15 @@ def measured_otherwise(question: Question, calibration: Calibration) -> str | No
     if options.layout not in {None, USUAL_LAYOUT}:
         return f"{made} was made with images in {USUAL_LAYOUT}, and is not used for {options.layout}."
     return None
+
+
+def with_own_host(question: Question, calibration: Calibration | None) -> Options:
+    """The options of a question with its own host, where none is asked for and both hosts' figures are known."""
+    options = question.options
+    asked = options.host_speed is not None or options.host_call_s is not None
+    if asked or question.host_call_s is None or calibration is None or calibration.host_call_s is None:
+        return options
+    return replace(options, host_call_s=question.host_call_s)
 
 
 def _require_threads(question: Question, threads: int) -> None:

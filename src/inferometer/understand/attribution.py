@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import fsum
 from typing import Literal
 
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
-from inferometer.core.request import repeats, request_s, sequential_parts
+from inferometer.core.request import repeats, request_s
 
 By = Literal["phase", "block", "layer", "kind", "unit", "bound", "host", "parts"]
 _UNKNOWN = "unknown"
@@ -81,7 +82,7 @@ def attribution(profile: Profile, *, bound: Key | None = None) -> tuple[Breakdow
             tables += [split_phase(phase, by, bound if by == "bound" else None) for by in _KEYS]
             if (host := by_host(phase)) is not None:
                 tables.append(host)
-        if sequential_parts(phase):
+        if phase.parts:
             tables.append(by_parts(phase))
     return tuple(tables)
 
@@ -116,7 +117,10 @@ def by_host(phase: Phase) -> Breakdown | None:
 
 def by_parts(phase: Phase) -> Breakdown:
     """The parts of a step that the engine itself reports, such as write, run, read and sample."""
-    rows = [_plain(name, seconds, phase.time_s) for name, seconds in sequential_parts(phase).items()]
+    rows = [
+        replace(_plain(name, seconds, phase.time_s), predicted_s=phase.predicted_parts.get(name))
+        for name, seconds in phase.parts.items()
+    ]
     return _closed("parts", phase.name, phase.time_s, rows)
 
 

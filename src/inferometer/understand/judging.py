@@ -78,6 +78,7 @@ def _question_behind(
         calibrated=profile.kind == "measured" or profile.judged_by is None or profile.judged_by.calibration is not None,
         roof=roof,
         had_threads=profile.environment.threads if profile.environment else None,
+        host_call_s=profile.environment.host.get("call_s") if profile.environment else None,
     )
     return question, notes
 

@@ -118,8 +118,10 @@ def whole(*given, generate=None, kind="measured", **summary):
 def test_what_is_in_no_layer_has_a_name_or_is_not_attributed():
     ops = (op("a", 3.0), op("b", 4.0))
     assert outside_layers(Phase(name="p", time_s=10.0, ops=ops)) == {"unattributed": 3.0}
-    named = Phase(name="p", time_s=10.0, ops=ops, parts={"run": 7.5, "sampling": 1.5, "between": 1.0, "wait": 4.0})
+    named = Phase(name="p", time_s=10.0, ops=ops, parts={"run": 7.5, "sampling": 1.5, "between": 1.0})
     assert outside_layers(named) == {"sampling": 1.5, "between": 1.0, "unattributed": 0.5}
+    launched = Phase(name="p", time_s=10.0, ops=ops, parts={"launch": 8.0, "run": 2.0})
+    assert outside_layers(launched) == {"unattributed": 3.0}, "the ops run while the host still launches"
     assert outside_layers(Phase(name="p", time_s=6.0, ops=ops)) == {"overlapping": -1.0}
     assert outside_layers(Phase(name="p", time_s=7.0, ops=ops)) == {}
     unrun = Phase(name="p", time_s=10.0, ops=ops, parts={"sampling": 1.0})

@@ -1,5 +1,6 @@
 """What values of the core say at their edges: what is absent, what is mixed, and where a wrong number stands."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -112,6 +113,35 @@ def test_a_number_that_a_document_cannot_hold_is_told_by_its_place():
         codec.document(deep)
     with pytest.raises(SchemaError, match=r"^phases\[0\].samples_s\[1\] is inf"):
         codec.document(replace(made, phases=(replace(made.phases[0], samples_s=(1.0, math.inf)),)))
+
+
+def test_parts_of_a_phase_are_listed_with_the_prediction_beside_each():
+    parted = replace(
+        profile().phases[0], parts={"launch": 0.25, "run": 0.75}, predicted_parts={"run": 0.5}, clocks={"device": 0.7}
+    )
+    made = replace(profile(), phases=(parted,))
+    (phase,) = codec.document(made)["phases"]
+    assert phase["parts"] == [
+        {"name": "launch", "time_s": 0.25, "predicted_s": None}, {"name": "run", "time_s": 0.75, "predicted_s": 0.5},
+    ]  # fmt: skip
+    assert (phase["clocks"], "predicted_parts" in phase) == ({"device": 0.7}, False)
+    assert codec.decode(codec.encode(made), Profile) == made
+
+
+def test_parts_of_an_older_document_are_read_and_its_clocks_are_no_parts():
+    plain = codec.document(profile())
+    plain["phases"][0]["parts"] = {"run": 0.75, "sample": 0.25, "device": 0.7, "wait": 0.1}
+    phase = codec.decode(json.dumps(plain), Profile).phases[0]
+    assert (phase.parts, phase.clocks) == ({"run": 0.75, "sample": 0.25}, {"device": 0.7, "wait": 0.1})
+
+
+@pytest.mark.parametrize("parts", [[{"time_s": 1.0}], [{"name": ["run"], "time_s": 1.0}], [1], {"run": "long"},
+                                   [{"name": "run", "time_s": None}]])  # fmt: skip
+def test_parts_that_are_none_are_refused_in_our_words(parts):
+    plain = codec.document(profile())
+    plain["phases"][0]["parts"] = parts
+    with pytest.raises(SchemaError, match="not a valid inferometer"):
+        codec.decode(json.dumps(plain), Profile)
 
 
 def test_profiles_in_runs_and_results_have_their_precision_beside_the_workload():

@@ -684,9 +684,9 @@ def test_openvinos_kernels_have_a_sample_for_each_step_since_they_were_asked_for
 
 
 class Pass:
-    """A forward that takes 2 seconds, a token that takes 4 to write."""
+    """A forward that takes 2 seconds, and gives logits."""
 
-    write_token, stages, notes, captured, prepared = True, (), (), False, False
+    samples, stages, notes, captured, prepared = False, (), (), False, False
 
     def __init__(self, world, torch):
         self.world, self.torch, self.told, self.made = world, torch, [], 0
@@ -702,10 +702,6 @@ class Pass:
 
     def settled(self):
         self.told.append("settled")
-
-    def write(self, ids):
-        self.world.now += 4.0
-        self.told.append(("write", ids.tolist()))
 
     def read(self, ids):
         self.world.now += 2.0
@@ -731,7 +727,7 @@ def torch_text(*, config=None, batch=2, context=None):
         module=SimpleNamespace(config=about, model=model, folder=None),
         target=Target(path=Path("m"), format="config", text=True, batch=batch, context=context, seed=4),
         torch=torch, recorder=recorder, place=Place(unit="cpu", device="cpu"), running=lambda _: nullcontext(),
-        sync=lambda: None, timers=hosts.NoTimers, require_open=lambda: None,
+        sync=lambda: None, require_open=lambda: None, landing=None,
     )  # fmt: skip
     return forward, Text(host, forward, clock_ns=world.ns)
 
@@ -742,18 +738,54 @@ def test_events_of_pytorch_are_the_prompt_and_each_token_with_their_parts():
     nothing = {"sample": 0.0, "read": 0.0}
     assert found == [
         event("prefill", 0, 2, 3, 5, ids=(1, 8), write=0.0, run=2.0, **nothing),
-        event("token", 2, 8, 1, 8, ids=(2, 8), write=4.0, run=2.0, **nothing),
-        event("token", 8, 14, 1, 9, ids=(3, 8), write=4.0, run=2.0, **nothing),
+        event("token", 2, 4, 1, 8, ids=(2, 8), run=2.0, **nothing),
+        event("token", 4, 6, 1, 9, ids=(3, 8), run=2.0, **nothing),
     ]
     assert forward.told == [
-        {"prompt": 3, "depth": 5, "needed": 11}, "reset", ("fill", (2, 5)), (2, 3), ("write", [[1], [8]]), (2, 1),
-        ("write", [[2], [8]]), (2, 1), "settled",
+        {"prompt": 3, "depth": 5, "needed": 11}, "reset", ("fill", (2, 5)), (2, 3), (2, 1), (2, 1), "settled",
     ]  # fmt: skip
-    forward.write_token = False
-    *_, last = session.generate(Request(prompt=(1,), generate=2))
-    assert set(last.parts) == {"run", "sample", "read"}
     (only,) = session.generate(Request(prompt=(1,), generate=0))
     assert (only.ids, only.kind) == ((), "prefill")
+
+
+def test_a_device_runs_on_while_the_host_waits_and_only_the_token_comes_back():
+    """The host's clock tells a launch from the wait for its end, and what the device does in a launch not apart."""
+    forward, session = torch_text()
+    host, torch = session._host, session._torch
+    host.landing, waits = torch.zeros((2, 1), dtype=torch.long), []
+
+    def wait():
+        waits.append(host.landing.tolist())
+        forward.world.now += 16.0
+
+    host.wait = wait
+    first, *tokens = session.generate(Request(prompt=(1, 2), generate=3))
+    assert first == event("prefill", 0, 18, 2, 0, ids=(1, 8), write=0.0, launch=2.0, run=16.0, read=0.0)
+    assert tokens[0] == event("token", 18, 36, 1, 2, ids=(2, 8), launch=2.0, run=16.0, read=0.0)
+    assert waits == [[[1], [8]], [[2], [8]], [[3], [8]]], "the token is on its way before the host waits"
+
+
+def test_a_step_that_chooses_its_token_has_no_sampling_apart():
+    forward, session = torch_text()
+    forward.samples, given = True, []
+    forward.token = lambda ids: given.append(ids) or session._torch.tensor([[4], [8]])
+    forward.read = lambda _ids: session._torch.tensor([[3], [8]])
+    first, second = session.generate(Request(prompt=(1, 2), generate=2))
+    assert (first.ids, second.ids) == ((3, 8), (4, 8))
+    assert list(second.parts) == ["run", "read"]
+    assert given[0].tolist() == [[3], [8]]
+
+
+def test_steps_come_together_unless_they_are_wanted_apart():
+    forward, session = torch_text()
+    counts = []
+    for apart in (False, True):
+        forward.told.clear()
+        events = session.generate(Request(prompt=(1, 2), generate=4, apart=apart))
+        next(events), next(events)
+        counts.append(forward.told.count((2, 1)))
+        list(events)
+    assert counts == [3, 1]
 
 
 @pytest.mark.parametrize(("end", "count"), [(2, 2), ([7, 2], 2), (None, 4), (8, 1)])
@@ -801,23 +833,14 @@ class Cuda:
             max_memory_allocated=lambda card: self.calls.append(("allocated", card)) or 70,
             max_memory_reserved=lambda card: self.calls.append(("reserved", card)) or 90,
             get_device_name=lambda: "card", device=lambda card: self.calls.append(("on", card)) or nullcontext(),
-            empty_cache=lambda: self.calls.append("emptied"), Event=Marks,
+            empty_cache=lambda: self.calls.append("emptied"),
+            current_stream=lambda _card: SimpleNamespace(synchronize=lambda: self.calls.append("waited")),
         )  # fmt: skip
-        self.inference_mode = nullcontext
+        self.inference_mode, self.long = nullcontext, "long"
 
-
-class Marks:
-    now = 0.0
-
-    def __init__(self, *, enable_timing):
-        assert enable_timing
-
-    def record(self):
-        Marks.now += 500.0
-        self.at = Marks.now
-
-    def elapsed_time(self, other):
-        return other.at - self.at
+    def zeros(self, shape, dtype):
+        assert dtype == "long"
+        return SimpleNamespace(pin_memory=lambda: SimpleNamespace(pinned=shape))
 
 
 def torch_host(device, **target):
@@ -847,10 +870,9 @@ def test_a_card_of_pytorch_is_awaited_counted_and_given_back():
         (Stage(name="load", seconds=1.0), Stage(name="compile", seconds=2.0)), ("one", "two")
     )  # fmt: skip
     assert (opened.placed, opened.threads, opened.unit, opened.precision) == ({"cuda:1": 2}, 3, "gpu:1", "f16")
-    timers = host.timers()
-    timers.start()
-    timers.end()
-    assert timers.seconds() == 0.5
+    torch.calls.clear()
+    host.wait()
+    assert (torch.calls, host.landing.pinned) == (["waited"], (1, 1)), "a stream of the card is awaited"
     host.close()
     host.close()
     assert (closed, torch.calls.count("emptied")) == ([True], 1)
@@ -858,12 +880,11 @@ def test_a_card_of_pytorch_is_awaited_counted_and_given_back():
         raise AssertionError("nothing runs any more")
 
 
-def test_pytorch_on_the_cpu_has_no_clock_or_memory_of_a_cards():
+def test_pytorch_on_the_cpu_has_no_memory_of_a_cards():
     torch, host, _ = torch_host("cpu", watched=True)
     with host.running("x"):
         host.sync()
-    host.timers().start()
-    assert (host.memory_peak_bytes, host.memory_reserved_bytes, host.timers().seconds()) == (None, None, None)
+    assert (host.memory_peak_bytes, host.memory_reserved_bytes, host.landing) == (None, None, None)
     assert (host.watched, host.cost_per_kernel_s()) == (False, None)
     host.close()
     assert torch.calls == ["held"]

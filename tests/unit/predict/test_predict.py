@@ -20,6 +20,7 @@ from inferometer.core.codec import decode, document, encode
 from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.profile import Profile
+from inferometer.core.request import PARTS
 from inferometer.core.sizes import PROMPT
 from inferometer.known.engines import runtime_effects
 from inferometer.known.formulas.llm import speculative_tokens
@@ -97,6 +98,24 @@ def test_ops_stand_in_the_order_of_execution_and_add_up():
         assert [op.name for op in phase.ops][:2] == ["embed", "layers.0.input_norm"]
         assert sum(op.time_s for op in phase.ops) + phase.unattributed_s == pytest.approx(phase.time_s)
         assert sum(op.floor_s for op in phase.ops) == pytest.approx(phase.floor_s)
+
+
+@pytest.mark.parametrize("runtime", ["torch-eager", "torch-compile", "torch-graph"])
+def test_the_parts_of_a_step_add_up_to_it_and_have_the_names_of_a_measurement(runtime):
+    for phase in predict(runtime=runtime, device=machine(unit="gpu")).phases:
+        assert set(phase.parts) <= set(PARTS)
+        assert sum(phase.parts.values()) == pytest.approx(phase.time_s if phase.ops else 0.0)
+
+
+def test_a_host_that_starts_kernels_is_done_when_all_are_launched():
+    """What is left of the step is the wait for the device: little of a small model's, most of a long prompt's."""
+    slow, quick = (
+        predict(runtime="torch-eager", device=machine(unit="gpu"), host_speed=speed).phase("decode")
+        for speed in (0.01, 100.0)
+    )
+    assert slow.parts["launch"] > 0.95 * slow.time_s
+    assert quick.parts["launch"] == pytest.approx(slow.parts["launch"] / 10_000, rel=0.1)
+    assert predict(runtime="ideal", device=machine(unit="gpu")).phase("decode").parts.keys() == {"run"}
 
 
 def test_a_phase_has_the_work_of_the_graph():

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 import inferometer as im
 from inferometer.cli.commands.predict import command
 from inferometer.core.errors import DomainError
+from inferometer.known import device
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.calibrations import calibration_for, choose_calibration
 from inferometer.predict.basis.files import read_calibration, write_calibration
@@ -134,6 +135,33 @@ def test_a_host_that_starts_no_kernels_is_refused():
     graph = {**EAGER, "runtime": "torch-graph"}
     assert "changes nothing" in refusal("resnet50", options=Options(host_speed=0.5), **graph)
     assert "changes nothing" in refusal("resnet50", options=Options(host_speed=0.5), **BOARD)
+
+
+def test_the_host_that_a_run_had_is_taken_without_being_asked():
+    def answered(calibration, host_call_s, options=None, **asked):
+        question = ask("resnet50", calibration=calibration, options=options, **{**EAGER, **asked})
+        return replace(question, host_call_s=host_call_s).answer().summary.latency_s
+
+    known = eager_calibration(host_call_s=1e-6)
+    usual = answered(known, None)
+    assert answered(known, 2e-6) == seconds("resnet50", calibration=known, options=Options(host_speed=0.5), **EAGER)
+    assert answered(known, 2e-6) > usual
+    assert answered(known, 2e-6, Options(host_speed=1.0)) == usual, "what is asked for comes before what was there"
+    unknown = eager_calibration()
+    assert answered(unknown, 2e-6) == answered(unknown, None), "one figure alone compares nothing"
+    graph = {"calibration": None, "runtime": "torch-graph"}
+    assert answered(host_call_s=2e-6, **graph) == answered(host_call_s=None, **graph), "nor is it refused in a graph"
+    moved = replace(ask("resnet50", calibration=known, **EAGER), host_call_s=2e-6).changed("on=nvidia-a100-80gb")
+    assert moved.host_call_s is None
+
+
+def test_this_machines_devices_have_this_machines_host(monkeypatch):
+    cards = {"local:gpu": device("nvidia-h200"), "nvidia-h200": device("nvidia-h200")}
+    monkeypatch.setattr("inferometer.predict.ask.device_named", lambda name: cards.get(name) or device(name))
+    monkeypatch.setattr("inferometer.predict.ask._host_here", lambda: 3e-6)
+    assert ask("resnet50", on="local:gpu").host_call_s == 3e-6
+    assert ask("resnet50", on="nvidia-h200").host_call_s is None
+    assert ask("resnet50", on="raspberry-pi-5").host_call_s is None
 
 
 def test_the_figure_is_kept_with_a_calibration_and_older_files_are_still_valid(tmp_path):

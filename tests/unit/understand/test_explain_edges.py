@@ -259,7 +259,9 @@ def test_the_question_behind_a_profile_is_the_one_it_answers():
     assert notes == ("someone's has no engine descriptor: it is predicted as an ideal engine.",)
     assert (question.runtime, question.graph, question.device, question.roof) == ("ideal", graph, CPU, "roof")
     assert (question.had_threads, question.options.sizes, question.workload) == (3, {"n": 2}, made.workload)
-    assert question.calibrated
+    assert (question.calibrated, question.host_call_s) == (True, None)
+    hosted = replace(made, environment=Environment(host={"call_s": 2e-6}))
+    assert _question_behind(hosted, graph, CPU, roof=None, sizes={})[0].host_call_s == 2e-6, "the run's own host"
     judged = replace(made, judged_by=JudgedBy(device=CPU))
     assert _question_behind(judged, graph, CPU, roof=None, sizes={})[0].calibrated, (
         "a measurement is judged by the newest"

@@ -60,7 +60,7 @@ def written():
         Phase(name="prefill", time_s=0.095, ops=prefill, predicted_s=0.07, floor_s=0.055),
         Phase(name="decode", time_s=0.0045, ops=decode, predicted_s=0.0026, floor_s=0.002,
               samples_s=tuple(0.004 + 1e-5 * n for n in range(40)), context=tuple(range(100, 140)),
-              parts={"write": 0.0003, "run": 0.0038, "read": 0.0004, "host": 0.002}),
+              parts={"write": 0.0003, "run": 0.0038, "read": 0.0004}, clocks={"host": 0.002}),
         Phase(name="sampling", time_s=0.0001),
         summary=Headline(ttft_s=0.097, tpot_s=0.0045, e2e_s=0.28, tokens_per_s=444.0, top_unit="gpu",
                          peak_memory_bytes=75_000_000_000),

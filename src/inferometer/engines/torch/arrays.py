@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from inferometer.core.engine import Execution
     from inferometer.engines.torch.host import Host
     from inferometer.engines.torch.trace import TraceRow
+
+
+_LAUNCHES = 10_000  # steps whose launch is remembered
 
 
 class Arrays:
@@ -50,6 +55,8 @@ class Arrays:
         self._noted: dict[str, None] = {}
         self._pending: list[list[TraceRow]] = []
         self._out: Any = None
+        self._captured = False  # steps are replayed from a CUDA graph
+        self.launches_s: deque[float] = deque(maxlen=_LAUNCHES)  # of each step; a CPU launches nothing
 
     @property
     def opened(self) -> Opened:
@@ -58,7 +65,7 @@ class Arrays:
     @property
     def cost_per_kernel_s(self) -> float | None:
         self._flush()  # there is one profiler in a process
-        return self._host.cost_per_kernel_s(captured=self._execution == "captured")
+        return self._host.cost_per_kernel_s(captured=self._captured)
 
     def instrumented(self) -> Arrays | None:
         """The same compiled or captured step with the recorder on; None where recording needs another compilation."""
@@ -88,7 +95,7 @@ class Arrays:
             narrow = tensor.is_floating_point() and module.precision == "bf16"
             placed[port.name] = tensor.to(device, floats) if narrow else tensor.to(device)
         known = [tensor.shape for tensor in placed.values()] == [tensor.shape for tensor in self._placed.values()]
-        if known and self._execution == "captured":  # a graph reads where it was captured
+        if known and self._captured:  # a graph reads where it was captured
             for name, tensor in placed.items():
                 self._placed[name].copy_(tensor)
         else:
@@ -112,7 +119,10 @@ class Arrays:
             raise DomainError("A step was asked for before any input was given.", remedy="Call feed(inputs) first.")
         self._recorder.start()
         with self._host.running("running a step"), self._recorder.step("forward"):
+            start = self._clock()
             self._out = self._step()
+            if self._host.place.cuda:
+                self.launches_s.append(self._clock() - start)
             self._host.sync()
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
@@ -133,7 +143,7 @@ class Arrays:
         self._host.close()
 
     def _flush(self) -> None:
-        mapping = {"compiled": map_calls, "captured": align_layers}.get(self._execution)
+        mapping = align_layers if self._captured else map_calls if self._execution == "compiled" else None
         for _, rows in self._recorder.stop():
             mapped, missed = mapping(rows, self._calls) if mapping else (rows, 0)
             if missed:
@@ -146,10 +156,10 @@ class Arrays:
         start = self._clock()
         tell(f"{doing} the model")
         with self._host.running(f"{doing} the model"):
-            if self._execution == "captured":
-                self._capture_step(call)
-            else:
+            if self._execution == "compiled":
                 self._compile(call)
+            if self._execution == "captured" or self._host.place.cuda:
+                self._capture_step(call)
             self._host.sync()
         self._stages = (Stage(name=name, seconds=self._clock() - start),)
 
@@ -173,12 +183,28 @@ class Arrays:
             self._noted[kept.note] = None
 
     def _capture_step(self, call: Callable[[], Any]) -> None:
-        torch = self._host.torch
+        """Record the step as one launch. A network that is compiled is launched op by op where it cannot be recorded.
+
+        Compiled networks are captured as `torch.compile(mode="reduce-overhead")` does for production users: without a
+        graph a GPU waits for its host at most batches.
+        """
+        torch, compiled = self._host.torch, self._execution == "compiled"
+        launched = self._calls
         if self._host.watched:
             call()
-            with mark_modules(torch, self._host.module.model):
-                self._calls = kernels_in_order(torch, call)
-        replay, result = self._capture(torch, call)
+            with nullcontext() if compiled else mark_modules(torch, self._host.module.model):
+                self._calls = kernels_in_order(torch, call, launched)
+        try:
+            replay, result = self._capture(torch, call)
+        except RuntimeError as error:
+            if not compiled:
+                raise
+            self._calls, self._captured = launched, False
+            reason = str(error).strip().partition("\n")[0]
+            self._noted[f"The compiled network is launched kernel by kernel: no CUDA graph holds it ({reason})."] = None
+            return
+        self._captured = True
+        self._noted["Steps are replayed from a CUDA graph."] = None
 
         def step() -> Any:
             replay()

@@ -1,8 +1,10 @@
 """One pass of a language model with its cache: as transformers runs by default, and with a cache of fixed size.
 
-Both read a prompt (`read`) and take a token (`token`), give the logits of the last position, and leave the work on the
-device. A cache of fixed size is what torch.compile and CUDA graphs need. Compiled, a decode step is captured once on a
-GPU and replayed; not compiled, a prompt is too.
+Both read a prompt (`read`) and take a token (`token`), and leave the work on the device. By default they give the
+logits of the last position. A cache of fixed size is what torch.compile and CUDA graphs need, and there a step is
+written as production loops write it: it takes the token that the step before it left on the device, chooses the next
+one, and sends it to the host's pinned memory, all in one launch. Compiled, such a step is captured once on a GPU and
+replayed; not compiled, a prompt is too.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Eager:
     notes: tuple[str, ...] = ()
     captured = False
     prepared = False  # what runs is neither compiled nor captured
-    write_token = False  # the token stays on the device where the step before left it
+    samples = False  # a pass ends with logits
 
     def __init__(self, module: Module) -> None:
         self._model = module.model
@@ -69,9 +71,6 @@ class Eager:
 
     fill = token = read
 
-    def write(self, ids: Any) -> None:
-        pass
-
     def score(self, ids: Any) -> Any:
         return self._model(input_ids=ids, use_cache=False).logits
 
@@ -89,7 +88,7 @@ class Static:
     """
 
     prepared = True
-    write_token = True
+    samples = True  # a pass ends with the likeliest token of each sequence; one that is captured also sends it
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class Static:
         self._cache: Any = None
         self._decode: Any = None
         self._replay: Callable[[], None] | None = None  # of a decode step
-        self._logits: Any = None
+        self._landing = host.landing
         self._calls: dict[str, Calls] = {}  # listed by the compiler, by phase
         self._reference: dict[str, Calls] = {}  # of a pass before it was captured, by phase
         self._paid: dict[str, float] = {}
@@ -143,7 +142,8 @@ class Static:
 
     def reset(self) -> None:
         self._cache.reset()
-        self._filled.zero_()
+        for each in (self._filled, self._token, self._position):
+            each.zero_()
         self._length = 0
         self._graphs = self._compilations()
 
@@ -162,9 +162,9 @@ class Static:
         return int(counters["stats"]["unique_graphs"])
 
     def read(self, ids: Any) -> Any:
-        logits = self._prefills[ids.shape[1], self._length > 0](ids)
+        self._prefills[ids.shape[1], self._length > 0](ids)
         self._length += ids.shape[1]
-        return logits
+        return self._token
 
     def fill(self, ids: Any) -> Any:
         """Read tokens that are not part of what is measured: neither compiled nor captured."""
@@ -173,17 +173,11 @@ class Static:
         self._filled.fill_(self._length)
         return logits
 
-    def write(self, ids: Any) -> None:
-        self._token.copy_(ids)
-        self._position.fill_(self._length)
-
     def token(self, _ids: Any) -> Any:
-        """One step on the token that was written."""
+        """One step on the token that the step before it left."""
         self._length += 1
-        if self._replay is None:
-            return self._decode()
-        self._replay()
-        return self._logits
+        (self._replay or self._decode)()
+        return self._token
 
     def score(self, ids: Any) -> Any:
         def score(ids: Any) -> Any:
@@ -215,15 +209,16 @@ class Static:
         return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **given).logits[:, -1]
 
     def _prepare_decode(self, capacity: int) -> None:
-        self._replay = self._logits = None
+        self._replay = None
         self._prefills.clear()
         self._reference.clear()
         self._capacity = capacity
         self._cache = self._static_cache(capacity)
         plain = self._unwindowed()
 
-        def decode(ids: Any, positions: Any) -> Any:
-            return self._pass(ids, positions)
+        def decode(token: Any, position: Any) -> None:
+            token.copy_(self._pass(token, position).argmax(-1, keepdim=True))
+            position.add_(1)
 
         # An integer that grows with each token (a sliding window has one) must not mean one more compilation.
         self._decode = partial(
@@ -232,11 +227,17 @@ class Static:
         if self._compiled:
             self._timed("compile decode", "decode", lambda: self._warm(self._decode, 1 if plain else 3))
         if self._captures():
-            self._replay, self._logits = self._recorded("capture", "decode", self._decode)
-            self._noted["Decode steps are replayed from a CUDA graph."] = None
+            self._replay, _ = self._recorded("capture", "decode", self._landed)
+            self._noted["Decode steps are replayed from a CUDA graph, which chooses the token too."] = None
         elif self._place.cuda:
             self._noted["A sliding window's cache is not captured in a CUDA graph; decode steps are launched."] = None
         self.reset()
+
+    def _landed(self) -> None:
+        """A step that sends its tokens to the host as soon as they are there."""
+        self._decode()
+        if self._landing is not None:
+            self._landing.copy_(self._token, non_blocking=True)
 
     def _static_cache(self, capacity: int) -> Any:
         if "past_key_values" not in self._takes:
@@ -276,41 +277,46 @@ class Static:
 
     def _prepare_prefill(self, prompt: int, *, deep: bool) -> None:
         ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
-        run = self._maybe_compiled(
-            self._unmasked_prompt() if self._compiled and self._unwindowed() and not deep else self._prompt()
-        )
+        empty = self._compiled and self._unwindowed() and not deep
+        run = self._maybe_compiled(self._unmasked_prompt() if empty else self._prompt())
         if self._compiled:
             self._timed("compile prefill", "prefill", lambda: self._warm(partial(run, ids), 2))
         elif self._captures():
-            run = self._replayed(*self._recorded("capture prefill", "prefill", partial(run, ids)), ids)
+            replay, _ = self._recorded("capture prefill", "prefill", partial(run, ids))
+            run = self._replayed(replay, ids)
         self._prefills[prompt, deep] = run
         self.reset()
 
     @staticmethod
-    def _replayed(replay: Callable[[], None], logits: Any, ids: Any) -> Callable[[Any], Any]:
-        def run(given: Any) -> Any:
-            ids.copy_(given)  # a graph reads where it was captured
+    def _replayed(replay: Callable[[], None], ids: Any) -> Callable[[Any], None]:
+        def run(given: Any) -> None:
+            ids.copy_(given, non_blocking=True)  # a graph reads where it was captured
             replay()
-            return logits
 
         return run
 
-    def _prompt(self) -> Callable[[Any], Any]:
-        def onward(ids: Any) -> Any:
-            return self._pass(ids, self._positions(ids))
+    def _prompt(self) -> Callable[[Any], None]:
+        token, position = self._token, self._position
+
+        def onward(ids: Any) -> None:
+            positions = self._positions(ids)
+            token.copy_(self._pass(ids, positions).argmax(-1, keepdim=True))
+            position.copy_(positions[:, -1:] + 1)  # where the first step goes on; each step counts on by itself
 
         return onward
 
-    def _unmasked_prompt(self) -> Callable[[Any], Any]:
+    def _unmasked_prompt(self) -> Callable[[Any], None]:
         """An empty cache needs no mask over what it could hold: read as without one, then keep keys and values."""
         cache, model, takes = self._cache, self._model, self._takes
+        token, position = self._token, self._position
         last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
-        def fresh(ids: Any) -> Any:
+        def fresh(ids: Any) -> None:
             out = model(input_ids=ids, use_cache=True, **last)
             for index, layer in enumerate(out.past_key_values.layers):
                 cache.update(layer.keys, layer.values, index)
-            return out.logits[:, -1]
+            token.copy_(out.logits[:, -1].argmax(-1, keepdim=True))
+            position.fill_(ids.shape[1])
 
         return fresh
 

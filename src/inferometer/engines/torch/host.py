@@ -1,4 +1,4 @@
-"""What both kinds of session share: where they run, what was opened, timers, memory, and giving all of it back."""
+"""What both kinds of session share: where they run, what was opened, memory, and giving all of it back."""
 
 from __future__ import annotations
 
@@ -19,35 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _CHAIN = 48  # trivial kernels that the recorder's cost is measured on
-
-
-class NoTimers:
-    """A CPU has no clock apart from the host's."""
-
-    def start(self) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-    def seconds(self) -> float | None:
-        return None
-
-
-class DeviceTimers:
-    """A pair of CUDA events: read them when the device is idle."""
-
-    def __init__(self, torch: Any) -> None:
-        self._first, self._second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def start(self) -> None:
-        self._first.record()
-
-    def end(self) -> None:
-        self._second.record()
-
-    def seconds(self) -> float | None:
-        return float(self._first.elapsed_time(self._second)) * 1e-3
 
 
 @dataclass(kw_only=True)
@@ -72,7 +43,10 @@ class Host:
         self._placed = {self.place.device: sum(1 for each in self.module.model.modules() if not any(each.children()))}
         self._cost_s: float | None = None
         self._stored = stored_modules(self.module.model) if self.module.config is not None else {}
+        # Where a device's tokens land: pinned memory, which it writes to by itself.
+        self.landing: Any = torch.zeros((self.target.batch, 1), dtype=torch.long).pin_memory() if cuda else None
         if cuda:
+            self._stream = torch.cuda.current_stream(self.place.device)
             torch.cuda.reset_peak_memory_stats(self.place.device)
 
     @property
@@ -110,8 +84,9 @@ class Host:
         if self.place.cuda:
             self.torch.cuda.synchronize(self.place.device)
 
-    def timers(self) -> NoTimers | DeviceTimers:
-        return DeviceTimers(self.torch) if self.place.cuda else NoTimers()
+    def wait(self) -> None:
+        """Until the device has done all that it was given: the stream's own wait takes a host least."""
+        self._stream.synchronize()
 
     @property
     def memory_peak_bytes(self) -> int | None:

@@ -228,7 +228,7 @@ def _phase(iterations: Sequence[_Iteration], draft: Draft) -> Phase:
     names = dict.fromkeys(name for iteration in iterations for name in iteration.ops)
     ops = tuple(_op(name, [iteration.ops.get(name, _Op()) for iteration in iterations]) for name in names)
     samples = tuple(iteration.dur / _US for iteration in iterations)
-    parts = {
+    clocks = {
         "host": _mean_of(iterations, lambda op: op.host),
         "device": _mean_of(iterations, lambda op: op.device),
         "wait": mean([iteration.wait for iteration in iterations]) / _US,
@@ -240,7 +240,7 @@ def _phase(iterations: Sequence[_Iteration], draft: Draft) -> Phase:
         samples_s=samples,
         ops=ops,
         unattributed_s=remainder(mean(samples), ops, draft.notes),
-        parts={name: value for name, value in parts.items() if value},
+        clocks={name: value for name, value in clocks.items() if value},
     )
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from inferometer.engines.torch.host import Host
     from inferometer.engines.torch.trace import TraceRow
 
+Stamps = tuple[int, ...]  # of a clock in nanoseconds, before and after each part of a step
+Made = tuple[int, ...]  # a token of each sequence
+
 _CHUNK = 2048  # tokens that are put into the cache at once before a generation
 _TOKENISERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
@@ -40,7 +43,6 @@ class Text:
         self._tokeniser: Any = None
         text = self._config.get_text_config()
         self._vocabulary = int(text.vocab_size)
-        self._marks = host.timers()
 
     @property
     def opened(self) -> Opened:
@@ -109,87 +111,88 @@ class Text:
 
     def _events(self, request: Request) -> Iterator[Event]:
         forward, prompt = self._forward, request.prompt
-        batch = self._target.batch
         self._flush()  # what was recorded belongs to what was compiled then
         with self._host.running("preparing a generation"):
-            ids = self._torch.tensor([prompt], dtype=self._torch.long).expand(batch, len(prompt)).contiguous()
-            if self._host.place.cuda:
-                ids = ids.pin_memory()
+            ids = self._torch.tensor([prompt], dtype=self._torch.long).expand(self._target.batch, len(prompt))
+            ids = ids.contiguous().pin_memory() if self._host.place.cuda else ids.contiguous()
             needed = request.depth + len(prompt) + request.generate
             forward.prepare(prompt=len(prompt), depth=request.depth, needed=needed)
             forward.reset()
             self._fill(request.depth)
             self._host.sync()
         self._recorder.start()
-        event, last = self._prefill(ids, request)
-        yield event
+        with self._host.running("reading the prompt"):
+            stamps, last, made = self._pass("prefill", forward.read, ids, written=True)
+        yield Event(
+            kind="prefill", start_ns=stamps[0], end_ns=stamps[-1], tokens=len(prompt), context=request.depth,
+            ids=made if request.generate else (), parts=self._parts(stamps, written=True),
+        )  # fmt: skip
         ends = () if request.ignore_end else self._ends()
-        context = request.depth + len(prompt)
-        for _ in range(request.generate - 1):
-            if any(token in ends for token in event.ids):
-                break
-            event, last = self._step(last, context)
-            context += 1
-            yield event
+        context, left = request.depth + len(prompt), request.generate - 1
+        while left > 0 and not any(token in ends for token in made):
+            # Entering and leaving the engine takes as long as a short step, so it is done once for all of them.
+            with self._host.running("making tokens"):
+                steps, last = self._steps(last, 1 if request.apart else left, ends)
+            for stamps, made in steps:
+                yield Event(
+                    kind="token", start_ns=stamps[0], end_ns=stamps[-1], tokens=1, context=context, ids=made,
+                    parts=self._parts(stamps, written=False),
+                )  # fmt: skip
+                context += 1
+            left -= len(steps)
         forward.settled()
 
-    def _prefill(self, host_ids: Any, request: Request) -> tuple[Event, Any]:
-        device = self._host.place.device
-        with self._host.running("reading the prompt"):
-            stamps, last, ids = self._pass(
-                "prefill", self._forward.read, lambda: host_ids.to(device, non_blocking=True)
-            )
-        event = Event(
-            kind="prefill", start_ns=stamps[0], end_ns=stamps[-1], tokens=len(request.prompt), context=request.depth,
-            ids=ids if request.generate else (), parts=self._parts(stamps, written=True),
-        )  # fmt: skip
-        return event, last
+    def _steps(self, last: Any, count: int, ends: tuple[int, ...]) -> tuple[list[tuple[Stamps, Made]], Any]:
+        """So many tokens, or up to the end of the text: the clock and the ids of each, and the last on the device."""
+        steps: list[tuple[Stamps, Made]] = []
+        for _ in range(count):
+            stamps, last, made = self._pass("decode", self._forward.token, last, written=False)
+            steps.append((stamps, made))
+            if ends and any(token in ends for token in made):
+                break
+        return steps, last
 
-    def _step(self, ids: Any, context: int) -> tuple[Event, Any]:
-        forward = self._forward
+    def _pass(self, phase: str, run: Callable[[Any], Any], ids: Any, *, written: bool) -> tuple[Stamps, Any, Made]:
+        """Write tokens where they are not there yet, run the model, take the likeliest token, read it.
 
-        def write() -> Any:
-            forward.write(ids)
-            return ids
-
-        with self._host.running("making a token"):
-            stamps, last, made = self._pass("decode", forward.token, write if forward.write_token else None, ids)
-        event = Event(
-            kind="token", start_ns=stamps[0], end_ns=stamps[-1], tokens=1, context=context, ids=made,
-            parts=self._parts(stamps, written=forward.write_token),
-        )  # fmt: skip
-        return event, last
-
-    def _pass(
-        self, phase: str, run: Callable[[Any], Any], write: Callable[[], Any] | None, ids: Any = None
-    ) -> tuple[tuple[int, ...], Any, tuple[int, ...]]:
-        """Write tokens, run the model, take the likeliest token, read it: the clock between these, and the token."""
-        clock, recorder, marks = self._clock_ns, self._recorder, self._marks
+        The clock is read between these. A device works on while the host launches: the host then waits for it to end,
+        and choosing a token is a part of what it runs. The token is all that comes back.
+        """
+        clock, recorder, landing = self._clock_ns, self._recorder, self._host.landing
         with recorder.step(phase):
-            start = written = clock()
-            if write is not None:
+            stamps = [clock()]
+            if written:
                 with recorder.part("write"):
-                    ids = write()
-                written = clock()
-            marks.start()
-            logits = run(ids)
-            marks.end()
-            ran = clock()
-            with recorder.part("sample"):
-                last = logits.argmax(-1, keepdim=True)
-            sampled = clock()
+                    ids = ids.to(self._host.place.device, non_blocking=True)
+                stamps.append(clock())
+            last = run(ids)
+            if landing is None:
+                stamps.append(clock())
+            if not self._forward.samples:
+                with recorder.part("sample"):
+                    last = last.argmax(-1, keepdim=True)
+                if landing is None:
+                    stamps.append(clock())
+            if landing is not None:
+                if written or not self._forward.captured:  # a captured step sends its token by itself
+                    with recorder.part("read"):
+                        landing.copy_(last, non_blocking=True)
+                stamps.append(clock())
+                self._host.wait()
+                stamps.append(clock())
             with recorder.part("read"):
-                made = last.flatten().tolist()
-            end = clock()
-        return (start, written, ran, sampled, end), last, tuple(made)
+                made = (last if landing is None else landing).flatten().tolist()
+            stamps.append(clock())
+        return tuple(stamps), last, tuple(made)
 
-    def _parts(self, stamps: tuple[int, ...], *, written: bool) -> dict[str, float]:
-        seconds = [(after - before) * 1e-9 for before, after in pairwise(stamps)]
-        parts = dict(zip(("write", "run", "sample", "read"), seconds, strict=True))
-        if not written:
-            del parts["write"]
-        device_s = self._marks.seconds()
-        return parts if device_s is None else {**parts, "device": device_s}
+    def _parts(self, stamps: Stamps, *, written: bool) -> dict[str, float]:
+        """What passed between two looks at the clock, by its name."""
+        names: tuple[str, ...] = ("run", "read") if self._forward.samples else ("run", "sample", "read")
+        if self._host.landing is not None:
+            names = ("launch", "run", "read")
+        if written:
+            names = ("write", *names)
+        return {name: (after - before) * 1e-9 for name, (before, after) in zip(names, pairwise(stamps), strict=True)}
 
     def _fill(self, depth: int) -> None:
         """Tokens drawn from the seed, put into the cache in chunks."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.core.errors import EngineError
@@ -13,6 +14,7 @@ from inferometer.core.profile import Environment
 from inferometer.engines.base import instrumented_again
 from inferometer.known.machine.counters import HardwareCounters, hardware_counters
 from inferometer.known.machine.detect import LocalMachine
+from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.bench.energy import MeteredSubject
 from inferometer.measure.bench.guard import Guard, NoGuard
 from inferometer.measure.bench.loop import collect
@@ -77,10 +79,14 @@ def measure_arrays(
             MemoryReadings(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device),
         )
         tell("clean", clean)
+        if launches := getattr(session, "launches_s", ()):
+            tell("launch_s", median(launches))
         if isinstance(guard, Guard) and first_look is not None:
             tell("environment", guard.environment(first_look, clean.disturbances, guard.after(first_look)))
         else:
             tell("environment", Environment())
+        if session.opened.unit != "cpu":
+            tell("host_call_s", host_call_s())  # a device may wait for its host: the figure belongs to the run
         if meter is not None:
             measured = subject.energy("forward", unit=session.opened.unit)
             joules = {} if measured.energy_j is None else {"forward": measured.energy_j}

@@ -118,7 +118,10 @@ def _array_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[
     if raw.clean is None or not raw.clean.samples_s:
         return []
     layers = graph_layers(subject.graph, bind(subject.graph, subject.workload, subject.sizes), _stored_names(raw))
-    phase = _with_ops(_phase("forward", raw.clean.samples_s), raw.shapes, layers, notes)
+    forward = _phase("forward", raw.clean.samples_s)
+    launch_s = min(raw.launch_s or 0.0, forward.time_s)
+    parts = {RUN: forward.time_s} if raw.launch_s is None else {"launch": launch_s, RUN: forward.time_s - launch_s}
+    phase = _with_ops(replace(forward, parts=parts), raw.shapes, layers, notes)
     return [replace(phase, counters=dict(raw.counters.counts)) if raw.counters else phase]
 
 
@@ -167,7 +170,7 @@ def _on_device(phase: Phase, kernels: Sequence[Kernel]) -> tuple[Phase, Sequence
         return phase, kernels
     host_s = sum(steady_mean(kernel.samples_s) for kernel in kernels if kernel.kind != "wait")
     device_s = sum(steady_mean(kernel.device_s or ()) for kernel in device)
-    return replace(phase, parts={**phase.parts, "host": host_s, "device": device_s}), device
+    return replace(phase, clocks={"host": host_s, "device": device_s}), device
 
 
 def _correction_notes(name: str, clean: float, corrected: Corrected, kernels: int) -> Iterable[str]:
@@ -320,7 +323,9 @@ def _environment(raw: Raw) -> Environment:
     if raw.opened is None:
         return environment
     uncounted = raw.counters.reason if raw.counters else None
-    details = {"placed": dict(raw.opened.placed), "memory": _memory(raw), "counters": uncounted}
+    details = {
+        "placed": dict(raw.opened.placed), "memory": _memory(raw), "counters": uncounted, "call_s": raw.host_call_s,
+    }  # fmt: skip
     host = {**environment.host, **{name: value for name, value in details.items() if value}}
     return replace(
         environment, versions={**environment.versions, **raw.opened.versions}, threads=raw.opened.threads, host=host

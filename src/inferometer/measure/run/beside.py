@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import fsum
 from typing import TYPE_CHECKING
 
 from inferometer.core.estimate import Bound
+from inferometer.core.request import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +41,18 @@ def _phase(phase: Phase, predicted: Phase | None, graph: Graph) -> Phase:
     expected = _by_layer(predicted, graph)
     ops = tuple(_op(op, expected) for op in phase.ops)
     whole_s = None if predicted.high_s is None else predicted.time_s  # a part of it is no prediction of the whole
-    return replace(phase, ops=ops, predicted_s=whole_s, floor_s=predicted.floor_s, bound=phase.bound or predicted.bound)
+    return replace(
+        phase, ops=ops, predicted_s=whole_s, floor_s=predicted.floor_s, bound=phase.bound or predicted.bound,
+        predicted_parts=_predicted_parts(phase.parts, predicted.parts),
+    )  # fmt: skip
+
+
+def _predicted_parts(measured: Mapping[str, float], predicted: Mapping[str, float]) -> dict[str, float]:
+    """The prediction of each part that was measured; what the engine's clock does not tell apart is in its run."""
+    if RUN not in measured:
+        return {}
+    inside = fsum(seconds for name, seconds in predicted.items() if name == RUN or name not in measured)
+    return {name: inside if name == RUN else predicted[name] for name in measured if name == RUN or name in predicted}
 
 
 def _by_layer(predicted: Phase, graph: Graph) -> Mapping[str, _Expected]:

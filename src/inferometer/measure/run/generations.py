@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from inferometer.core.profile import Phase
-from inferometer.core.request import BETWEEN, BUSY
+from inferometer.core.request import BETWEEN, PARTS, RUN
 from inferometer.measure.bench.statistics import summarise
 from inferometer.measure.run.raw import event_seconds
 
@@ -126,12 +126,18 @@ def middle(values: Sequence[float]) -> tuple[int, ...]:
 
 
 def _parts(groups: Sequence[Sequence[Event]], time_s: float) -> dict[str, float]:
-    """Seconds a token of each part, the mean of the groups; what no part accounts for is a part too."""
-    names = dict.fromkeys(name for events in groups for event in events for name in event.parts)
-    if not names:
-        return {}
-    parts = {name: fsum(_a_token(events, name) for events in groups) / len(groups) for name in names}
-    left_s = time_s - fsum(seconds for name, seconds in parts.items() if name not in BUSY)
+    """Seconds a token of each part, the mean of the groups; what no part accounts for is a part too.
+
+    An engine that is not asked for its parts has one: it runs.
+    """
+    told = dict.fromkeys(name for events in groups for event in events for name in event.parts)
+    if not told:
+        return {RUN: time_s}
+    seconds = {name: fsum(_a_token(events, name) for events in groups) / len(groups) for name in told}
+    if "detokenise" in seconds:  # the token is read as text
+        seconds["read"] = seconds.get("read", 0.0) + seconds.pop("detokenise")
+    parts = {name: seconds[name] for name in PARTS if name in seconds}
+    left_s = time_s - fsum(parts.values())
     return {**parts, BETWEEN: left_s} if left_s > 1e-9 * time_s else parts
 
 

@@ -79,6 +79,8 @@ class Raw:
     opened: Opened | None = None
     first_s: float | None = None
     clean: Collected | None = None
+    launch_s: float | None = None  # of a step of arrays: the host starts a device's work; None: it does not tell
+    host_call_s: float | None = None  # of the host of a device that is no CPU: known/machine/health/host_calls.py
     partial_s: tuple[float, ...] = ()  # of the clean run, reported as it went: all there is if it ended early
     generations: tuple[Generation, ...] = ()
     shapes: tuple[Shape, ...] = ()

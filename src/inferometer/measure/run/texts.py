@@ -15,6 +15,7 @@ from inferometer.core.request import RUN
 from inferometer.core.steps import kept_steps
 from inferometer.engines.base import Request, TextSession, instrumented_again
 from inferometer.known.machine.detect import LocalMachine
+from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.bench.guard import FirstLook, Guard, NoGuard
 from inferometer.measure.bench.loop import Step
 from inferometer.measure.run.energy import TextEnergy
@@ -66,6 +67,8 @@ def measure_text(
             MemoryReadings(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device),
         )
         tell("environment", _environment(guard, first_look, disturbances))
+        if session.opened.unit != "cpu":
+            tell("host_call_s", host_call_s())  # a device may wait for its host: the figure belongs to the run
         if order.outputs is not None:
             _keep(order, runtime, session, tell)
         wanted = order.shape and runtime.capabilities.per_op

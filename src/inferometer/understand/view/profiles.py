@@ -174,7 +174,7 @@ def verification_card(model: str, check: Verification) -> Card:
 
 def measured_phase_table(profile: Profile) -> ReportTable:
     rows = tuple(_phase_row(phase) for phase in profile.phases)
-    parts = "\n".join(f"{phase.name}: {_parts(phase)}" for phase in profile.phases if phase.parts)
+    parts = "\n".join(f"{phase.name}: {_parts(phase)}" for phase in profile.phases if len(phase.parts) > 1)
     return ReportTable(columns=filled(_PHASES, rows), rows=rows, note=parts or None)
 
 
@@ -185,7 +185,14 @@ def _phase_row(phase: Phase) -> dict[str, Any]:
 
 
 def _parts(phase: Phase) -> str:
-    return ", ".join(f"{name} {format_quantity(seconds, 's')}" for name, seconds in phase.parts.items())
+    """Each part with its time, and with what was predicted of it where anything was."""
+
+    def told(name: str, seconds: float) -> str:
+        predicted = phase.predicted_parts.get(name)
+        beside = "" if predicted is None else f" (predicted {format_quantity(predicted, 's')})"
+        return f"{name} {format_quantity(seconds, 's')}{beside}"
+
+    return ", ".join(told(name, seconds) for name, seconds in phase.parts.items())
 
 
 def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | None = _TOP) -> ReportTable:

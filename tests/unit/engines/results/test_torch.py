@@ -48,7 +48,7 @@ def test_an_op_takes_the_longer_of_host_and_device_and_waiting_is_nobodys():
     # addmm: 20 µs on the host, 60 on the device. relu: 10 and 5. linear: 30 − 20. item: 50, of which 48 wait.
     forward = only("torch_gpu.json").phase("forward")
     assert times(forward) == pytest.approx({"aten::linear": 10, "aten::addmm": 60, "aten::relu": 10, "aten::item": 2})
-    assert forward.parts == pytest.approx({"host": 42e-6, "device": 65e-6, "wait": 48e-6})
+    assert forward.clocks == pytest.approx({"host": 42e-6, "device": 65e-6, "wait": 48e-6})
     assert forward.unattributed_s == pytest.approx(18e-6)
 
 

@@ -9,12 +9,13 @@ pytest.importorskip("transformers", reason="transformers is not installed: captu
 import torch  # noqa: TID251 - the bare engine is what sessions are compared with
 
 from inferometer.core.errors import EngineError
-from inferometer.engines.base import Missing, Target
+from inferometer.engines.base import Missing, Request, Target
 from inferometer.engines.torch import eager, lacks_cuda
 from inferometer.engines.torch.arrays import Arrays
 from inferometer.engines.torch.capture import capture_graph
 from inferometer.engines.torch.forward import Eager, Static
 from inferometer.engines.torch.session import open_session
+from inferometer.engines.torch.text import Text
 from unit.engines.torch.configs import ARRAYS, TEXT, written
 from unit.engines.torch.test_text import PROMPT, Cuda, Engine, Place, stepped
 
@@ -45,6 +46,8 @@ class Replays:
 
 
 def _tensors(result):
+    if result is None:  # the call leaves what it made where it is read
+        return []
     return [result] if isinstance(result, torch.Tensor) else [each for each in result.values() if each is not None]
 
 
@@ -65,6 +68,7 @@ def opened(tmp_path):
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma3_text"])
 def test_captured_prompts_and_steps_make_the_same_tokens(opened, kind):
     host, replays = opened(TEXT[kind], text=True), Replays()
+    host.landing = torch.zeros((1, 1), dtype=torch.long)
     expected = stepped(Eager(host.module), PROMPT, 8)
     real = host.torch, host.place
     host.torch, host.place = Engine(), Place()
@@ -75,9 +79,33 @@ def test_captured_prompts_and_steps_make_the_same_tokens(opened, kind):
     windowed = kind == "gemma3_text"  # a sliding window counts in Python, which a graph does not run
     assert forward.captured != windowed
     assert replays.counts == ([] if windowed else [14, 2])  # decode steps, and the prompt
+    assert windowed or int(host.landing) == expected[-1], "a captured step sends its token to the host"
     deep = stepped(forward, PROMPT, 4, before=(7, 8, 9, 10))
     assert deep == stepped(Eager(host.module), PROMPT, 4, before=(7, 8, 9, 10))
     assert {stage.name for stage in forward.stages} == (set() if windowed else {"capture", "capture prefill"})
+    host.torch, host.place = real
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["captured", "compiled"])
+def test_a_session_on_a_gpu_reads_its_tokens_where_they_land(opened, monkeypatch, compiled):
+    """The whole loop of a GPU, with a capture that replays by calling again: only launches and waits are missing."""
+    host, replays = opened(TEXT["llama"], text=True, batch=2), Replays()
+    request = Request(prompt=PROMPT, generate=6, depth=3)
+    expected = [event.ids for event in Text(host, Eager(host.module)).generate(request)]
+    real = host.torch, host.place
+    host.torch, host.place, host.landing = Engine(), Place(), torch.zeros((2, 1), dtype=torch.long)
+    host.wait = lambda: None
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    with torch.inference_mode():
+        forward = Static(host, compiled=compiled, capture=replays)
+    session = Text(host, forward)
+    for _ in range(2):
+        events = list(session.generate(request))
+        assert [event.ids for event in events] == expected
+        assert [list(event.parts) for event in events] == [
+            ["write", "launch", "run", "read"], *[["launch", "run", "read"]] * 5
+        ]  # fmt: skip
+    assert [event.ids for event in Text(host, Eager(host.module)).generate(request)] == expected, "launched on a GPU"
     host.torch, host.place = real
 
 
@@ -95,6 +123,36 @@ def test_a_captured_module_of_arrays_reads_new_inputs_where_it_was_captured(open
         assert len(replays.counts) == captures
     assert [stage.name for stage in session.opened.stages][-1] == "capture"
     assert replays.counts == [2, 1]
+
+
+def test_a_compiled_network_is_captured_on_a_gpu_and_launched_where_it_cannot_be(opened):
+    """As `mode="reduce-overhead"` does for production users; a network that a graph cannot hold still runs."""
+    host, replays = opened(ARRAYS["bert"]), Replays()
+    plain = Arrays(host)
+    inputs = {"input_ids": RANDOM.integers(0, 160, (2, 7))}
+    plain.feed(inputs)
+    plain.step()
+    assert not plain.launches_s, "a CPU launches nothing"
+
+    def refuse(*_, **__):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    real = host.torch, host.place
+    host.torch, host.place = Engine(), Place()
+    refused = "no CUDA graph holds it (operation not permitted when stream is capturing)"
+    for capture, note in ((replays, "Steps are replayed from a CUDA graph."), (refuse, refused)):
+        session = Arrays(host, execution="compiled", capture=capture)
+        session.feed(inputs)
+        session.step()
+        session.feed({"input_ids": inputs["input_ids"][::-1]})
+        session.step()
+        np.testing.assert_allclose(
+            session.outputs()["last_hidden_state"][::-1], plain.outputs()["last_hidden_state"], rtol=1e-4, atol=1e-5
+        )
+        assert any(note in told for told in session.opened.notes)
+        assert len(session.launches_s) == 2
+    assert replays.counts == [2]
+    host.torch, host.place = real
 
 
 def test_a_capture_warms_up_and_leaves_everything_ready():

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from inferometer.core.codec import decode, document, encode
-from inferometer.core.profile import ModelFacts, OpTime, Profile
+from inferometer.core.profile import ModelFacts, OpTime, Phase, Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.engines.base import Event, Kernel, Opened, Stage
 from inferometer.formats.resolve import read
@@ -262,3 +262,32 @@ def test_layers_that_beat_their_floor_are_told_with_the_reason():
     assert "1 layers, 50% of the time, beat their floor" in beaten
     assert "caches" in beaten
     assert list(remarks(base, cores=2)) == []
+
+
+@pytest.mark.parametrize(
+    ("measured", "predicted", "beside"),
+    [
+        ({"launch": 1.0, "run": 4.0}, {"launch": 2.0, "run": 5.0}, {"launch": 2.0, "run": 5.0}),
+        ({"run": 4.0, "sample": 1.0}, {"launch": 2.0, "run": 5.0}, {"run": 7.0}),
+        ({"run": 4.0, "read": 1.0}, {"run": 5.0, "sample": 1.0, "read": 2.0}, {"run": 6.0, "read": 2.0}),
+        ({}, {"run": 5.0}, {}),
+        ({"write": 5.0}, {"run": 5.0}, {}),
+    ],
+    ids=["alike", "no launch told apart", "no sampling told apart", "no parts", "no run"],
+)
+def test_the_prediction_of_each_part_stands_beside_it_and_all_of_it_somewhere(cnn, measured, predicted, beside):
+    """What an engine's clock cannot tell apart it has in its run, and so has the prediction."""
+    case = Phase(name="decode", time_s=5.0, parts=measured)
+    expected = Phase(name="decode", time_s=sum(predicted.values()), parts=predicted)
+    one, other = (dataclasses.replace(cnn, phases=(phase,)) for phase in (case, expected))
+    (phase,) = with_prediction(one, other, read("resnet50")).phases
+    assert phase.predicted_parts == beside
+    assert not beside or sum(beside.values()) == phase.predicted_s
+
+
+def test_a_step_of_arrays_is_its_run_or_a_launch_and_the_wait_for_its_end():
+    raw = Raw(ended="done", clean=collected(0.004, 0.005, 0.006))
+    for launch_s, parts in ((None, {"run": 0.005}), (0.002, {"launch": 0.002, "run": 0.003}),
+                            (0.009, {"launch": 0.005, "run": 0.0})):  # fmt: skip
+        forward = assemble_profile(subject("resnet50"), dataclasses.replace(raw, launch_s=launch_s)).phase("forward")
+        assert forward.parts == pytest.approx(parts)

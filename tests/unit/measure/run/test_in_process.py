@@ -65,6 +65,25 @@ def test_every_length_is_warmed_up_and_repeated_as_often_as_the_plan_says(tmp_pa
     assert len(of(heard, "environment")) == len(of(heard, "memory")) == 1
 
 
+@pytest.mark.parametrize(("unit", "figures"), [("cpu", []), ("gpu", [3e-6])])
+def test_a_run_on_a_device_says_how_fast_its_host_is(tmp_path, monkeypatch, unit, figures):
+    for module in (arrays, texts):
+        monkeypatch.setattr(module, "host_call_s", lambda: 3e-6)
+    clock, heard = FakeClock(), []
+    path = write_text(tmp_path / "text.fake", layers=LAYERS)
+    target = Target(path=path, format="fake", text=True, context=64, unit=unit)
+    order = MeasureOrder(runtime="fake", target=target, plan=Plan(runs=1), text=(CASE,), guarded=False, shape=False)
+    texts.measure_text(order, FakeRuntime(clock=clock), lambda *said: heard.append(said), clock=clock)
+    assert of(heard, "host_call_s") == figures
+    heard.clear()
+    target = Target(path=write_arrays(tmp_path / "arrays.fake", layers=LAYERS), format="fake", unit=unit)
+    order = MeasureOrder(
+        runtime="fake", target=target, plan=Plan(runs=1, seconds=0.0), guarded=False, shape=False, sizes={"batch": 1}
+    )
+    arrays.measure_arrays(order, FakeRuntime(clock=clock), lambda *said: heard.append(said), clock=clock)
+    assert of(heard, "host_call_s") == figures
+
+
 def test_without_a_warm_up_only_the_first_length_has_one(tmp_path):
     heard = told(tmp_path, Plan(runs=3, seconds=0.0, warmup=0), CASE, TextOrder(prompt=20, generate=3), shape=False)
     assert [one.order.prompt for one in of(heard, "generation") if one.first] == [10]

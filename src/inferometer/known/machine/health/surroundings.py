@@ -110,7 +110,8 @@ def versions(readings: Readings) -> Outcome:
     what="The time of one call from Python into compiled code: a fixed piece of the work that starts a kernel.",
     why="A GPU that is given its kernels one by one waits for its host, so an eager step takes longer on a slower "
     "host with the same GPU. Calibrations carry the figure of the host that they were made on.",
-    remedy="Give it to a prediction for this host: `inferometer predict … --host-speed TIME`.",
+    remedy="Predictions for this machine's own GPU take it by themselves. For a GPU in another host give that host's: "
+    "`inferometer predict … --host-speed TIME`.",
     bearing="none",
 )
 def host_speed(readings: Readings) -> Outcome:

@@ -1,0 +1,227 @@
+"""Measured beside predicted on the machine at hand: `profile` of many models, as a user calls it, with no flag.
+
+    python benchmarks/pairs.py                       what is installed here, on networks and language models that fit
+    python benchmarks/pairs.py --cases cuda --budget 450 --journal FILE.jsonl
+
+Every case is a process of its own, as `profile` makes it. A case that would begin after the budget is named and left
+out. A line a phase: what it took, what was predicted, and its parts with theirs. The journal keeps each profile without
+its layers, one JSON object a line; `--again FILE.jsonl` prints what a journal holds.
+
+`--cases cuda` has the networks of a table that a first release was judged by. Beside them it times what the host of a
+GPU takes for one launch, for a graph, and for the bare loop around a captured step, which is what the product's own
+loop is held against.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+from figure import Figure
+
+from inferometer import profile
+from inferometer.core.codec import document
+from inferometer.core.errors import InferometerError
+from inferometer.core.plugins import load_all
+from inferometer.engines.base import Ready, Target
+from inferometer.known.machine.health.host_calls import host_call_s
+from inferometer.known.zoo import model as catalog_model
+
+COMPILE, GRAPH, EAGER = "torch-compile", "torch-graph", "torch-eager"
+CUDA = (
+    ("resnet50", COMPILE, {}), ("llama-3.2-1b", COMPILE, {"prompt": 1024, "generate": 64}),
+    ("qwen2.5-0.5b", GRAPH, {"prompt": 300, "generate": 64}), ("vit-b-16", COMPILE, {"batch": 8}),
+    ("llama-3.2-3b", COMPILE, {"prompt": 512, "generate": 64}), ("resnet50", COMPILE, {"batch": 32}),
+    ("llama-3.2-3b", GRAPH, {"prompt": 512, "generate": 64}), ("bert-base", COMPILE, {"batch": 8}),
+    ("convnext-tiny", EAGER, {"batch": 4}), ("llama-3.2-1b", EAGER, {"prompt": 512, "generate": 32}),
+    ("mobilenet-v3-large", COMPILE, {}), ("efficientnet-b0", COMPILE, {"batch": 64}),
+    ("llama-3.2-3b", COMPILE, {"prompt": 2048, "generate": 64}), ("resnet50", EAGER, {}),
+    ("convnext-tiny", COMPILE, {"batch": 4}), ("vit-b-16", GRAPH, {"batch": 8}),
+)  # fmt: skip
+NETWORKS = ("mobilenet-v2", "resnet18", "squeezenet1.1", "efficientnet-b0", "resnet50", "bert-base")
+TEXTS = ("smollm2-135m", "qwen2.5-0.5b")
+LENGTHS = {"prompt": 64, "generate": 16}
+STEADY = ("forward", "prefill", "decode")
+
+
+def here():
+    """Each network and language model on every engine that is installed and opens it."""
+    loaded, _ = load_all("inferometer.runtimes")
+    ready = [name for name, runtime in loaded.items() if isinstance(runtime.probe(), Ready)]
+    arrays = [(model, name, {}) for model in NETWORKS for name in ready if loaded[name].capabilities.arrays]
+    return arrays + [(model, name, LENGTHS) for model in TEXTS for name in ready if loaded[name].capabilities.text]
+
+
+def measured_pair(model, engine, sizes):
+    """What a profile says, without its layers; an error in the engine's words where there is none."""
+    start = time.perf_counter()
+    case = {"model": model, "engine": engine, **sizes}
+    try:
+        plain = document(profile(model, runtime=engine, shape=False, **sizes))
+    except InferometerError as error:
+        return {**case, "error": str(error)}
+    phases = [{**phase, "ops": [], "samples_s": None, "context": None} for phase in plain["phases"]]
+    kept = {key: plain[key] for key in ("environment", "judged_by", "precision", "provenance", "summary", "workload")}
+    return {**case, "seconds": time.perf_counter() - start, "phases": phases, **kept}
+
+
+def told(row):
+    """The lines of one pair."""
+    sizes = " ".join(f"{name} {row[name]}" for name in ("batch", "prompt", "generate") if name in row)
+    if "error" in row:
+        return [f"{row['model']} {row['engine']} {sizes}: {row['error']}"]
+    lines = []
+    for phase in row["phases"]:
+        if phase["name"] not in STEADY:
+            continue
+        predicted = phase["predicted_s"]
+        off = "no prediction" if predicted is None else f"predicted {predicted * 1e3:9.4f} ms"
+        share = "" if predicted is None else f" {predicted / phase['time_s'] - 1:+7.1%}"
+        lines.append(f"{row['model']:20} {row['engine']:14} {sizes:24} {phase['name']:8}"
+                     f" {phase['time_s'] * 1e3:9.4f} ms {off}{share}")  # fmt: skip
+        for part in phase["parts"]:
+            beside = "" if part["predicted_s"] is None else f" predicted {part['predicted_s'] * 1e6:9.1f} us"
+            lines.append(f"{'':62}{part['name']:8} {part['time_s'] * 1e6:9.1f} us{beside}")
+    return lines
+
+
+def errors_of(rows):
+    """How far each phase's prediction is off, as a share of what it took."""
+    return [
+        phase["predicted_s"] / phase["time_s"] - 1
+        for row in rows
+        for phase in row.get("phases", ())
+        if phase["name"] in STEADY and phase["predicted_s"] is not None
+    ]
+
+
+def figures(rows=None):
+    """For `benchmarks/run.py`: the middle and the worst of all pairs of this machine."""
+    rows = [measured_pair(*case) for case in here()] if rows is None else rows
+    off = [abs(share) for share in errors_of(rows)]
+    if off:
+        yield Figure(name="pairs: median error", value=100 * statistics.median(off), unit="%", target="5",
+                     met=statistics.median(off) <= 0.05, note=f"{len(off)} phases")  # fmt: skip
+        yield Figure(name="pairs: worst error", value=100 * max(off), unit="%", target="20", met=max(off) <= 0.2)
+
+
+def launch_costs():
+    """Seconds of the host for a kernel of its own, for a graph of n kernels, and until a device has answered."""
+    torch = import_module("torch")
+    x = torch.ones(8, device="cuda")
+    costs = {"host_call_s": host_call_s(), "gpu": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
+
+    def median_s(work, count=50):
+        seconds = []
+        for _ in range(count):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - start)
+        return statistics.median(seconds)
+
+    def chain(count):
+        for _ in range(count):
+            x.add_(1.0)
+
+    costs["launch_s"] = median_s(lambda: chain(200)) / 200
+    costs["empty_synchronize_s"] = median_s(torch.cuda.synchronize)
+    stream, pinned = torch.cuda.current_stream(), torch.zeros(8).pin_memory()
+    costs["copy_and_wait_s"] = median_s(lambda: (pinned.copy_(x, non_blocking=True), stream.synchronize()))
+    logits = torch.randn(1, 128256, device="cuda", dtype=torch.bfloat16)
+    costs["argmax_128256_and_wait_s"] = median_s(lambda: (logits.argmax(-1, keepdim=True), stream.synchronize()))
+    capture = import_module("inferometer.engines.torch.capture").capture_graph
+    for count in (10, 100, 500, 1000):
+        replay, _ = capture(torch, lambda count=count: chain(count))
+        replay()
+        costs[f"graph_{count}_launch_s"] = median_s(replay)
+        costs[f"graph_{count}_whole_s"] = median_s(lambda replay=replay: (replay(), stream.synchronize()))
+    return costs
+
+
+def bare_loop(model, engine, prompt, generate, *, folder):
+    """Seconds a token of the captured step replayed with nothing around it, waited for each time and at the end.
+
+    The product's own loop over the same graph, in the same process, stands beside it.
+    """
+    torch = import_module("torch")
+    base = import_module("inferometer.engines.base")
+    loaded, _ = load_all("inferometer.runtimes")
+    place = Path(folder) / model
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "config.json").write_text(json.dumps(dict(catalog_model(model).config)), encoding="utf-8")
+    session = loaded[engine].open(Target(path=place, format="config", text=True))
+    request = base.Request(prompt=tuple(range(5, 5 + prompt)), generate=generate)
+    product = []
+    for _ in range(4):
+        events = [event for event in session.generate(request) if event.kind == "token"]
+        product.append((events[-1].end_ns - events[0].start_ns) * 1e-9 / len(events))
+    parts = {name: statistics.median(event.parts[name] for event in events) for name in events[0].parts}
+    forward = session._forward  # noqa: SLF001 - the graph itself, without what the product does around it
+    replay = forward._replay  # noqa: SLF001 - as above
+    seconds = {"product_s": min(product[1:]), "parts_s": parts}
+    for name, wait in (("bare_each_s", torch.cuda.synchronize), ("bare_s", lambda: None)):
+        rounds = []
+        for _ in range(3):
+            with torch.inference_mode():
+                forward.reset()
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                for _ in range(generate - 1):
+                    replay()
+                    wait()
+                torch.cuda.synchronize()
+                rounds.append((time.perf_counter() - start) / (generate - 1))
+        seconds[name] = min(rounds)
+    session.close()
+    return {"bare": model, "engine": engine, "prompt": prompt, "generate": generate, **seconds}
+
+
+def cuda_extras(arguments):
+    """What of a GPU's host no profile shows by itself."""
+    yield {"costs": launch_costs()}
+    for model, engine, prompt in (("qwen2.5-0.5b", GRAPH, 300), ("llama-3.2-1b", COMPILE, 1024)):
+        if time.monotonic() < arguments.until:
+            yield bare_loop(model, engine, prompt, 64, folder=arguments.folder)
+
+
+def kept(arguments):
+    """The rows as they come: of a journal, or measured until the budget is spent."""
+    if arguments.again:
+        yield from map(json.loads, Path(arguments.again).read_text(encoding="utf-8").splitlines())
+        return
+    for case in (CUDA if arguments.cases == "cuda" else here())[arguments.skip :]:
+        if time.monotonic() > arguments.until:
+            print(f"left out, the budget is spent: {' '.join(map(str, case))}", flush=True)
+            continue
+        yield measured_pair(*case)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", choices=("here", "cuda"), default="here")
+    parser.add_argument("--budget", type=float, default=1800.0, help="seconds after which no case begins")
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="go on after the first N cases")
+    parser.add_argument("--journal", type=Path)
+    parser.add_argument("--again", metavar="JOURNAL", help="print what a journal holds, and measure nothing")
+    parser.add_argument("--folder", default="build/pairs", help="where configs for bare loops are written")
+    arguments = parser.parse_args()
+    arguments.until = time.monotonic() + arguments.budget
+    rows = []
+    extras = () if arguments.cases != "cuda" or arguments.again or arguments.skip else cuda_extras(arguments)
+    for source in (extras, kept(arguments)):
+        for row in source:
+            rows.append(row)
+            print("\n".join(told(row)) if "model" in row else json.dumps(row, indent=1), flush=True)
+            if arguments.journal:
+                with arguments.journal.open("a", encoding="utf-8") as journal:
+                    journal.write(json.dumps(row) + "\n")
+    for figure in figures(rows):
+        print(figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
