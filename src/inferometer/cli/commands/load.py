@@ -292,10 +292,10 @@ def steps_from(options: LoadOptions) -> "tuple[LoadStep, ...]":
     from inferometer.core.traffic.arrivals import Arrivals
     from inferometer.serving.load.plan import LoadStep
 
-    given = [name for name in ("concurrency", "rate", "ramp", "trace") if options[name] is not None]
+    given = [name for name in ("concurrency", "rate", "ramp") if options[name] is not None]
     if len(given) > 1:
         raise click.UsageError(f"Give one of {' and '.join('--' + name for name in given)}.", ctx=_context())
-    if options["trace"] is not None:
+    if options["trace"] is not None and not given:
         return (LoadStep(),)
     process: Any = options["arrivals"]
     burstiness = options["burstiness"]

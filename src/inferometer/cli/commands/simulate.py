@@ -15,6 +15,7 @@ from inferometer.cli.commands.load import (
     sharing_from,
     steps_from,
     storing_from,
+    trace_from,
 )
 from inferometer.cli.options import format_option
 from inferometer.cli.outputs import OutputFile
@@ -24,7 +25,6 @@ from inferometer.predict.flags import options_from
 
 if TYPE_CHECKING:
     from inferometer.core.device import Link
-    from inferometer.core.traffic.traces import RequestTrace
     from inferometer.predict.question import Question
     from inferometer.serving.load.plan import LoadPlan
     from inferometer.serving.simulate.plan import SimulationPlan
@@ -204,7 +204,7 @@ def _traffic(options: dict[str, Any], command: str | None) -> tuple[LoadPlan, bo
     from inferometer.core.traffic.lengths import parse_lengths
     from inferometer.core.traffic.objectives import parse_objective
     from inferometer.core.units import parse_quantity
-    from inferometer.serving.load.plan import LoadPlan, LoadStep
+    from inferometer.serving.load.plan import LoadPlan
 
     asked, file = options["requests"], None
     if asked is not None and not str(asked).isdecimal():
@@ -216,10 +216,10 @@ def _traffic(options: dict[str, Any], command: str | None) -> tuple[LoadPlan, bo
     if not any(given[name] is not None for name in ("rate", "concurrency", "ramp", "trace")):
         raise click.UsageError("Say what load: --rate 5, --concurrency 8, --trace FILE or --requests FILE.")
     duration = None if options["duration"] is None else parse_quantity(options["duration"], "s")
-    trace = _trace(given, duration)
+    trace = trace_from(given, duration)  # type: ignore[arg-type] # by its names
     plan = LoadPlan(
         url="simulated",
-        steps=(LoadStep(),) if trace is not None else steps_from(given),  # type: ignore[arg-type] # by its names
+        steps=steps_from(given),  # type: ignore[arg-type] # by its names
         saturate=options["saturate"],
         trace=trace,
         requests=count,
@@ -232,15 +232,6 @@ def _traffic(options: dict[str, Any], command: str | None) -> tuple[LoadPlan, bo
         command=command,
     )
     return plan, file is not None
-
-
-def _trace(options: dict[str, Any], duration: float | None) -> RequestTrace | None:
-    from inferometer.cli.commands.load import trace_from
-
-    given = [name for name in ("concurrency", "rate", "ramp", "trace") if options[name] is not None]
-    if len(given) > 1:
-        raise click.UsageError(f"Give one of {' and '.join('--' + name for name in given)}.")
-    return trace_from(options, duration)  # type: ignore[arg-type] # by its names
 
 
 def _shares(text: str | None) -> tuple[float, ...]:

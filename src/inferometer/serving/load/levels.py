@@ -107,7 +107,7 @@ def _server(server: ServerReadings | None, whole: RoundRows) -> ServerReadings |
 def _notes(whole: RoundRows) -> list[str]:
     notes = []
     unsent = sum(row.outcome == "not_sent" for row in whole.rows)
-    failed = sum(row.outcome not in {OK, "not_sent"} for row in whole.rows)
+    failed = sum(row.outcome not in {OK, "not_sent", "broken_off"} for row in whole.rows)
     if unsent:
         notes.append(
             f"Stopped after {number_of(failed, 'request')} failed and none succeeded; {unsent:,} were not sent."

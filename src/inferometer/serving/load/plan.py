@@ -84,16 +84,25 @@ class LoadPlan:
         if self.duration_s is not None and not self.duration_s > 0:
             raise DomainError(f"The duration must be greater than 0, and is {self.duration_s!r} s.")
 
+        if self.trace is not None and not self.trace.is_timed and self.steps[0] == LoadStep():
+            raise DomainError(
+                f"{self.trace.name} does not say when its requests come.",
+                remedy="Say it: --rate 2 for sessions a second, or --concurrency 8 for sessions at once.",
+            )
+
     @property
     def loop(self) -> Loop:
-        if self.trace is not None:
+        if self.trace is not None and self.steps[0] == LoadStep():
             return "trace"
         return "closed" if self.steps[0].concurrency is not None else "open"
 
     @property
     def arrivals(self) -> str:
+        if self.loop == "trace":
+            return self._replay
         if self.trace is not None:
-            return f"replay of {self.trace.name} ({self.trace.form}), {len(self.trace):,} requests"
+            how = "each place plays a session" if self.loop == "closed" else f"sessions {self.steps[0].arrivals}"
+            return f"{self._replay}: {how}"
         if self.loop == "closed":
             return "closed loop: each place sends when its last request was answered"
         if len(self.steps) > 1:
@@ -102,10 +111,17 @@ class LoadPlan:
         return f"open loop: {self.steps[0].arrivals}"
 
     @property
+    def _replay(self) -> str:
+        assert self.trace is not None  # noqa: S101 - asked before
+        sessions = f" in {self.trace.first_turns:,} sessions" if self.trace.after else ""
+        return f"replay of {self.trace.name} ({self.trace.form}), {len(self.trace):,} requests{sessions}"
+
+    @property
     def lengths(self) -> str:
         if self.trace is not None:
             prompts, answers = self.trace.input_tokens.mean(), self.trace.output_tokens.mean()
-            return f"of the trace: prompts {prompts:,.0f} tokens, answers {answers:,.0f} on average"
+            counted = "; four letters counted as a token" if self.trace.estimated else ""
+            return f"of the trace: prompts {prompts:,.0f} tokens, answers {answers:,.0f} on average{counted}"
         shared = self.sharing
         parts = [f"prompts {self.prompt} tokens, answers {self.generate}"]
         if shared.prefix_tokens:
@@ -120,7 +136,7 @@ def demand_of(plan: LoadPlan, step: LoadStep, *, number: int) -> Demand:
     """The requests of one round. Every round and level has its own prompts, so that no cache knows them."""
     seed = plan.seed * 1_000_003 + number
     if plan.trace is not None:
-        return trace_demand(plan.trace, seed=seed)
+        return trace_demand(plan.trace, arrivals=step.arrivals, timed=step.concurrency is None, seed=seed)
     if step.concurrency is None:
         assert step.arrivals is not None  # noqa: S101 - a step has places or arrivals
         count = plan.requests or (None if plan.duration_s else _DEFAULT_REQUESTS)

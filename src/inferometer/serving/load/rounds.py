@@ -62,9 +62,10 @@ def rows_of(played: Played, demand: Demand, *, streamed: bool) -> RoundRows:
     start = played.start_s
     rows = [_row(answer, start, demand, streamed=streamed) for answer in answers]
     end = played.end_s - start
-    for index in played.unsent:
-        due = float(demand.due_s[index]) if demand.is_open else end
-        rows.append(RequestRow(due=due, outcome="not_sent", session=int(demand.session[index])))
+    for outcome, indices in (("not_sent", played.unsent), ("broken_off", played.broken)):
+        for index in indices:
+            due = float(demand.due_s[index]) if demand.is_open else end
+            rows.append(RequestRow(due=due, outcome=outcome, session=int(demand.session[index])))
     used = [answer for answer in answers if answer.outcome == OK]
     told = [answer for answer in used if answer.input_tokens is not None]
     waits = [answer.retry_after for answer in answers if answer.retry_after is not None]
@@ -87,7 +88,8 @@ def rows_of(played: Played, demand: Demand, *, streamed: bool) -> RoundRows:
 def _row(answer: Answer, start: float, demand: Demand, *, streamed: bool) -> RequestRow:
     gaps, longest = token_gaps(answer) if streamed and answer.outcome == OK else (np.empty(0), None)
     is_ok = answer.outcome == OK
-    asked = int(demand.input_tokens[answer.index]) if demand.sharing.turns == 1 else None
+    goes_on = len(demand.continues) and demand.continues[answer.index] >= 0  # after answers of whatever length
+    asked = None if goes_on else int(demand.input_tokens[answer.index])
     return RequestRow(
         due=answer.due - start,
         sent=None if answer.sent is None else answer.sent - start,

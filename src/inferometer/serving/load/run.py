@@ -151,8 +151,8 @@ class _Test:
         is_timed = self.plan.duration_s is not None and step.concurrency is None and self.plan.trace is None
         rate = step.arrivals.rate_per_s if step.arrivals is not None else None
         ramp = step.arrivals.to_per_s if step.arrivals is not None else None
-        if self.plan.trace is not None:
-            rate = len(self.plan.trace) / max(float(self.plan.trace.arrival_s[-1]), 1e-9)
+        if self.plan.loop == "trace" and self.plan.trace is not None:
+            rate = len(self.plan.trace) / max(self.plan.trace.seconds, 1e-9)
         return level_of(
             step.name, rounds, rate_per_s=rate, rate_to_per_s=ramp, concurrency=step.concurrency,
             until_s=self.plan.duration_s if is_timed and not self.plan.requests else None, server=scraped.readings,

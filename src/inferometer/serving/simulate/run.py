@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inferometer.core.errors import DomainError
 from inferometer.core.profile import DeviceFacts, ModelFacts, Profile, Provenance
 from inferometer.core.served import Level, LevelFigures, ServerReadings, Spread, Window
 from inferometer.core.served import Served as ServedLevels
@@ -23,7 +24,7 @@ from inferometer.serving.load.profile import phases_of, summary_of, workload_of
 from inferometer.serving.load.saturate import next_step
 from inferometer.serving.simulate.building import ENDLESS, service_of
 from inferometer.serving.simulate.service import Cluster, Service
-from inferometer.serving.simulate.sinks import Columns, Streamed
+from inferometer.serving.simulate.sinks import BROKEN_OFF, Columns, Streamed
 from inferometer.serving.simulate.source import Source, class_of
 from inferometer.version import __version__
 
@@ -110,7 +111,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what runs, and who hears of it
     service: Service,
     demands: Sequence[Demand] | Iterator[Demand],
     ended: Callable[[Request], None],
-    refused: Callable[[Request], None],
+    refused: Callable[[Request, str], None],
     concurrency: int | None,
 ) -> list[Cluster]:
     source = Source(demands, concurrency=concurrency, priorities=plan.priorities)
@@ -120,11 +121,20 @@ def _run(  # noqa: PLR0913, PLR0917 - what runs, and who hears of it
             ended(request)
             source.ended(request)
 
-        told = on_end if source.follows else ended
-        cluster = Cluster(service.pool, told, refused, routing=service.routing, scaling=service.scaling)
+        def on_refused(request: Request, outcome: str) -> None:
+            refused(request, outcome)
+            for other in source.broken(request):
+                refused(other, BROKEN_OFF)
+
+        told = (on_end, on_refused) if source.follows else (ended, refused)
+        cluster = Cluster(service.pool, *told, routing=service.routing, scaling=service.scaling)
         with _without_collecting():
             cluster.run(source)
         return [cluster]
+    if source.follows:
+        raise DomainError(
+            "Two pools are simulated with arrivals by the clock.", remedy="Use --rate, or a trace without turns."
+        )
     with _without_collecting():
         return _run_apart(service, source, ended, refused)
 
@@ -142,7 +152,7 @@ def _without_collecting() -> Iterator[None]:
 
 
 def _run_apart(
-    service: Service, source: Source, ended: Callable[[Request], None], refused: Callable[[Request], None]
+    service: Service, source: Source, ended: Callable[[Request], None], refused: Callable[[Request, str], None]
 ) -> list[Cluster]:
     """Two pools: what the first has read is handed to the second, in the order in which it is ready."""
     assert service.reading is not None  # noqa: S101 - asked before

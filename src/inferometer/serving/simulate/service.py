@@ -10,6 +10,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.scheduler import SchedulerRules
 from inferometer.serving.simulate.plain import play
 from inferometer.serving.simulate.replica import EngineLimits, Replica
+from inferometer.serving.simulate.sinks import TOO_LONG
 from inferometer.serving.simulate.times import Times
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Cluster:
         self,
         pool: Pool,
         on_end: Callable[[Request], None],
-        on_refused: Callable[[Request], None],
+        on_refused: Callable[[Request, str], None],
         *,
         routing: Routing = "round-robin",
         scaling: Scaling | None = None,
@@ -122,7 +123,7 @@ class Cluster:
         """Whether a request is longer than the whole cache."""
         if request.input_tokens + request.output_tokens <= self._most_tokens:
             return False
-        self._on_refused(request)
+        self._on_refused(request, TOO_LONG)
         return True
 
     def _run_timed(self, source: Coming) -> None:

@@ -172,8 +172,8 @@ def test_a_request_of_the_first_half_of_a_step_counts_as_come_at_its_begin_where
 
 
 def test_prompts_that_begin_alike_are_read_once():
-    blocks = ((0, 1, 2), (0, 1, 3), (0, 1, 2))
-    given = demand([0.0, 5.0, 10.0], [5, 5, 5], [1536, 1536, 1536], blocks=blocks)
+    pieces = tuple(tuple((name, 512) for name in names) for names in ((0, 1, 2), (0, 1, 3), (0, 1, 2)))
+    given = demand([0.0, 5.0, 10.0], [5, 5, 5], [1536, 1536, 1536], pieces=pieces)
     rules = scheduler_of("vllm")
     _, cluster = run(given, servers=8, rules=rules, prefix_cache=True)
     assert cluster.replicas[0].hit_tokens == 1024 + 1535  # two blocks; three but for the token that is always read
@@ -184,8 +184,8 @@ def test_prompts_that_begin_alike_are_read_once():
 def test_a_router_that_follows_prefixes_reads_less_than_one_that_takes_turns():
     rng = np.random.default_rng(7)
     groups = rng.integers(0, 8, 200)
-    blocks = tuple((int(group), 100 + index) for index, group in enumerate(groups))
-    given = demand(np.arange(200) * 0.2, np.full(200, 5), np.full(200, 1024), blocks=blocks)
+    pieces = tuple(((int(group), 512), (100 + index, 512)) for index, group in enumerate(groups))
+    given = demand(np.arange(200) * 0.2, np.full(200, 5), np.full(200, 1024), pieces=pieces)
     hits = {}
     for routing in ("round-robin", "prefix-aware"):
         _, cluster = run(given, servers=8, rules=scheduler_of("vllm"), replicas=4, routing=routing, prefix_cache=True)
