@@ -82,6 +82,9 @@ def _service_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--max-num-batched-tokens", "tokens", type=int, metavar="N", help="Tokens a step."),
         option("--kv-blocks", "blocks", type=int, metavar="N", help="Blocks of the cache.  [default: what fits]"),
         option("--block-size", "block_tokens", type=int, metavar="N", help="Tokens of a block."),
+        option("--max-model-len", "longest", type=int, metavar="N", help="Refuse what is longer, with its answer."),
+        option("--max-queue", "queue", type=int, metavar="N", help="Refuse requests beyond so many that wait."),
+        option("--timeout", metavar="TIME", help="Whoever asked goes away after so long: it is dropped."),
         option("--no-prefix-cache", is_flag=True, help="Forget prompts that were read before."),
         option("--preemption", type=click.Choice(("recompute", "swap")), default="recompute", help="Of a full cache."),
         option("--priorities", metavar="SHARE,…", help="Classes of requests, the most urgent first: 0.2,0.8."),
@@ -142,6 +145,7 @@ def command(model: str, device: str, out: Path | None, form: str, **options: Any
 
 
 def plan_from(model: str, device: str, options: dict[str, Any], *, command: str | None = None) -> SimulationPlan:
+    from inferometer.core.units import parse_quantity
     from inferometer.serving.simulate.plan import SimulationPlan
 
     question = _question(model, device, options, options["tp"])
@@ -169,6 +173,9 @@ def plan_from(model: str, device: str, options: dict[str, Any], *, command: str 
         link=_link(options),
         speculation=_speculation(options),
         whole=whole,
+        longest=options["longest"],
+        queue=options["queue"],
+        patience_s=None if options["timeout"] is None else parse_quantity(options["timeout"], "s"),
     )
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from inferometer.core.served import Objective
     from inferometer.serving.simulate.request import Request
 
-TOO_LONG = "too_long"  # the outcome of a request that the cache could not hold even alone
+TOO_LONG = "too_long"  # the outcome of a request that the cache could not hold even alone, or the engine refuses
+QUEUE_FULL = "queue_full"  # of one that came when as many waited as may
+TIMED_OUT = "timeout"  # of one whose answer was not complete in time
 BROKEN_OFF = "broken_off"  # of one that waits for an answer that never comes
 _PIECE = 5 * 65_536
 

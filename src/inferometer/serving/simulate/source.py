@@ -137,6 +137,9 @@ class Source:
                 request.priority = class_of(self._priorities, number + index)
             requests.append(request)
             before = demand.after[index] if demand.after else ()
+            for other in before:
+                if demand.session[other] == demand.session[index]:
+                    requests[other].answer = _after(requests[other], request)
             if not before:
                 continue
             waiting = _Waiting(request, len(before), float(demand.wait_s[index]))
@@ -174,9 +177,23 @@ class _Talks:
         if not len(demand.continues):
             return before
         new = tokens - sum(size for _, size in before)
-        name = ("talk", self._number + index)
-        self._said[index] = (*before, (name, new + int(demand.output_tokens[index])))
-        return (*before, (name, new)) if new > 0 else before
+        pieces = (*before, (("talk", self._number + index), new)) if new > 0 else before
+        self._said[index] = (*pieces, (("answer", self._number + index), int(demand.output_tokens[index])))
+        return pieces
+
+
+def _after(earlier: Request, later: Request) -> tuple[Piece, ...]:
+    """The pieces of a later prompt that stand where the earlier one's answer does: none where it does not go on."""
+    count = len(earlier.pieces)
+    if later.pieces[:count] != earlier.pieces or sum(size for _, size in earlier.pieces) != earlier.input_tokens:
+        return earlier.answer
+    found, end = [], earlier.input_tokens
+    for name, size in later.pieces[count:]:
+        end += size
+        if end > earlier.input_tokens + earlier.output_tokens:
+            break
+        found.append((name, size))
+    return tuple(found) or earlier.answer
 
 
 def _is_plain(demand: Demand) -> bool:

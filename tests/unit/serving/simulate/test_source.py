@@ -74,11 +74,16 @@ def test_a_turn_comes_after_a_time_to_think_with_all_that_was_said():
     assert source.next_s == 7.0
     one = source.take()
     assert (one.number, one.due, one.input_tokens) == (1, 7.0, 30 + 4 + 5)
-    assert one.pieces == ((("group", 3), 10), (("talk", 0), 24), (("talk", 1), 5))
+    assert one.pieces == (
+        (("group", 3), 10), (("talk", 0), 20), (("answer", 0), 4), (("talk", 1), 5),
+    )  # fmt: skip
     ended(source, one, 8.0)
     one = source.take()
     assert (one.number, one.due, one.input_tokens) == (2, 10.0, 30 + 4 + 5 + 6 + 7)
-    assert one.pieces == ((("group", 3), 10), (("talk", 0), 24), (("talk", 1), 11), (("talk", 2), 7))
+    assert one.pieces == (
+        (("group", 3), 10), (("talk", 0), 20), (("answer", 0), 4), (("talk", 1), 5), (("answer", 1), 6),
+        (("talk", 2), 7),
+    )  # fmt: skip
     ended(source, one, 11.0)
     assert source.next_s == float("inf")  # the talk is over
 
