@@ -383,6 +383,7 @@ def test_a_round_is_kept_from_its_start_on():
     assert (found.seconds, found.arrivals, found.messages) == (5.0, 2, {"reset": "gone"})
     assert (found.usage_input, found.usage_output, found.usage_requests) == (9, 3, 1)
     assert (found.retry_after, found.interrupted, found.shed, found.counted_by) == (2.0, True, 1, Counter({1: 1}))
+    assert (found.beyond, found.ended_early) == (1, 0)  # three tokens where two were asked for
     whole = rows_of(played, demand, streamed=False)
     assert (whole.rows[0].first, whole.rows[0].gap, len(whole.rows[0].gaps)) == (None, None, 0)
 

@@ -46,6 +46,7 @@ def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--burstiness", default=1.0, metavar="K", help="Of gamma arrivals: 1 is Poisson, less comes in bursts."),
         option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
         option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
+        option("--within", is_flag=True, help="Find the highest load within the objectives, by bisection."),
         option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay a trace of requests."),
         option("--speed", default=1.0, metavar="X", help="Replay a trace so many times as fast."),
         option("--from", "from_time", metavar="TIME", help="Begin so far into the trace."),
@@ -228,6 +229,7 @@ def _traffic(options: dict[str, Any], command: str | None) -> tuple[LoadPlan, bo
         url="simulated",
         steps=steps_from(given),  # type: ignore[arg-type] # by its names
         saturate=options["saturate"],
+        within=options["within"],
         trace=trace,
         requests=count,
         duration_s=duration,

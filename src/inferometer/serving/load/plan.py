@@ -43,7 +43,10 @@ class LoadStep:
 
 @frozen
 class LoadPlan:
-    """`saturate` goes on from the last step by doubling until more load brings no more."""
+    """`saturate` goes on from the last step by doubling until more load brings no more.
+
+    `within` goes on by bisection, to the highest load within the objectives.
+    """
 
     url: str
     model: str | None = None
@@ -51,6 +54,7 @@ class LoadPlan:
     stream: bool = True
     steps: tuple[LoadStep, ...] = (LoadStep(concurrency=1),)
     saturate: bool = False
+    within: bool = False
     trace: RequestTrace | None = None
     requests: int | None = None
     duration_s: float | None = None
@@ -84,6 +88,11 @@ class LoadPlan:
         if self.duration_s is not None and not self.duration_s > 0:
             raise DomainError(f"The duration must be greater than 0, and is {self.duration_s!r} s.")
 
+        if self.within and (not self.objectives or self.steps[0] == LoadStep()):
+            raise DomainError(
+                "The highest load within objectives needs objectives, and a load to begin with.",
+                remedy='Write --rate 1 --within --slo "ttft_p95<=500ms".',
+            )
         if self.trace is not None and not self.trace.is_timed and self.steps[0] == LoadStep():
             raise DomainError(
                 f"{self.trace.name} does not say when its requests come.",

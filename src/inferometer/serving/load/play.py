@@ -219,6 +219,8 @@ class Player:
         if answer.index not in self._again and not self._demand.after and connection.answered:
             self._requests[answer.index] = request  # to be sent once more where the kept connection turns out closed
         answer.sent = self._clock()
+        if self._plan.concurrency is not None:
+            answer.due = answer.sent  # a place has no schedule that could be missed
         connection.send(request, answer)
 
     def _written(self, index: int) -> bytes:
@@ -278,7 +280,7 @@ class Player:
 
     def _go_on(self, answer: Answer, *, is_ok: bool) -> None:
         """Those that waited for this answer come nearer. Where none of a strand is left, its place is free."""
-        index, now = answer.index, answer.last or self._clock()
+        index, now = answer.index, self._clock()  # the end of the stream: a client that waits for it sends no sooner
         if is_ok and index in self._talks:
             self._talks[index].append({"role": "assistant", "content": answer.text})
         for other in self._followers.get(index, ()):

@@ -55,6 +55,8 @@ class RoundRows:
     retry_after: float | None = None
     interrupted: bool = False
     shed: int = 0
+    beyond: int = 0  # answers whose usage claims more tokens than were asked for
+    ended_early: int = 0  # answers with fewer
 
 
 def rows_of(played: Played, demand: Demand, *, streamed: bool) -> RoundRows:
@@ -82,6 +84,8 @@ def rows_of(played: Played, demand: Demand, *, streamed: bool) -> RoundRows:
         retry_after=max(waits, default=None),
         interrupted=played.interrupted,
         shed=played.shed,
+        beyond=sum((answer.output_tokens or 0) > demand.output_tokens[answer.index] for answer in used),
+        ended_early=sum(0 < (answer.output_tokens or 0) < demand.output_tokens[answer.index] for answer in used),
     )
 
 
@@ -147,6 +151,8 @@ def joined(parts: Sequence[RoundRows]) -> RoundRows:
         retry_after=max(waits, default=None),
         interrupted=any(part.interrupted for part in parts),
         shed=sum(part.shed for part in parts),
+        beyond=sum(part.beyond for part in parts),
+        ended_early=sum(part.ended_early for part in parts),
     )
 
 

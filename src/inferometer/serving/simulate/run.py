@@ -21,7 +21,7 @@ from inferometer.core.traffic.spreads import merged
 from inferometer.core.traffic.windows import closed_window, open_window
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
 from inferometer.serving.load.profile import phases_of, summary_of, workload_of
-from inferometer.serving.load.saturate import next_step
+from inferometer.serving.load.saturate import next_step, next_within, within_words
 from inferometer.serving.simulate.building import ENDLESS, service_of
 from inferometer.serving.simulate.service import Cluster, Service
 from inferometer.serving.simulate.sinks import BROKEN_OFF, Columns, Streamed
@@ -50,7 +50,7 @@ def simulate(plan: SimulationPlan, *, progress: Callable[[str], None] | None = N
     steps = list(traffic.steps)
     for number in range(_MOST_LEVELS):
         if number >= len(steps):
-            more = next_step(list(zip(steps, figures, strict=True))) if traffic.saturate else None
+            more = _more(traffic, list(zip(steps, figures, strict=True)))
             if more is None:
                 break
             steps.append(more)
@@ -58,8 +58,17 @@ def simulate(plan: SimulationPlan, *, progress: Callable[[str], None] | None = N
             progress(steps[number].name)
         levels.append(_level(plan, service, steps[number], number))
         figures.append(figures_of(levels[-1], traffic.objectives))
+    if traffic.within:
+        notes = (*notes, within_words(list(zip(steps, figures, strict=True)), traffic.objectives))
     order = sorted(range(len(levels)), key=lambda index: steps[index].load)
     return _profile(plan, tuple(levels[index] for index in order), [figures[index] for index in order], notes)
+
+
+def _more(traffic: LoadPlan, tried: list[tuple[LoadStep, LevelFigures]]) -> LoadStep | None:
+    """The load to try after those that were asked for."""
+    if traffic.within:
+        return next_within(tried, traffic.objectives)
+    return next_step(tried) if traffic.saturate else None
 
 
 def _level(plan: SimulationPlan, service: Service, step: LoadStep, number: int) -> Level:

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.core.scheduler import SchedulerRules
-from inferometer.core.traffic.demand import Demand, Sharing
+from inferometer.core.traffic.agents import Agents, made_up
+from inferometer.core.traffic.demand import Demand, Sharing, trace_demand
+from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.requests import Requests
 from inferometer.known.schedulers import scheduler_of, schedulers
 from inferometer.serving.simulate.replica import EngineLimits, Replica
@@ -320,6 +322,39 @@ def test_whoever_is_refused_or_goes_away_leaves_no_block_behind(  # noqa: PLR091
     for replica in cluster.replicas:
         assert (replica.pool.free, replica.pool.is_whole, replica.is_idle) == (replica.pool.blocks, True, True)
         assert queue is None or replica.most_waiting <= queue
+
+
+@given(seed=st.integers(0, 1000), blocks=st.integers(40, 400), forks=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_answers_that_are_remembered_neither_make_nor_lose_a_block(seed, blocks, forks):
+    asked = trace_demand(
+        made_up(
+            Agents(
+                sessions=6, rate_per_s=200.0, system=20, context=600, delegated=0.3 * forks, seed=seed,
+                task=Lengths(kind="uniform", mean=20, low=1, high=40),
+                calls=Lengths(kind="uniform", mean=4, low=1, high=7),
+                answer=Lengths(kind="uniform", mean=20, low=1, high=40), tool_s=Lengths(kind="fixed", mean=0),
+                result=Lengths(kind="uniform", mean=30, low=1, high=60),
+            )
+        )
+    )  # fmt: skip
+    sink, source = Columns(), Source([asked])
+    limits = EngineLimits(tokens=64, sequences=6, blocks=blocks, block_tokens=4)
+
+    def ended(request):
+        sink.ended(request)
+        source.ended(request)
+
+    def refused(request, outcome):
+        sink.refused(request, outcome)
+        for other in source.broken(request):
+            sink.refused(other, "broken_off")
+
+    cluster = Cluster(Pool(times=EvenSteps(), rules=scheduler_of("vllm"), limits=limits), ended, refused)
+    cluster.run(source)
+    assert sorted(sink.columns().session) == list(range(len(asked)))
+    pool = cluster.replicas[0].pool
+    assert (pool.free, pool.is_whole) == (blocks, True)
 
 
 @pytest.mark.parametrize(("later_s", "hit"), [(0.0, 256), (0.0015, 768), (0.02, 1008)])
