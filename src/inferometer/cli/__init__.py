@@ -40,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "Simulate a service under load, step by step, by the engine's own scheduling rules.",
     "sweep": "Predict every combination of models, devices, formats and sizes.",
     "synth": "Make a runnable model file with random weights in the exact shapes.",
+    "traffic": "Show a trace of requests, turn another tool's into ours, or make up the calls of agents.",
     "verify": "Check that a runtime, a format or a file gives the same outputs as a reference.",
 }
 

@@ -153,6 +153,7 @@ class LevelFigures:
     goodput_per_s: float | None = None
     attained: float | None = None  # the share of the window's requests that met every objective; errors did not
     objectives: Mapping[str, bool | None] = field(default_factory=dict)  # whether each held; None: too few requests
+    in_time: Mapping[str, float] = field(default_factory=dict)  # by objective: the share of the window's requests
     in_flight: float | None = None  # mean number of requests in the system
     little: float | None = None  # requests a second × mean time in the system: what Little's law says it should be
     growth_per_s: float | None = None  # requests that pile up a second

@@ -148,7 +148,9 @@ def test_requests_are_a_number_or_a_file_of_their_own(tmp_path):
     assert found.traffic.trace.input_tokens.tolist() == [5, 7]
     traced = simulated("--trace", str(path), "--speed", "2")
     assert (traced.whole, traced.traffic.trace.arrival_s.tolist()) == (False, [0.0, 1.0])
-    for wrong in ((), ("--requests", str(path), "--rate", "1"), ("--rate", "1", "--trace", str(path))):
+    paced = simulated("--rate", "1", "--trace", str(path))  # its requests, at another rate
+    assert (paced.traffic.loop, paced.traffic.steps[0].arrivals.rate_per_s, len(paced.traffic.trace)) == ("open", 1, 2)
+    for wrong in ((), ("--requests", str(path), "--rate", "1")):
         with pytest.raises(click.UsageError):
             simulated(*wrong)
     for wrong in (("--priorities", "a,b"), ("--autoscale", "1:8"), ("--autoscale", "a:b:c")):

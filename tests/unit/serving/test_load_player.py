@@ -410,3 +410,18 @@ def test_a_stream_counts_what_the_server_says_at_its_end():
     found, _, _ = played(script, closed(1), concurrency=1)
     (answer,) = found.answers
     assert (answer.input_tokens, answer.output_tokens, list(answer.counts)) == (9, 6, [6])
+
+
+def test_a_place_sends_again_when_the_stream_has_ended_and_a_first_token_counts_from_the_send():
+    """A server that makes a token after 50 ms and says its usage 23 ms after the last one."""
+
+    def late(_asked):
+        yield Wait, 0.05
+        yield Send, HEAD + chunk(event("t"))
+        yield Wait, 0.023
+        yield Send, chunk(ending(10, 1)) + chunk(b"")
+
+    found, _, at = played(late, closed_demand(fixed(10), fixed(1), count=3), concurrency=1)
+    assert at == pytest.approx([0.0, 0.073, 0.146])
+    assert [answer.first - answer.due for answer in found.answers] == pytest.approx([0.05] * 3)
+    assert [answer.sent - answer.due for answer in found.answers] == [0.0] * 3  # no delay of the client's

@@ -290,13 +290,16 @@ def test_a_prompt_has_its_tokens_less_those_around_it_and_shares_only_its_prefix
 
 def test_prompts_of_the_same_blocks_begin_alike():
     maker = PromptMaker(added=2)
-    one, other = (maker.from_blocks(27, blocks, 10).split() for blocks in ((1, 2, 3), (1, 2, 4)))
+    one, other = (maker.from_pieces(27, [(name, 10) for name in names]).split() for names in ((1, 2, 3), (1, 2, 4)))
     assert len(one) == len(other) == 25
     assert one[:20] == other[:20]
     assert one[20:] != other[20:]
     assert one[:10] == maker.text(10, 2, 1).split()
-    assert len(maker.from_blocks(40, (1, 2), 10).split()) == 38  # longer than its blocks
-    assert len(maker.from_blocks(12, (1, 2), 10).split()) == 10  # shorter
+    longer = [maker.from_pieces(40, ((1, 10), (2, 10)), key).split() for key in (1, 2)]  # than its pieces
+    assert [len(words) for words in longer] == [38, 38]
+    assert longer[0][:20] == longer[1][:20]
+    assert longer[0][20:] != longer[1][20:]
+    assert len(maker.from_pieces(12, ((1, 10), (2, 10))).split()) == 10  # shorter
 
 
 # What is asked for
@@ -365,8 +368,8 @@ def test_a_round_is_kept_from_its_start_on():
     failed = answered(12.0, 12.1, 12.2, 12.3, index=1, outcome="reset", message="gone", retry_after=2.0,
                       input_tokens=None)  # fmt: skip
     played = SimpleNamespace(
-        start_s=10.0, end_s=15.0, answers=[failed, answered(11.0, 11.5, 12.0, 14.0)], unsent=[2], interrupted=True,
-        shed=1, health="well",
+        start_s=10.0, end_s=15.0, answers=[failed, answered(11.0, 11.5, 12.0, 14.0)], unsent=[2], broken=[],
+        interrupted=True, shed=1, health="well",
     )  # fmt: skip
     demand = closed_demand(fixed(8), fixed(2), count=3)
     found = rows_of(played, demand, streamed=True)
@@ -380,6 +383,7 @@ def test_a_round_is_kept_from_its_start_on():
     assert (found.seconds, found.arrivals, found.messages) == (5.0, 2, {"reset": "gone"})
     assert (found.usage_input, found.usage_output, found.usage_requests) == (9, 3, 1)
     assert (found.retry_after, found.interrupted, found.shed, found.counted_by) == (2.0, True, 1, Counter({1: 1}))
+    assert (found.beyond, found.ended_early) == (1, 0)  # three tokens where two were asked for
     whole = rows_of(played, demand, streamed=False)
     assert (whole.rows[0].first, whole.rows[0].gap, len(whole.rows[0].gaps)) == (None, None, 0)
 

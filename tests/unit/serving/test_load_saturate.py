@@ -2,10 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from inferometer.core.served import LevelFigures
 from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.objectives import parse_objective
 from inferometer.serving.load.plan import LoadStep
-from inferometer.serving.load.saturate import keeps_up, next_step
+from inferometer.serving.load.saturate import judged_loads, keeps_up, next_step, next_within, wilson, within_words
 
 
 def tried_until_done(first, capacity):
@@ -52,3 +58,66 @@ def test_places_double_until_more_bring_no_more():
 def test_a_service_that_does_not_answer_is_not_asked_for_more():
     silent = LevelFigures(requests=20, completed=0, errors={"refused": 20})
     assert next_step([(LoadStep(concurrency=1), silent)]) is None
+
+
+GOAL = parse_objective("ttft_p95<=500ms")
+
+
+def searched(first, in_time, *, requests=400, seed=0):
+    """All loads that `--within` tries of a service whose share of requests in time falls with the load."""
+    rng, step, tried = np.random.default_rng(seed), first, []
+    while step is not None:
+        share = rng.binomial(requests, in_time(step.load)) / requests
+        figures = LevelFigures(
+            requests=requests, completed=requests, counted=requests, offered_per_s=1.0, requests_per_s=1.0,
+            in_time={str(GOAL): share},
+        )  # fmt: skip
+        tried.append((step, figures))
+        assert len(tried) < 60
+        step = next_within(tried, [GOAL])
+    return tried
+
+
+def falling(limit):
+    """95 % at the limit, and steeply less beyond it."""
+    return lambda load: float(np.clip(1.0 - 0.05 * (load / limit) ** 8, 0.0, 1.0))
+
+
+@given(limit=st.floats(0.05, 900), first=st.floats(0.05, 50), seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_the_highest_rate_within_objectives_is_found_wherever_it_lies(limit, first, seed):
+    tried = searched(LoadStep(arrivals=Arrivals(rate_per_s=first)), falling(limit), seed=seed)
+    met = [load.step.load for load in judged_loads(tried, [GOAL]) if load.met]
+    if limit < first / 1024:
+        assert not met
+        return
+    assert max(met) == pytest.approx(limit, rel=0.12)  # a bisection to 6 %, and chance at the limit itself
+    assert "Highest load within ttft_p95<=500ms" in within_words(tried, [GOAL])
+
+
+@given(limit=st.integers(1, 3000), first=st.integers(1, 64))
+@settings(max_examples=40, deadline=None)
+def test_places_are_counted_to_the_last_one(limit, first):
+    tried = searched(LoadStep(concurrency=first), lambda load: 1.0 if load <= limit else 0.5)
+    assert max(load.step.load for load in judged_loads(tried, [GOAL]) if load.met) == limit
+
+
+def test_a_load_too_near_to_its_objective_is_tried_again():
+    one = (LoadStep(arrivals=Arrivals(rate_per_s=4.0)), 0.96)
+    figures = LevelFigures(requests=100, completed=100, counted=100, offered_per_s=1.0, requests_per_s=1.0,
+                           in_time={str(GOAL): one[1]})  # fmt: skip
+    tried = [(one[0], figures)]
+    assert next_within(tried, [GOAL]) == one[0]  # 96 % of 100 may be 94 % of all
+    assert not judged_loads(tried, [GOAL])[0].sure
+    assert "which may be chance" in within_words(tried, [GOAL])
+    many = [(one[0], replace(figures, counted=5000))]
+    assert judged_loads(many, [GOAL])[0].sure
+    assert next_within(many, [GOAL]).load == 8.0
+    piling = [(one[0], replace(figures, growing=True, requests_per_s=0.9, in_time={str(GOAL): 1.0}))]
+    assert not judged_loads(piling, [GOAL])[0].met  # what piles up is not within anything for long
+
+
+def test_the_interval_of_a_share_is_wilson_s():
+    # 81 of 263: Newcombe 1998, table I, method 3 without continuity correction: 0.2553 to 0.3662.
+    assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(0.5, 0) == (0.0, 1.0)

@@ -39,6 +39,7 @@ class LoadOptions(TypedDict):
     burstiness: float
     ramp: str | None
     saturate: bool
+    within: bool
     trace: Path | None
     speed: float
     from_time: str | None
@@ -76,6 +77,7 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--burstiness", default=1.0, metavar="K", help="Of gamma arrivals: 1 is Poisson, less comes in bursts."),
         option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
         option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
+        option("--within", is_flag=True, help="Find the highest load within the objectives, by bisection."),
         option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay a trace of requests."),
         option("--speed", default=1.0, metavar="X", help="Replay a trace so many times as fast."),
         option("--from", "from_time", metavar="TIME", help="Begin so far into the trace."),
@@ -130,6 +132,7 @@ def command(url: str, out: Path | None, form: str, **options: Unpack[CommandOpti
     inferometer load http://localhost:8000 --rate 4 --duration 60s --slo "ttft_p95<=500ms"
     inferometer load http://localhost:8000 --concurrency 1,2,4,8,16 --requests 200
     inferometer load http://localhost:8000 --rate 1 --saturate --prompt lognormal:1024,800
+    inferometer load http://localhost:8000 --rate 1 --within --slo "ttft_p95<=500ms" --duration 60s
     inferometer load http://localhost:8000 --trace mooncake.jsonl --speed 2 --duration 5min
     inferometer load http://host/infer --api template --template body.json --concurrency 4
 
@@ -267,6 +270,7 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
         stream=not options["no_stream"],
         steps=steps_from(options),
         saturate=options["saturate"],
+        within=options["within"],
         trace=trace_from(options, duration),
         requests=options["requests"],
         duration_s=duration,
@@ -298,10 +302,10 @@ def steps_from(options: LoadOptions) -> "tuple[LoadStep, ...]":
     from inferometer.core.traffic.arrivals import Arrivals
     from inferometer.serving.load.plan import LoadStep
 
-    given = [name for name in ("concurrency", "rate", "ramp", "trace") if options[name] is not None]
+    given = [name for name in ("concurrency", "rate", "ramp") if options[name] is not None]
     if len(given) > 1:
         raise click.UsageError(f"Give one of {' and '.join('--' + name for name in given)}.", ctx=_context())
-    if options["trace"] is not None:
+    if options["trace"] is not None and not given:
         return (LoadStep(),)
     process: Any = options["arrivals"]
     burstiness = options["burstiness"]

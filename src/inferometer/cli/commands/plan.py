@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +13,14 @@ from inferometer.core.errors import GateError
 from inferometer.predict.flags import options_from
 
 if TYPE_CHECKING:
+    from inferometer.core.traffic.traces import RequestTrace
     from inferometer.predict.options import Options
     from inferometer.serving.plans.asked import EdgeAsked, PlanAnswer, PlanSearch
 
 _GOALS = ("cheapest", "greenest", "smallest")
 _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-512."
 _ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
+_TRACE = "Serve these requests, with their lengths, sessions and prefixes; at --rate, or as they came."
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
 
@@ -25,6 +28,7 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
         option("--rate", type=float, metavar="R", help="Requests a second of a model that makes tokens."),
+        option("--trace", type=click.Path(path_type=Path), metavar="FILE", help=_TRACE),
         option("--prompt", "--input", "prompt", default="1024", metavar="LENGTH", help=_LENGTHS),
         option("--generate", "--output", "generate", default="256", metavar="LENGTH", help="Tokens to generate."),
         option("--slo", "objectives", multiple=True, metavar="GOALS", help=_SLO),
@@ -90,6 +94,7 @@ def command(model: str, form: str, **options: Any) -> None:
     inferometer plan llama-3.3-70b --rate 50 --prompt 1024 --generate 256 --slo "ttft_p95<=1s,tpot_p95<=50ms"
     inferometer plan qwen3-32b --rate 8 --slo "tpot_p95<=40ms" --on nvidia-h100-sxm,nvidia-l40s --goal greenest
     inferometer plan llama-3.1-8b --rate 20 --slo "e2e_p95<=60s" --spot --weights f8e4m3
+    inferometer plan qwen3-32b --trace agents.jsonl --slo "ttft_p95<=2s" --on nvidia-h100-sxm,nvidia-h200
     inferometer plan yolo11n --frames 30 --streams 8 --on nvidia-jetson-orin-nano-8gb,raspberry-pi-5 --battery 50Wh
 
     Devices × formats × tensor parallelism × limits × replicas are compared in closed form; the best are simulated, with
@@ -99,14 +104,14 @@ def command(model: str, form: str, **options: Any) -> None:
     if options["frames"] is not None:
         _plan_edge(model, options, form)
         return
-    if options["rate"] is None:
+    if options["rate"] is None and options["trace"] is None:
         raise click.UsageError("Say what comes: --rate 50 for requests, or --frames 30 for a stream of images.")
     from inferometer.serving.plans.search import plan, usual_engine
 
     search = search_from(model, options)
     with progress_line(lambda words: f"simulating {words}") as progress:
         answer = plan(search, engine=options["engine"] or usual_engine(search), progress=progress)
-    print_plan(answer, form, title=f"{model} at {options['rate']:g} requests/s")
+    print_plan(answer, form, title=f"{model} at {search.rate_per_s:.3g} requests/s")
 
 
 def print_plan(answer: PlanAnswer, form: str, *, title: str) -> None:
@@ -125,16 +130,20 @@ def print_plan(answer: PlanAnswer, form: str, *, title: str) -> None:
 
 
 def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
-    from inferometer.core.traffic.lengths import parse_lengths
+    from inferometer.core.traffic.lengths import listed_lengths, parse_lengths
     from inferometer.core.traffic.objectives import parse_objective
     from inferometer.serving.plans.asked import PlanSearch
 
     sequences = _numbers(options["sequences"], "max-num-seqs")
+    trace, rate = _trace(options)
+    prompt = parse_lengths(options["prompt"], column="input_tokens")
+    generate = parse_lengths(options["generate"], column="output_tokens")
     return PlanSearch(
         model=model,
-        rate_per_s=options["rate"],
-        prompt=parse_lengths(options["prompt"], column="input_tokens"),
-        generate=parse_lengths(options["generate"], column="output_tokens"),
+        rate_per_s=rate,
+        prompt=prompt if trace is None else listed_lengths(trace.input_tokens, trace.name),
+        generate=generate if trace is None else listed_lengths(trace.output_tokens, trace.name),
+        trace=trace,
         objectives=tuple(parse_objective(part) for text in options["objectives"] for part in text.split(",")),
         goal=options["goal"],
         devices=_listed(options["devices"]),
@@ -153,6 +162,20 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         keep=options["keep"],
         seed=options["seed"],
     )
+
+
+def _trace(options: dict[str, Any]) -> tuple[RequestTrace | None, float]:
+    """The trace to serve, and requests a second: those that were asked for, or the trace's own."""
+    from inferometer.core.traffic.traces import read_trace
+
+    if options["trace"] is None:
+        return None, options["rate"]
+    trace = read_trace(options["trace"])
+    if options["rate"] is not None:
+        return trace, options["rate"]
+    if not trace.is_timed or not trace.seconds:
+        raise click.UsageError(f"{trace.name} does not say when its requests come: add --rate.")
+    return trace, len(trace) / trace.seconds
 
 
 def _edge(options: dict[str, Any]) -> EdgeAsked | None:

@@ -15,6 +15,7 @@ from inferometer.cli.commands.load import (
     sharing_from,
     steps_from,
     storing_from,
+    trace_from,
 )
 from inferometer.cli.options import format_option
 from inferometer.cli.outputs import OutputFile
@@ -24,7 +25,6 @@ from inferometer.predict.flags import options_from
 
 if TYPE_CHECKING:
     from inferometer.core.device import Link
-    from inferometer.core.traffic.traces import RequestTrace
     from inferometer.predict.question import Question
     from inferometer.serving.load.plan import LoadPlan
     from inferometer.serving.simulate.plan import SimulationPlan
@@ -46,6 +46,7 @@ def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--burstiness", default=1.0, metavar="K", help="Of gamma arrivals: 1 is Poisson, less comes in bursts."),
         option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
         option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
+        option("--within", is_flag=True, help="Find the highest load within the objectives, by bisection."),
         option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay a trace of requests."),
         option("--speed", default=1.0, metavar="X", help="Replay a trace so many times as fast."),
         option("--from", "from_time", metavar="TIME", help="Begin so far into the trace."),
@@ -82,6 +83,9 @@ def _service_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--max-num-batched-tokens", "tokens", type=int, metavar="N", help="Tokens a step."),
         option("--kv-blocks", "blocks", type=int, metavar="N", help="Blocks of the cache.  [default: what fits]"),
         option("--block-size", "block_tokens", type=int, metavar="N", help="Tokens of a block."),
+        option("--max-model-len", "longest", type=int, metavar="N", help="Refuse what is longer, with its answer."),
+        option("--max-queue", "queue", type=int, metavar="N", help="Refuse requests beyond so many that wait."),
+        option("--timeout", metavar="TIME", help="Whoever asked goes away after so long: it is dropped."),
         option("--no-prefix-cache", is_flag=True, help="Forget prompts that were read before."),
         option("--preemption", type=click.Choice(("recompute", "swap")), default="recompute", help="Of a full cache."),
         option("--priorities", metavar="SHARE,…", help="Classes of requests, the most urgent first: 0.2,0.8."),
@@ -142,6 +146,7 @@ def command(model: str, device: str, out: Path | None, form: str, **options: Any
 
 
 def plan_from(model: str, device: str, options: dict[str, Any], *, command: str | None = None) -> SimulationPlan:
+    from inferometer.core.units import parse_quantity
     from inferometer.serving.simulate.plan import SimulationPlan
 
     question = _question(model, device, options, options["tp"])
@@ -169,6 +174,9 @@ def plan_from(model: str, device: str, options: dict[str, Any], *, command: str 
         link=_link(options),
         speculation=_speculation(options),
         whole=whole,
+        longest=options["longest"],
+        queue=options["queue"],
+        patience_s=None if options["timeout"] is None else parse_quantity(options["timeout"], "s"),
     )
 
 
@@ -204,7 +212,7 @@ def _traffic(options: dict[str, Any], command: str | None) -> tuple[LoadPlan, bo
     from inferometer.core.traffic.lengths import parse_lengths
     from inferometer.core.traffic.objectives import parse_objective
     from inferometer.core.units import parse_quantity
-    from inferometer.serving.load.plan import LoadPlan, LoadStep
+    from inferometer.serving.load.plan import LoadPlan
 
     asked, file = options["requests"], None
     if asked is not None and not str(asked).isdecimal():
@@ -216,11 +224,12 @@ def _traffic(options: dict[str, Any], command: str | None) -> tuple[LoadPlan, bo
     if not any(given[name] is not None for name in ("rate", "concurrency", "ramp", "trace")):
         raise click.UsageError("Say what load: --rate 5, --concurrency 8, --trace FILE or --requests FILE.")
     duration = None if options["duration"] is None else parse_quantity(options["duration"], "s")
-    trace = _trace(given, duration)
+    trace = trace_from(given, duration)  # type: ignore[arg-type] # by its names
     plan = LoadPlan(
         url="simulated",
-        steps=(LoadStep(),) if trace is not None else steps_from(given),  # type: ignore[arg-type] # by its names
+        steps=steps_from(given),  # type: ignore[arg-type] # by its names
         saturate=options["saturate"],
+        within=options["within"],
         trace=trace,
         requests=count,
         duration_s=duration,
@@ -232,15 +241,6 @@ def _traffic(options: dict[str, Any], command: str | None) -> tuple[LoadPlan, bo
         command=command,
     )
     return plan, file is not None
-
-
-def _trace(options: dict[str, Any], duration: float | None) -> RequestTrace | None:
-    from inferometer.cli.commands.load import trace_from
-
-    given = [name for name in ("concurrency", "rate", "ramp", "trace") if options[name] is not None]
-    if len(given) > 1:
-        raise click.UsageError(f"Give one of {' and '.join('--' + name for name in given)}.")
-    return trace_from(options, duration)  # type: ignore[arg-type] # by its names
 
 
 def _shares(text: str | None) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.arrivals import Arrivals, Times, arrival_times
 from inferometer.core.traffic.lengths import Lengths, Tokens, draw
-from inferometer.core.traffic.traces import RequestTrace
+from inferometer.core.traffic.traces import Message, Named, RequestTrace
 
 
 @frozen
@@ -31,10 +31,12 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """One entry a request. `due_s` is empty in a closed loop, where a request is due when a place is free.
+    """One entry a request, each after those that it waits for.
 
-    `session` and `turn` tell the turns of a talk; only a first turn is due by the clock. `input_tokens` of a later turn
-    are its new ones.
+    `due_s` is empty in a closed loop, where a request is due when a place is free.
+    `after` has the places of the requests whose answers one waits for, and `wait_s` how long after the last of them it
+    comes: but not before `due_s`. Whoever waits for nobody comes by the clock, or takes a place. `continues` is the
+    request with whose prompt and answer this prompt begins, −1 for none; its `input_tokens` are then the new ones.
     """
 
     input_tokens: Tokens
@@ -43,9 +45,20 @@ class Demand:
     session: Tokens = field(default_factory=lambda: np.empty(0, np.int64))
     turn: Tokens = field(default_factory=lambda: np.empty(0, np.int64))
     group: Tokens = field(default_factory=lambda: np.empty(0, np.int64))
-    blocks: tuple[tuple[int, ...], ...] = ()
+    after: tuple[tuple[int, ...], ...] = ()
+    wait_s: Times = field(default_factory=lambda: np.empty(0))
+    continues: Tokens = field(default_factory=lambda: np.empty(0, np.int64))
+    pieces: tuple[tuple[Named, ...], ...] = ()
+    messages: tuple[tuple[Message, ...], ...] = ()
     sharing: Sharing = field(default_factory=Sharing)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sharing.turns > 1 and not self.after:  # turns of equal number stand one after the other
+            before = np.where(self.turn > 0, np.arange(len(self)) - 1, -1)
+            object.__setattr__(self, "after", tuple((one,) if one >= 0 else () for one in before.tolist()))
+            object.__setattr__(self, "wait_s", np.full(len(self), self.sharing.think_s))
+            object.__setattr__(self, "continues", before)
 
     def __len__(self) -> int:
         return len(self.input_tokens)
@@ -54,9 +67,28 @@ class Demand:
     def is_open(self) -> bool:
         return len(self.due_s) > 0
 
+    @property
+    def first(self) -> list[int]:
+        """Those that wait for nobody; in a closed loop those of one strand together, for they share a place."""
+        if not self.after:
+            return [*range(len(self))]
+        first = [index for index, before in enumerate(self.after) if not before]
+        strands = self.strands().tolist()
+        rank = {strand: at for at, strand in reversed([*enumerate(strands[index] for index in first)])}
+        return first if self.is_open else sorted(first, key=lambda index: rank[strands[index]])
+
+    def prompt_tokens(self) -> Tokens:
+        """Whole prompts: what is new, and the talk that they continue, where every answer is as long as was asked."""
+        whole = self.input_tokens.tolist()
+        for index, earlier in enumerate(self.continues.tolist()):
+            if earlier >= 0:
+                whole[index] += whole[earlier] + int(self.output_tokens[earlier])
+        return np.array(whole, np.int64)
+
     def part(self, number: int, of: int) -> "Demand":
         """Every `of`-th session, from the `number`-th on: the share of one of several processes."""
-        chosen = np.flatnonzero(self.session % of == number)
+        chosen = np.flatnonzero(self.strands() % of == number)
+        place = {index: at for at, index in enumerate(chosen.tolist())}
         return Demand(
             input_tokens=self.input_tokens[chosen],
             output_tokens=self.output_tokens[chosen],
@@ -64,10 +96,31 @@ class Demand:
             session=self.session[chosen],
             turn=self.turn[chosen],
             group=self.group[chosen],
-            blocks=tuple(self.blocks[index] for index in chosen) if self.blocks else (),
+            after=tuple(tuple(place[other] for other in self.after[index]) for index in place) if self.after else (),
+            wait_s=self.wait_s[chosen] if len(self.wait_s) else self.wait_s,
+            continues=np.array([place.get(one, -1) for one in self.continues[chosen].tolist()], np.int64)
+            if len(self.continues)
+            else self.continues,
+            pieces=tuple(self.pieces[index] for index in chosen) if self.pieces else (),
+            messages=tuple(self.messages[index] for index in chosen) if self.messages else (),
             sharing=self.sharing,
             seed=self.seed,
         )
+
+    def strands(self) -> Tokens:
+        """A number for each request, the same for all that wait for each other: their session's, or one of theirs."""
+        strands = self.session.tolist()
+        joined = list(range(max(strands, default=-1) + 1))
+
+        def root(strand: int) -> int:
+            while joined[strand] != strand:
+                strand = joined[strand]
+            return strand
+
+        for index, before in enumerate(self.after):
+            for other in before:
+                joined[root(strands[index])] = root(strands[other])
+        return np.array([root(strand) for strand in strands], np.int64)
 
 
 def open_demand(  # noqa: PLR0913 - when, how long, how many
@@ -103,16 +156,39 @@ def closed_demand(
     return _drawn(prompt, generate, np.empty(0), sessions, sharing, seed, np.random.default_rng(seed))
 
 
-def trace_demand(trace: RequestTrace, *, seed: int = 0) -> Demand:
+def trace_demand(trace: RequestTrace, *, arrivals: Arrivals | None = None, timed: bool = True, seed: int = 0) -> Demand:
+    """A trace as it was; with `arrivals`, those that wait for nobody come by these; not `timed`, as places allow.
+
+    A later turn of a session goes on from the one before it, where its prompt is as long as that and its answer; a
+    shorter one begins anew. Where the trace names pieces of prompts, those alone say what is the same.
+    """
     count = len(trace)
+    inputs, continues = trace.input_tokens.copy(), np.full(count, -1, np.int64)
+    if trace.after and not trace.pieces:
+        for index, before in enumerate(trace.after):
+            own = [other for other in before if trace.session[other] == trace.session[index]]
+            new = trace.input_tokens[index] - sum(trace.input_tokens[own[:1]] + trace.output_tokens[own[:1]])
+            if own and new >= 1:
+                inputs[index], continues[index] = new, own[0]
+    due = np.nan_to_num(trace.arrival_s, nan=0.0)
+    if not timed:
+        due = np.empty(0)
+    elif arrivals is not None:
+        first = [index for index, before in enumerate(trace.after) if not before] if trace.after else slice(None)
+        due = np.zeros(count)
+        due[first] = arrival_times(arrivals, np.random.default_rng(seed), count=trace.first_turns)
     return Demand(
-        input_tokens=trace.input_tokens,
+        input_tokens=inputs,
         output_tokens=trace.output_tokens,
-        due_s=trace.arrival_s,
-        session=np.arange(count),
-        turn=np.zeros(count, np.int64),
+        due_s=due,
+        session=trace.session if len(trace.session) else np.arange(count),
+        turn=trace.turn if len(trace.turn) else np.zeros(count, np.int64),
         group=np.zeros(count, np.int64),
-        blocks=trace.blocks,
+        after=trace.after,
+        wait_s=trace.wait_s,
+        continues=continues if trace.after else np.empty(0, np.int64),
+        pieces=trace.pieces,
+        messages=trace.messages,
         seed=seed,
     )
 

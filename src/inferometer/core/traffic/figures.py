@@ -56,6 +56,7 @@ def figures_of(level: Level, objectives: Sequence[Objective] = ()) -> LevelFigur
         else None,
         attained=float(met.mean()) if objectives and len(met) else None,
         objectives={str(goal): _held(goal, counted) for goal in objectives},
+        in_time={str(goal): float(_met(counted, [goal]).mean()) for goal in objectives if len(met)},
         in_flight=in_flight,
         little=None if e2e is None or e2e.mean is None else rate * e2e.mean,
         growth_per_s=growth,

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -118,7 +119,12 @@ def _from_file(path: Path, column: str) -> Lengths:
             raise FormatError(f"{path}, line {number}: {','.join(row)[:40]!r} holds no number of tokens.") from None
     if not values:
         raise FormatError(f"{path} holds no lengths.")
-    return Lengths(kind="file", mean=float(np.mean(values)), values=tuple(values), source=path.name)
+    return listed_lengths(values, path.name)
+
+
+def listed_lengths(values: Sequence[int] | Tokens, source: str) -> Lengths:
+    """Lengths that are drawn from these."""
+    return Lengths(kind="file", mean=float(np.mean(values)), values=tuple(map(int, values)), source=source)
 
 
 def read_text(path: Path) -> str:

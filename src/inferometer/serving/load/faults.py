@@ -23,6 +23,7 @@ KINDS: dict[str, str] = {
     "no_descriptors": "this process may open no more connections (ulimit -n)",
     "cancelled": "it was not finished when the test was stopped",
     "not_sent": "the test was stopped before it was sent",
+    "broken_off": "it was to follow an answer that failed",
 }
 
 

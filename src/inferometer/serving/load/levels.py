@@ -107,11 +107,19 @@ def _server(server: ServerReadings | None, whole: RoundRows) -> ServerReadings |
 def _notes(whole: RoundRows) -> list[str]:
     notes = []
     unsent = sum(row.outcome == "not_sent" for row in whole.rows)
-    failed = sum(row.outcome not in {OK, "not_sent"} for row in whole.rows)
+    failed = sum(row.outcome not in {OK, "not_sent", "broken_off"} for row in whole.rows)
     if unsent:
         notes.append(
             f"Stopped after {number_of(failed, 'request')} failed and none succeeded; {unsent:,} were not sent."
         )
+    answered = sum(row.outcome == OK for row in whole.rows)
+    if whole.beyond:
+        notes.append(
+            f"{whole.beyond:,} of {number_of(answered, 'answer')} have more tokens, by the server's usage, than were "
+            "asked for: tokens a second and the time of a token are its word."
+        )
+    if whole.ended_early:
+        notes.append(f"{whole.ended_early:,} of {number_of(answered, 'answer')} ended before the length asked for.")
     if whole.retry_after is not None:
         notes.append(f"The server asked to wait up to {whole.retry_after:g} s (Retry-After); no request was repeated.")
     return notes

@@ -52,21 +52,21 @@ async def prepared(here: Here, plan: RoundPlan) -> Player:
 
 
 class interruptible:  # noqa: N801 - it reads as a statement
-    """Call `stop` at Ctrl-C instead of raising, where this is the main thread, which alone gets signals."""
+    """Call `stop` at Ctrl-C or SIGTERM instead of ending, where this is the main thread, which alone gets signals."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
-        self._before: Any = None  # the handler that was there: of a worker, one that ignores
-        self._set = False
+        self._before: dict[signal.Signals, Any] = {}  # handlers that were there: of a worker, one that ignores
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.getsignal(signal.SIGINT)
-            with suppress(NotImplementedError):  # Windows: Ctrl-C then raises, as everywhere
-                asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop)
-                self._set = True
+            for name in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(name)
+                with suppress(NotImplementedError):  # Windows: Ctrl-C then raises, as everywhere
+                    asyncio.get_running_loop().add_signal_handler(name, self._stop)
+                    self._before[name] = before
 
     def __exit__(self, *_: object) -> None:
-        if self._set:
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-            signal.signal(signal.SIGINT, self._before)
+        for name, before in self._before.items():
+            asyncio.get_running_loop().remove_signal_handler(name)
+            signal.signal(name, before)

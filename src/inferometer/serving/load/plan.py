@@ -43,7 +43,10 @@ class LoadStep:
 
 @frozen
 class LoadPlan:
-    """`saturate` goes on from the last step by doubling until more load brings no more."""
+    """`saturate` goes on from the last step by doubling until more load brings no more.
+
+    `within` goes on by bisection, to the highest load within the objectives.
+    """
 
     url: str
     model: str | None = None
@@ -51,6 +54,7 @@ class LoadPlan:
     stream: bool = True
     steps: tuple[LoadStep, ...] = (LoadStep(concurrency=1),)
     saturate: bool = False
+    within: bool = False
     trace: RequestTrace | None = None
     requests: int | None = None
     duration_s: float | None = None
@@ -84,16 +88,30 @@ class LoadPlan:
         if self.duration_s is not None and not self.duration_s > 0:
             raise DomainError(f"The duration must be greater than 0, and is {self.duration_s!r} s.")
 
+        if self.within and (not self.objectives or self.steps[0] == LoadStep()):
+            raise DomainError(
+                "The highest load within objectives needs objectives, and a load to begin with.",
+                remedy='Write --rate 1 --within --slo "ttft_p95<=500ms".',
+            )
+        if self.trace is not None and not self.trace.is_timed and self.steps[0] == LoadStep():
+            raise DomainError(
+                f"{self.trace.name} does not say when its requests come.",
+                remedy="Say it: --rate 2 for sessions a second, or --concurrency 8 for sessions at once.",
+            )
+
     @property
     def loop(self) -> Loop:
-        if self.trace is not None:
+        if self.trace is not None and self.steps[0] == LoadStep():
             return "trace"
         return "closed" if self.steps[0].concurrency is not None else "open"
 
     @property
     def arrivals(self) -> str:
+        if self.loop == "trace":
+            return self._replay
         if self.trace is not None:
-            return f"replay of {self.trace.name} ({self.trace.form}), {len(self.trace):,} requests"
+            how = "each place plays a session" if self.loop == "closed" else f"sessions {self.steps[0].arrivals}"
+            return f"{self._replay}: {how}"
         if self.loop == "closed":
             return "closed loop: each place sends when its last request was answered"
         if len(self.steps) > 1:
@@ -102,10 +120,17 @@ class LoadPlan:
         return f"open loop: {self.steps[0].arrivals}"
 
     @property
+    def _replay(self) -> str:
+        assert self.trace is not None  # noqa: S101 - asked before
+        sessions = f" in {self.trace.first_turns:,} sessions" if self.trace.after else ""
+        return f"replay of {self.trace.name} ({self.trace.form}), {len(self.trace):,} requests{sessions}"
+
+    @property
     def lengths(self) -> str:
         if self.trace is not None:
             prompts, answers = self.trace.input_tokens.mean(), self.trace.output_tokens.mean()
-            return f"of the trace: prompts {prompts:,.0f} tokens, answers {answers:,.0f} on average"
+            counted = "; four letters counted as a token" if self.trace.estimated else ""
+            return f"of the trace: prompts {prompts:,.0f} tokens, answers {answers:,.0f} on average{counted}"
         shared = self.sharing
         parts = [f"prompts {self.prompt} tokens, answers {self.generate}"]
         if shared.prefix_tokens:
@@ -120,7 +145,7 @@ def demand_of(plan: LoadPlan, step: LoadStep, *, number: int) -> Demand:
     """The requests of one round. Every round and level has its own prompts, so that no cache knows them."""
     seed = plan.seed * 1_000_003 + number
     if plan.trace is not None:
-        return trace_demand(plan.trace, seed=seed)
+        return trace_demand(plan.trace, arrivals=step.arrivals, timed=step.concurrency is None, seed=seed)
     if step.concurrency is None:
         assert step.arrivals is not None  # noqa: S101 - a step has places or arrivals
         count = plan.requests or (None if plan.duration_s else _DEFAULT_REQUESTS)

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from inferometer.core.served import OK
 from inferometer.core.traffic.demand import Demand
-from inferometer.core.traffic.traces import BLOCK_TOKENS
 from inferometer.serving.load.answers import Answer
 from inferometer.serving.load.faults import Fault
 from inferometer.serving.load.health import ProcessHealth, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from inferometer.core.traffic.traces import Message
     from inferometer.serving.load.apis import Endpoint
     from inferometer.serving.load.pool import Pool
     from inferometer.serving.load.prompts import PromptMaker
@@ -56,6 +57,7 @@ class Played:
     answers: list[Answer]
     health: ProcessHealth
     unsent: list[int] = field(default_factory=list)
+    broken: list[int] = field(default_factory=list)  # those that wait for an answer that failed
     interrupted: bool = False
     shed: int = 0
 
@@ -66,17 +68,27 @@ class Player:
         self._loop = asyncio.get_running_loop()
         self._demand, self._clock = plan.demand, pool.clock
         self._requests: dict[int, bytes] = {}
-        self._talks: dict[int, list[Mapping[str, str]]] = {}
+        self._talks: dict[int, list[Message]] = {}  # by request: its prompt and, once it is there, its answer
         self._flying: dict[Answer, Connection | None] = {}
         self._again: set[int] = set()
         self._done: list[Answer] = []
         self._next, self._waiting, self._succeeded, self._failed = 0, 0, 0, 0
+        self._first = self._demand.first  # those that wait for nobody, in their order
+        self._followers: dict[int, list[int]] = {}
+        for index, before in enumerate(self._demand.after):
+            for other in before:
+                self._followers.setdefault(other, []).append(index)
+        self._left = [len(before) for before in self._demand.after]  # answers that each waits for
+        self._soonest: dict[int, float] = {}  # when one that waits may come, by the answers that are there
+        self._broken: list[int] = []
+        self._continued = set(self._demand.continues.tolist())
+        self._strands = self._demand.strands().tolist() if self._demand.after else []
+        self._under_way = Counter(self._strands)  # by strand, which has one place: its requests that are not over
         self._over = asyncio.Event()
         self._stopping = self._interrupted = False
         self._sweeping: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._start = 0.0
-        self._turns = self._demand.sharing.turns
         self.progress: Callable[[int, int], None] | None = None
 
     def prepare(self) -> None:
@@ -86,7 +98,7 @@ class Player:
         """
         written, until = 0, time.process_time() + _AHEAD_S
         for index in range(min(len(self._demand), _AHEAD)):
-            if self._turns > 1 and self._demand.turn[index]:
+            if len(self._demand.continues) and self._demand.continues[index] >= 0:
                 continue  # it holds an answer that is not there yet
             self._requests[index] = self._written(index)
             written += len(self._requests[index])
@@ -114,20 +126,23 @@ class Player:
             self._sweeping.cancel()
         for task in self._tasks:
             task.cancel()
-        unsent = [] if self._interrupted or self._next >= len(self._demand) else self._unsent()
         return Played(
             start_s=self._start,
             end_s=self._clock(),
             answers=self._done,
             health=ProcessHealth(lags=watch.lags, cpu_share=cpu, connections=self._pool.made - made),
-            unsent=unsent,
+            unsent=self._unsent(),
+            broken=self._broken,
             interrupted=self._interrupted,
             shed=sum(answer.outcome == "no_descriptors" for answer in self._done),
         )
 
     def _unsent(self) -> list[int]:
         """Requests that a hopeless test did not send. One that ran for a given time sent what there was time for."""
-        return list(range(self._next, len(self._demand))) if self._stopping else []
+        if self._interrupted or not self._stopping:
+            return []
+        known = {answer.index for answer in self._done} | set(self._broken)
+        return [index for index in range(len(self._demand)) if index not in known]
 
     def stop(self) -> None:
         """End now and keep what there is: requests on their way are cut off."""
@@ -139,15 +154,15 @@ class Player:
 
     def _send_due(self) -> None:
         """Send everything that is due, and come back when the next is."""
-        due, count = self._demand.due_s, len(self._demand)
-        while self._next < count and not self._stopping:
-            at = self._start + float(due[self._next])
+        due, first = self._demand.due_s, self._first
+        while self._next < len(first) and not self._stopping:
+            index = first[self._next]
+            at = self._start + float(due[index])
             wait = at - self._clock()
             if wait > 0:
                 self._loop.call_later(wait, self._send_due)
                 return
-            index = self._next
-            self._next += self._turns
+            self._next += 1
             self._begin(index, at)
         self._check_over()
 
@@ -155,12 +170,18 @@ class Player:
         now = self._clock() if due is None else due
         limit = self._plan.duration_s
         ended = limit is not None and now - self._start >= limit
-        if self._stopping or ended or self._next >= len(self._demand):
+        if self._stopping or ended or self._next >= len(self._first):
             self._check_over()
             return
-        index = self._next
-        self._next += self._turns
-        self._begin(index, now)
+        strand = self._strands[self._first[self._next]] if self._strands else None
+        while self._next < len(self._first):
+            index = self._first[self._next]
+            if strand is not None and self._strands[index] != strand:
+                return
+            self._next += 1
+            self._begin(index, now)
+            if strand is None:
+                return
 
     def _begin(self, index: int, due: float) -> None:
         answer = Answer(
@@ -168,7 +189,7 @@ class Player:
             due,
             stream=self._endpoint.stream,
             asked_output=int(self._demand.output_tokens[index]),
-            wants_text=self._turns > 1,
+            wants_text=index in self._continued,
             is_opaque=self._endpoint.api == "template",
         )
         answer.over = self._answered
@@ -195,9 +216,11 @@ class Player:
     def _send(self, answer: Answer, connection: Connection) -> None:
         request = self._requests.pop(answer.index, None) or self._written(answer.index)
         self._flying[answer] = connection
-        if answer.index not in self._again and self._turns == 1 and connection.answered:
+        if answer.index not in self._again and not self._demand.after and connection.answered:
             self._requests[answer.index] = request  # to be sent once more where the kept connection turns out closed
         answer.sent = self._clock()
+        if self._plan.concurrency is not None:
+            answer.due = answer.sent  # a place has no schedule that could be missed
         connection.send(request, answer)
 
     def _written(self, index: int) -> bytes:
@@ -206,26 +229,27 @@ class Player:
         prompt = self._prompt(index, tokens)
         return endpoint.request(endpoint.body(prompt, output=output, input_tokens=tokens, index=index))
 
-    def _prompt(self, index: int, tokens: int) -> str | list[Mapping[str, str]]:
+    def _prompt(self, index: int, tokens: int) -> str | list[Message]:
+        """The prompt in words, or the messages of a talk that goes on."""
         demand, maker = self._demand, self._maker
-        key = demand.seed, int(demand.session[index]) * self._turns + int(demand.turn[index])
-        if demand.blocks:
-            return maker.from_blocks(tokens, demand.blocks[index], BLOCK_TOKENS)
-        if self._turns == 1:
-            prefix = demand.sharing.prefix_tokens
-            return maker.prompt(tokens, *key, prefix_tokens=prefix, group=int(demand.group[index]))
-        session, is_first = int(demand.session[index]), not demand.turn[index]
-        talk = self._talks.setdefault(session, [])
-        if is_first:
-            prefix = demand.sharing.prefix_tokens
-            words = maker.prompt(tokens, *key, prefix_tokens=prefix, group=int(demand.group[index]))
-        else:
+        if demand.messages:
+            return _asked(list(demand.messages[index]), self._endpoint.api)
+        key = demand.seed, int(demand.session[index]), int(demand.turn[index])
+        if demand.pieces:
+            return maker.from_pieces(tokens, demand.pieces[index], *key)
+        earlier = int(demand.continues[index]) if len(demand.continues) else -1
+        if earlier >= 0:
             words = maker.text(tokens, 0, *key)
-        if len(talk) <= 2 * int(demand.turn[index]):
-            talk.append({"role": "user", "content": words})
-        if self._endpoint.api == "chat":
-            return list(talk)
-        return "\n".join(message["content"] for message in talk)
+        else:
+            words = maker.prompt(
+                tokens, *key, prefix_tokens=demand.sharing.prefix_tokens, group=int(demand.group[index])
+            )
+        if not len(demand.continues):
+            return words
+        talk = [*self._talks.get(earlier, ()), {"role": "user", "content": words}]
+        if index in self._continued:
+            self._talks[index] = talk
+        return _asked(talk, self._endpoint.api)
 
     # Ending
 
@@ -255,20 +279,44 @@ class Player:
         return answer.outcome in _SPENT and connection is not None and connection.answered > 0 and not answer.has_begun
 
     def _go_on(self, answer: Answer, *, is_ok: bool) -> None:
-        demand, index = self._demand, answer.index
-        now = answer.last or self._clock()
-        if is_ok and demand.turn[index] + 1 < self._turns and not self._stopping:
-            self._talks[int(demand.session[index])].append({"role": "assistant", "content": answer.text})
-            self._later(demand.sharing.think_s, lambda: self._begin(index + 1, self._clock()))
-            return
-        if self._turns > 1:
-            self._talks.pop(int(demand.session[index]), None)  # a talk that broke off is not continued
-        if self._plan.concurrency is None:
+        """Those that waited for this answer come nearer. Where none of a strand is left, its place is free."""
+        index, now = answer.index, self._clock()  # the end of the stream: a client that waits for it sends no sooner
+        if is_ok and index in self._talks:
+            self._talks[index].append({"role": "assistant", "content": answer.text})
+        for other in self._followers.get(index, ()):
+            self._left[other] -= 1
+            if not is_ok:
+                self._break_off(other)
+            elif self._left[other] >= 0:
+                self._soonest[other] = max(self._soonest.get(other, 0.0), now + float(self._demand.wait_s[other]))
+                if not self._left[other] and not self._stopping:
+                    self._begin_later(other)
+        is_free = not self._strands
+        if self._strands:
+            self._under_way[self._strands[index]] -= 1
+            is_free = not self._under_way[self._strands[index]]
+        if self._plan.concurrency is None or not is_free:
             self._check_over()
         elif is_ok:
             self._next_session(now)
         else:
             self._later(min(answer.retry_after or _PAUSE_S, _LONGEST_PAUSE_S), self._next_session)
+
+    def _begin_later(self, index: int) -> None:
+        due = self._soonest.pop(index)
+        if self._demand.is_open:
+            due = max(due, self._start + float(self._demand.due_s[index]))
+        self._later(max(0.0, due - self._clock()), lambda: self._begin(index, due))
+
+    def _break_off(self, index: int) -> None:
+        """A talk whose answer failed is not continued."""
+        if self._left[index] < -1:
+            return  # broken off already: it waited for several
+        self._left[index] = -len(self._demand)
+        self._broken.append(index)
+        self._under_way[self._strands[index]] -= 1
+        for other in self._followers.get(index, ()):
+            self._break_off(other)
 
     def _later(self, wait_s: float, then: Callable[[], None]) -> None:
         self._waiting += 1
@@ -285,7 +333,7 @@ class Player:
             return
         limit = self._plan.duration_s
         timed_out = limit is not None and self._clock() - self._start >= limit
-        if self._next >= len(self._demand) or self._stopping or (timed_out and self._plan.concurrency is not None):
+        if self._next >= len(self._first) or self._stopping or (timed_out and self._plan.concurrency is not None):
             self._over.set()
 
     def _sweep(self) -> None:
@@ -305,3 +353,10 @@ class Player:
             if connection is not None:
                 connection.abort()
             answer.on_fault(Fault(kind, message), self._clock())
+
+
+def _asked(talk: list[Message], api: str) -> str | list[Message]:
+    """A talk as messages where the endpoint takes them, and otherwise as their text."""
+    if api == "chat":
+        return talk
+    return "\n".join(str(message.get("content") or "") for message in talk)

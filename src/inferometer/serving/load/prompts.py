@@ -58,21 +58,19 @@ class PromptMaker:
         own = room - shared
         return self.text(shared, 1, group) + (f" {self.text(own, 0, *key)}" if own else "")
 
-    def from_blocks(self, tokens: int, blocks: Sequence[int], block_tokens: int) -> str:
-        """A prompt of named blocks: two that begin with the same names begin with the same words."""
-        room = max(1, tokens - self.added)
-        pieces, left = [], room
-        for block in blocks:
+    def from_pieces(self, tokens: int, pieces: Sequence[tuple[int, int]], *key: int) -> str:
+        """A prompt of named pieces (names, tokens) and then its own words: what begins alike has the same words."""
+        left, texts = max(1, tokens - self.added), []
+        for name, size in pieces:
             if left <= 0:
                 break
-            size = min(block_tokens, left)
-            pieces.append(_block(self, block, size))
+            texts.append(_piece(self, name, min(size, left)))
             left -= size
         if left > 0:
-            pieces.append(self.text(left, 3, *(blocks[-1:] or (0,))))
-        return " ".join(pieces)
+            texts.append(self.text(left, 3, *key))
+        return " ".join(texts)
 
 
 @lru_cache(maxsize=4096)
-def _block(maker: PromptMaker, name: int, size: int) -> str:
+def _piece(maker: PromptMaker, name: int, size: int) -> str:
     return maker.text(size, 2, name)

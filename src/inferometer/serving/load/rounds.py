@@ -55,6 +55,8 @@ class RoundRows:
     retry_after: float | None = None
     interrupted: bool = False
     shed: int = 0
+    beyond: int = 0  # answers whose usage claims more tokens than were asked for
+    ended_early: int = 0  # answers with fewer
 
 
 def rows_of(played: Played, demand: Demand, *, streamed: bool) -> RoundRows:
@@ -62,9 +64,10 @@ def rows_of(played: Played, demand: Demand, *, streamed: bool) -> RoundRows:
     start = played.start_s
     rows = [_row(answer, start, demand, streamed=streamed) for answer in answers]
     end = played.end_s - start
-    for index in played.unsent:
-        due = float(demand.due_s[index]) if demand.is_open else end
-        rows.append(RequestRow(due=due, outcome="not_sent", session=int(demand.session[index])))
+    for outcome, indices in (("not_sent", played.unsent), ("broken_off", played.broken)):
+        for index in indices:
+            due = float(demand.due_s[index]) if demand.is_open else end
+            rows.append(RequestRow(due=due, outcome=outcome, session=int(demand.session[index])))
     used = [answer for answer in answers if answer.outcome == OK]
     told = [answer for answer in used if answer.input_tokens is not None]
     waits = [answer.retry_after for answer in answers if answer.retry_after is not None]
@@ -81,13 +84,16 @@ def rows_of(played: Played, demand: Demand, *, streamed: bool) -> RoundRows:
         retry_after=max(waits, default=None),
         interrupted=played.interrupted,
         shed=played.shed,
+        beyond=sum((answer.output_tokens or 0) > demand.output_tokens[answer.index] for answer in used),
+        ended_early=sum(0 < (answer.output_tokens or 0) < demand.output_tokens[answer.index] for answer in used),
     )
 
 
 def _row(answer: Answer, start: float, demand: Demand, *, streamed: bool) -> RequestRow:
     gaps, longest = token_gaps(answer) if streamed and answer.outcome == OK else (np.empty(0), None)
     is_ok = answer.outcome == OK
-    asked = int(demand.input_tokens[answer.index]) if demand.sharing.turns == 1 else None
+    goes_on = len(demand.continues) and demand.continues[answer.index] >= 0  # after answers of whatever length
+    asked = None if goes_on else int(demand.input_tokens[answer.index])
     return RequestRow(
         due=answer.due - start,
         sent=None if answer.sent is None else answer.sent - start,
@@ -145,6 +151,8 @@ def joined(parts: Sequence[RoundRows]) -> RoundRows:
         retry_after=max(waits, default=None),
         interrupted=any(part.interrupted for part in parts),
         shed=sum(part.shed for part in parts),
+        beyond=sum(part.beyond for part in parts),
+        ended_early=sum(part.ended_early for part in parts),
     )
 
 

@@ -22,7 +22,7 @@ from inferometer.serving.load.play import RoundPlan
 from inferometer.serving.load.pool import Pool
 from inferometer.serving.load.processes import Several
 from inferometer.serving.load.profile import Facts, profile_of
-from inferometer.serving.load.saturate import next_step
+from inferometer.serving.load.saturate import next_step, next_within, within_words
 from inferometer.serving.load.server import COUNTERS, COUNTING, GAUGES, facts_of, metrics_of, prompt_maker
 from inferometer.serving.load.worker import Setup
 
@@ -98,6 +98,9 @@ class _Test:
         notes = []
         if abs(stepped) > _STEPPED_S:
             notes.append(f"The machine's clock was set by {stepped:+.3g} s meanwhile; times here do not depend on it.")
+        if self.plan.within:
+            tried = [(step, figures_of(level, self.plan.objectives)) for step, level in self.tried]
+            notes.append(within_words(tried, self.plan.objectives))
         return profile_of(self.plan, facts, tuple(self.levels), notes=tuple(notes))
 
     async def _play_all(self, players: Here | Several, facts: Facts, pool: Pool) -> None:
@@ -113,8 +116,9 @@ class _Test:
                 self.keep(self._profile(facts))
             if level.interrupted or _is_hopeless(level):
                 break
-            if not waiting and self.plan.saturate:
-                found = next_step([(step, figures_of(level)) for step, level in self.tried])
+            if not waiting and (self.plan.saturate or self.plan.within):
+                tried = [(step, figures_of(level, self.plan.objectives)) for step, level in self.tried]
+                found = next_within(tried, self.plan.objectives) if self.plan.within else next_step(tried)
                 waiting = [found] if found is not None else []
         self.levels.sort(key=_by_load)
 
@@ -151,8 +155,8 @@ class _Test:
         is_timed = self.plan.duration_s is not None and step.concurrency is None and self.plan.trace is None
         rate = step.arrivals.rate_per_s if step.arrivals is not None else None
         ramp = step.arrivals.to_per_s if step.arrivals is not None else None
-        if self.plan.trace is not None:
-            rate = len(self.plan.trace) / max(float(self.plan.trace.arrival_s[-1]), 1e-9)
+        if self.plan.loop == "trace" and self.plan.trace is not None:
+            rate = len(self.plan.trace) / max(self.plan.trace.seconds, 1e-9)
         return level_of(
             step.name, rounds, rate_per_s=rate, rate_to_per_s=ramp, concurrency=step.concurrency,
             until_s=self.plan.duration_s if is_timed and not self.plan.requests else None, server=scraped.readings,
@@ -160,7 +164,8 @@ class _Test:
 
     def _sized(self, step: LoadStep) -> LoadPlan:
         """The plan with enough requests for a level that `saturate` adds: a round must outlast many answers."""
-        if not self.tried or not self.plan.saturate or self.plan.duration_s is not None:
+        is_added = self.tried and (self.plan.saturate or self.plan.within)
+        if not is_added or self.plan.duration_s is not None:
             return self.plan
         answer_s = median_of(figures_of(self.tried[-1][1]).e2e_s) or 0.0
         least = _ANSWERS * (step.concurrency or math.ceil(step.load * answer_s))

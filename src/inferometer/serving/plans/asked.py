@@ -9,6 +9,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.served import Objective
 from inferometer.core.traffic.lengths import Lengths
+from inferometer.core.traffic.traces import RequestTrace
 from inferometer.predict.options import Options
 from inferometer.serving.plans.tiers import EdgeTier
 
@@ -33,13 +34,15 @@ class PlanSearch:
 
     `sequences` are limits of a step to try (max_num_seqs), 0 for the engine's own. `discount` is what a reservation
     takes off the price on demand. `availability` is the share of time in which enough replicas are up, each of which
-    is up for `replica_up` of it. `headroom` is a share of the rate that must be left.
+    is up for `replica_up` of it. `headroom` is a share of the rate that must be left. With `trace`, its requests come
+    instead of drawn ones, at this rate, and the lengths are theirs.
     """
 
     model: Any
     rate_per_s: float
     prompt: Lengths
     generate: Lengths
+    trace: RequestTrace | None = None
     objectives: tuple[Objective, ...] = ()
     goal: Goal = "cheapest"
     devices: tuple[str, ...] = ()

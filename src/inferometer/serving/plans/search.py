@@ -16,6 +16,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.figures import figures_of
+from inferometer.core.traffic.traces import part_of, repeated_tokens, scaled
 from inferometer.known import device as device_named
 from inferometer.known import devices as all_devices
 from inferometer.known.engines import serving_engine
@@ -171,7 +172,11 @@ def all_configurations(search: PlanSearch, spread: Spread = map) -> tuple[list[C
 def _configured(search: PlanSearch, way: Way) -> list[Configuration] | str:
     """The configurations of one way, or why there is none."""
     device, runtime, weights, tp = way
-    traffic = Traffic(prompt=max(1, round(search.prompt.mean)), generate=max(1, round(search.generate.mean)))
+    prompt = max(1, round(search.prompt.mean))
+    cached = (
+        0 if search.trace is None else int(prompt * repeated_tokens(search.trace) / search.trace.input_tokens.sum())
+    )
+    traffic = Traffic(prompt=prompt, generate=max(1, round(search.generate.mean)), cached=min(cached, prompt - 1))
     try:
         return list(_configurations(search, traffic, device, runtime, weights, tp))
     except InferometerError as error:
@@ -300,8 +305,15 @@ def _simulated(search: PlanSearch, candidate: Candidate) -> tuple[Level, LevelFi
         search.model, on=candidate.device, runtime=candidate.runtime, weights=candidate.weights, tp=candidate.tp,
         options=search.options,
     )  # fmt: skip
+    step, trace = LoadStep(arrivals=Arrivals(rate_per_s=rate)), None
+    if search.trace is not None:
+        trace = search.trace
+        step = LoadStep(arrivals=Arrivals(rate_per_s=rate * trace.first_turns / len(trace)))  # sessions, of requests
+        if trace.is_timed and trace.seconds:
+            step, trace = LoadStep(), scaled(trace, rate * trace.seconds / len(trace))
+        trace = part_of(trace, count=count)
     traffic = LoadPlan(
-        url="simulated", steps=(LoadStep(arrivals=Arrivals(rate_per_s=rate)),), requests=count, prompt=search.prompt,
+        url="simulated", steps=(step,), trace=trace, requests=count, prompt=search.prompt,
         generate=search.generate, objectives=search.objectives, seed=search.seed,
     )  # fmt: skip
     asked = SimulationPlan(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
@@ -88,6 +89,9 @@ def _slots(
         block_tokens=plan.block_tokens or 1,
         prefix_cache=False,
         by_priority=bool(plan.priorities),
+        longest=plan.longest,
+        queue=plan.queue,
+        patience_s=plan.patience_s or inf,
     )
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
     times: Times = StepTimes(step, limits.tokens, limits.sequences)
@@ -164,6 +168,9 @@ def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLim
         swap_s_per_block=swap_s,
         by_priority=bool(plan.priorities),
         seen=_HALF if _between_steps(plan) else 0.0,
+        longest=plan.longest,
+        queue=plan.queue,
+        patience_s=plan.patience_s or inf,
     )
 
 

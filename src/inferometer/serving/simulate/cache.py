@@ -25,7 +25,8 @@ class BlockPool:
         self.blocks, self.block_tokens, self.free = blocks, block_tokens, blocks
         self.kept: OrderedDict[Hashable, int] = OrderedDict({("free", 0): blocks})  # the oldest first
         self._nameless = ("free", 0)  # the last that was given back without a name
-        self._used: dict[Hashable, list[int]] = {}  # pieces in use: by how many requests, and their blocks
+        # Pieces in use: by how many requests, their blocks, and how many of those have been computed.
+        self._used: dict[Hashable, list[int]] = {}
 
     def take(self, count: int) -> None:
         """Take blocks, the contents that were given back first being lost first."""
@@ -57,7 +58,7 @@ class BlockPool:
         for name, size in pieces:
             whole = self._whole(tokens, size)
             tokens += size
-            held = self._used[name][1] if name in self._used else self.kept.get(name, 0)
+            held = self._used[name][2] if name in self._used else self.kept.get(name, 0)
             blocks += min(held, whole)
             if held < whole:
                 break
@@ -83,10 +84,34 @@ class BlockPool:
                 continue
             held = self.kept.pop(name, 0)
             self.free -= held
-            self._used[name] = [1, whole]
+            self._used[name] = [1, whole, held]
             if whole > held:
                 self.take(whole - held)
         return hit
+
+    def fill(self, pieces: Sequence[Piece], tokens: int) -> None:
+        """So many tokens of a prompt are computed, or will be in this step: whoever comes now finds them."""
+        before = 0
+        for name, size in pieces:
+            if before >= tokens:
+                return
+            piece = self._used[name]
+            piece[2] = max(piece[2], self._whole(before, min(size, tokens - before)))
+            before += size
+
+    def remember(self, before: int, pieces: Sequence[Piece], tokens: int, most: int) -> int:
+        """Give back blocks of an answer, up to `tokens`, under the names that the next prompt has for them.
+
+        It stands after `before` tokens. At most so many are given; the return value says how many.
+        """
+        given = 0
+        for name, size in pieces:
+            whole = min(self._whole(before, min(size, tokens - before)), most - given) if tokens > before else 0
+            before += size
+            if whole > 0 and name not in self._used and name not in self.kept:
+                self.give(whole, name)
+                given += whole
+        return given
 
     def leave(self, pieces: Sequence[Piece]) -> None:
         """Stop using pieces: the last first, so that it is the begin that stays."""
@@ -95,7 +120,8 @@ class BlockPool:
             users[0] -= 1
             if not users[0]:
                 del self._used[name]
-                self.give(users[1], name)
+                self.give(users[1] - users[2])  # blocks that a prompt had and did not fill
+                self.give(users[2], name)
 
     def blocks_of(self, pieces: Sequence[Piece]) -> int:
         return sum(size for _, size in pieces) // self.block_tokens

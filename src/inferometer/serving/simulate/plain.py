@@ -50,7 +50,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
     gap_s, gap_tokens = replica.gap_s, replica.gap_tokens
     now, tick, base, count = replica.now, replica.tick, replica.base, replica.decoding
     seen_s, is_late, is_blocked = replica.seen_s, replica.is_late, replica.is_blocked
-    free, blocks, alone, capacity = pool.free, pool.blocks, 0, pool.blocks * block
+    free, blocks, alone, capacity = pool.free, pool.blocks, 0, min(pool.blocks * block, limits.longest or 1 << 62)
     sequence_s = block_s = idle_s = 0.0
     least_free, most_running, most_waiting, read_tokens = free, 0, 0, 0
     due = inf if request is None else request.sent

@@ -16,7 +16,8 @@ class SimulationPlan:
 
     Limits that are None are the engine's own. `readers` is a question about the pool that reads prompts, where that is
     a pool of its own. `speculation` is (tokens drafted a step, share of them that is kept). `whole` counts every
-    request and not those of the steady window alone.
+    request and not those of the steady window alone. `longest` is what the engine takes at most of a prompt and its
+    answer, `queue` how many may wait, `patience_s` after how long whoever asked goes away.
     """
 
     question: Question
@@ -37,12 +38,16 @@ class SimulationPlan:
     link: Link | None = None  # between the pools
     speculation: tuple[int, float] | None = None
     whole: bool = False
+    longest: int | None = None
+    queue: int | None = None
+    patience_s: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in (
             ("--replicas", self.replicas), ("--dp", self.ranks), ("--max-num-batched-tokens", self.tokens),
             ("--max-num-seqs", self.sequences), ("--kv-blocks", self.blocks), ("--block-size", self.block_tokens),
-            ("--prefill-replicas", self.reader_replicas),
+            ("--prefill-replicas", self.reader_replicas), ("--max-model-len", self.longest),
+            ("--max-queue", self.queue),
         ):  # fmt: skip
             if value is not None and value < 1:
                 raise DomainError(f"{name} must be 1 or more, and is {value}.")

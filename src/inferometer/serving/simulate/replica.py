@@ -46,15 +46,25 @@ class EngineLimits:
     by_priority: bool = False
     chunk: int | None = None  # tokens of one prompt in a step at most; None: all of the step's
     seen: float = 0.0  # share of a step: what comes in it is in the next plan, where plans are made one step ahead
+    longest: int | None = None  # tokens of a prompt and its answer at most (max_model_len)
+    queue: int | None = None  # requests that may wait; one more is refused
+    patience_s: float = inf  # after which whoever asked goes away: a request is then dropped wherever it is
 
 
 class Replica:
     """`submit` hands a request over, `advance` lets it work; `on_end` is called with every request that ends."""
 
     def __init__(
-        self, times: Times, rules: SchedulerRules, limits: EngineLimits, on_end: Callable[[Request], None]
+        self,
+        times: Times,
+        rules: SchedulerRules,
+        limits: EngineLimits,
+        on_end: Callable[[Request], None],
+        on_dropped: Callable[[Request], None] | None = None,
     ) -> None:
         self.rules, self.limits, self.times, self.on_end = rules, limits, times, on_end
+        self._on_dropped = on_dropped
+        self._patience: deque[Request] = deque()  # in the order in which they came: the first loses it first
         self.pool = BlockPool(limits.blocks, limits.block_tokens)
         self.now = 0.0
         self.waiting: deque[Request] = deque()
@@ -97,6 +107,7 @@ class Replica:
         limits = self.limits
         is_usual = limits.kept == limits.per_sequence == 1 and limits.chunk is None and not limits.by_priority
         is_usual = is_usual and limits.swap_s_per_block is None and self.rules.order == "decode" and not self._fall
+        is_usual = is_usual and limits.patience_s == inf
         return is_usual and self.pool.is_plain and len(self.reading) <= 1
 
     @property
@@ -108,6 +119,8 @@ class Replica:
             self.now = self.seen_s = request.sent
         if not self.limits.prefix_cache:
             request.pieces = ()
+        if self.limits.patience_s != inf:
+            self._patience.append(request)
         if self.limits.by_priority:
             self._insert(request)
         else:
@@ -125,8 +138,36 @@ class Replica:
     def advance(self, until: float = inf) -> None:
         """Take every step that begins before `until`. With `pause`, come back when a request has ended."""
         while self.now < until and (self.running or self.waiting):
-            if self.take(until) and self.pause:
+            soon = until
+            if self._patience:
+                if self._drop_impatient() and self.pause:
+                    return
+                if self.is_idle:
+                    continue
+                soon = min(until, self._patience[0].sent + self.limits.patience_s) if self._patience else until
+            if self.take(soon) and self.pause:
                 return
+
+    def _drop_impatient(self) -> bool:
+        """Drop what nobody waits for any more, at the end of a step; whether there was any."""
+        is_any = False
+        while self._patience and self._patience[0].sent + self.limits.patience_s <= self.now:
+            request = self._patience.popleft()
+            if request.last == request.last:
+                continue  # it was answered in time
+            if request in self.running:
+                del self.running[request]
+                self.reading.pop(request, None)
+                if request.end:
+                    self._stop_decoding(request)
+                self._release(request, ("own", request.number) if self.limits.prefix_cache else None)
+            else:
+                self.waiting.remove(request)
+            self.is_blocked = False
+            is_any = True
+            if self._on_dropped is not None:
+                self._on_dropped(request)
+        return is_any
 
     def take(self, until: float) -> bool:
         """Take the next step, or run of steps that only decode; whether a request has ended with it."""
@@ -134,7 +175,8 @@ class Replica:
         if not self.decoding or self.reading:
             return self._step(until)
         if len(self.running) >= self.limits.sequences or (waiting and self.is_blocked and not self.limits.by_priority):
-            return self._run(inf)  # whoever comes meanwhile waits behind others until one ends
+            # Whoever comes meanwhile waits behind others until one ends, or goes away.
+            return self._run(until if self._patience else inf)
         if waiting and not self.is_blocked:
             return self._step(until)
         return self._run(until)
@@ -273,7 +315,11 @@ class Replica:
 
     def _release(self, request: Request, name: object) -> None:
         """Give its blocks back; with a name, what it computed can be found again."""
-        self.pool.give(request.blocks - request.shared, name)
+        own = request.blocks - request.shared
+        if request.answer and name is None and self.limits.prefix_cache and not request.ready:
+            computed = request.input_tokens + request.output_tokens - 1  # the last token was made and not read
+            own -= self.pool.remember(request.input_tokens, request.answer, computed, own)
+        self.pool.give(own, name)
         if request.pieces:
             self.pool.leave(request.pieces)
         request.blocks = request.shared = 0
@@ -384,6 +430,8 @@ class Replica:
             if request in self.running and self._has_room(request, size):
                 chunks.append((request, size))
                 budget -= size
+                if request.pieces:
+                    self.pool.fill(request.pieces, request.done + size)
         chunks = [chunk for chunk in chunks if chunk[0] in self.running]
         running, waiting, most = self.running, self.waiting, self.limits.sequences
         while can_admit and budget > 0 and waiting and len(running) < most:
@@ -402,6 +450,8 @@ class Replica:
             self.reading[request] = None
             chunks.append((request, size))
             budget -= size
+            if request.pieces:
+                self.pool.fill(request.pieces, request.done + size)
         return chunks
 
     def _has_room(self, request: Request, size: int) -> bool:
@@ -423,7 +473,8 @@ class Replica:
         finds = self.limits.prefix_cache and bool(request.pieces)
         hit = pool.found(request.pieces) if finds else 0
         shared = pool.blocks_of(request.pieces) if finds else 0
-        done = min((hit + (held if hit == shared else 0)) * block, request.target - 1)
+        # At least one token is computed; what is found ends with a whole block.
+        done = min(hit + (held if hit == shared else 0), (request.target - 1) // block) * block
         size = min(budget, request.target - done, self._chunk)
         need = max(-(-self._asked(request, done + size) // block) - shared, 0) + (
             pool.needed(request.pieces) if finds else 0

@@ -20,7 +20,7 @@ class Request:
     """
 
     __slots__ = (
-        "base", "blocks", "done", "due", "end", "first", "input_tokens", "last", "left_at", "made", "number",
+        "answer", "base", "blocks", "done", "due", "end", "first", "input_tokens", "last", "left_at", "made", "number",
         "output_tokens", "pieces", "priority", "ready", "sent", "shared", "target", "turn",
     )  # fmt: skip
 
@@ -38,6 +38,7 @@ class Request:
         self.last = self.left_at = nan
         self.ready = False
         self.pieces: tuple[Piece, ...] = ()
+        self.answer: tuple[Piece, ...] = ()  # what the next turn's prompt calls this one's answer
 
     def __lt__(self, other: Request) -> bool:
         return self.number < other.number

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inferometer.core.errors import DomainError
 from inferometer.core.profile import DeviceFacts, ModelFacts, Profile, Provenance
 from inferometer.core.served import Level, LevelFigures, ServerReadings, Spread, Window
 from inferometer.core.served import Served as ServedLevels
@@ -20,10 +21,10 @@ from inferometer.core.traffic.spreads import merged
 from inferometer.core.traffic.windows import closed_window, open_window
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
 from inferometer.serving.load.profile import phases_of, summary_of, workload_of
-from inferometer.serving.load.saturate import next_step
+from inferometer.serving.load.saturate import next_step, next_within, within_words
 from inferometer.serving.simulate.building import ENDLESS, service_of
 from inferometer.serving.simulate.service import Cluster, Service
-from inferometer.serving.simulate.sinks import Columns, Streamed
+from inferometer.serving.simulate.sinks import BROKEN_OFF, Columns, Streamed
 from inferometer.serving.simulate.source import Source, class_of
 from inferometer.version import __version__
 
@@ -49,7 +50,7 @@ def simulate(plan: SimulationPlan, *, progress: Callable[[str], None] | None = N
     steps = list(traffic.steps)
     for number in range(_MOST_LEVELS):
         if number >= len(steps):
-            more = next_step(list(zip(steps, figures, strict=True))) if traffic.saturate else None
+            more = _more(traffic, list(zip(steps, figures, strict=True)))
             if more is None:
                 break
             steps.append(more)
@@ -57,8 +58,17 @@ def simulate(plan: SimulationPlan, *, progress: Callable[[str], None] | None = N
             progress(steps[number].name)
         levels.append(_level(plan, service, steps[number], number))
         figures.append(figures_of(levels[-1], traffic.objectives))
+    if traffic.within:
+        notes = (*notes, within_words(list(zip(steps, figures, strict=True)), traffic.objectives))
     order = sorted(range(len(levels)), key=lambda index: steps[index].load)
     return _profile(plan, tuple(levels[index] for index in order), [figures[index] for index in order], notes)
+
+
+def _more(traffic: LoadPlan, tried: list[tuple[LoadStep, LevelFigures]]) -> LoadStep | None:
+    """The load to try after those that were asked for."""
+    if traffic.within:
+        return next_within(tried, traffic.objectives)
+    return next_step(tried) if traffic.saturate else None
 
 
 def _level(plan: SimulationPlan, service: Service, step: LoadStep, number: int) -> Level:
@@ -110,7 +120,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what runs, and who hears of it
     service: Service,
     demands: Sequence[Demand] | Iterator[Demand],
     ended: Callable[[Request], None],
-    refused: Callable[[Request], None],
+    refused: Callable[[Request, str], None],
     concurrency: int | None,
 ) -> list[Cluster]:
     source = Source(demands, concurrency=concurrency, priorities=plan.priorities)
@@ -120,11 +130,20 @@ def _run(  # noqa: PLR0913, PLR0917 - what runs, and who hears of it
             ended(request)
             source.ended(request)
 
-        told = on_end if source.follows else ended
-        cluster = Cluster(service.pool, told, refused, routing=service.routing, scaling=service.scaling)
+        def on_refused(request: Request, outcome: str) -> None:
+            refused(request, outcome)
+            for other in source.broken(request):
+                refused(other, BROKEN_OFF)
+
+        told = (on_end, on_refused) if source.follows else (ended, refused)
+        cluster = Cluster(service.pool, *told, routing=service.routing, scaling=service.scaling)
         with _without_collecting():
             cluster.run(source)
         return [cluster]
+    if source.follows:
+        raise DomainError(
+            "Two pools are simulated with arrivals by the clock.", remedy="Use --rate, or a trace without turns."
+        )
     with _without_collecting():
         return _run_apart(service, source, ended, refused)
 
@@ -142,7 +161,7 @@ def _without_collecting() -> Iterator[None]:
 
 
 def _run_apart(
-    service: Service, source: Source, ended: Callable[[Request], None], refused: Callable[[Request], None]
+    service: Service, source: Source, ended: Callable[[Request], None], refused: Callable[[Request, str], None]
 ) -> list[Cluster]:
     """Two pools: what the first has read is handed to the second, in the order in which it is ready."""
     assert service.reading is not None  # noqa: S101 - asked before

@@ -10,6 +10,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.scheduler import SchedulerRules
 from inferometer.serving.simulate.plain import play
 from inferometer.serving.simulate.replica import EngineLimits, Replica
+from inferometer.serving.simulate.sinks import QUEUE_FULL, TIMED_OUT, TOO_LONG
 from inferometer.serving.simulate.times import Times
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Cluster:
         self,
         pool: Pool,
         on_end: Callable[[Request], None],
-        on_refused: Callable[[Request], None],
+        on_refused: Callable[[Request, str], None],
         *,
         routing: Routing = "round-robin",
         scaling: Scaling | None = None,
@@ -94,11 +95,12 @@ class Cluster:
         self._routing, self._scaling = routing, scaling
         self.replicas = [self._new(0.0) for _ in range(scaling.least if scaling else pool.replicas)]
         self._turn, self._looked_s, self._low_since = 0, 0.0, inf
-        self._most_tokens = pool.limits.blocks * pool.limits.block_tokens
+        most = pool.limits.blocks * pool.limits.block_tokens
+        self._most_tokens = most if pool.limits.longest is None else min(most, pool.limits.longest)
         self.under_way = 0
 
     def _new(self, from_s: float) -> Replica:
-        replica = Replica(self._pool.times, self._pool.rules, self._pool.limits, self._ended)
+        replica = Replica(self._pool.times, self._pool.rules, self._pool.limits, self._ended, self._dropped)
         replica.from_s = replica.now = from_s
         return replica
 
@@ -106,9 +108,15 @@ class Cluster:
         self.under_way -= 1
         self._on_end(request)
 
+    def _dropped(self, request: Request) -> None:
+        self.under_way -= 1
+        self._on_refused(request, TIMED_OUT)
+
     def run(self, source: Coming) -> None:
         """Until nothing comes any more and everything has ended."""
-        plain = source.plain() if len(self.replicas) == 1 and self._scaling is None else None
+        limits = self._pool.limits
+        is_usual = len(self.replicas) == 1 and self._scaling is None and limits.queue is None
+        plain = source.plain() if is_usual and limits.patience_s == inf else None
         if plain is not None:
             replica = self.replicas[0]
             replica.on_end = self._on_end
@@ -119,10 +127,10 @@ class Cluster:
             self._run_timed(source)
 
     def _refuses(self, request: Request) -> bool:
-        """Whether a request is longer than the whole cache."""
+        """Whether a request is longer than the whole cache, or than the engine takes."""
         if request.input_tokens + request.output_tokens <= self._most_tokens:
             return False
-        self._on_refused(request)
+        self._on_refused(request, TOO_LONG)
         return True
 
     def _run_timed(self, source: Coming) -> None:
@@ -157,9 +165,13 @@ class Cluster:
     def _submit(self, request: Request) -> None:
         if self._refuses(request):
             return
-        self.under_way += 1
         taking = [replica for replica in self.replicas if replica.from_s <= request.sent < replica.until_s]
-        self._chosen(taking or self.replicas[:1], request).submit(request)
+        chosen, most = self._chosen(taking or self.replicas[:1], request), self._pool.limits.queue
+        if most is not None and len(chosen.waiting) >= most:
+            self._on_refused(request, QUEUE_FULL)
+            return
+        self.under_way += 1
+        chosen.submit(request)
 
     def _chosen(self, replicas: Sequence[Replica], request: Request) -> Replica:
         if len(replicas) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from inferometer.core.served import Objective
     from inferometer.serving.simulate.request import Request
 
-TOO_LONG = "too_long"  # the outcome of a request that the cache could not hold even alone
+TOO_LONG = "too_long"  # the outcome of a request that the cache could not hold even alone, or the engine refuses
+QUEUE_FULL = "queue_full"  # of one that came when as many waited as may
+TIMED_OUT = "timeout"  # of one whose answer was not complete in time
+BROKEN_OFF = "broken_off"  # of one that waits for an answer that never comes
 _PIECE = 5 * 65_536
 
 
@@ -33,9 +37,9 @@ class Columns:
             request.due, request.first, request.last, request.input_tokens, request.output_tokens, request.number, OK,
         ))  # fmt: skip
 
-    def refused(self, request: Request) -> None:
+    def refused(self, request: Request, outcome: str) -> None:
         self._rows.append(
-            (request.due, -1.0, -1.0, request.input_tokens, request.output_tokens, request.number, TOO_LONG)
+            (request.due, -1.0, -1.0, request.input_tokens, request.output_tokens, request.number, outcome)
         )
 
     def columns(self) -> RequestColumns:
@@ -63,7 +67,8 @@ class Streamed:
         self._objectives, self._start_s = tuple(objectives), start_s
         self._rows: list[float] = []  # five numbers a request
         self._spreads: dict[str, list[Spread]] = {"ttft": [], "tpot": [], "e2e": []}
-        self._requests = self._refused = self._met = self._counted = 0
+        self._requests = self._met = self._counted = 0
+        self._refused: Counter[str] = Counter()
         self._tokens_in = self._tokens_out = 0
         self._last_due = start_s
 
@@ -73,9 +78,9 @@ class Streamed:
         if len(rows) >= _PIECE:
             self._flush()
 
-    def refused(self, _request: Request) -> None:
+    def refused(self, _request: Request, outcome: str) -> None:
         self._requests += 1
-        self._refused += 1
+        self._refused[outcome] += 1
 
     def _flush(self) -> None:
         due, first, last, inputs, outputs = (np.array(self._rows[column::5]) for column in range(5))
@@ -108,8 +113,8 @@ class Streamed:
         count = self._counted
         return LevelFigures(
             requests=self._requests,
-            completed=self._requests - self._refused,
-            errors={TOO_LONG: self._refused} if self._refused else {},
+            completed=self._requests - self._refused.total(),
+            errors=dict(self._refused),
             counted=count,
             window_s=seconds,
             ttft_s=found["ttft"],

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import heappop, heappush
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
-from inferometer.core.traffic.traces import BLOCK_TOKENS
 from inferometer.serving.simulate.request import Request
 
 if TYPE_CHECKING:
@@ -29,10 +29,14 @@ class Source:
         parts = iter(demands)
         first = next(parts, None)
         self._is_plain = first is not None and not priorities and concurrency is None and _is_plain(first)
+        self._has_followers = first is not None and bool(first.after)
         self._coming = self._requests(parts if first is None else chain((first,), parts))
         self._priorities = priorities
-        self._followers: list[tuple[float, int, Request]] = []
-        self._talks: dict[int, tuple[Demand, int, int]] = {}  # by request: its demand, its index, tokens talked before
+        self._ready: list[tuple[float, int, Request]] = []
+        self._waiting: dict[int, list[_Waiting]] = {}  # by the number of a request: those that wait for its answer
+        self._strands: list[int] = []  # by request: all that wait for each other are one, and take one place
+        self._left: Counter[int] = Counter()  # by strand: its requests that have not ended
+        self._begun: set[int] = set()
         self.waits = concurrency is not None
         self._next = next(self._coming, None)
         for _ in range(concurrency or 0):
@@ -41,17 +45,17 @@ class Source:
     @property
     def follows(self) -> bool:
         """Whether requests come because others end."""
-        return self.waits or bool(self._talks)
+        return self.waits or self._has_followers
 
     @property
     def next_s(self) -> float:
         timed = inf if self._next is None or self.waits else self._next.due
-        return min(timed, self._followers[0][0]) if self._followers else timed
+        return min(timed, self._ready[0][0]) if self._ready else timed
 
     def take(self) -> Request:
         timed = self._next
-        if self._followers and (timed is None or self.waits or self._followers[0][0] <= timed.due):
-            return heappop(self._followers)[2]
+        if self._ready and (timed is None or self.waits or self._ready[0][0] <= timed.due):
+            return heappop(self._ready)[2]
         assert timed is not None  # noqa: S101 - `next_s` said that there is one
         self._next = next(self._coming, None)
         return timed
@@ -63,26 +67,46 @@ class Source:
         return chain((self._next,), self._coming)
 
     def ended(self, request: Request) -> None:
-        """Its session says the next thing, or its place sends the next request."""
-        talk = self._talks.pop(request.number, None)
-        if talk is not None:
-            demand, index, before = talk
-            if demand.turn[index] + 1 < demand.sharing.turns:
-                due = request.last + demand.sharing.think_s
-                said = before + int(demand.input_tokens[index]) + request.output_tokens
-                self._push(self._turn(demand, index + 1, request.number + 1, due, said))
-                return
+        """Those that waited for its answer come nearer; where all of its strand have ended, its place is free."""
+        for waiting in self._waiting.pop(request.number, ()):
+            waiting.left -= 1
+            waiting.request.due = max(waiting.request.due, request.last + waiting.wait_s)
+            if waiting.left == 0:
+                waiting.request.sent = waiting.request.due
+                self._push(waiting.request)
+        self._over(request, request.last)
+
+    def broken(self, request: Request) -> Iterator[Request]:
+        """All that wait for the answer to a request that was refused, or for each other's: they never come."""
+        for waiting in self._waiting.pop(request.number, ()):
+            if waiting.left > 0:  # it may wait for several that fail
+                waiting.left = -1
+                yield waiting.request
+                yield from self.broken(waiting.request)
+        self._over(request, request.sent)
+
+    def _over(self, request: Request, now: float) -> None:
         if self.waits:
-            self._fill(request.last)
+            strand = self._strands[request.number]
+            self._left[strand] -= 1
+            if not self._left[strand]:
+                self._fill(now)
 
     def _fill(self, now: float) -> None:
-        request, self._next = self._next, next(self._coming, None) if self._next is not None else None
-        if request is not None:
+        """A place is free: the next strand takes it, with all of its requests that wait for nobody."""
+        is_taken = False
+        while self._next is not None:
+            strand = self._strands[self._next.number]
+            if is_taken and strand not in self._begun:
+                return
+            is_taken |= strand not in self._begun
+            self._begun.add(strand)
+            request, self._next = self._next, next(self._coming, None)
             request.due = request.sent = now
             self._push(request)
 
     def _push(self, request: Request) -> None:
-        heappush(self._followers, (request.due, request.number, request))
+        heappush(self._ready, (request.due, request.number, request))
 
     def _requests(self, demands: Iterator[Demand]) -> Iterator[Request]:
         return chain.from_iterable(self._parts(demands))
@@ -95,27 +119,85 @@ class Source:
                 numbers = range(number, number + len(demand))
                 yield map(Request, numbers, due, demand.input_tokens.tolist(), demand.output_tokens.tolist())
             else:
-                yield self._first_turns(demand, number, due)
+                yield self._in_order(demand, number, due)
             number += len(demand)
             start = due[-1] if due else start
 
-    def _first_turns(self, demand: Demand, number: int, due: list[float]) -> Iterator[Request]:
-        for index in range(0, len(demand), demand.sharing.turns):
-            yield self._turn(demand, index, number + index, due[index], 0)
+    def _in_order(self, demand: Demand, number: int, due: list[float]) -> Iterator[Request]:
+        """Requests that wait for nobody; those that do are kept until their answers have come."""
+        prompts, talks = demand.prompt_tokens().tolist(), _Talks(demand, number)
+        if self.waits:
+            self._strands = demand.strands().tolist()
+            self._left.update(self._strands)
+        requests = []
+        for index, tokens in enumerate(prompts):
+            request = Request(number + index, due[index], tokens, int(demand.output_tokens[index]))
+            request.pieces = talks.pieces(index, tokens)
+            if self._priorities:
+                request.priority = class_of(self._priorities, number + index)
+            requests.append(request)
+            before = demand.after[index] if demand.after else ()
+            for other in before:
+                if demand.session[other] == demand.session[index]:
+                    requests[other].answer = _after(requests[other], request)
+            if not before:
+                continue
+            waiting = _Waiting(request, len(before), float(demand.wait_s[index]))
+            for other in before:
+                self._waiting.setdefault(number + other, []).append(waiting)
+        return iter([requests[index] for index in demand.first])
 
-    def _turn(self, demand: Demand, index: int, number: int, due: float, said: int) -> Request:
-        new, output = int(demand.input_tokens[index]), int(demand.output_tokens[index])
-        request = Request(number, due, said + new, output)
-        request.pieces = _pieces(demand, index, said + new)
-        if self._priorities:
-            request.priority = class_of(self._priorities, number)
-        if demand.sharing.turns > 1:
-            self._talks[number] = (demand, index, said)
-        return request
+
+class _Waiting:
+    """A request that waits for so many answers, and how long it comes after the last of them."""
+
+    __slots__ = ("left", "request", "wait_s")
+
+    def __init__(self, request: Request, left: int, wait_s: float) -> None:
+        self.request, self.left, self.wait_s = request, left, wait_s
+
+
+class _Talks:
+    """What prompts of a demand have in common with others, from their first token on."""
+
+    def __init__(self, demand: Demand, number: int) -> None:
+        self._demand, self._number = demand, number
+        self._said: dict[int, tuple[Piece, ...]] = {}  # by request: its prompt and its answer, for those who go on
+
+    def pieces(self, index: int, tokens: int) -> tuple[Piece, ...]:
+        demand = self._demand
+        if demand.pieces:
+            return demand.pieces[index]
+        earlier = int(demand.continues[index]) if len(demand.continues) else -1
+        if earlier >= 0:
+            before = self._said[earlier]
+        else:
+            shared = min(demand.sharing.prefix_tokens, tokens)
+            before = ((("group", int(demand.group[index])), shared),) if shared else ()
+        if not len(demand.continues):
+            return before
+        new = tokens - sum(size for _, size in before)
+        pieces = (*before, (("talk", self._number + index), new)) if new > 0 else before
+        self._said[index] = (*pieces, (("answer", self._number + index), int(demand.output_tokens[index])))
+        return pieces
+
+
+def _after(earlier: Request, later: Request) -> tuple[Piece, ...]:
+    """The pieces of a later prompt that stand where the earlier one's answer does: none where it does not go on."""
+    count = len(earlier.pieces)
+    if later.pieces[:count] != earlier.pieces or sum(size for _, size in earlier.pieces) != earlier.input_tokens:
+        return earlier.answer
+    found, end = [], earlier.input_tokens
+    for name, size in later.pieces[count:]:
+        end += size
+        if end > earlier.input_tokens + earlier.output_tokens:
+            break
+        found.append((name, size))
+    return tuple(found) or earlier.answer
 
 
 def _is_plain(demand: Demand) -> bool:
-    return demand.sharing.turns == 1 and not demand.blocks and not demand.sharing.prefix_tokens
+    return not demand.after and not demand.pieces and not demand.sharing.prefix_tokens
 
 
 def class_of(shares: tuple[float, ...], number: int) -> int:
@@ -126,26 +208,3 @@ def class_of(shares: tuple[float, ...], number: int) -> int:
         if place < reached:
             return order
     return len(shares) - 1
-
-
-def _pieces(demand: Demand, index: int, tokens: int) -> tuple[Piece, ...]:
-    """What a prompt has in common with others, from its first token on."""
-    if demand.blocks:
-        whole = tokens // BLOCK_TOKENS  # the last block may be a part: its name says nothing of how long a part
-        return tuple((name, BLOCK_TOKENS) for name in demand.blocks[index][:whole])
-    sharing = demand.sharing
-    pieces: list[Piece] = []
-    if sharing.prefix_tokens:
-        pieces.append((("group", int(demand.group[index])), min(sharing.prefix_tokens, tokens)))
-    if sharing.turns > 1:
-        first = index - int(demand.turn[index])
-        left = tokens - sum(size for _, size in pieces)
-        for turn in range(int(demand.turn[index])):
-            at = first + turn
-            said = int(demand.input_tokens[at]) + int(demand.output_tokens[at])
-            said -= pieces[0][1] if turn == 0 and pieces else 0
-            size = max(0, min(said, left))
-            pieces.append((("talk", int(demand.session[index]), turn), size))
-            left -= size
-        pieces.append((("talk", int(demand.session[index]), int(demand.turn[index])), max(0, left)))
-    return tuple(piece for piece in pieces if piece[1] > 0)

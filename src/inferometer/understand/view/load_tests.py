@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.served import Distribution, Level, LevelFigures, Objective, Served
 from inferometer.core.traffic.figures import figures_of, median_of
 from inferometer.core.traffic.knee import Knee, knee_of
+from inferometer.core.traffic.traces import trace_document
 from inferometer.core.units import counted, format_quantity
 from inferometer.understand.view.cards import Card
 from inferometer.understand.view.phrases import profile_title
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from inferometer.core.profile import Profile
+    from inferometer.core.traffic.traces import RequestTrace
 
 SCHEMA = "inferometer.load/1"
 _METRICS = ("ttft_s", "itl_s", "tpot_s", "e2e_s")
@@ -131,6 +133,29 @@ def load_card(profile: Profile, result: LoadResult) -> Card:
         subtitle=" · ".join(filter(None, (profile.runtime, served.api, served.lengths))),
         facts=tuple(facts),
         sources=(*remarks_of(result), *(_basis(profile) if profile.kind == "predicted" else ())),
+    )
+
+
+def trace_card(trace: RequestTrace) -> Card:
+    """What a trace of requests is like."""
+    known = trace_document(trace)
+    rate = known["requests_per_s"]
+    what, per_s = ("sessions", rate and rate * trace.first_turns / len(trace)) if trace.after else ("requests", rate)
+    comes = f"{per_s:.3g} {what}/s in {known['seconds']:,.0f} s" if rate else "it does not say when: --rate says it"
+    text = "Four letters were counted as a token: the file has texts and no numbers." if trace.estimated else None
+    shared = f"{known['repeated_share']:.0%}"
+    return Card(
+        title=trace.name,
+        subtitle=trace.form,
+        facts=(
+            ("requests", f"{len(trace):,}", comes),
+            ("sessions", f"{trace.first_turns:,}", f"{len(trace) / trace.first_turns:.3g} requests each"),
+            ("prompts", f"{known['input_tokens']:,.0f} tokens", f"at most {known['longest_prompt']:,}"),
+            ("answers", f"{known['output_tokens']:,.0f} tokens", "on average"),
+            ("repeated", shared, "of the prompts: what a cache without end would have"),
+        ),
+        text=text,
+        sources=(f"{trace.skipped:,} rows without tokens are left out.",) if trace.skipped else (),
     )
 
 

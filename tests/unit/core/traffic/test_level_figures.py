@@ -366,7 +366,7 @@ def test_a_trace_is_played_as_it_was():
     trace = RequestTrace(
         name="t", form="f",
         arrival_s=np.array([0.0, 2.0]), input_tokens=np.array([5, 6]), output_tokens=np.array([7, 8]),
-        blocks=((1,), (1, 2)),
+        pieces=(((1, 5),), ((1, 5), (2, 1))),
     )  # fmt: skip
     demand = trace_demand(trace, seed=3)
     assert (demand.session.tolist(), demand.turn.tolist(), demand.group.tolist(), demand.seed) == (
@@ -375,4 +375,4 @@ def test_a_trace_is_played_as_it_was():
         [0, 0],
         3,
     )
-    assert (demand.part(1, 2).blocks, demand.part(1, 2).due_s.tolist()) == (((1, 2),), [2.0])
+    assert (demand.part(1, 2).pieces, demand.part(1, 2).due_s.tolist()) == ((((1, 5), (2, 1)),), [2.0])

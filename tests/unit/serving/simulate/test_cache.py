@@ -31,6 +31,7 @@ def test_blocks_are_never_lost_nor_made(chains, order):
         if pool.needed(pieces) <= pool.free:
             found = pool.found(pieces)
             assert pool.use(pieces) == found
+            pool.fill(pieces, order.randrange(1 + sum(size for _, size in pieces)))
             under_way.append(pieces)
         assert pool.is_whole
     for pieces in under_way:
@@ -44,6 +45,7 @@ def test_what_was_given_back_first_is_lost_first_and_the_begin_of_a_prompt_last(
     old, new = ((("old",), 64),), ((("new",), 64),)
     for pieces in (old, new):
         pool.use(pieces)
+        pool.fill(pieces, 64)
         pool.leave(pieces)
     pool.take(4)  # two that nobody used yet, and two of the old ones
     assert (pool.found(old), pool.found(new)) == (2, 4)
@@ -56,7 +58,11 @@ def test_a_block_belongs_to_the_piece_in_which_it_ends():
     assert (pool.needed(pieces), pool.found(pieces), pool.blocks_of(pieces)) == (3, 0, 3)
     assert pool.use(pieces) == 0
     assert pool.free == 7
-    assert (pool.needed(pieces), pool.found(pieces)) == (0, 3)  # others share them while they are in use
+    found = []
+    for tokens in (0, 16, 31, 32, 58):  # a block is found once all of its tokens are computed
+        pool.fill(pieces, tokens)
+        found.append(pool.found(pieces))
+    assert (found, pool.needed(pieces)) == ([0, 1, 1, 2, 3], 0)  # others share them while they are in use
     assert (pool.needed((("a", 24), ("d", 40))), pool.found((("a", 24), ("d", 40)))) == (3, 1)
     assert pool.found((("d", 40), ("a", 24))) == 0  # nothing is found after what is missing
     assert pool.use(pieces) == 3
@@ -70,6 +76,7 @@ def test_of_one_prompt_the_last_blocks_are_lost_first_and_what_is_left_is_used_a
     pool = BlockPool(4, 16)
     pieces = (("a", 32), ("b", 32))
     pool.use(pieces)
+    pool.fill(pieces, 64)
     pool.leave(pieces)
     pool.take(1)
     assert pool.found(pieces) == 3

@@ -1,10 +1,16 @@
 """The simulator against queues whose waiting time is known: the same scheduler, with steps of one fixed length."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from inferometer.core.scheduler import SchedulerRules
-from inferometer.core.traffic.demand import Demand, Sharing
+from inferometer.core.traffic.agents import Agents, made_up
+from inferometer.core.traffic.demand import Demand, Sharing, trace_demand
+from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.requests import Requests
 from inferometer.known.schedulers import scheduler_of, schedulers
 from inferometer.serving.simulate.replica import EngineLimits, Replica
@@ -172,11 +178,12 @@ def test_a_request_of_the_first_half_of_a_step_counts_as_come_at_its_begin_where
 
 
 def test_prompts_that_begin_alike_are_read_once():
-    blocks = ((0, 1, 2), (0, 1, 3), (0, 1, 2))
-    given = demand([0.0, 5.0, 10.0], [5, 5, 5], [1536, 1536, 1536], blocks=blocks)
+    pieces = tuple(tuple((name, 512) for name in names) for names in ((0, 1, 2), (0, 1, 3), (0, 1, 2)))
+    given = demand([0.0, 5.0, 10.0], [5, 5, 5], [1536, 1536, 1536], pieces=pieces)
     rules = scheduler_of("vllm")
     _, cluster = run(given, servers=8, rules=rules, prefix_cache=True)
-    assert cluster.replicas[0].hit_tokens == 1024 + 1535  # two blocks; three but for the token that is always read
+    # Two pieces; then all but the last block of 16 tokens, since one token at least is computed.
+    assert cluster.replicas[0].hit_tokens == 1024 + 1520
     _, cluster = run(given, servers=8, rules=rules, prefix_cache=False)
     assert cluster.replicas[0].hit_tokens == 0
 
@@ -184,8 +191,8 @@ def test_prompts_that_begin_alike_are_read_once():
 def test_a_router_that_follows_prefixes_reads_less_than_one_that_takes_turns():
     rng = np.random.default_rng(7)
     groups = rng.integers(0, 8, 200)
-    blocks = tuple((int(group), 100 + index) for index, group in enumerate(groups))
-    given = demand(np.arange(200) * 0.2, np.full(200, 5), np.full(200, 1024), blocks=blocks)
+    pieces = tuple(((int(group), 512), (100 + index, 512)) for index, group in enumerate(groups))
+    given = demand(np.arange(200) * 0.2, np.full(200, 5), np.full(200, 1024), pieces=pieces)
     hits = {}
     for routing in ("round-robin", "prefix-aware"):
         _, cluster = run(given, servers=8, rules=scheduler_of("vllm"), replicas=4, routing=routing, prefix_cache=True)
@@ -214,7 +221,8 @@ def test_turns_of_a_session_wait_for_each_other_and_find_the_talk_cached():
     requests = Requests.of(sink.columns())
     assert requests.input_tokens.tolist() == [100, 170, 240]
     assert np.allclose(requests.due_s[1:] - requests.last_s[:-1], 1.0)
-    assert cluster.replicas[0].hit_tokens > 100
+    # Of 119 tokens that the first turn left (its last one was not read), 7 whole blocks; of 189 then 11.
+    assert cluster.replicas[0].hit_tokens == 112 + 176
 
 
 def test_urgent_requests_go_first():
@@ -279,3 +287,80 @@ def test_the_loop_and_the_replica_give_every_request_the_same_times(seed):
     for name in ("steps", "preempted", "most_running", "most_waiting", "most_blocks", "read_tokens"):
         assert getattr(one, name) == getattr(other, name), name
     assert one.pool.free == blocks
+
+
+@given(
+    seed=st.integers(0, 10_000), patience=st.sampled_from([None, 0.005, 0.06]), queue=st.sampled_from([None, 1, 4]),
+    longest=st.sampled_from([None, 120]), blocks=st.integers(12, 60), engine=st.sampled_from(["vllm", "sglang"]),
+    shares=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_whoever_is_refused_or_goes_away_leaves_no_block_behind(  # noqa: PLR0917 - each is drawn
+    seed, patience, queue, longest, blocks, engine, shares
+):
+    """Every request is answered, refused or dropped, once; and at the end the whole cache is free."""
+    rng, count, sink = np.random.default_rng(seed), 40, Columns()
+    pieces = tuple(((int(name), 16),) for name in rng.integers(0, 3, count)) if shares else ()
+    asked = demand(
+        np.sort(rng.uniform(0, 0.04, count)), rng.integers(1, 40, count), rng.integers(17, 150, count), pieces=pieces
+    )
+    limits = EngineLimits(
+        tokens=64, sequences=6, blocks=4 * blocks, block_tokens=4, patience_s=patience or np.inf, queue=queue,
+        longest=longest,
+    )  # fmt: skip
+    pool = Pool(times=EvenSteps(), rules=scheduler_of(engine), limits=limits, replicas=2)
+    cluster = Cluster(pool, sink.ended, sink.refused)
+    cluster.run(Source([asked]))
+    rows = sink.columns()
+    assert sorted(rows.session) == list(range(count))
+    whole = asked.input_tokens + asked.output_tokens
+    for number, outcome, due, last in zip(rows.session, rows.outcome, rows.due_s, rows.last_s, strict=True):
+        assert (outcome == "too_long") == (whole[number] > min(longest or 1 << 30, 16 * blocks))
+        assert outcome != "ok" or patience is None or last - due <= patience + 2 * STEP_S
+    allowed = {"ok", "too_long", *(["queue_full"] if queue else []), *(["timeout"] if patience else [])}
+    assert set(rows.outcome) <= allowed
+    for replica in cluster.replicas:
+        assert (replica.pool.free, replica.pool.is_whole, replica.is_idle) == (replica.pool.blocks, True, True)
+        assert queue is None or replica.most_waiting <= queue
+
+
+@given(seed=st.integers(0, 1000), blocks=st.integers(40, 400), forks=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_answers_that_are_remembered_neither_make_nor_lose_a_block(seed, blocks, forks):
+    asked = trace_demand(
+        made_up(
+            Agents(
+                sessions=6, rate_per_s=200.0, system=20, context=600, delegated=0.3 * forks, seed=seed,
+                task=Lengths(kind="uniform", mean=20, low=1, high=40),
+                calls=Lengths(kind="uniform", mean=4, low=1, high=7),
+                answer=Lengths(kind="uniform", mean=20, low=1, high=40), tool_s=Lengths(kind="fixed", mean=0),
+                result=Lengths(kind="uniform", mean=30, low=1, high=60),
+            )
+        )
+    )  # fmt: skip
+    sink, source = Columns(), Source([asked])
+    limits = EngineLimits(tokens=64, sequences=6, blocks=blocks, block_tokens=4)
+
+    def ended(request):
+        sink.ended(request)
+        source.ended(request)
+
+    def refused(request, outcome):
+        sink.refused(request, outcome)
+        for other in source.broken(request):
+            sink.refused(other, "broken_off")
+
+    cluster = Cluster(Pool(times=EvenSteps(), rules=scheduler_of("vllm"), limits=limits), ended, refused)
+    cluster.run(source)
+    assert sorted(sink.columns().session) == list(range(len(asked)))
+    pool = cluster.replicas[0].pool
+    assert (pool.free, pool.is_whole) == (blocks, True)
+
+
+@pytest.mark.parametrize(("later_s", "hit"), [(0.0, 256), (0.0015, 768), (0.02, 1008)])
+def test_a_prompt_is_found_as_far_as_it_has_been_computed(later_s, hit):
+    """Two equal prompts of 1,024 tokens, 256 of one prompt a step: the second finds what the first has read by then."""
+    asked = demand([0.0, later_s], [50, 5], [1024, 1024], pieces=(((1, 1024),), ((1, 1024),)))
+    rules = replace(scheduler_of("vllm"), ahead=False)
+    _, cluster = run(asked, servers=8, rules=rules, prefix_cache=True, tokens=512, chunk=256)
+    assert cluster.replicas[0].hit_tokens == hit

@@ -187,7 +187,7 @@ def test_a_level_that_is_streamed_has_the_figures_of_its_requests():
         request = Request(0, due, inputs, outputs)
         request.first, request.last = first, last
         sink.ended(request)
-    sink.refused(request)
+    sink.refused(request, "too_long")
     found = sink.figures()
     assert (found.requests, found.completed, found.errors, found.counted) == (6, 5, {"too_long": 1}, 4)
     assert found.window_s == 4.0

@@ -7,12 +7,12 @@ from inferometer.core.traffic.demand import Demand, Sharing
 from inferometer.serving.simulate.source import Source, class_of
 
 
-def demand(inputs, outputs, *, due=(), turns=1, prefix=0, blocks=(), group=None):
+def demand(inputs, outputs, *, due=(), turns=1, prefix=0, pieces=(), group=None):
     count = len(inputs)
     return Demand(
         input_tokens=np.array(inputs), output_tokens=np.array(outputs), due_s=np.array(due, float),
         session=np.arange(count) // turns, turn=np.arange(count) % turns,
-        group=np.zeros(count, int) if group is None else np.array(group), blocks=blocks,
+        group=np.zeros(count, int) if group is None else np.array(group), pieces=pieces,
         sharing=Sharing(turns=turns, think_s=2.0, prefix_tokens=prefix),
     )  # fmt: skip
 
@@ -43,7 +43,7 @@ def test_parts_of_a_demand_follow_each_other_in_time_and_number():
 @pytest.mark.parametrize(
     ("more", "asked"),
     [({}, {"concurrency": 1}), ({}, {"priorities": (0.5, 0.5)}), ({"turns": 2}, {}), ({"prefix": 3}, {}),
-     ({"blocks": ((1,), (2,))}, {})],
+     ({"pieces": (((1, 5),), ((2, 6),))}, {})],
 )  # fmt: skip
 def test_what_waits_or_shares_or_is_urgent_is_not_plain(more, asked):
     assert Source([demand([5, 6], [1, 2], due=[1.0, 3.0], **more)], **asked).plain() is None
@@ -67,18 +67,23 @@ def test_a_turn_comes_after_a_time_to_think_with_all_that_was_said():
     )
     assert source.follows
     one = source.take()
-    assert one.pieces == ((("group", 3), 10), (("talk", 0, 0), 20))
+    assert one.pieces == ((("group", 3), 10), (("talk", 0), 20))
     ended(source, one, 5.0)
     other = source.take()  # of the second session, which began at 1
     assert (other.number, other.due, other.input_tokens) == (3, 1.0, 40)
     assert source.next_s == 7.0
     one = source.take()
     assert (one.number, one.due, one.input_tokens) == (1, 7.0, 30 + 4 + 5)
-    assert one.pieces == ((("group", 3), 10), (("talk", 0, 0), 24), (("talk", 0, 1), 5))
+    assert one.pieces == (
+        (("group", 3), 10), (("talk", 0), 20), (("answer", 0), 4), (("talk", 1), 5),
+    )  # fmt: skip
     ended(source, one, 8.0)
     one = source.take()
     assert (one.number, one.due, one.input_tokens) == (2, 10.0, 30 + 4 + 5 + 6 + 7)
-    assert one.pieces == ((("group", 3), 10), (("talk", 0, 0), 24), (("talk", 0, 1), 11), (("talk", 0, 2), 7))
+    assert one.pieces == (
+        (("group", 3), 10), (("talk", 0), 20), (("answer", 0), 4), (("talk", 1), 5), (("answer", 1), 6),
+        (("talk", 2), 7),
+    )  # fmt: skip
     ended(source, one, 11.0)
     assert source.next_s == float("inf")  # the talk is over
 
@@ -94,8 +99,8 @@ def test_a_prompt_shorter_than_its_prefix_shares_all_of_itself():
 
 
 def test_named_blocks_of_a_trace_are_shared_whole():
-    (one,) = [Source([demand([1100], [1], due=[0.0], blocks=((7, 8, 9),))]).take()]
-    assert one.pieces == ((7, 512), (8, 512))
+    pieces = ((7, 512), (8, 512), (9, 76))
+    assert Source([demand([1100], [1], due=[0.0], pieces=(pieces,))]).take().pieces == pieces
 
 
 @pytest.mark.parametrize("shares", [(0.2, 0.8), (0.5, 0.3, 0.2), (1.0,)])

@@ -1,0 +1,193 @@
+"""Forms of traces: what is read of each, and what waits for what."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.traffic.agents import Agents, made_up
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.demand import trace_demand
+from inferometer.core.traffic.lengths import Lengths
+from inferometer.core.traffic.traces import part_of, read_trace, repeated_tokens, scaled, written_trace
+
+
+def read(tmp_path, *entries, whole=False):
+    path = tmp_path / "trace"
+    path.write_text(json.dumps(entries) if whole else "\n".join(map(json.dumps, entries)))
+    return read_trace(path)
+
+
+def rows(trace):
+    """(session, turn, at_s, after, wait_s, prompt, answer) of each request."""
+    return [
+        (int(trace.session[at]), int(trace.turn[at]),
+         None if math.isnan(trace.arrival_s[at]) else round(float(trace.arrival_s[at]), 6),
+         trace.after[at] if trace.after else (), round(float(trace.wait_s[at]), 6) if trace.after else 0.0,
+         int(trace.input_tokens[at]), int(trace.output_tokens[at]))
+        for at in range(len(trace))
+    ]  # fmt: skip
+
+
+def ours(session, turn=0, tokens=10, out=2, **more):
+    return {"session": session, "turn": turn, "input_tokens": tokens, "output_tokens": out, **more}
+
+
+def test_a_turn_waits_for_the_turn_before_it_and_a_session_for_none(tmp_path):
+    trace = read(tmp_path, ours("b", at_s=5), ours("a", at_s=3), ours("a", 1, 15, wait_s=2), ours("a", 2, 20, at_s=9))
+    assert trace.form == "ours"
+    assert rows(trace) == [
+        (0, 0, 0.0, (), 0.0, 10, 2), (0, 1, None, (0,), 2.0, 15, 2), (1, 0, 2.0, (), 0.0, 10, 2),
+        (0, 2, 6.0, (1,), 0.0, 20, 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [["a/0", "h"], ["a:0", "h/1"], ["a", "job"]])
+def test_agents_fork_and_join(tmp_path, names):
+    """A request waits for those that it names: SESSION/TURN, a session for its last turn, or an id."""
+    trace = read(
+        tmp_path, ours("a", at_s=0), ours("h", 0, after=["a/0"]), ours("h", 1, id="job"),
+        ours("a", 1, 30, after=names, wait_s=1),
+    )  # fmt: skip
+    assert [row[3] for row in rows(trace)] == [(), (0,), (1,), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ((ours("a", after=["b"]),), "waits for 'b', which is not there"),
+        ((ours("a", after=["b"]), ours("b", after=["a"])), "waits for itself"),
+        ((ours("a"), ours("a")), "twice"),
+        ((ours("a", at_s="soon"),), "entry 1"),
+        (({"session": 1, "output_tokens": 3},), "input_tokens"),
+        ((ours("a", tokens=0),), "no request with tokens"),
+        (({"messages": [{"role": "user", "content": "hi"}]},), "how long its answer is"),
+        (({"something": 1},), "its first entry has something"),
+        (([7],), "no request"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_with_its_reason(tmp_path, entries, why):
+    with pytest.raises(FormatError, match=why):
+        read(tmp_path, *entries)
+
+
+TALK = [{"role": "user", "content": "a" * 40}, {"role": "assistant", "content": "b" * 20}]
+
+
+@pytest.mark.parametrize(
+    ("entries", "whole", "form", "expected"),
+    [
+        ([{"session_id": "s", "timestamp": 500, "input_length": 9, "output_length": 4, "hash_ids": [1]},
+          {"session_id": "s", "delay": 250, "input_length": 20, "output_length": 5, "hash_ids": [1, 2]}], False,
+         "Mooncake", [(0, 0, 0.0, (), 0.0, 9, 4), (0, 1, None, (0,), 0.25, 20, 5)]),
+        ([{"chat_id": 7, "parent_chat_id": -1, "timestamp": 1.5, "input_length": 9, "output_length": 4, "turn": 1},
+          {"chat_id": 8, "parent_chat_id": 7, "timestamp": 3.5, "input_length": 20, "output_length": 5, "turn": 2}],
+         False, "Alibaba", [(0, 0, 0.0, (), 0.0, 9, 4), (1, 0, 2.0, (0,), 0.0, 20, 5)]),
+        ([{"session_id": "s", "turns": [{"text": "a" * 40, "max_tokens": 3},
+                                        {"text": "b" * 8, "delay": 1500, "max_tokens": 4}]}], False,
+         "AIPerf sessions", [(0, 0, None, (), 0.0, 10, 3), (0, 1, None, (0,), 1.5, 12, 4)]),
+        ([{"id": "s", "block_size": 64, "requests": [
+            {"t": 1.0, "type": "n", "in": 100, "out": 5, "hash_ids": [1], "api_time": 2.0},
+            {"t": 3.5, "type": "subagent", "requests": [{"t": 3.5, "type": "n", "in": 50, "out": 6}]},
+            {"t": 9.0, "type": "s", "in": 130, "out": 7, "hash_ids": [1, 2], "think_time": 0.5}]}], False,
+         "Weka", [(0, 0, 0.0, (), 0.0, 100, 5), (1, 0, None, (0,), 0.0, 50, 6), (0, 1, None, (0, 1), 0.5, 130, 7)]),
+        ([{"conversations": [{"from": "human", "value": "a" * 40}, {"from": "gpt", "value": "b" * 20},
+                             {"from": "human", "value": "c" * 4}, {"from": "gpt", "value": "d" * 8}]}], True,
+         "ShareGPT", [(0, 0, None, (), 0.0, 10, 5), (0, 1, None, (0,), 0.0, 16, 2)]),
+        ([{"messages": TALK}, {"messages": TALK[:1], "max_tokens": 9}], False,
+         "messages", [(0, 0, None, (), 0.0, 10, 5), (1, 0, None, (), 0.0, 10, 9)]),
+        ([{"custom_id": "x", "body": {"messages": TALK[:1], "max_tokens": 9}}], False,
+         "prompts", [(0, 0, None, (), 0.0, 10, 9)]),
+        ([{"prompt": "a" * 40, "output_tokens": 9}], False, "prompts", [(0, 0, None, (), 0.0, 10, 9)]),
+    ],
+)  # fmt: skip
+def test_each_tool_s_form_becomes_the_same_requests(tmp_path, entries, whole, form, expected):
+    trace = read(tmp_path, *entries, whole=whole)
+    assert (trace.form, rows(trace)) == (form, expected)
+    path = tmp_path / "ours.jsonl"
+    path.write_text("\n".join(written_trace(trace)))
+    again = read_trace(path)
+    assert rows(again) == rows(trace)
+    assert again.messages == trace.messages
+    assert repeated_tokens(again) == repeated_tokens(trace)
+
+
+def test_calls_that_opentelemetry_saw_wait_for_the_one_that_had_ended(tmp_path):
+    def span(start, end, tokens):
+        used = [{"key": "gen_ai.usage.input_tokens", "value": {"intValue": str(tokens)}},
+                {"key": "gen_ai.usage.output_tokens", "value": {"intValue": "5"}}]  # fmt: skip
+        times = {"startTimeUnixNano": str(int(start * 1e9)), "endTimeUnixNano": str(int(end * 1e9))}
+        return {"traceId": "t", "attributes": used if tokens else [], **times}
+
+    spans = [span(10, 12, 100), span(12.5, 14, 0), span(13, 15, 50), span(14, 15.5, 60), span(16, 17, 200)]
+    trace = read(tmp_path, {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+    assert rows(trace) == [
+        (0, 0, 0.0, (), 0.0, 100, 5), (0, 1, None, (0,), 1.0, 50, 5), (0, 2, None, (0,), 2.0, 60, 5),
+        (0, 3, None, (2,), 0.5, 200, 5),
+    ]  # fmt: skip
+
+
+def test_texts_that_begin_alike_share_what_was_said(tmp_path):
+    trace = read(tmp_path, *({"messages": [{"role": "system", "content": "s" * 80}, *TALK]} for _ in range(2)))
+    one, other = trace.pieces
+    assert one == other  # the same begin, and the same question
+    assert repeated_tokens(trace) == 30
+    assert trace.estimated
+
+
+def test_a_prompt_goes_on_from_the_turn_before_where_it_is_long_enough(tmp_path):
+    trace = read(tmp_path, ours("a", 0, 10, 5, at_s=0), ours("a", 1, 18, 5), ours("a", 2, 18, 5))
+    demand = trace_demand(trace)
+    assert demand.continues.tolist() == [-1, 0, -1]  # the third is shorter than what was said: it begins anew
+    assert demand.input_tokens.tolist() == [10, 3, 18]
+    assert demand.prompt_tokens().tolist() == [10, 18, 18]
+
+
+def test_a_part_keeps_what_waits_with_what_it_waits_for(tmp_path):
+    trace = read(tmp_path, ours("a", at_s=0), ours("a", 1, wait_s=4), ours("b", at_s=10), ours("b", 1, wait_s=6))
+    late = part_of(trace, start_s=5, speed=2)
+    assert rows(late) == [(1, 0, 2.5, (), 0.0, 10, 2), (1, 1, None, (0,), 3.0, 10, 2)]
+    assert [row[3] for row in rows(part_of(trace, count=3))] == [(), (0,), ()]
+
+
+def test_half_of_the_load_is_half_of_the_sessions_and_twice_of_it_comes_twice_as_fast():
+    trace = made_up(Agents(sessions=200, rate_per_s=1.0, seed=3))
+    half, double = scaled(trace, 0.5), scaled(trace, 2.0)
+    assert half.first_turns == pytest.approx(100, abs=2)
+    assert half.seconds == pytest.approx(trace.seconds, rel=0.1)
+    assert (len(double), double.seconds) == (len(trace), pytest.approx(trace.seconds / 2))
+    assert double.wait_s is trace.wait_s
+
+
+def test_sessions_without_times_come_at_a_rate_or_take_places(tmp_path):
+    trace = read(tmp_path, {"messages": TALK}, {"messages": TALK})
+    assert not trace.is_timed
+    steady = Arrivals(rate_per_s=2.0, process="constant")
+    assert trace_demand(trace, arrivals=steady).due_s.tolist() == [0.0, 0.5]
+    assert not trace_demand(trace, timed=False).is_open
+
+
+def test_made_up_agents_share_their_begin_wait_for_tools_and_join_their_helpers():
+    agents = Agents(
+        sessions=30, calls=Lengths(kind="fixed", mean=9), delegated=0.3, tool_s=Lengths(kind="fixed", mean=4), seed=2
+    )
+    trace = made_up(agents)
+    assert trace.first_turns == 30
+    assert len({pieces[0] for pieces in trace.pieces}) == 1  # what all begin with
+    joins = [before for before in trace.after if len(before) == 3]
+    assert joins
+    assert len(trace) == 30 * 9 + 2 * 3 * len(joins)  # two helpers with a third of the calls
+    sums = [sum(size for _, size in pieces) for pieces in trace.pieces]
+    assert sums == trace.input_tokens.tolist()
+    assert set(trace.wait_s.tolist()) == {0.0, 4.0}
+    again = made_up(agents)
+    assert np.array_equal(again.input_tokens, trace.input_tokens)
+
+
+def test_a_talk_that_grows_too_long_begins_anew():
+    trace = made_up(Agents(sessions=3, system=100, context=3000, calls=Lengths(kind="fixed", mean=40), delegated=0.0))
+    assert trace.input_tokens.max() <= 3000
+    with pytest.raises(DomainError, match="cannot be"):
+        Agents(sessions=1, system=100, context=150)
