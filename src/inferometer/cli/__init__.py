@@ -38,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "push": "Send stored runs to a team's hub, and what could not be sent before.",
     "runs": "List stored runs; show, tag, rename, delete, export or import them.",
     "runtimes": "List the engines that can run a model, and what each still needs.",
+    "schema": "Print the JSON Schema of what `--format json` prints.",
     "simulate": "Simulate a service under load, step by step, by the engine's own scheduling rules.",
     "sweep": "Predict every combination of models, devices, formats and sizes.",
     "synth": "Make a runnable model file with random weights in the exact shapes.",
