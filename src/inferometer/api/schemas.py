@@ -121,6 +121,21 @@ def _serving() -> Plain:
     return _object({"schema": {"const": "inferometer.serving/1"}, **properties})
 
 
+def _can_i_run() -> Plain:
+    from inferometer.predict.placing import RunnableForm  # noqa: PLC0415 - as above
+
+    properties = {
+        "schema": {"const": "inferometer.can-i-run/1"},
+        **dict.fromkeys(("model", "device", "runtime"), _TEXT),
+        "host": _TEXT_OR_NULL,
+        "context": _COUNT,
+        "capacity_bytes": _NUMBERS,
+        "forms": _list_of("RunnableForm"),
+        "notes": _TEXTS,
+    }
+    return _object(properties, _definitions(RunnableForm))
+
+
 def _plan() -> Plain:
     """Of requests a second; a plan of frames a second has less beside its plans."""
     from inferometer.serving.plans.asked import ServingPlan  # noqa: PLC0415 - as above
@@ -257,6 +272,7 @@ SCHEMAS: dict[str, tuple[str, Callable[[], Plain]]] = {
         "What a device reached.",
         _of_codec("inferometer.core.calibration", "Calibration"),
     ),
+    "can-i-run": ("Which forms of a model fit: `inferometer can-i-run`.", _can_i_run),
     "comparison": ("Whether one run is faster: `inferometer compare`.", _comparison),
     "device": ("A device: `inferometer devices show`.", _of_codec("inferometer.core.device", "Device")),
     "explanation": ("Where the time goes: `inferometer explain`.", _explanation),

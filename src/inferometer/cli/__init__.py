@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "bench": "Measure a command, alone or in turns with another.",
     "bundle": "Measure on a device that nothing reaches: a job in one file, and the file it brings back.",
     "calibrate": "Measure what this machine reaches, so that predictions for it come true.",
+    "can-i-run": "Say which quantised forms of a model fit here and how fast they are, before a download.",
     "catalog": "List links, cloud instances, grids, PUE, the memory hierarchy or number formats.",
     "compare": "Compare stored runs or saved results: faster, slower, same, or no difference shown, with the reason.",
     "completion": "Let bash, zsh or fish complete commands, and the names of devices, models and runs.",

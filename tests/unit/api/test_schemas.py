@@ -17,6 +17,8 @@ COMMANDS = {
     "predict llama-3.1-70b --on nvidia-h100-sxm --tp 4": "profile",
     "predict llama-3.1-8b --on nvidia-h100-sxm --runtime vllm --users 8": "serving",
     "fit llama-3.1-8b --on nvidia-l4": "fit",
+    "can-i-run qwen3-30b-a3b --on nvidia-rtx-4060-ti --host amd-ryzen-ai-9-365-cpu": "can-i-run",
+    "can-i-run llama-3.1-8b --on raspberry-pi-5": "can-i-run",
     "atlas --model yolov8n --runtime rknn": "atlas",
     "atlas --model llama-3.2-1b": "atlas",
     "devices show nvidia-h200": "device",

@@ -177,6 +177,31 @@ def fit(
 
 
 @tool
+def can_i_run(
+    access: Access,
+    *,
+    model: str,
+    on: str = "local",
+    host: str | None = None,
+    runtime: str | None = None,
+    context: int | None = None,
+) -> ToolAnswer:
+    """Which quantised forms of a language model fit a device, and how fast each is, before anything is downloaded.
+
+    `model` may be the id that it is published under. `host` is the CPU beside a GPU, for what does not fit.
+    """
+    from inferometer.known.atlas.names import match_model
+    from inferometer.predict.placing import can_i_run as runnable
+    from inferometer.understand.view.serving import runnable_card
+
+    named = model if match_model(model) else access.model(model)
+    beside = None if host is None else access.device(host)
+    answer = runnable(named, on=access.device(on), host=beside, runtime=runtime, context=context)
+    verdict, what, rate = runnable_card(answer).facts[0]
+    return ToolAnswer(document=answer.document(), text=f"{model} on {on}: {verdict}, {what}. {rate}".strip())
+
+
+@tool
 def compare(access: Access, *, a: str, b: str, threshold: float = 0.01, alpha: float = 0.005) -> ToolAnswer:
     """Whether a run or file is faster or slower than another, with the reason.
 

@@ -53,6 +53,7 @@ def test_a_path_outside_the_folders_is_refused_for_every_argument_that_could_be_
     for name, arguments in {
         "predict": {"model": path, "on": "nvidia-l4"},
         "fit": {"model": "resnet50", "on": path},
+        "can_i_run": {"model": path},
         "compare": {"a": path, "b": path},
         "explain": {"what": path},
         "devices": {"name": path},
