@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.version import __version__
@@ -51,5 +52,27 @@ def _name_files_outside(_app: Sphinx, _page: str, source: list[str]) -> None:
     source[0] = _OUTSIDE.sub(lambda link: f"`{link[2].replace('../', '')}`", source[0])
 
 
+def _write_llms_txt(app: Sphinx, error: Exception | None) -> None:
+    """The pages with their first sentences, by the sections of the index: what programs read first (llmstxt.org)."""
+    if error is not None or app.builder.name != "html":
+        return
+    index = Path(app.srcdir, "index.md").read_text(encoding="utf-8")
+    lines = ["# Inferometer", "", f"> {_first_sentence(index)}"]
+    for caption, entries in re.findall(r"```{toctree}\n:hidden:\n:caption: (.*)\n\n([^`]*)```", index):
+        lines += ["", f"## {caption}", ""]
+        for page in entries.split():
+            about = _first_sentence(Path(app.env.doc2path(page)).read_text(encoding="utf-8"))
+            lines.append(f"- [{app.env.titles[page].astext()}]({page}.html){about and f': {about}'}")
+    Path(app.outdir, "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _first_sentence(page: str) -> str:
+    """Of its first paragraph; nothing where it begins with something else, as a notebook does."""
+    paragraphs = [part.strip() for part in re.sub(r"<!--.*?-->", "", page).split("\n\n")]
+    plain = next((part for part in paragraphs[:4] if re.match(r"[A-Z`*\[]", part)), "")
+    return re.split(r"(?<=[.:])\s", " ".join(plain.split()), maxsplit=1)[0]
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", _name_files_outside)
+    app.connect("build-finished", _write_llms_txt)

@@ -293,7 +293,7 @@ def _edge_chips() -> str:
 
 # The Python interface by what it is for. Every public name stands here once; a test holds that.
 _API = {
-    "Predict": ("predict", "fit", "sweep", "atlas"),
+    "Predict": ("predict", "fit", "can_i_run", "sweep", "atlas"),
     "Measure": ("profile", "verify", "bench", "Plan", "Guard", "NoGuard", "Profiler", "calibrate_from"),
     "Serve": ("simulate", "plan", "load"),
     "Prepare": ("prepare",),
@@ -308,7 +308,8 @@ _FURTHER = (
     "inferometer.measure.bench.compare.Comparison", "inferometer.measure.bench.compare.Metric",
     "inferometer.measure.bench.measurement.Measurement",
     "inferometer.understand.explanation.Explanation", "inferometer.core.finding.Finding",
-    "inferometer.predict.sweep.rows.Rows", "inferometer.predict.memory.fit.Fit", "inferometer.predict.options.Options",
+    "inferometer.predict.sweep.rows.Rows", "inferometer.predict.memory.fit.Fit", "inferometer.predict.placing.Runnable",
+    "inferometer.predict.placing.RunnableForm", "inferometer.predict.options.Options",
     "inferometer.hub.web.exporting.DrawnChart", "inferometer.measure.prepare.run.Prepared",
 )  # fmt: skip
 

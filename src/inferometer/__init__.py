@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from inferometer.measure.calibrate.from_table import calibrate_from
     from inferometer.measure.prepare.run import prepare
     from inferometer.measure.spans import Profiler
+    from inferometer.predict.placing import can_i_run
     from inferometer.predict.sweep.run import sweep
     from inferometer.predict.verbs import fit, predict
 
@@ -49,6 +50,7 @@ _HOMES = {
     "inferometer.measure.calibrate.from_table": ("calibrate_from",),
     "inferometer.api.comparing": ("compare",),
     "inferometer.api.measurements": ("profile", "verify"),
+    "inferometer.predict.placing": ("can_i_run",),
     "inferometer.predict.verbs": ("fit", "predict"),
     "inferometer.api.services": ("load", "plan", "simulate"),
     "inferometer.predict.sweep.run": ("sweep",),
@@ -70,6 +72,7 @@ __all__ = [
     "atlas",
     "bench",
     "calibrate_from",
+    "can_i_run",
     "chart",
     "compare",
     "decode",

@@ -129,3 +129,13 @@ def test_tables_name_commands_and_options_that_there_are():
         command = cli.get_command(context, name)
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in rest if word.startswith("--")} <= known, line
+
+
+def test_programs_find_every_page_in_llms_txt(site):
+    """By the sections of the index, with what each is about; and nothing that is not there."""
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)", text, re.MULTILINE)
+    assert text.startswith("# Inferometer\n\n> An instrument for AI inference:")
+    assert all((site / page).is_file() for page in listed)
+    built = {page.relative_to(site).as_posix() for page in site.rglob("*.html")}
+    assert built - set(listed) <= {"index.html", "genindex.html", "search.html", "py-modindex.html"}

@@ -16,7 +16,7 @@ from fakes.every import every
 
 HEAVY = [
     "torch", "onnxruntime", "onnx", "openvino", "ai_edge_litert", "xllamacpp", "fastapi", "sqlalchemy", "dask",
-    "distributed", "asyncssh", "vl_convert", "scipy", "pyarrow",
+    "distributed", "asyncssh", "vl_convert", "scipy", "pyarrow", "mcp",
 ]  # fmt: skip
 SLOW_FOR_HELP = [*HEAVY, "numpy", "msgspec", "psutil", "click"]
 

@@ -9,9 +9,9 @@ layer, the model does something there that was not priced.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import exp, log
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from inferometer.core.errors import DomainError
 
@@ -49,6 +49,13 @@ class ResidualStory:
     kinds: tuple[KindGap, ...]
     blame: Blame
     sentence: str
+
+
+def residual_documents(profile: Profile) -> list[dict[str, Any]]:
+    """How the measurement differs from the prediction beside it, by phase; empty if there is no prediction."""
+    if profile.kind != "measured" or not any(phase.predicted_s and phase.ops for phase in profile.phases):
+        return []
+    return [asdict(story) for story in explain_residual(profile)]
 
 
 def explain_residual(profile: Profile) -> tuple[ResidualStory, ...]:

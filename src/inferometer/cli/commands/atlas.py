@@ -70,10 +70,10 @@ def command(
 
 def _print_rows(table: "AtlasTable", limit: int, form: str) -> None:
     from inferometer.known.atlas.shipped import source_named
-    from inferometer.understand.view.published import listing_row, listing_table, measurement_document, tidy_table
+    from inferometer.understand.view.published import atlas_document, listing_row, listing_table, tidy_table
 
     if form == "json":
-        print_document([measurement_document(row, source_named(row.source)) for row in table.rows()])
+        print_document(atlas_document(table))
     elif form == "csv":
         print_table(tidy_table(table.rows()), form)
     else:

@@ -159,24 +159,14 @@ def _by_names(given: MeasureRequest) -> MeasureRequest:
 
 def _document(explanation: Explanation, trials: tuple[Trial, ...]) -> dict[str, Any]:
     from inferometer.understand.explanation import explanation_document
+    from inferometer.understand.residual import residual_documents
     from inferometer.understand.trying import trial_document
 
-    plain = explanation_document(explanation) | {"residual": _residual(explanation.profile)}
+    plain = explanation_document(explanation) | {"residual": residual_documents(explanation.profile)}
     if not trials:
         return plain
     suggested = [line for line in plain["next"] if not line.endswith("--try")]
     return {**plain, "next": suggested, "tried": trial_document(trials)}
-
-
-def _residual(profile: Profile) -> list[dict[str, Any]]:
-    """How the measurement differs from the prediction beside it, by phase; empty if there is no prediction."""
-    from dataclasses import asdict
-
-    from inferometer.understand.residual import explain_residual
-
-    if profile.kind != "measured" or not any(phase.predicted_s and phase.ops for phase in profile.phases):
-        return []
-    return [asdict(story) for story in explain_residual(profile)]
 
 
 def _print_explanations(documents: list[dict[str, Any]], form: str) -> None:

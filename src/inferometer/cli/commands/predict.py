@@ -189,23 +189,14 @@ def _print_prediction(question: Question, form: str, *, why: bool) -> None:
         return
     from inferometer.known.atlas.shipped import source_named
     from inferometer.predict.published import published_beside
-    from inferometer.understand.view.published import beside_document, beside_fact
+    from inferometer.understand.view.published import beside_fact, prediction_document
 
-    published = published_beside(question, profile)
     if form == "json":
-        from inferometer.core.codec import document
-
-        others = [
-            beside_document(
-                each.measured, source_named(each.measured.source), phase=each.phase, predicted_s=each.predicted_s
-            )
-            for each in published
-        ]
-        print_document({**document(profile), "published": others})
+        print_document(prediction_document(question, profile))
         return
     facts = [
         beside_fact(each.measured, source_named(each.measured.source), phase=each.phase, predicted_s=each.predicted_s)
-        for each in published
+        for each in published_beside(question, profile)
     ]
     card = prediction_card(profile)
     print_card(replace(card, facts=(*card.facts, *facts)), form)

@@ -10,7 +10,10 @@ from inferometer.understand.view.table import Column, ReportTable, columns, fill
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from inferometer.core.profile import Profile
     from inferometer.known.atlas.measurement import AtlasSource, PublishedMeasurement
+    from inferometer.known.atlas.table import AtlasTable
+    from inferometer.predict.question import Question
     from inferometer.understand.view.cards import Fact
 
 _LISTED = columns(
@@ -93,6 +96,33 @@ def measurement_document(row: PublishedMeasurement, source: AtlasSource) -> dict
     return {**known, "seconds": row.seconds, **ends, "source": {"key": row.source, **about}}
 
 
+def atlas_document(table: AtlasTable) -> dict[str, Any]:
+    """The JSON of `inferometer atlas`. A name that no rule knows stays as published.
+
+    `unit` is that of `value`; the unit of a chip that ran it is `chip_unit`.
+    """
+    from inferometer.known.atlas.shipped import source_named  # noqa: PLC0415 - brings numpy
+
+    rows = [
+        {
+            **measurement_document(row, source_named(row.source)),
+            "device": row.device or row.device_published,
+            "model": row.model or row.model_published,
+            "runtime": row.engine or row.engine_published,
+            "version": row.version,
+            "weights": row.weights,
+            "batch": row.batch,
+            "metric": row.quantity,
+            "value": row.figure,
+            "unit": row.figure_unit,
+            "chip_unit": row.unit,
+            "date": row.date,
+        }
+        for row in table.rows()
+    ]
+    return {"schema": "inferometer.atlas/1", "rows": rows}
+
+
 def tidy_table(rows: Iterable[PublishedMeasurement]) -> ReportTable:
     """Every field as a column: what `inferometer atlas add` reads."""
     from inferometer.known.atlas.table import NUMBERS, TEXTS, settings_text  # noqa: PLC0415 - brings numpy
@@ -154,3 +184,18 @@ def beside_document(
 ) -> dict[str, Any]:
     apart = {"phase": phase, "predicted_s": predicted_s, "apart": predicted_s / row.seconds - 1}
     return {**apart, "measured": measurement_document(row, source)}
+
+
+def prediction_document(question: Question, profile: Profile) -> dict[str, Any]:
+    """The JSON of a prediction: its profile, and what others measured under the same conditions."""
+    from inferometer.core.codec import document  # noqa: PLC0415 - lists do without
+    from inferometer.known.atlas.shipped import source_named  # noqa: PLC0415 - as above
+    from inferometer.predict.published import published_beside  # noqa: PLC0415 - as above
+
+    published = [
+        beside_document(
+            beside.measured, source_named(beside.measured.source), phase=beside.phase, predicted_s=beside.predicted_s
+        )
+        for beside in published_beside(question, profile)
+    ]
+    return {**document(profile), "published": published}

@@ -14,11 +14,15 @@ def render(table: ReportTable, form: str) -> str:
     return _RENDERERS[form](table)
 
 
+def records(table: ReportTable) -> list[dict[str, Any]]:
+    """The rows as programs read them: numbers with their unit in the key."""
+    return [{column.machine_name: row.get(column.key) for column in table.columns} for row in table.rows]
+
+
 def _as_json(table: ReportTable) -> str:
     import json  # noqa: PLC0415 - the other forms do without it
 
-    rows = [{column.machine_name: row.get(column.key) for column in table.columns} for row in table.rows]
-    return json.dumps(rows, indent=2, ensure_ascii=False)
+    return json.dumps(records(table), indent=2, ensure_ascii=False)
 
 
 def _as_csv(table: ReportTable) -> str:

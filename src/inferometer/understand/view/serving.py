@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.units import format_capacity, format_quantity
 from inferometer.understand.view.cards import Card, Fact
 from inferometer.understand.view.phrases import interval_text
-from inferometer.understand.view.table import Column, ReportTable
+from inferometer.understand.view.table import Column, ReportTable, filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from inferometer.predict.placing import Runnable, RunnableForm
     from inferometer.predict.served.question import ServingAnswer
 
 _BOUNDS = {
@@ -100,3 +101,50 @@ def fit_card(fit: Mapping[str, Any], *, title: str, subtitle: str, notes: tuple[
     if usable is not None:
         facts.append(("devices", "no number" if devices is None else str(devices), "at least, to hold it"))
     return Card(title=title, subtitle=subtitle, facts=tuple(facts), sources=notes)
+
+
+_FORMS = (
+    Column(key="weights", heading="weights"),
+    Column(key="bits_per_weight", heading="bits", unit="1"),
+    Column(key="weights_bytes", heading="size", unit="B"),
+    Column(key="fits", heading="fits"),
+    Column(key="tokens_per_s", heading="tokens/s", label="tokens_per_s", unit="1"),
+    Column(key="low", heading="low", unit="1"),
+    Column(key="high", heading="high", unit="1"),
+    Column(key="limited_by", heading="limited by"),
+    Column(key="flags", heading="llama.cpp flags"),
+    Column(key="why_not", heading="why not"),
+)
+
+
+def runnable_card(answer: Runnable) -> Card:
+    """The largest form that fits, in one line; then what it was asked about."""
+    best = next((form for form in answer.forms if form.fits), None)
+    placed = next((form for form in reversed(answer.forms) if form.flags), None)
+    if best is not None and best.tokens_per_s is not None:
+        verdict = ("yes", f"{best.weights} is the largest form that fits", _rate_text(best))
+    elif placed is not None:
+        where = f"{format_capacity(placed.host_bytes or 0)} of {placed.weights} would lie in the host's memory"
+        verdict = ("in part", where, _rate_text(placed))
+    else:
+        verdict = ("no", "none of these forms fits", "")
+    facts: list[Fact] = [verdict, ("context", f"{answer.context:,} tokens", "that there is room for")]
+    if answer.capacity_bytes is not None:
+        facts.append(("memory", format_capacity(answer.capacity_bytes), ""))
+    subtitle = f"{answer.runtime}{f' · host {answer.host}' if answer.host else ''}"
+    return Card(
+        title=f"{answer.model} on {answer.device}", subtitle=subtitle, facts=tuple(facts),
+        text="\n".join(answer.notes) or None,
+    )  # fmt: skip
+
+
+def _rate_text(form: RunnableForm) -> str:
+    if form.tokens_per_s is None:
+        return "with --host the speed of that is predicted"
+    ends = "" if form.low is None or form.high is None else f", {form.low:.3g} to {form.high:.3g}"
+    return f"{form.tokens_per_s:.3g} tokens/s{ends}"
+
+
+def runnable_table(answer: Runnable) -> ReportTable:
+    rows = tuple(asdict(form) for form in answer.forms)
+    return ReportTable(columns=filled(_FORMS, rows), rows=rows)

@@ -31,7 +31,11 @@ def test_what_others_measured_comes_with_its_source(said):
 
 
 def test_json_has_everything_and_csv_our_own_form(said):
-    rows = json.loads(said("atlas", "--model", "yolov8n", "--runtime", "rknn", "--format", "json")[1])
+    told = json.loads(said("atlas", "--model", "yolov8n", "--runtime", "rknn", "--format", "json")[1])
+    rows = told["rows"]
+    assert told["schema"] == "inferometer.atlas/1"
+    promised = set("device model runtime version weights batch metric value unit source date".split())
+    assert all(promised <= set(row) for row in rows)
     assert {row["device_published"] for row in rows} >= {"RK3588 @single_core"}
     assert all(row["source"]["licence"] == "Apache-2.0" for row in rows)
     header = said("atlas", "--model", "yolov8n", "--runtime", "rknn", "--format", "csv")[1].splitlines()[0]

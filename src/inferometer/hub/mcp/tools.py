@@ -1,0 +1,493 @@
+"""The tools: each a verb of `inferometer`, with typed arguments, answering with the verb's documented JSON.
+
+A tool is a function whose parameters are its arguments: their types make the JSON Schema that clients see, and what
+does not fit is refused before the function is called. The first parameter is what the client may reach. Nothing here
+knows the protocol; `server.py` speaks it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_type_hints
+
+import msgspec
+
+from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
+from inferometer.core.units import counted, format_quantity
+from inferometer.hub.mcp.access import MOST_CONFIGURATIONS, MOST_REQUESTS, Access, paged, require_bounded
+
+_PAGE = 20  # rows of an answer, unless more are asked for
+Lengths = int | str
+Numbers = list[int] | None
+Names = list[str] | None
+
+
+@frozen
+class ToolAnswer:
+    """`text` is what a person would be told; `document` is the JSON that the command of the same name prints."""
+
+    document: dict[str, Any]
+    text: str
+
+
+@frozen
+class AgentTool:
+    """A function with what clients are told of it. `runs_something`: it starts a measurement, and reads not only."""
+
+    name: str
+    description: str
+    arguments: type[msgspec.Struct]
+    call: Callable[..., ToolAnswer]
+    runs_something: bool = False
+
+    def schema(self) -> dict[str, Any]:
+        _, components = msgspec.json.schema_components((self.arguments,))
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **components[self.arguments.__name__]}
+
+
+TOOLS: dict[str, AgentTool] = {}
+
+
+def tool(function: Callable[..., ToolAnswer]) -> Callable[..., ToolAnswer]:
+    """Make a tool of a function; every tool also takes the page of its answer."""
+    hints = get_type_hints(function)
+    fields: list[Any] = []
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        field = (parameter.name, hints[parameter.name])
+        fields.append(field if parameter.default is parameter.empty else (*field, parameter.default))
+    fields += [("limit", int, _PAGE), ("offset", int, 0)]
+    name = function.__name__.rstrip("_")
+    arguments = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+    TOOLS[name] = AgentTool(
+        name=name,
+        description=inspect.cleandoc(function.__doc__ or ""),
+        arguments=arguments,
+        call=function,
+        runs_something=name == "profile",
+    )
+    return function
+
+
+def tools_for(access: Access) -> tuple[AgentTool, ...]:
+    return tuple(each for each in TOOLS.values() if access.profiling or not each.runs_something)
+
+
+def call_tool(name: str, arguments: Mapping[str, Any], access: Access) -> ToolAnswer:
+    """The answer, a page of it where it is long. What cannot be asked is an `InferometerError` with what can."""
+    if name == "profile" and not access.profiling:
+        raise DomainError(
+            "This server measures nothing.", remedy="Let the user start `inferometer mcp --allow-profile`."
+        )
+    if name not in TOOLS:
+        raise UnknownNameError("tool", name, TOOLS, listing=f"There are {', '.join(TOOLS)}.")
+    wanted = TOOLS[name]
+    try:
+        asked = msgspec.convert(dict(arguments), wanted.arguments)
+    except msgspec.ValidationError as error:
+        takes = ", ".join(wanted.arguments.__struct_fields__)
+        raise DomainError(f"{name} cannot take these arguments: {error}.", remedy=f"It takes {takes}.") from None
+    given = msgspec.structs.asdict(asked)
+    limit, offset = given.pop("limit"), given.pop("offset")
+    paged({}, offset=offset, limit=limit)  # an impossible page is refused before the work for it
+    answer = wanted.call(access, **given)
+    document = paged(answer.document, offset=offset, limit=limit)
+    cut = document.get("pages")
+    more = f" Longer lists show {limit} rows from {offset}: `offset` has the next." if cut else ""
+    return ToolAnswer(document=document, text=f"{answer.text}{more}")
+
+
+@tool
+def predict(
+    access: Access,
+    *,
+    model: str,
+    on: str,
+    runtime: str | None = None,
+    weights: str | None = None,
+    activations: str | None = None,
+    kv: str | None = None,
+    batch: int = 1,
+    prompt: int | None = None,
+    generate: int | None = None,
+    context: int | None = None,
+    image: int | None = None,
+    sizes: dict[str, int] | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    dp: int = 1,
+    threads: int | None = None,
+    users: int | None = None,
+) -> ToolAnswer:
+    """Predict how fast a model runs on a device, without running anything.
+
+    Answers with the time of each phase and its interval, memory, energy, and every op. `users` asks for the steady
+    state of a served model instead. `devices` and `models` list the names; `weights` is a format as bf16, i8 or q4_k.
+    """
+    from inferometer.predict.ask import ask
+    from inferometer.understand.view.published import prediction_document
+
+    question = ask(
+        access.model(model), on=access.device(on), runtime=runtime, weights=weights, activations=activations, kv=kv,
+        batch=batch, prompt=prompt, generate=generate, context=context, image=image, sizes=sizes, tp=tp, pp=pp, ep=ep,
+        dp=dp, threads=threads,
+    )  # fmt: skip
+    if users is not None:
+        from inferometer.predict.served.question import serving_answer
+
+        served = serving_answer(question, users, None).document()
+        first, each = (format_quantity(served[name], "s") for name in ("ttft_s", "tpot_s"))
+        rate = f"{served['tokens_per_s']:,.0f} tokens/s in all"
+        text = f"{model} on {on} for {counted(users, 'user')}: first token {first}, each token {each}, {rate}."
+        return ToolAnswer(document=served, text=text)
+    profile = question.answer()
+    return ToolAnswer(document=prediction_document(question, profile), text=_profile_text(profile))
+
+
+@tool
+def fit(
+    access: Access,
+    *,
+    model: str,
+    on: str,
+    runtime: str | None = None,
+    weights: str | None = None,
+    kv: str | None = None,
+    batch: int = 1,
+    prompt: int | None = None,
+    generate: int | None = None,
+    tp: int = 1,
+) -> ToolAnswer:
+    """Whether a model fits into a device's memory, the longest context, the largest batch, the fewest devices."""
+    from inferometer.predict.ask import ask
+    from inferometer.predict.fitting import memory_fit
+
+    found = memory_fit(
+        ask(
+            access.model(model), on=access.device(on), runtime=runtime, weights=weights, kv=kv, batch=batch,
+            prompt=prompt, generate=generate, tp=tp,
+        )
+    )  # fmt: skip
+    verdict = "fits" if found.fits else "does not fit"
+    use = f"{format_quantity(found.weights_bytes, 'B')} of weights in {format_quantity(found.usable_bytes, 'B')}"
+    return ToolAnswer(document=found.document(), text=f"{model} {verdict} on {on}: {use}.")
+
+
+@tool
+def can_i_run(
+    access: Access,
+    *,
+    model: str,
+    on: str = "local",
+    host: str | None = None,
+    runtime: str | None = None,
+    context: int | None = None,
+) -> ToolAnswer:
+    """Which quantised forms of a language model fit a device, and how fast each is, before anything is downloaded.
+
+    `model` may be the id that it is published under. `host` is the CPU beside a GPU, for what does not fit.
+    """
+    from inferometer.known.atlas.names import match_model
+    from inferometer.predict.placing import can_i_run as runnable
+    from inferometer.understand.view.serving import runnable_card
+
+    named = model if match_model(model) else access.model(model)
+    beside = None if host is None else access.device(host)
+    answer = runnable(named, on=access.device(on), host=beside, runtime=runtime, context=context)
+    verdict, what, rate = runnable_card(answer).facts[0]
+    return ToolAnswer(document=answer.document(), text=f"{model} on {on}: {verdict}, {what}. {rate}".strip())
+
+
+@tool
+def compare(access: Access, *, a: str, b: str, threshold: float = 0.01, alpha: float = 0.005) -> ToolAnswer:
+    """Whether a run or file is faster or slower than another, with the reason.
+
+    `a` is the baseline. A run is an id, a name, `last` or `last~1`. `threshold` is the smallest difference that counts,
+    `alpha` the risk of taking noise for one.
+    """
+    from inferometer.api.comparing import compare as compare_results
+    from inferometer.measure.bench.compare import comparison_document
+    from inferometer.understand.view.measured import headline
+
+    first, second = access.file_or_name(a), access.file_or_name(b)
+    found = compare_results(first, second, threshold=threshold, alpha=alpha, names=(a, b), store=access.store)
+    return ToolAnswer(document=comparison_document(found), text=headline(found))
+
+
+@tool
+def explain(access: Access, *, what: str, on: str | None = None) -> ToolAnswer:
+    """Where the time of a run or a saved profile goes, what bounds it, what to change and what that would gain."""
+    from inferometer.api.explanations import explained
+    from inferometer.api.naming import profile_of
+    from inferometer.understand.explanation import explanation_document
+    from inferometer.understand.residual import residual_documents
+
+    profile = profile_of(access.file_or_name(what), access.store)
+    found = explained(profile, on=None if on is None else access.device(on), name=what)
+    document = explanation_document(found) | {"residual": residual_documents(found.profile)}
+    findings = "; ".join(finding.title for finding in found.findings[:3])
+    return ToolAnswer(document=document, text=f"{found.headline} {findings}".strip())
+
+
+@tool
+def atlas(
+    access: Access,  # noqa: ARG001 - every tool has it
+    *,
+    model: str | None = None,
+    device: str | None = None,
+    runtime: str | None = None,
+    quantity: str | None = None,
+    weights: str | None = None,
+) -> ToolAnswer:
+    """What others have measured and published, newest first, each with its source. Give a model or a device."""
+    from inferometer.known.atlas.looking import atlas as look_up
+    from inferometer.understand.view.published import atlas_document
+
+    if model is None and device is None:
+        raise DomainError("The atlas has hundreds of thousands of rows.", remedy="Name a model or a device.")
+    table = look_up(model=model, device=device, runtime=runtime, quantity=quantity, weights=weights)
+    named = " on ".join(filter(None, (model, device)))
+    return ToolAnswer(document=atlas_document(table), text=f"{counted(len(table), 'measurement')} of {named}.")
+
+
+@tool
+def devices(access: Access, *, name: str | None = None, where: Names = None) -> ToolAnswer:
+    """List devices, or show one by its `name`; `local` is this machine.
+
+    `where` has conditions such as "unit=gpu" or "memory>=80GB".
+    """
+    from inferometer.core.codec import document
+    from inferometer.known import device
+    from inferometer.known import devices as every_device
+    from inferometer.known.where import matching
+    from inferometer.understand.view.listings import device_table
+    from inferometer.understand.view.records import DEVICE_FIELDS, device_record
+    from inferometer.understand.view.render import records
+
+    if name is not None:
+        found = device(access.device(name))
+        return ToolAnswer(document=document(found), text=f"{found.name}: {found.title}.")
+    rows = matching([device_record(each) for each in every_device().values()], tuple(where or ()), DEVICE_FIELDS)
+    return _rows_answer(records(device_table(rows)), "device")
+
+
+@tool
+def models(access: Access, *, name: str | None = None, where: Names = None) -> ToolAnswer:
+    """List models, or show one by its `name`: what it holds, computes and moves.
+
+    `where` has conditions such as "family=llama" or "parameters<=2e9".
+    """
+    from inferometer.core.workload import Workload
+    from inferometer.formats.sizes import bind
+    from inferometer.known import models as every_model
+    from inferometer.known.where import matching
+    from inferometer.predict.ask import model_graph
+    from inferometer.predict.memory.inventory import inventory
+    from inferometer.understand.view.inventories import inventory_document
+    from inferometer.understand.view.listings import model_table
+    from inferometer.understand.view.records import MODEL_FIELDS, model_record
+    from inferometer.understand.view.render import records
+
+    if name is not None:
+        graph = model_graph(access.model(name))
+        binding = bind(graph, Workload(), {}, complete=False)
+        counts = inventory(graph, binding)
+        size = format_quantity(counts.weight_bytes, "B")
+        text = f"{graph.name}: {counts.parameters:,} parameters, {size} of weights."
+        return ToolAnswer(document=inventory_document(counts, binding.precision), text=text)
+    rows = matching(list(map(model_record, every_model().values())), tuple(where or ()), MODEL_FIELDS)
+    return _rows_answer(records(model_table(rows)), "model")
+
+
+@tool
+def plan(
+    access: Access,
+    *,
+    model: str,
+    rate: float,
+    slo: str | list[str],
+    prompt: Lengths = 1024,
+    generate: Lengths = 256,
+    goal: Literal["cheapest", "greenest", "smallest"] = "cheapest",
+    devices: Names = None,
+    runtimes: Names = None,
+    weights: Names = None,
+    tp: Numbers = None,
+    most_devices: int = 256,
+    keep: int = 3,
+) -> ToolAnswer:
+    """The best ways to serve a model at `rate` requests a second within objectives, and why others lost.
+
+    `slo` is such as "ttft_p95<=1s". Naming `devices` makes it quick; else every device with a price is compared.
+    """
+    from inferometer.api.services import plan as find_plans
+
+    answer = find_plans(
+        access.model(model), rate=rate, slo=tuple([slo] if isinstance(slo, str) else slo),
+        prompt=access.length(prompt), generate=access.length(generate), goal=goal,
+        devices=[access.device(name) for name in devices or ()], runtimes=runtimes or (), weights=weights or (),
+        tp=tp or (), most_devices=most_devices, keep=keep,
+    )  # fmt: skip
+    if not answer.plans:
+        return ToolAnswer(document=answer.document(), text=f"There is no plan. {answer.why_not}")
+    best = answer.plans[0]
+    cost = "" if best.usd_per_hour is None else f" for {best.usd_per_hour:.2f} USD an hour"
+    text = f"{counted(len(answer.plans), 'plan')}; the best is {best.count} × {best.device} in {best.runtime}{cost}."
+    return ToolAnswer(document=answer.document(), text=text)
+
+
+@tool
+def simulate(
+    access: Access,
+    *,
+    model: str,
+    on: str,
+    runtime: str | None = None,
+    rate: float | None = None,
+    concurrency: int | None = None,
+    trace: str | None = None,
+    requests: int = 500,
+    prompt: Lengths = 512,
+    generate: Lengths = 128,
+    slo: list[str] | None = None,
+    weights: str | None = None,
+    tp: int = 1,
+    replicas: int = 1,
+    seed: int = 0,
+) -> ToolAnswer:
+    """Simulate a served model under load by the engine's own scheduling rules: what its users would see.
+
+    One of `rate` (requests a second), `concurrency` or `trace` (a file) says what comes.
+    """
+    from inferometer.api.services import simulate as simulate_service
+    from inferometer.understand.view.load_tests import load_document, load_result
+
+    require_bounded(requests, MOST_REQUESTS, "requests")
+    profile = simulate_service(
+        access.model(model), on=access.device(on), runtime=runtime, rate=rate, concurrency=concurrency,
+        trace=None if trace is None else access.file_or_name(trace), requests=requests, prompt=access.length(prompt),
+        generate=access.length(generate), slo=tuple(slo or ()), weights=weights, tp=tp, replicas=replicas, seed=seed,
+    )  # fmt: skip
+    assert profile.served is not None  # noqa: S101 - of a simulation
+    document = load_document(profile, load_result(profile.served))
+    medians = {name: figures["p50"] for name, figures in document["summary"].items() if figures["p50"] is not None}
+    told = ", ".join(f"{name.removesuffix('_s')} {format_quantity(value, 's')}" for name, value in medians.items())
+    return ToolAnswer(document=document, text=f"{model} on {on} at {document['headline']}, medians: {told}.")
+
+
+@tool
+def sweep(
+    access: Access,
+    *,
+    models: list[str],
+    devices: list[str],
+    runtimes: Names = None,
+    weights: Names = None,
+    batch: Numbers = None,
+    prompt: Numbers = None,
+    generate: Numbers = None,
+    context: Numbers = None,
+    tp: Numbers = None,
+    pareto: Names = None,
+) -> ToolAnswer:
+    """Predict every combination of some lists, a row each.
+
+    `pareto` keeps the rows that no other beats in those columns, such as ["tpot_s", "usd_per_million_tokens"].
+    """
+    from inferometer.predict.sweep.run import sweep as sweep_all
+
+    axes = {
+        "runtimes": runtimes, "weights": weights, "batch": batch, "prompt": prompt, "generate": generate,
+        "context": context, "tp": tp,
+    }  # fmt: skip
+    lengths = [len(models), len(devices), *(len(axis) for axis in axes.values() if axis)]
+    require_bounded(math.prod(lengths), MOST_CONFIGURATIONS, "configurations")
+    given: dict[str, Any] = {name: axis for name, axis in axes.items() if axis}
+    rows = sweep_all([access.model(name) for name in models], [access.device(name) for name in devices], **given)
+    return _rows_answer(list((rows.pareto(*pareto, ties=False) if pareto else rows).records()), "configuration")
+
+
+@tool
+def runs(
+    access: Access,
+    *,
+    run: str | None = None,
+    project: str | None = None,
+    model: str | None = None,
+    device: str | None = None,
+    runtime: str | None = None,
+    search: str | None = None,
+) -> ToolAnswer:
+    """List stored runs, newest first, or show one: `run` is an id, a name or `last`."""
+    from inferometer.api.naming import open_chosen
+    from inferometer.hub.mcp.access import MOST_ROWS
+    from inferometer.store.recording import hub_link
+    from inferometer.store.values import Filter
+    from inferometer.understand.view.render import records
+    from inferometer.understand.view.runs import run_document, run_table
+
+    with open_chosen(access.store) as store:
+        if run is not None:
+            stored = store.get(run)
+            row, metrics = store.row(stored.id), store.metrics(stored.id)
+            document = run_document(stored, row, metrics, hub_link(stored.id))
+            text = stored.status if stored.profile is None else _profile_text(stored.profile)
+            return ToolAnswer(document=document, text=f"Run {stored.id}: {text}")
+        wanted = Filter(project=project, model=model, device=device, runtime=runtime, words=search)
+        page = store.list(wanted, limit=MOST_ROWS)
+    return _rows_answer(records(run_table(page.rows, "json")), "run")
+
+
+@tool
+def profile(
+    access: Access,
+    *,
+    model: str,
+    runtime: str | None = None,
+    batch: int = 1,
+    prompt: int | None = None,
+    generate: int | None = None,
+    image: int | None = None,
+    sizes: dict[str, int] | None = None,
+    weights: str | None = None,
+    threads: int | None = None,
+    seconds_at_most: float = 30.0,
+) -> ToolAnswer:
+    """Measure a model on this machine, after the user has agreed, and store the run. Takes seconds to minutes."""
+    from inferometer.api.measurements import profile as measure
+    from inferometer.core.codec import document
+    from inferometer.measure.bench.plan import Plan
+    from inferometer.store.recording import recording
+
+    most = Plan(seconds=min(1.0, seconds_at_most), seconds_at_most=seconds_at_most)
+    with recording(store=access.store, kind="profile", parameters={"model": model}, subject={"model": model}) as run:
+        measured = measure(
+            access.model(model), runtime=runtime, batch=batch, prompt=prompt, generate=generate, image=image,
+            sizes=sizes, weights=weights, threads=threads, plan=most,
+        )  # fmt: skip
+        run.keep(measured)
+    return ToolAnswer(document={**document(measured), "run": run.id}, text=f"Run {run.id}: {_profile_text(measured)}")
+
+
+def profile_question(arguments: Mapping[str, Any]) -> str:
+    """What the user is asked before a measurement."""
+    given = ", ".join(f"{name} {value}" for name, value in arguments.items() if name != "model")
+    return f"Measure {arguments.get('model')} on this machine{f' ({given})' if given else ''} and store the run?"
+
+
+def _rows_answer(rows: list[dict[str, Any]], what: str) -> ToolAnswer:
+    return ToolAnswer(document={"rows": rows}, text=f"{counted(len(rows), what)}.")
+
+
+def _profile_text(profile: Any) -> str:
+    from inferometer.understand.view.phrases import headline_figures, interval_text, profile_title
+
+    figures = ", ".join(f"{label} {value}" for label, value in headline_figures(profile.summary))
+    phase = profile.steady
+    known = phase is not None and phase.low_s is not None and phase.high_s is not None
+    interval = f"; {phase.name} {interval_text(phase.low_s, phase.high_s)}" if known else ""
+    fits = " It does not fit into memory." if profile.summary.fits is False else ""
+    return f"{profile_title(profile)} in {profile.runtime}, {profile.kind}: {figures}{interval}.{fits}"

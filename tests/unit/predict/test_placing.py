@@ -1,0 +1,116 @@
+"""Before a download: what fits, how fast, and where the rest would lie."""
+
+import re
+
+import pytest
+
+import inferometer as im
+from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.predict.placing import can_i_run
+
+HOST = "amd-ryzen-ai-9-365-cpu"
+CASES = [
+    ("llama-3.1-70b", "nvidia-rtx-4090"), ("qwen3-30b-a3b", "nvidia-rtx-4060-ti"), ("deepseek-v3", "nvidia-rtx-4090"),
+    ("llama-3.1-8b", "nvidia-rtx-4060-ti"),
+]  # fmt: skip
+
+
+def layers_of(flags):
+    return int(re.search(r"-ngl (\d+)", flags)[1])
+
+
+@pytest.mark.parametrize(("model", "device"), CASES)
+def test_what_is_placed_on_a_gpu_fits_it_and_the_rest_is_counted(model, device):
+    answer = can_i_run(model, on=device, host=HOST)
+    assert [form.bits_per_weight for form in answer.forms] == sorted(f.bits_per_weight for f in answer.forms)[::-1]
+    for form in answer.forms:
+        if form.fits:
+            assert form.host_bytes is None
+            assert form.weights_bytes < answer.capacity_bytes
+        else:
+            held = form.weights_bytes - form.host_bytes
+            assert form.host_bytes > 0
+            assert held < answer.capacity_bytes
+            assert form.limited_by == "capacity"
+
+
+@pytest.mark.parametrize(("model", "device"), CASES)
+def test_a_split_model_is_faster_than_on_the_cpu_alone_and_slower_than_on_the_gpu_alone(model, device):
+    split = can_i_run(model, on=device, host=HOST)
+    alone = {form.weights: form for form in can_i_run(model, on=HOST).forms}
+    roomy = {form.weights: form for form in can_i_run(model, on="nvidia-b200").forms}
+    for form in split.forms:
+        if not form.fits:
+            assert form.tokens_per_s >= 0.99 * alone[form.weights].tokens_per_s
+            assert form.low < form.tokens_per_s < form.high
+            if roomy[form.weights].fits:
+                assert form.tokens_per_s < roomy[form.weights].tokens_per_s
+
+
+def test_a_longer_context_leaves_room_for_no_more_layers():
+    placed = [
+        layers_of(form.flags)
+        for context in (1024, 8192, 65536)
+        for form in can_i_run("llama-3.1-70b", on="nvidia-rtx-4090", context=context).forms
+        if form.weights == "q4_k"
+    ]
+    assert placed == sorted(placed, reverse=True)
+    assert placed[0] > placed[-1] >= 0
+
+
+def test_experts_leave_the_gpu_before_layers_do_and_dense_layers_are_counted_as_llamacpp_counts_them():
+    mixed = {form.weights: form for form in can_i_run("deepseek-v3", on="nvidia-rtx-4090").forms}
+    assert mixed["q8_0"].flags == "-ngl 99 --n-cpu-moe 61 -c 4096"  # its first 3 of 61 layers have no experts
+    dense = can_i_run("llama-3.1-70b", on="nvidia-rtx-4090").forms
+    assert all("moe" not in form.flags for form in dense)
+
+
+def test_without_the_host_the_speed_of_a_split_is_not_guessed():
+    for form in can_i_run("llama-3.1-70b", on="nvidia-rtx-4090").forms:
+        assert (form.tokens_per_s, form.low, form.high) == (None, None, None)
+        assert form.flags.startswith("-ngl ")
+
+
+def test_what_the_host_has_no_room_for_either_is_not_placed():
+    forms = can_i_run("deepseek-v3", on="nvidia-rtx-4090", host="raspberry-pi-5").forms
+    assert all(form.flags is None and "would lie on the host, which has 8." in form.why_not for form in forms)
+
+
+def test_memory_that_is_shared_with_the_host_gains_nothing_by_it():
+    for form in can_i_run("deepseek-v3", on="apple-m3-max-gpu").forms:
+        assert (form.fits, form.flags, form.limited_by) == (False, None, "capacity")
+
+
+def test_a_form_that_fits_is_as_fast_as_predict_says():
+    form = next(form for form in can_i_run("llama-3.1-8b", on="nvidia-rtx-4090").forms if form.weights == "q4_k")
+    summary = im.predict("llama-3.1-8b", on="nvidia-rtx-4090", weights="q4_k", prompt=512, generate=128).summary
+    assert form.tokens_per_s == pytest.approx(summary.tokens_per_s, rel=1e-3)
+    assert form.flags == "-ngl 99 -c 4096"
+
+
+@pytest.mark.parametrize(
+    "name", ["bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "https://huggingface.co/meta-llama/Llama-3.1-8B-Instruct"]
+)
+def test_an_id_of_elsewhere_is_the_catalogs_model_and_says_so(name):
+    answer = can_i_run(name, on="nvidia-l4")
+    assert answer.model == "llama-3.1-8b"
+    assert "has the architecture of llama-3.1-8b" in answer.notes[0]
+
+
+def test_what_cannot_be_told_is_refused_in_a_sentence(answered):
+    with pytest.raises(UnknownNameError, match="Nothing is downloaded"):
+        can_i_run("https://huggingface.co/foo/bar", on="nvidia-l4")
+    with pytest.raises(DomainError, match="resnet50 makes no tokens"):
+        can_i_run("resnet50", on="nvidia-l4")
+    assert answered("can-i-run", "llama-3.1-8b", "--on", "nvidia-rtx-409O").returncode == 2
+
+
+def test_one_screen_says_yes_in_part_or_no(answered):
+    for words, verdict in (
+        (("llama-3.1-8b", "--on", "nvidia-rtx-4090"), "yes"),
+        (("llama-3.1-70b", "--on", "nvidia-rtx-4090"), "in part"),
+        (("deepseek-v3", "--on", "raspberry-pi-5"), "no"),
+    ):
+        printed = answered("can-i-run", *words).stdout.splitlines()
+        assert printed[1].startswith(verdict)
+        assert len(printed) < 24
