@@ -56,6 +56,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
         yield
         for task in daily:
             task.cancel()
+        desk.own_agent.stop()
         desk.dispatcher.stop()
 
     inner = Starlette(

@@ -37,6 +37,7 @@ def routes(store: Store) -> list[Route]:
     pages = Pages(store)
     table: dict[str, Page] = {
         "/": pages.runs,
+        "/runs": pages.runs,
         "/projects/{project}": pages.project,
         "/runs/{run}": pages.run,
         "/runs/{run}/explanation": pages.explanation,
