@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,32 +20,9 @@ from inferometer.store.tables import tokens
 from inferometer.understand.view.catalog_tables import TABLES
 from unit.hub.web.samples import decoder, hostile, hub, network
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
-
-if importlib.util.find_spec("playwright") is None or CHROMIUM is None:
-    pytest.skip(
-        "NO BROWSER TESTS HERE: they need Debian's chromium and the Python package playwright.", allow_module_level=True
-    )
-
 pytestmark = pytest.mark.slow
 HELD = [Metric(name="memory_bytes", step=0, value=1e6), Metric(name="memory_bytes", step=400, value=2e6)]
 CHARTS = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="pip install 'inferometer[charts]'")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as player:
-        opened = player.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,8 @@ function show(event, log) {
     log.append(line(event));
     if (below) log.scrollTop = log.scrollHeight;
   }
-  if (event.state) byId("stage").textContent = event.text || event.state;
+  // While it waits, its place in the queue stands there, which says more than the word.
+  if (event.state && (event.text || event.state !== "queued")) byId("stage").textContent = event.text || event.state;
 }
 
 async function follow(job, begun) {
