@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from starlette.datastructures import QueryParams
 
 from inferometer.api import ask, explanations, gains
 from inferometer.api.edgeprofiler import edgeprofiler_rows
@@ -16,6 +17,7 @@ from inferometer.core.errors import MissingDependencyError, UnknownNameError
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import DeviceFacts, Environment, Profile
 from inferometer.hub.web import assets
+from inferometer.hub.web.pages.catalog import device_list
 from inferometer.hub.web.pages.compare import compare_values
 from inferometer.hub.web.pages.explaining import page_explanation
 from inferometer.hub.web.pages.run import badges_of, environment_text, run_values
@@ -542,3 +544,25 @@ def test_eight_runs_are_compared_in_one_table_with_what_differs(here):
     assert page.index("run 0") < page.index("run 1")  # the oldest is the baseline, however they were chosen
     chosen = here[1].get("/compare", params={"run": runs, "baseline": runs[3]}).text
     assert re.search(r"against <a [^>]*>run 3<", chosen)
+
+
+def test_a_list_of_devices_is_short_whatever_is_asked(client):
+    for query in (
+        "",
+        "?page=2",
+        "?page=99999",
+        "?page=x&sort=nothing",
+        "?words=gpu&sort=-memory",
+        "?words=no+such+thing",
+    ):
+        page = client.get(f"/devices{query}")
+        assert page.status_code == 200
+        assert len(page.content) <= 150_000, query
+
+
+def test_devices_without_a_figure_come_last_whichever_way_it_is_sorted():
+    for sort in ("price", "-price"):
+        prices = [row["price"] for row in device_list(QueryParams({"sort": sort, "words": "nvidia"}))["devices"]]
+        known = [price for price in prices if price is not None]
+        assert known == sorted(known, reverse=sort.startswith("-"))
+        assert prices[: len(known)] == known

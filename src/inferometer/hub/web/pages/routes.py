@@ -222,10 +222,10 @@ class Pages:
         return html_page("predict.html", "predict", **predict_values(request.query_params))
 
     def devices(self, request: Request) -> Response:
-        from inferometer.hub.web.pages.catalog import device_rows  # noqa: PLC0415 - as above
+        from inferometer.hub.web.pages.catalog import device_list  # noqa: PLC0415 - as above
 
         known = {device.name for device in seen(request, self._store).devices()}
-        return html_page("devices.html", "devices", devices=device_rows(), seen=known, words=_words(request))
+        return html_page("devices.html", "devices", seen=known, **device_list(request.query_params))
 
     def device(self, request: Request) -> Response:
         from inferometer.hub.web.guard.catalog_names import catalog_device  # noqa: PLC0415 - as above

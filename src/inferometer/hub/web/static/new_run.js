@@ -11,6 +11,7 @@ let model = null; // { model, entry, files } as the hub takes it
 let preview = null;
 let sending = null; // what ends the upload under way
 let turn = 0;
+let reading = false;
 
 const chosen = () => [...document.querySelectorAll("#devices input:checked")].map((box) => box.value);
 const rowsShown = () => (preview ? preview.devices : data.devices);
@@ -108,7 +109,9 @@ function wish() {
 
 async function look() {
   const mine = (turn += 1);
+  reading = true;
   byId("reading").textContent = "Reading the model and predicting …";
+  settle();
   try {
     const found = await ask("POST", "/fleet/preview", wish());
     if (mine !== turn) return;
@@ -120,6 +123,7 @@ async function look() {
     preview = null;
     refuse(error);
   }
+  reading = false;
   byId("reading").textContent = "";
   showDevices();
   settle();
@@ -148,20 +152,20 @@ function showModel() {
 
 function predictedCell(row) {
   const { predicted } = row;
-  if (!predicted) return element("td", { class: "number quiet" }, "–");
-  if (predicted.error) return element("td", { class: "wrap quiet" }, [predicted.error, predicted.remedy].filter(Boolean).join(" "));
+  if (!predicted) return element("td", { class: "number quiet", "data-label": "Predicted" }, "–");
+  if (predicted.error) return element("td", { class: "wrap quiet", "data-label": "Predicted" }, [predicted.error, predicted.remedy].filter(Boolean).join(" "));
   const time = predicted.tpot_s ? `${quantity(predicted.tpot_s, "s", 3)} a token` : quantity(predicted.step_s, "s", 3);
-  return element("td", { class: "number strong" }, time, predicted.fits === false ? element("span", { class: "badge bad" }, "does not fit") : null);
+  return element("td", { class: "number strong", "data-label": "Predicted" }, time, predicted.fits === false ? element("span", { class: "badge bad" }, "does not fit") : null);
 }
 
 function deviceRow(row, ticked) {
   const able = row.ready && (!preview || row.own || row.engines.length > 0);
   const box = element("input", { type: "checkbox", value: row.name, "data-own": row.own, "aria-label": row.name, checked: able && ticked.includes(row.name), disabled: !able });
   const ahead = row.ahead ? `, ${row.ahead} job${row.ahead === 1 ? "" : "s"} before yours` : "";
-  const state = element("td", {}, element("span", { class: `badge ${row.tone}` }, row.standing), element("span", { class: "quiet" }, row.standing === "away" ? " waits until it is back" : row.ready ? ahead : ` ${row.reason || ""}`));
+  const state = element("td", { "data-label": "State" }, element("span", { class: `badge ${row.tone}` }, row.standing), element("span", { class: "quiet" }, row.standing === "away" ? " waits until it is back" : row.ready ? ahead : ` ${row.reason || ""}`));
   const engines = !preview || row.own ? row.engines.join(", ") : row.predicted?.runtime && row.engines.includes(row.predicted.runtime) ? row.predicted.runtime : row.engines[0] || "no engine there opens it";
-  return element("tr", {}, element("td", { class: "tick" }, box), element("td", {}, element("strong", {}, row.name)), state,
-    element("td", {}, row.own ? "–" : element("span", { class: "badge quiet", title: row.why }, row.trust)), predictedCell(row), element("td", { class: "cut" }, engines));
+  return element("tr", {}, element("td", { class: "tick" }, box), element("td", { "data-label": "Device" }, element("strong", {}, row.name)), state,
+    element("td", { "data-label": "Trust" }, row.own ? "–" : element("span", { class: "badge quiet", title: row.why }, row.trust)), predictedCell(row), element("td", { class: "cut", "data-label": "With" }, engines));
 }
 
 function showDevices() {
@@ -191,6 +195,7 @@ function showRuntimes() {
 function obstacle() {
   if (byId("new").dataset.writes !== "yes") return "You may read here, and not measure.";
   if (!model) return byId("sending").hidden ? "Choose a model first." : "The model is being sent.";
+  if (reading && !preview) return "The model is being read.";
   if (!preview) return "This model cannot be measured as it stands.";
   const open = [...byId("sizes").querySelectorAll("input")].find((field) => field.required && !field.value);
   if (open) return `Say how large this is: ${open.parentElement.firstChild.textContent}.`;
