@@ -124,7 +124,14 @@ class Pages:
         return {"spec": run_trend(rows, chosen), "metric": chosen, "known": known}
 
     def run(self, request: Request) -> Response:
-        from inferometer.hub.web.pages.run import HELD, PROGRESS, held_of, run_values  # noqa: PLC0415 - the list needs no charts
+        from inferometer.hub.web.pages.run import (  # noqa: PLC0415 - the list needs no charts
+            HELD,
+            PROGRESS,
+            change_since,
+            earlier_run,
+            held_of,
+            run_values,
+        )  # fmt: skip
 
         name, store = request.path_params["run"], seen(request, self._store)
         run, row = self._cache.get(name, store)
@@ -139,6 +146,8 @@ class Pages:
         explanation = self._cache.cached_explanation(row)
         if explanation is not None:
             values["explanation"] = explanation
+        earlier = earlier_run(store, row)
+        values["change"] = None if earlier is None else change_since(self._cache.get(earlier.id, store)[0], run)
         shown = [metric for metric in metrics if metric.name not in {PROGRESS, HELD}]
         return html_page("run.html", "runs", row=row, metrics=shown, held=held_of(metrics), **changing, **values)
 
