@@ -119,6 +119,15 @@ def test_four_clicks_from_a_file_to_a_shared_run(browser, net, tmp_path, roofs):
             assert "net" in other.locator("h1").inner_text()
 
 
+def test_an_empty_hub_measures_something_in_one_click(browser, tmp_path, roofs):
+    with hub_process(tmp_path) as address, visiting(browser, address) as page:
+        page.goto("/")
+        page.get_by_role("button", name="Measure mobilenet-v2 here").click()
+        page.wait_for_url(re.compile("/fleet/jobs/"))
+        page.wait_for_url(re.compile("/runs/"), timeout=240_000)
+        assert "mobilenet-v2" in page.locator("h1").inner_text()
+
+
 def test_no_model_is_told_before_a_byte_is_sent(page, tmp_path):
     sent = []
     page.on("request", lambda request: sent.append(request.url) if PIECES.search(request.url) else None)

@@ -62,7 +62,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
     inner = Starlette(
         lifespan=open_desk,
         routes=[
-            *routes(store),
+            *routes(store, own_machine=desk.own_agent.offered),
             *sign_in_routes(store, chosen, wrong_tokens),
             *people_routes(store),
             *shared_routes(store, wrong_tokens),

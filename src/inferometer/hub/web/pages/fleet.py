@@ -125,6 +125,7 @@ class FleetPages:
             counts=fleet.counts(),
             running=fleet.jobs(states=("preparing", "running"), project=project),
             now=fleet.now(),
+            away={device.name for device in fleet.devices(facts=False) if device.away(fleet.now())},
             waiting=waiting,
             starts=starts_in(self._desk.fleet) if waiting else {},
             ended=fleet.jobs(states=_ENDED, project=project, limit=30),

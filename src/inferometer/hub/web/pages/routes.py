@@ -33,8 +33,9 @@ _TREND_ROWS = 200
 _LOG_BYTES = 8000
 
 
-def routes(store: Store) -> list[Route]:
-    pages = Pages(store)
+def routes(store: Store, *, own_machine: bool = False) -> list[Route]:
+    """`own_machine`: a click may measure on the hub's own."""
+    pages = Pages(store, own_machine=own_machine)
     table: dict[str, Page] = {
         "/": pages.runs,
         "/runs": pages.runs,
@@ -78,8 +79,8 @@ def html_page(name: str, here: str, **values: Any) -> HTMLResponse:
 
 
 class Pages:
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, *, own_machine: bool = False) -> None:
+        self._store, self._own_machine = store, own_machine
         self._cache = RunCache(store)
 
     def runs(self, request: Request) -> Response:
@@ -108,6 +109,7 @@ class Pages:
             more=None if page.after is None else listing.following(page.after),
             trend=self._trend(request, listing) if project is not None and page.rows else None,
             location=str(self._store.location),
+            own=self._own_machine,
         )
 
     def _trend(self, request: Request, listing: RunListing) -> dict[str, Any] | None:

@@ -65,8 +65,8 @@ async function ended(job) {
   const rows = await Promise.all([job, ...others].map((each) => ask("GET", `${FLEET}/jobs/${each}`)));
   const [mine] = rows;
   const runs = rows.map((row) => row.run).filter(Boolean);
-  if (!others.length && mine.run && mine.state === "done") window.location.replace(mine.run_link);
-  else if (runs.length === rows.length) window.location.replace(`/compare?${runs.map((run) => `run=${run}`).join("&")}`);
+  if (!others.length && mine.run) window.location.replace(mine.run_link);
+  else if (others.length && runs.length === rows.length) window.location.replace(`/compare?${runs.map((run) => `run=${run}`).join("&")}`);
   else window.location.reload();
 }
 

@@ -2,11 +2,11 @@
 import { ask, attempt } from "./asking.js";
 import { byId, dataOf, debounced, element } from "./dom.js";
 import { count, quantity } from "./format.js";
+import { ownMachine } from "./own_machine.js";
 import { hashed, send, sortedOut, unzipped } from "./sending.js";
 
 const data = dataOf("data");
 const REMEMBERED = "inferometer.upload"; // an upload that broke off, so that whoever comes back knows
-const LOOKING_MS = 500;
 let model = null; // { model, entry, files } as the hub takes it
 let preview = null;
 let sending = null; // what ends the upload under way
@@ -213,23 +213,13 @@ function settle() {
   byId("command").textContent = row ? row.command : preview ? preview.python : "";
 }
 
-async function ownMachine() {
-  const { name } = await ask("POST", "/fleet/here");
-  for (;;) {
-    byId("why").textContent = `An agent starts on ${name} …`;
-    const devices = await ask("GET", "/fleet/devices"); // eslint-disable-line no-await-in-loop -- until it is there
-    if (devices.some((device) => device.name === name && !device.away)) return;
-    await new Promise((done) => { setTimeout(done, LOOKING_MS); }); // eslint-disable-line no-await-in-loop -- as above
-  }
-}
-
 async function measure() {
   const { job } = preview;
   const { project } = wish();
   const devices = chosen();
   byId("measure").disabled = true;
   try {
-    if (document.querySelector("#devices input:checked[data-own]")) await ownMachine();
+    if (document.querySelector("#devices input:checked[data-own]")) await ownMachine(byId("why"));
     const rows = [];
     for (const device of devices) rows.push(await ask("POST", "/fleet/jobs", { job, device, project, name: byId("run-name").value.trim() || null })); // eslint-disable-line no-await-in-loop -- the first refusal ends it
     const [first, ...others] = rows.map((row) => row.id);
