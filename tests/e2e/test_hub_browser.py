@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,41 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fakes.fleet import a_job
 from fakes.load_profiles import sweep_profile
 from inferometer.cli.run import run as run_command
+from inferometer.core.job import JobModel
 from inferometer.core.run import Run
 from inferometer.hub.web.one_file import one_file
 from inferometer.store import Filter, Metric
+from inferometer.store.queue.fleet import Fleet
+from inferometer.store.queue.values import NewDevice, NewJob, Wanted
 from inferometer.store.tables import tokens
 from inferometer.understand.view.catalog_tables import TABLES
 from unit.hub.web.samples import decoder, hostile, hub, network
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
-
-if importlib.util.find_spec("playwright") is None or CHROMIUM is None:
-    pytest.skip(
-        "NO BROWSER TESTS HERE: they need Debian's chromium and the Python package playwright.", allow_module_level=True
-    )
-
 pytestmark = pytest.mark.slow
 HELD = [Metric(name="memory_bytes", step=0, value=1e6), Metric(name="memory_bytes", step=400, value=2e6)]
 CHARTS = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="pip install 'inferometer[charts]'")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as player:
-        opened = player.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -581,27 +561,71 @@ SIDEWAYS = """() => [...document.querySelectorAll('main .scroll:has(> table)')].
     box.scrollWidth > box.clientWidth + 1).map((box) => `${box.scrollWidth} > ${box.clientWidth}`)"""
 
 
-LISTS = {"/", "/projects/wide", "/compare", "/devices"}
+UNFOLDED = "document.querySelectorAll('main details:not(.menu)').forEach((box) => { box.open = true; })"
+LISTS = {"/", "/runs", "/projects/wide", "/compare", "/devices"}
 PAGES = (
-    *LISTS, "/runs/{run}", "/predict", "/formulas", "/sweep", "/live", "/atlas?model=resnet101", "/devices/nvidia-h200",
+    *LISTS, "/new", "/fleet", "/fleet/queue", "/fleet/jobs/{job}", "/fleet/devices/{device}", "/settings",
+    "/compare?run={run}&run={first}", "/projects/wide/settings", "/runs/{run}", "/predict", "/formulas", "/sweep",
+    "/live", "/atlas?model=resnet101", "/devices/nvidia-h200",
     *(f"/catalog/{name}" for name in TABLES), "/catalog/instances/azure-nc-a100-v4",
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def wide(here):
-    """The last of three runs with long names."""
+    """Names for the addresses of pages: of runs, a job and a device that are called at length."""
+    store, fleet = here[0], Fleet.of(here[0])
     long = "a-model-whose-name-somebody-exported-with-a-hash-0123456789abcdef0123456789abcdef.onnx"
-    for made in (replace(network(40, name=long), runtime="openvino"), decoder(), sweep_profile()):
-        run = here[0].add(made, "wide", name=f"run of {long}", tags=["nightly", "candidate", "arm64"])
-    return run
+    profiles = (replace(network(40, name=long), runtime="openvino"), decoder(), sweep_profile())
+    runs = [
+        store.add(
+            made,
+            "wide",
+            name=f"run of {long}",
+            tags=["nightly", "candidate", "arm64"],
+            parameters={"job": "575b3md8k0vd"},
+        )
+        for made in profiles
+    ]
+    device = "a-board-in-the-cellar-that-somebody-named-after-all-that-is-in-it"
+    labels = {"unit": ("cpu", "gpu", "npu"), "runtime": ("onnxruntime", "openvino", "litert", "llamacpp", "torch")}
+    fleet.register(NewDevice(name=device, labels=labels))
+    job = a_job(1, model=JobModel(name="mobilenet-v2"))
+    row, _ = fleet.submit(NewJob(job=job, wanted=Wanted(device=device), project="wide", name=f"job of {long}"))
+    other, _ = fleet.submit(NewJob(job=replace(job, id="profile-other"), wanted=Wanted(device=device), name=long))
+    fleet.cancel(other.id)
+    return {"run": runs[-1], "first": runs[0], "job": row.id, "device": device}
 
 
 @pytest.mark.parametrize("path", sorted(PAGES))
 def test_no_page_is_wider_than_the_screen(page, wide, path):
-    page.goto(path.format(run=wide))
+    page.goto(path.format(**wide))
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.evaluate(UNFOLDED)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
         if width == 1280 and path in LISTS:
             assert page.evaluate(SIDEWAYS) == []
+
+
+def test_an_answer_stands_on_the_first_screen_of_predict(page):
+    page.goto("/predict")
+    answer = page.locator(".answer:not(.stale) dl").first
+    answer.wait_for()
+    assert answer.bounding_box()["y"] < 700
+    assert page.locator("#ask details[open]").count() == 0
+
+
+def test_the_list_of_devices_narrows_as_one_types_and_turns_its_pages(page):
+    page.goto("/devices")
+    first = page.locator("#list tbody tr").first.inner_text()
+    page.get_by_role("link", name="More devices").click()
+    page.wait_for_url(re.compile("page=2"))
+    assert page.locator("#list tbody tr").first.inner_text() != first
+    page.locator("#words").fill("raspberry pi 5")
+    page.locator("#count", has_text=re.compile("^[0-9]{1,2} devices?$")).wait_for()
+    assert "words=raspberry" in page.url
+    page.locator("#list thead a", has_text="Memory").click()
+    page.wait_for_url(re.compile("sort=-memory"))
+    assert page.locator("#words").input_value() == "raspberry pi 5"

@@ -70,14 +70,15 @@ def require_distinct(paths: Iterable[str], whose: str) -> None:
 def require_carried(entry: str, paths: Collection[str]) -> None:
     """Files that a model of such an entry may consist of; what could be code, or belongs to no model, is refused."""
     for path in paths:
-        if not _may_carry(entry, path, paths):
+        if not may_carry(entry, path, paths):
             raise TrustError(
                 f"The job carries {path!r}, which is no part of a model that is opened as {entry!r}.",
                 remedy="A job carries a model's own files, and no code.",
             )
 
 
-def _may_carry(entry: str, path: str, paths: Collection[str]) -> bool:
+def may_carry(entry: str, path: str, paths: Collection[str]) -> bool:
+    """Whether a model that is opened as `entry` may bring this file along."""
     if _CODE.fullmatch(path):
         return False
     if path == entry:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.hub.fleet.checking import cases_of, mismatch, too_fast
 from inferometer.hub.fleet.dispatching import Dispatcher
 from inferometer.hub.fleet.forecasting import Forecaster
+from inferometer.hub.fleet.own_agent import OwnAgent
 from inferometer.hub.fleet.uploads import Note, Sender, Uploads
 from inferometer.hub.places.artifacts import ArtifactFolder
 from inferometer.hub.places.device_side import hash_file
@@ -51,6 +52,10 @@ class FleetDesk:
     @cached_property
     def forecaster(self) -> Forecaster:
         return Forecaster(self)
+
+    @cached_property
+    def own_agent(self) -> OwnAgent:
+        return OwnAgent(self.rules)
 
     @property
     def root(self) -> Path:

@@ -1,4 +1,4 @@
-"""`python -m inferometer.hub.fleet.forecast`: how long a job should take, and how long it must.
+"""`python -m inferometer.hub.fleet.forecast`: what a model is, how long a job should take, and how long it must.
 
 A process of its own, with limits: it opens models that others sent. What goes in and out is JSON.
 """
@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,16 +18,22 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.codec import decode
 from inferometer.core.device import Device, Sourced
 from inferometer.core.errors import InferometerError
+from inferometer.core.graph import Graph, is_generative
 from inferometer.core.job import Job
-from inferometer.core.sizes import with_given_sizes
+from inferometer.core.sizes import default_prompt, open_sizes, with_given_sizes
 from inferometer.core.workload import Workload
 from inferometer.formats.resolve import read
 from inferometer.hub.places.requests import calibrating_of, model_path, request_of, require_known
-from inferometer.known.engines import default_runtime
+from inferometer.known.engines import default_runtime, engine_ranks, ranked_engines
 from inferometer.known.hardware import devices
 from inferometer.measure.bench.plan import Plan
 from inferometer.predict.options import Options
 from inferometer.predict.question import Question
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.profile import Profile
 
 _WARM_UPS = 5  # what warming up until the times are steady takes, mostly
 _SHARED = 16.0  # times as fast as its measured figures a device may be: they were taken beside others on a busy one
@@ -46,7 +52,12 @@ def measuring_s(job: Job, files: Path, device: Device, calibrations: tuple[Calib
     require_known(job)
     if job.verb == "calibrate":
         return calibrating_of(job).budget_s
-    step_s = _step_s(job, files, device, calibrations)
+    assert job.model is not None  # noqa: S101 - every other verb has one
+    graph = read(model_path(job.model, files))
+    return _runs_s(job, whole_s(_predicted(job, graph, device, calibrations)), files)
+
+
+def _runs_s(job: Job, step_s: float, files: Path) -> float:
     if job.verb == "verify":
         return 2 * step_s
     plan = request_of(job, files).plan or Plan()
@@ -56,9 +67,7 @@ def measuring_s(job: Job, files: Path, device: Device, calibrations: tuple[Calib
     return warm_s + clean_s * (2 if shaped else 1)
 
 
-def _step_s(job: Job, files: Path, device: Device, calibrations: tuple[Calibration, ...]) -> float:
-    assert job.model is not None  # noqa: S101 - every other verb has one
-    graph = read(model_path(job.model, files))
+def _predicted(job: Job, graph: Graph, device: Device, calibrations: tuple[Calibration, ...]) -> Profile:
     workload, options = job.workload, Options()
     sizes = job.options.get("sizes")
     if sizes:
@@ -66,15 +75,62 @@ def _step_s(job: Job, files: Path, device: Device, calibrations: tuple[Calibrati
         options = Options(sizes=rest)
     runtime = job.runtime or default_runtime(device, graph)
     fitting = [made for made in calibrations if (made.device, made.runtime) == (device.name, runtime)]
-    profile = Question(
+    return Question(
         graph=graph, device=device, runtime=runtime, workload=workload, options=options,
         calibrated=False, calibration=fitting[0] if fitting else None,
     ).answer()  # fmt: skip
+
+
+def whole_s(profile: Profile) -> float:
+    """One step of a network, or one answer of a model that writes."""
     summary = profile.summary
     whole = summary.latency_s if summary.latency_s is not None else summary.e2e_s
-    if whole is None:
-        whole = sum(phase.time_s for phase in profile.phases)
-    return float(whole)
+    return float(sum(phase.time_s for phase in profile.phases) if whole is None else whole)
+
+
+def outlook(job: Job, files: Path, fleet: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model of a job is, and what each device should need for it; or why that cannot be said."""
+    require_known(job)
+    assert job.model is not None  # noqa: S101 - whoever asks has chosen one
+    graph = read(model_path(job.model, files))
+    return {"model": model_card(graph), "devices": {name: _on(job, graph, known) for name, known in fleet.items()}}
+
+
+def _on(job: Job, graph: Graph, known: Mapping[str, Any]) -> dict[str, Any]:
+    if known["device"] is None:
+        return {"error": "Its agent has not said what it can do."}
+    device = decode(json.dumps(known["device"]), Device)
+    made = tuple(decode(json.dumps(plain), Calibration) for plain in known["calibrations"])
+    ranked = ranked_engines(device, makes_tokens=is_generative(graph), format=graph.metadata.get("format"))
+    chosen = job.runtime or next((name for name in ranked if name in known["engines"]), None)
+    try:
+        profile = _predicted(replace(job, runtime=chosen), graph, device, made)
+    except InferometerError as error:
+        return {"error": error.message, "remedy": error.remedy}
+    summary = profile.summary
+    return {
+        "step_s": whole_s(profile), "measuring_s": _runs_s(job, whole_s(profile), Path()), "runtime": profile.runtime,
+        "latency_s": summary.latency_s, "ttft_s": summary.ttft_s, "tpot_s": summary.tpot_s, "fits": summary.fits,
+    }  # fmt: skip
+
+
+def model_card(graph: Graph) -> dict[str, Any]:
+    """A model in the words of a page. `open` are its sizes that may be given; one without a `value` has to be."""
+    stored, usual = graph.metadata.get("format"), graph.metadata.get("default_sizes", {})
+    usual = {**usual, "batch": 1, "query": default_prompt(graph)}
+    opens = [each.name for each in engine_ranks() if stored in each.opens]
+    return {
+        "name": graph.name, "architecture": graph.architecture, "format": stored, "parameters": graph.parameters,
+        "precision": graph.precision, "writes": is_generative(graph),
+        "engines": sorted(opens) if stored not in {None, "config"} else None,  # None: it is made in what each opens
+        "inputs": [
+            {"name": each.name, "dtype": each.dtype, "shape": [str(dim) for dim in each.shape]}
+            for each in graph.inputs
+        ],
+        "open": [
+            {"name": size.name, "text": str(size), "value": usual.get(size.name)} for size in open_sizes(graph)
+        ],
+    }  # fmt: skip
 
 
 def floors(job: Job, files: Path, device: Device, said: Said) -> dict[str, Any]:
@@ -135,13 +191,18 @@ def _credible(device: Device, *, same: bool) -> Device:
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         job, files = decode(json.dumps(asked["job"]), Job), Path(asked["files"])
+        if "fleet" in asked:
+            return outlook(job, files, asked["fleet"])
         device = decode(json.dumps(asked["device"]), Device)
         if asked.get("floors"):
             return floors(job, files, device, msgspec.convert(asked["floors"], Said))
         made = tuple(decode(json.dumps(plain), Calibration) for plain in asked["calibrations"])
         return {"seconds": measuring_s(job, files, device, made)}
     except InferometerError as error:
-        return {"error": error.message.replace(f"{asked['files']}/", "")}  # where it lies here is nobody's business
+        return {
+            "error": error.message.replace(f"{asked['files']}/", ""),
+            "remedy": error.remedy,
+        }  # where it lies here is nobody's business
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ from inferometer.hub.box.found import means_here
 from inferometer.hub.box.view import environment_in, view_of
 from inferometer.hub.box.wrapping import in_bubblewrap
 from inferometer.hub.places.device_side import environment_for, files_of, lay_out
+from inferometer.hub.web.failures import HubError
 from inferometer.store.queue.wanted import fits, written
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Forecaster:
         self._known: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._looking = threading.Semaphore(2)
         self._chosen: dict[tuple[str, str], _Likely | None] = {}
         self._looked_at = float("-inf")
 
@@ -156,6 +158,25 @@ class Forecaster:
             return {}
         return {} if "error" in known else known
 
+    def outlook(self, job: Job, devices: Sequence[FleetDevice]) -> dict[str, Any]:
+        """What the job's model is, and what each of these devices should need for it: read and priced in one box.
+
+        Somebody waits for it, and each takes a process: those who come when two are at work are asked to come again.
+        """
+        fleet = {
+            device.name: {
+                "device": device.facts.get("device"), "calibrations": _documents(device),
+                "engines": device.labels.get("runtime", ()),
+            }
+            for device in devices
+        }  # fmt: skip
+        if not self._looking.acquire(timeout=SECONDS):
+            raise HubError(503, "The hub is reading other models.", remedy="Try again in a minute.")
+        try:
+            return self._in_a_box(job, {"fleet": fleet})
+        finally:
+            self._looking.release()
+
     def _remembered(self, job: Job, device: FleetDevice, **more: Any) -> dict[str, Any]:
         """Devices that say the same of themselves are predicted once: a fleet has many of a kind."""
         said = json.dumps([device.facts.get("device"), device.facts.get("calibrations"), more], sort_keys=True)
@@ -175,14 +196,16 @@ class Forecaster:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _asked(self, job: Job, device: FleetDevice, more: dict[str, Any]) -> dict[str, Any]:
+        said = {"device": device.facts.get("device"), "calibrations": _documents(device)}
+        return self._in_a_box(job, {**said, **more})
+
+    def _in_a_box(self, job: Job, question: dict[str, Any]) -> dict[str, Any]:
         root, location = self._desk.root, self._desk.store.location
-        calibrations = [each.get("document") for each in device.facts.get("calibrations") or ()]
         (root / "forecasts").mkdir(parents=True, exist_ok=True, mode=0o700)  # beside the models, which are linked
         folder = Path(tempfile.mkdtemp(dir=root / "forecasts"))
         asked = {
-            "job": document(job), "files": str(folder / "files"), "device": device.facts.get("device"),
-            "calibrations": [plain for plain in calibrations if plain], "memory_bytes": MEMORY_BYTES,
-            "seconds": SECONDS, **more,
+            "job": document(job), "files": str(folder / "files"), "memory_bytes": MEMORY_BYTES, "seconds": SECONDS,
+            **question,
         }  # fmt: skip
         rows = [] if location.file is None else location.file.parent.glob(f"{location.file.name}*")  # and its log
         secret = [location.artifacts, root, *rows]
@@ -191,6 +214,11 @@ class Forecaster:
             return in_a_process(asked, folder, secret)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _documents(device: FleetDevice) -> list[Any]:
+    """The calibrations that its agent sent whole."""
+    return [plain for each in device.facts.get("calibrations") or () if (plain := each.get("document"))]
 
 
 def in_a_process(

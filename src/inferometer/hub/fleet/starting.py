@@ -40,6 +40,15 @@ def starts_in(fleet: Fleet) -> Mapping[str, float | None]:
     return _played([(written(job.wanted), job) for job in waiting], lanes, able, projects, now)
 
 
+def queue_place(fleet: Fleet, job: JobRow) -> dict[str, float | None]:
+    """How many jobs should begin before one that waits, and in how many seconds it should; None: nobody can tell."""
+    starts = starts_in(fleet)
+    mine = starts.get(job.id)
+    before = [other for name, other in starts.items() if name != job.id and other is not None]
+    ahead = None if mine is None else sum(other < mine for other in before)
+    return {"ahead": ahead, "begins_s": mine}
+
+
 class _Projects:
     """What each project holds and has used, as time goes on."""
 

@@ -80,21 +80,25 @@ def pack_measurement(
     model = model_files(request.model, hashes=hashes)
     other = None if reference is None else _beside(model_files(reference, hashes=hashes), model)
     inputs, numbers = _inputs(request.inputs, hashes)
-    plain = _changed(replace(request, inputs=numbers), _OWN)
     paths = {**model.paths, **(other.paths if other else {}), **inputs.paths}
-    return PackedJob(
-        job=_made(
-            verb=verb,
-            model=model.model,
-            reference=other.model if other else None,
-            inputs=inputs.files,
-            runtime=request.runtime,
-            workload=request.workload,
-            plan=None if request.plan is None else _changed(request.plan),
-            options={**plain, **(_changed(judging) if judging else {})},
-            command=request.command,
-        ),
-        files=paths,
+    brought = {"reference": other.model if other else None, "inputs": inputs.files}
+    job = measurement_job(verb, replace(request, inputs=numbers), model.model, judging, **brought)
+    return PackedJob(job=job, files=paths)
+
+
+def measurement_job(
+    verb: Verb, request: MeasureRequest, model: JobModel, judging: Judging | None = None, **brought: Any
+) -> Job:
+    """The job of a measurement whose files are somewhere else already. `brought` are other files that it names."""
+    return _made(
+        verb=verb,
+        model=model,
+        runtime=request.runtime,
+        workload=request.workload,
+        plan=None if request.plan is None else _changed(request.plan),
+        options={**_changed(request, _OWN), **(_changed(judging) if judging else {})},
+        command=request.command,
+        **brought,
     )
 
 

@@ -56,12 +56,13 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
         yield
         for task in daily:
             task.cancel()
+        desk.own_agent.stop()
         desk.dispatcher.stop()
 
     inner = Starlette(
         lifespan=open_desk,
         routes=[
-            *routes(store),
+            *routes(store, own_machine=desk.own_agent.offered),
             *sign_in_routes(store, chosen, wrong_tokens),
             *people_routes(store),
             *shared_routes(store, wrong_tokens),

@@ -100,7 +100,7 @@ class ListCache:
 
 
 def _is_list(path: str) -> bool:
-    return path in {"/", "/api/v1/runs"} or path.startswith("/projects/")
+    return path in {"/", "/runs", "/api/v1/runs"} or path.startswith("/projects/")
 
 
 def _who(scope: Scope) -> tuple[object, ...] | None:

@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from markupsafe import escape
 from sqlalchemy import select, update
 
 from fakes.fleet import a_job, a_result
@@ -15,10 +16,11 @@ from inferometer.core.codec import document, encode
 from inferometer.core.job import JobFile, JobModel
 from inferometer.hub.fleet import dispatching
 from inferometer.hub.fleet.desk import FleetDesk
+from inferometer.hub.fleet.forecasting import Forecaster
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import Check
-from inferometer.store.tables import fleet_jobs, runs
+from inferometer.store.tables import fleet_devices, fleet_jobs, runs
 from unit.hub.web.samples import ENDING, HOSTILE, emptied, hub, network
 
 DATA = bytes(range(256)) * 40
@@ -318,7 +320,9 @@ def test_older_clients_read_failed_where_a_job_is_inconclusive(here):
     assert said(client.get(path, params={"inconclusive": "true"}))[-1]["state"] == "inconclusive"
     assert said(client.get(f"{API}/jobs/{row['id']}/result"))["ended"] == "lost"
     assert [job["id"] for job in said(client.get(f"{API}/jobs?state=inconclusive"))] == [row["id"]]
-    assert ">inconclusive<" in client.get("/fleet/queue").text
+    queue = client.get("/fleet/queue").text
+    assert ">inconclusive<" in queue
+    assert str(escape(said(client.get(f"{API}/jobs/{row['id']}"))["reason"])) in queue  # why stands beside it
     assert client.post(f"{API}/agent/beat", json={**agent, "job": row["id"]}).status_code == 409
 
 
@@ -376,6 +380,7 @@ def test_a_job_that_hangs_is_seen_to(here):
         text = client.get(page).text
         assert ">late<" in text
         assert "nothing new for 17 min" in text
+    assert 'class="stuck"' in client.get("/fleet/queue").text
 
 
 def test_a_token_that_is_revoked_in_mid_job_gives_the_job_back_within_seconds(tmp_path):
@@ -394,3 +399,28 @@ def test_a_token_that_is_revoked_in_mid_job_gives_the_job_back_within_seconds(tm
         until(lambda: said(client.get(f"{API}/jobs/{row['id']}"))["state"] == "queued", "giving the job back")
         found = said(client.get(f"{API}/jobs/{row['id']}"))
         assert found["reason"] == "The token of its agent does not hold any more."
+
+
+def test_a_job_whose_device_is_silent_looks_it(here):
+    store, client = here
+    held(client)
+    assert "device is silent</span>" not in client.get("/fleet/queue").text
+    earlier = update(fleet_devices).values(heartbeat_us=fleet_devices.c.heartbeat_us - 10**9)
+    store.database.write(lambda connection: connection.execute(earlier))
+    queue = client.get("/fleet/queue").text
+    assert "device is silent</span>" in queue
+    assert 'class="stuck"' in queue
+
+
+def test_a_job_that_waits_says_how_many_come_first(here, monkeypatch):
+    _, client = here
+    monkeypatch.setattr(Forecaster, "ask", lambda *_: None)  # what is expected is said below
+    row, _, _ = held(client)
+    Fleet.of(here[0]).expect(row["id"], 1000.0, "a test")
+    waiting = [submit(client, seed=seed) for seed in (2, 3)]
+    for job in waiting:
+        Fleet.of(here[0]).expect(job["id"], 5.0, "a test")
+    places = [said(client.get(f"{API}/jobs/{job['id']}")) for job in waiting]
+    assert [place["ahead"] for place in places] == [0, 1]
+    assert places[1]["begins_s"] == pytest.approx(places[0]["begins_s"] + 5.0, abs=1.0)
+    assert "ahead" not in said(client.get(f"{API}/jobs/{row['id']}"))  # it waits no more

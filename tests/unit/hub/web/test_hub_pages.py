@@ -7,15 +7,18 @@ import re
 from dataclasses import replace
 
 import pytest
+from starlette.datastructures import QueryParams
 
 from inferometer.api import ask, explanations, gains
 from inferometer.api.edgeprofiler import edgeprofiler_rows
 from inferometer.cli.commands.predict import command as predict_command
 from inferometer.core.codec import decode
 from inferometer.core.errors import MissingDependencyError, UnknownNameError
+from inferometer.core.finding import Finding
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import DeviceFacts, Environment, Profile
 from inferometer.hub.web import assets
+from inferometer.hub.web.pages.catalog import device_list
 from inferometer.hub.web.pages.compare import compare_values
 from inferometer.hub.web.pages.explaining import page_explanation
 from inferometer.hub.web.pages.run import badges_of, environment_text, run_values
@@ -51,8 +54,8 @@ def test_cards_say_which_statistic_and_between_what():
     assert cards["Latency"].note.startswith("median of 12 · ")
     assert " – " in cards["Latency"].note
     assert (cards["Peak memory"].value, cards["Peak memory"].unit) == ("30", "MB")
-    assert cards["Top unit by time"].value == "GPU"
-    assert cards["Top unit by count"].note == "9 of 12 ops"
+    assert cards["Top unit"].value == "GPU"
+    assert cards["Top unit"].note.endswith("9 of 12 ops")
     forward = profile.phase("forward")
     assert float(cards["Of the floor"].value) == pytest.approx(100 * forward.floor_s / forward.time_s, rel=1e-2)
 
@@ -559,3 +562,54 @@ def test_eight_runs_are_compared_in_one_table_with_what_differs(here):
     assert page.index("run 0") < page.index("run 1")  # the oldest is the baseline, however they were chosen
     chosen = here[1].get("/compare", params={"run": runs, "baseline": runs[3]}).text
     assert re.search(r"against <a [^>]*>run 3<", chosen)
+
+
+def test_a_list_of_devices_is_short_whatever_is_asked(client):
+    for query in (
+        "",
+        "?page=2",
+        "?page=99999",
+        "?page=x&sort=nothing",
+        "?words=gpu&sort=-memory",
+        "?words=no+such+thing",
+    ):
+        page = client.get(f"/devices{query}")
+        assert page.status_code == 200
+        assert len(page.content) <= 150_000, query
+
+
+def test_devices_without_a_figure_come_last_whichever_way_it_is_sorted():
+    for sort in ("price", "-price"):
+        prices = [row["price"] for row in device_list(QueryParams({"sort": sort, "words": "nvidia"}))["devices"]]
+        known = [price for price in prices if price is not None]
+        assert known == sorted(known, reverse=sort.startswith("-"))
+        assert prices[: len(known)] == known
+
+
+def test_no_card_says_that_all_of_it_ran_on_the_only_unit():
+    assert "Top unit" not in {card.label for card in cards_of(decoder())}
+
+
+def test_the_finding_with_the_largest_sure_gain_comes_first_and_the_machine_apart():
+    def finding(code, severity="warning", gain=None, low=None):
+        return Finding(code=code, severity=severity, title=code, gain=gain, gain_low=low, gain_high=gain)
+
+    given = (
+        finding("environment.noisy"), finding("host.gap"), finding("memory.bound", gain=4.0, low=1.1),
+        finding("batch.small", gain=2.0, low=1.9), finding("outputs.wrong", severity="critical"),
+    )  # fmt: skip
+    told = page_explanation(replace(network(), phases=(), findings=given))
+    assert [each.code for each in told.advice] == ["outputs.wrong", "batch.small", "memory.bound", "host.gap"]
+    assert [each.code for each in told.machine] == ["environment.noisy"]
+
+
+def test_a_run_says_how_it_changed_since_the_last_one_of_the_same(tmp_path):
+    with hub(tmp_path) as (store, client):
+        first = store.add(network(seed=1), "phones")
+        store.add(replace(network(seed=1), runtime="openvino"), "phones")  # another engine
+        store.add(network(seed=1, slower=5.0), "cars")  # another project
+        assert "Since the last run" not in client.get(f"/runs/{first}").text
+        later = store.add(network(seed=1, slower=1.5), "phones")
+        page = client.get(f"/runs/{later}").text
+        assert f'href="/compare?run={first}&amp;run={later}"' in page
+        assert "+50.0 %" in page

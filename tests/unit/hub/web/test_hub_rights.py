@@ -11,6 +11,7 @@ from sqlalchemy.exc import OperationalError
 from fakes.fleet import a_job
 from inferometer.core.codec import document
 from inferometer.core.job import JobFile, JobModel
+from inferometer.hub.fleet.own_agent import OwnAgent
 from inferometer.hub.web.app import create_app
 from inferometer.hub.web.guard.rules import OidcRules, Rules
 from inferometer.store import open_store
@@ -68,10 +69,10 @@ def told(world, part):
 MATRIX = {
     # Pages that show nothing of any project.
     **{f"GET {path}": row(KNOWN) for path in (
-        "/", "/compare", "/predict", "/devices", "/catalog/{table}", "/formulas", "/sweep", "/atlas", "/live", "/fleet",
-        "/fleet/queue", "/favicon.ico", f"{API}/runs", f"{API}/projects", f"{API}/devices", f"{API}/models",
-        f"{API}/catalog", f"{API}/catalog/{{table}}", f"{API}/formulas", f"{API}/openapi.json", f"{FLEET}/devices",
-        f"{FLEET}/jobs",
+        "/", "/runs", "/new", "/compare", "/predict", "/devices", "/catalog/{table}", "/formulas", "/sweep",
+        "/atlas", "/live", "/fleet", "/fleet/queue", "/favicon.ico", f"{API}/runs", f"{API}/projects", f"{API}/devices",
+        f"{API}/models", f"{API}/catalog", f"{API}/catalog/{{table}}", f"{API}/formulas", f"{API}/openapi.json",
+        f"{FLEET}/devices", f"{FLEET}/jobs",
     )},
     "GET /devices/{name}": row(KNOWN, "/devices/nvidia-t4"),
     "GET /catalog": row((401, 303, 303, 303, 303, 303, 403)),
@@ -194,6 +195,9 @@ MATRIX = {
         (401, 404, 403, 403, 200, 200, 403), lambda world: f"{FLEET}/jobs/{world.job('somebody')}/cancel"
     ),
     f"POST {FLEET}/artifacts/missing": row(KNOWN, json=[]),
+    f"POST {FLEET}/models/chosen": row(KNOWN, json=[{"path": "net.gguf", "size_bytes": 4, "head": "R0dVRg=="}]),
+    f"POST {FLEET}/preview": row((401, 403, 403, 404, 404, 404, 403), json={"model": "none such", "project": "phones"}),
+    f"POST {FLEET}/here": row((401, 403, 403, 403, 403, 403, 403)),
     f"PUT {FLEET}/artifacts/{{sha256}}": row(
         KNOWN, f"{FLEET}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA
     ),
@@ -268,7 +272,11 @@ def test_who_may(world, name):
 @pytest.fixture(scope="module")
 def open_world(tmp_path_factory):
     """The same at a hub that asks nobody who they are, and a request to every route: each comes as far as the store."""
-    with hub(tmp_path_factory.mktemp("open"), burst=10**6, oidc=PROVIDER) as (store, client):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        hub(tmp_path_factory.mktemp("open"), burst=10**6, oidc=PROVIDER) as (store, client),
+    ):
+        patch.setattr(OwnAgent, "start", lambda *_: "here")  # no agent is to run on this machine
         made = World(store, client)
         made.tokens = dict.fromkeys(made.tokens)
         assert client.put(f"{FLEET}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA).is_success

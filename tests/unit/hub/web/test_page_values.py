@@ -62,8 +62,7 @@ def test_the_cards_of_a_run_say_its_numbers_and_what_they_are_of():
         "Throughput": ("0.5", "token/s", "batch 2", "plain"),
         "Whole request": ("8.5", "s", "3 tokens", "plain"),
         "Peak memory": ("2", "MB", "does not fit", "bad"),
-        "Top unit by time": ("GPU", "", "82% of a request", "plain"),  # 3 + 2 × 2 of 8.5 s
-        "Top unit by count": ("GPU", "", "1 of 2 ops", "plain"),
+        "Top unit": ("GPU", "", "82% of a request", "plain"),  # 3 + 2 × 2 of 8.5 s
         "Of the floor": ("25", "%", "decode: the floor is 500 ms", "plain"),
         "Predicted": ("1.5", "s", "decode: 25% under the measurement", "plain"),
     }

@@ -15,6 +15,7 @@ from inferometer.core.codec import decode, document, encode
 from inferometer.core.errors import DomainError
 from inferometer.core.job import Job, JobEvent
 from inferometer.hub.fleet.desk import FleetDesk
+from inferometer.hub.fleet.starting import queue_place
 from inferometer.hub.places.requests import require_known
 from inferometer.hub.web.answers import ERRORS, answer, json_response
 from inferometer.hub.web.failures import HubError
@@ -196,7 +197,10 @@ def _add_jobs(api: APIRouter, desk: FleetDesk) -> None:
 
     @api.get("/jobs/{job}", responses={200: json_response()})
     def show_job(request: Request, job: JobId) -> Response:
-        return answer(request, job_document(desk.seen(request).job(job)))
+        """The job as it is now; with its place in the queue while it waits there."""
+        row = desk.seen(request).job(job)
+        place = queue_place(desk.fleet, row) if row.state == "queued" else {}
+        return answer(request, {**job_document(row), **place})
 
     @api.get("/jobs/{job}/document", responses={200: json_response()})
     def show_job_document(request: Request, job: JobId) -> Response:

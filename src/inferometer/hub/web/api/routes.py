@@ -20,6 +20,7 @@ from inferometer.hub.web.api import agents as api_agents
 from inferometer.hub.web.api import atlas as api_atlas
 from inferometer.hub.web.api import catalog as api_catalog
 from inferometer.hub.web.api import fleet as api_fleet
+from inferometer.hub.web.api import new_runs as api_new_runs
 from inferometer.hub.web.api import people as api_people
 from inferometer.hub.web.api import runs as api_runs
 from inferometer.hub.web.failures import failure, json_problem, problem
@@ -48,6 +49,7 @@ def create_api(store: Store, rules: Rules, desk: FleetDesk | None = None) -> Fas
     app.include_router(api_atlas.router())
     desk = desk or FleetDesk(store, rules)
     app.include_router(api_fleet.router(desk))
+    app.include_router(api_new_runs.router(desk))
     app.include_router(api_agents.router(desk))
     app.add_exception_handler(InferometerError, failure)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import UnitError
@@ -28,6 +29,56 @@ _FORMATS = ("f32", "bf16", "f16", "f8e4m3", "i8", "q8_0", "q6_k", "q5_k", "q4_k"
 _ASKED = (
     "runtime", "weights", "kv", "activations", "batch", "prompt", "generate", "image", "tp", "context", *FIELDS,
 )  # fmt: skip
+
+
+# What the list of devices is sorted by; a device without the figure comes last either way.
+_DEVICE_COLUMNS = {
+    "title": "Device", "unit": "Unit", "year": "Year", "memory": "Memory", "bandwidth": "Bandwidth", "f32": "f32",
+    "half": "bf16/f16", "i8": "i8", "power": "Power", "price": "Price",
+}  # fmt: skip
+_DEVICES_A_PAGE = 100  # some 100 kB
+
+
+_TEXTS = frozenset({"title", "unit"})
+
+
+def device_list(query: QueryParams) -> dict[str, Any]:
+    """One page of the devices that have all the words, sorted as the URL says."""
+    words, sort, asked = query.get("words", "")[:200], query.get("sort", ""), query.get("page", "1")
+    found = _devices_with(words, sort)
+    pages = max(1, -(-len(found) // _DEVICES_A_PAGE))
+    page = min(max(int(asked), 1), pages) if asked.isdecimal() and len(asked) < 6 else 1
+
+    def link(**more: Any) -> str:
+        return "?" + urlencode({"words": words, "sort": sort, **more})
+
+    headings = []
+    for key, title in _DEVICE_COLUMNS.items():
+        rising, falling = sort == key, sort == f"-{key}"
+        # A figure is looked at from the largest on, a name from A on.
+        then = key if falling or (key in _TEXTS and not rising) else f"-{key}"
+        order = "ascending" if rising else "descending" if falling else None
+        headings.append({"title": title, "sorted": order, "number": key not in _TEXTS, "href": link(sort=then)})
+    return {
+        "devices": found[(page - 1) * _DEVICES_A_PAGE : page * _DEVICES_A_PAGE], "total": len(found), "page": page,
+        "pages": pages, "words": words, "sort": sort, "headings": headings,
+        "before": link(page=page - 1) if page > 1 else None, "after": link(page=page + 1) if page < pages else None,
+    }  # fmt: skip
+
+
+def _devices_with(words: str, sort: str) -> list[dict[str, Any]]:
+    found = [row for row in device_rows() if all(word in _device_words(row) for word in words.lower().split())]
+    key = sort.removeprefix("-")
+    if key not in _DEVICE_COLUMNS:
+        return found
+    known = [row for row in found if row.get(key) is not None]
+    known.sort(key=lambda row: str(row[key]).lower() if key in _TEXTS else row[key], reverse=sort.startswith("-"))
+    return [*known, *(row for row in found if row.get(key) is None)]
+
+
+def _device_words(row: dict[str, Any]) -> str:
+    named = ("name", "title", "vendor", "unit", "kind", "family", "chip", "year")
+    return " ".join(str(row[name]) for name in named if row.get(name)).lower()
 
 
 def device_rows() -> list[dict[str, Any]]:

@@ -16,17 +16,31 @@ if TYPE_CHECKING:
     from inferometer.understand.attribution import Breakdown
 
 _MOST_ROWS = 8
+_MACHINE = "environment."  # how the codes of findings begin that are about the machine
 _UNREADABLE = (InferometerError, ArithmeticError, ValueError)  # odd numbers in an odd profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageExplanation:
-    """The rows of each of `tables`, the largest first, and its remainder add up to the whole."""
+    """The rows of each of `tables`, the largest first, and its remainder add up to the whole.
+
+    `findings` begin with what is wrong, then come those that would surely gain most.
+    """
 
     headline: str | None = None
     findings: tuple[Finding, ...] = ()
     tables: tuple[dict[str, Any], ...] = ()
     next: tuple[str, ...] = ()
+
+    @property
+    def advice(self) -> tuple[Finding, ...]:
+        """Those about the model and how it was run."""
+        return tuple(finding for finding in self.findings if not finding.code.startswith(_MACHINE))
+
+    @property
+    def machine(self) -> tuple[Finding, ...]:
+        """Those about the machine while it was measured, which say nothing of the model."""
+        return tuple(finding for finding in self.findings if finding.code.startswith(_MACHINE))
 
 
 def page_explanation(profile: Profile, *, name: str | None = None) -> PageExplanation:
@@ -36,13 +50,22 @@ def page_explanation(profile: Profile, *, name: str | None = None) -> PageExplan
     try:
         explanation = explained(profile, name=name)
     except _UNREADABLE:
-        return PageExplanation(findings=profile.findings)
+        return PageExplanation(findings=_in_order(profile.findings))
     return PageExplanation(
         headline=explanation.headline,
-        findings=explanation.findings,
+        findings=_in_order(explanation.findings),
         tables=tuple(_attribution_rows(table) for table in explanation.tables if table.rows),
         next=explanation.next,
     )
+
+
+def _in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """A gain is sure as far as the low end of its interval; those without one keep their order behind the others."""
+
+    def place(finding: Finding) -> tuple[bool, float]:
+        return finding.severity != "critical", -max(finding.gain_low or finding.gain or 1.0, 1.0)
+
+    return tuple(sorted(findings, key=place))
 
 
 def _attribution_rows(table: Breakdown) -> dict[str, Any]:

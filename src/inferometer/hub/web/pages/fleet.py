@@ -8,31 +8,35 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from inferometer.core.units import format_capacity
-from inferometer.hub.fleet.starting import starts_in
-from inferometer.hub.web.guard.people import may, may_cancel, may_control
+from inferometer.hub.agent.facts import device_name
+from inferometer.hub.fleet.starting import queue_place, starts_in
+from inferometer.hub.web.guard.people import may, may_cancel, may_control, seen, visitor_of
 from inferometer.hub.web.pages.routes import html_page, with_error_page
 from inferometer.store.queue.trust import grade
 from inferometer.store.queue.values import fails_often
 from inferometer.store.queue.wanted import fits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
     from inferometer.hub.fleet.desk import FleetDesk
+    from inferometer.store.queue.fleet import Fleet
     from inferometer.store.queue.values import Check, FleetDevice, JobRow
 
 _DAY_S = 86_400.0
 _SKEW_S = 2.0  # a message may be so long under way
 _WAITING = 1000  # jobs that are looked at
+_BESIDE = 20  # jobs that one page follows at most
 _ENDED = ("done", "failed", "cancelled", "inconclusive")
 
 
 def fleet_routes(desk: FleetDesk) -> list[Route]:
     pages = FleetPages(desk)
     table = {
+        "/new": pages.new_run,
         "/fleet": pages.devices,
         "/fleet/queue": pages.queue,
         "/fleet/devices/{name}": pages.device,
@@ -44,6 +48,27 @@ def fleet_routes(desk: FleetDesk) -> list[Route]:
 class FleetPages:
     def __init__(self, desk: FleetDesk) -> None:
         self._desk = desk
+
+    def new_run(self, request: Request) -> Response:
+        from inferometer.known.files import is_built_in  # noqa: PLC0415 - the queue needs no catalog
+        from inferometer.known.zoo import models  # noqa: PLC0415 - as above
+
+        fleet, visitor, desk = self._desk.seen(request), visitor_of(request), self._desk
+        known = [each.name for each in seen(request, desk.store).projects() if may(request, "writer", each.name)]
+        only = None if visitor is None else visitor.project
+        devices = device_choices(fleet, fleet.devices(facts=False))
+        own = device_name(None) if desk.own_agent.offered else None
+        there = any(row["name"] == own and row["standing"] != "away" for row in devices)
+        return html_page(
+            "new_run.html",
+            "new",
+            writes=visitor is None or visitor.allows("write"),
+            projects=[only] if only else known,
+            project=only or ("default" if visitor is None or "default" in known else next(iter(known), visitor.user)),
+            models=[(row.name, row.title) for row in models().values() if is_built_in("models", row.name)],
+            model=request.query_params.get("model", "")[:200],
+            data={"devices": devices, "own": None if there else own},
+        )
 
     def devices(self, request: Request) -> Response:
         fleet = self._desk.seen(request)
@@ -100,6 +125,7 @@ class FleetPages:
             counts=fleet.counts(),
             running=fleet.jobs(states=("preparing", "running"), project=project),
             now=fleet.now(),
+            away={device.name for device in fleet.devices(facts=False) if device.away(fleet.now())},
             waiting=waiting,
             starts=starts_in(self._desk.fleet) if waiting else {},
             ended=fleet.jobs(states=_ENDED, project=project, limit=30),
@@ -109,13 +135,14 @@ class FleetPages:
         fleet = self._desk.seen(request)
         row = fleet.job(request.path_params["job"])
         document = fleet.document(row.id)
-        starts = starts_in(self._desk.fleet).get(row.id) if row.state == "queued" else None
+        others = [fleet.job(other) for other in request.query_params.getlist("with")[:_BESIDE]]
         return html_page(
             "fleet_job.html",
             "fleet",
             row=row,
             document=document,
-            starts=starts,
+            others=others,
+            place=queue_place(self._desk.fleet, row) if row.state == "queued" else None,
             still_s=row.still_s(fleet.now()),
             asks=_asks(row),
             cancels=may_cancel(request, row),
@@ -124,6 +151,22 @@ class FleetPages:
                 device.name for device in fleet.devices(facts=False, project=row.project) if device.state == "ready"
             ],
         )
+
+
+def device_choices(fleet: Fleet, devices: Sequence[FleetDevice]) -> list[dict[str, Any]]:
+    """What somebody chooses a device by, before anything is predicted for it."""
+    waiting, grades, now = fleet.jobs(states=("queued",), limit=_WAITING), fleet.grades(), fleet.now()
+    rows = []
+    for device in devices:
+        ahead = sum(fits(row.wanted, device.name, device.labels) for row in waiting) + (device.job is not None)
+        trust = grades.get(device.name) or grade(())
+        word, tone = standing(device, now)
+        rows.append({
+            "name": device.name, "standing": word, "tone": tone, "ready": device.state == "ready",
+            "trust": trust.grade, "why": trust.why, "ahead": ahead, "reason": device.reason,
+            "units": device.labels.get("unit", ()), "engines": device.labels.get("runtime", ()),
+        })  # fmt: skip
+    return rows
 
 
 def standing(device: FleetDevice, now: float) -> tuple[str, str]:

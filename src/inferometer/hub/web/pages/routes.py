@@ -33,10 +33,12 @@ _TREND_ROWS = 200
 _LOG_BYTES = 8000
 
 
-def routes(store: Store) -> list[Route]:
-    pages = Pages(store)
+def routes(store: Store, *, own_machine: bool = False) -> list[Route]:
+    """`own_machine`: a click may measure on the hub's own."""
+    pages = Pages(store, own_machine=own_machine)
     table: dict[str, Page] = {
         "/": pages.runs,
+        "/runs": pages.runs,
         "/projects/{project}": pages.project,
         "/runs/{run}": pages.run,
         "/runs/{run}/explanation": pages.explanation,
@@ -77,8 +79,8 @@ def html_page(name: str, here: str, **values: Any) -> HTMLResponse:
 
 
 class Pages:
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, *, own_machine: bool = False) -> None:
+        self._store, self._own_machine = store, own_machine
         self._cache = RunCache(store)
 
     def runs(self, request: Request) -> Response:
@@ -107,6 +109,7 @@ class Pages:
             more=None if page.after is None else listing.following(page.after),
             trend=self._trend(request, listing) if project is not None and page.rows else None,
             location=str(self._store.location),
+            own=self._own_machine,
         )
 
     def _trend(self, request: Request, listing: RunListing) -> dict[str, Any] | None:
@@ -123,7 +126,14 @@ class Pages:
         return {"spec": run_trend(rows, chosen), "metric": chosen, "known": known}
 
     def run(self, request: Request) -> Response:
-        from inferometer.hub.web.pages.run import HELD, PROGRESS, held_of, run_values  # noqa: PLC0415 - the list needs no charts
+        from inferometer.hub.web.pages.run import (  # noqa: PLC0415 - the list needs no charts
+            HELD,
+            PROGRESS,
+            change_since,
+            earlier_run,
+            held_of,
+            run_values,
+        )  # fmt: skip
 
         name, store = request.path_params["run"], seen(request, self._store)
         run, row = self._cache.get(name, store)
@@ -138,6 +148,8 @@ class Pages:
         explanation = self._cache.cached_explanation(row)
         if explanation is not None:
             values["explanation"] = explanation
+        earlier = earlier_run(store, row)
+        values["change"] = None if earlier is None else change_since(self._cache.get(earlier.id, store)[0], run)
         shown = [metric for metric in metrics if metric.name not in {PROGRESS, HELD}]
         return html_page("run.html", "runs", row=row, metrics=shown, held=held_of(metrics), **changing, **values)
 
@@ -221,10 +233,10 @@ class Pages:
         return html_page("predict.html", "predict", **predict_values(request.query_params))
 
     def devices(self, request: Request) -> Response:
-        from inferometer.hub.web.pages.catalog import device_rows  # noqa: PLC0415 - as above
+        from inferometer.hub.web.pages.catalog import device_list  # noqa: PLC0415 - as above
 
         known = {device.name for device in seen(request, self._store).devices()}
-        return html_page("devices.html", "devices", devices=device_rows(), seen=known, words=_words(request))
+        return html_page("devices.html", "devices", seen=known, **device_list(request.query_params))
 
     def device(self, request: Request) -> Response:
         from inferometer.hub.web.guard.catalog_names import catalog_device  # noqa: PLC0415 - as above

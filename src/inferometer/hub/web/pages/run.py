@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.errors import InferometerError
 from inferometer.core.units import format_capacity, format_quantity
 from inferometer.hub.web.pages.run_charts import charts_of
 from inferometer.hub.web.pages.run_view import cards_of, layer_columns, percentile_rows, phase_rows
+from inferometer.store.values import Filter
 from inferometer.understand.view.charts.memory import memory_parts
+from inferometer.understand.view.measured import verdict_text
 from inferometer.understand.view.phrases import energy_notes, formats_of, place_of, profile_title
 
 if TYPE_CHECKING:
@@ -17,7 +21,8 @@ if TYPE_CHECKING:
     from inferometer.core.machine import MachineFacts
     from inferometer.core.profile import Profile
     from inferometer.core.run import Run
-    from inferometer.store.values import Metric
+    from inferometer.store.store import Store
+    from inferometer.store.values import Metric, RunRow
 
 PROGRESS, HELD = "progress", "memory_bytes"  # metrics that the page does not list but draws
 # What `environment.host` repeats of the machine.
@@ -26,6 +31,7 @@ _TOLD = {
 }  # fmt: skip
 _ENDINGS = {"s": "s", "hz": "Hz", "w": "W", "j": "J"}
 _CALLED = {"memory": "memory held", "placed": "ops placed on"}  # what says little by its name in the document
+_LOOKED_AT = 50  # runs, to find the last one of the same
 _FEW = 16  # numbers that a person reads in a row
 _SIZES = ("batch", "prompt", "generate", "context", "image")
 
@@ -56,6 +62,45 @@ def _profile_values(run: Run, profile: Profile) -> dict[str, Any]:
         "memory": memory_parts(profile),
         "environment": environment_groups(profile),
     }
+
+
+def earlier_run(store: Store, row: RunRow) -> RunRow | None:
+    """The last run before this one that measured the same: model, machine, engine, sizes and formats."""
+    if row.profile_kind != "measured" or row.model is None:
+        return None
+    asked = Filter(
+        project=row.project, model=row.model, device=row.device, runtime=row.runtime, kind=row.kind,
+        status=("finished",), until=row.created,
+    )  # fmt: skip
+    same = ("machine_id", "batch", "precision", "threads", "workload", "profile_kind")
+    rows = store.list(asked, sort="-created", limit=_LOOKED_AT).rows
+    return next(
+        (
+            other
+            for other in rows
+            if other.id != row.id and all(getattr(other, name) == getattr(row, name) for name in same)
+        ),
+        None,
+    )
+
+
+def change_since(earlier: Run, run: Run) -> dict[str, Any] | None:
+    """How a run compares with an earlier one of the same, as a card; None if they cannot be compared."""
+    from inferometer.measure.bench.compare import compare  # noqa: PLC0415 - only where there is an earlier one
+
+    if earlier.profile is None or run.profile is None:
+        return None
+    try:
+        main = compare(earlier.profile, run.profile).main
+    except InferometerError:
+        return None
+    if main.ratio is None:
+        return None
+    tone = {"faster": "good", "slower": "bad"}.get(main.verdict, "plain")
+    change = "±0 %" if round(1000 * (main.ratio - 1)) == 0 else f"{100 * (main.ratio - 1):+.1f} %"
+    at = datetime.fromisoformat(earlier.created).timestamp()
+    return {"run": earlier.id, "value": change, "verdict": verdict_text(main.verdict), "reason": main.reason,
+            "tone": tone, "at": at}  # fmt: skip
 
 
 def held_of(metrics: Iterable[Metric]) -> list[tuple[float, float]]:

@@ -113,15 +113,16 @@ def _energy_cards(profile: Profile) -> Iterator[NumberCard]:
 
 
 def _unit_cards(profile: Profile) -> Iterator[NumberCard]:
-    summary = profile.summary
-    if summary.top_unit is not None:
-        share = request_shares(profile, "unit").get(summary.top_unit, 0.0) / (request_s(profile) or 1.0)
-        note = f"{share:.0%} of a request" if share else ""
-        yield NumberCard(label="Top unit by time", value=summary.top_unit.upper(), note=note)
-    if summary.top_unit_by_count is not None:
-        mine, count = ops_by(profile, "unit").get(summary.top_unit_by_count, 0), op_count(profile)
-        note = f"{mine:,} of {count:,} ops" if count else ""
-        yield NumberCard(label="Top unit by count", value=summary.top_unit_by_count.upper(), note=note)
+    """Where most of it ran, if it ran on several units: that all of it ran on the only one says nothing."""
+    summary, ops = profile.summary, ops_by(profile, "unit")
+    units = {*ops, summary.top_unit, summary.top_unit_by_count} - {None}
+    if summary.top_unit is None or len(units) < 2:
+        return
+    share = request_shares(profile, "unit").get(summary.top_unit, 0.0) / (request_s(profile) or 1.0)
+    mine, count = ops.get(summary.top_unit, 0), op_count(profile)
+    parts = [f"{share:.0%} of a request"] if share else []
+    parts += [f"{mine:,} of {count:,} ops"] if count else []
+    yield NumberCard(label="Top unit", value=summary.top_unit.upper(), note=" · ".join(parts))
 
 
 def _floor_cards(profile: Profile) -> Iterator[NumberCard]:

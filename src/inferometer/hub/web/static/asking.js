@@ -1,10 +1,20 @@
 // Asking the API from a page: what went wrong stands where the page has a place for it.
 import { byId } from "./dom.js";
 
-export async function ask(method, path, body) {
-  const response = await fetch(`/api/v1${path}`, {
-    method, headers: { "content-type": "application/json", accept: "application/json" }, body: body && JSON.stringify(body),
-  });
+export class HubAway extends Error {}
+
+// A body is JSON, or a piece of a file. Nobody there, and a proxy that finds nobody there, are a hub that is away.
+export async function ask(method, path, body, signal) {
+  const piece = body instanceof Blob;
+  const headers = { "content-type": piece ? "application/octet-stream" : "application/json", accept: "application/json" };
+  let response;
+  try {
+    response = await fetch(`/api/v1${path}`, { method, headers, signal, body: piece ? body : body && JSON.stringify(body) });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new HubAway("The hub does not answer.");
+  }
+  if (response.status === 502 || response.status === 504) throw new HubAway("The hub does not answer.");
   const found = response.status === 204 ? null : await response.json().catch(() => ({ error: `The hub answered ${response.status}.` }));
   if (!response.ok) throw new Error([found?.error, found?.remedy].filter(Boolean).join(" "));
   return found;

@@ -1,8 +1,10 @@
 // The pages of a device and of a job: what their buttons do, and what happens to a job as it happens.
 import { ask, attempt } from "./asking.js";
 import { byId, writeMoments } from "./dom.js";
+import { quantity } from "./format.js";
 
 const FLEET = "/fleet";
+const AROUND_MS = 3000;
 const FINAL = ["done", "failed", "cancelled", "inconclusive"];
 
 writeMoments();
@@ -31,7 +33,8 @@ function show(event, log) {
     log.append(line(event));
     if (below) log.scrollTop = log.scrollHeight;
   }
-  if (event.state) byId("stage").textContent = event.text || event.state;
+  // While it waits, its place in the queue stands there, which says more than the word.
+  if (event.state && (event.text || event.state !== "queued")) byId("stage").textContent = event.text || event.state;
 }
 
 async function follow(job, begun) {
@@ -49,11 +52,37 @@ async function follow(job, begun) {
       show(event, log);
       after = event.number;
       if (FINAL.includes(event.state)) {
-        if (!FINAL.includes(begun)) window.location.reload();
+        if (!FINAL.includes(begun)) ended(job);
         return;
       }
     }
   }
+}
+
+// A job that was watched until its end becomes its run; several become a comparison once the last of them has ended.
+async function ended(job) {
+  const others = [...document.querySelectorAll("#others [data-job]")].map((row) => row.dataset.job);
+  const rows = await Promise.all([job, ...others].map((each) => ask("GET", `${FLEET}/jobs/${each}`)));
+  const [mine] = rows;
+  const runs = rows.map((row) => row.run).filter(Boolean);
+  if (!others.length && mine.run) window.location.replace(mine.run_link);
+  else if (others.length && runs.length === rows.length) window.location.replace(`/compare?${runs.map((run) => `run=${run}`).join("&")}`);
+  else window.location.reload();
+}
+
+// While it waits, its place in the queue; while others run beside it, what becomes of them.
+async function lookAround(job) {
+  const others = [...document.querySelectorAll("#others [data-job]")];
+  try {
+    if (byId("job").dataset.state === "queued") {
+      const row = await ask("GET", `${FLEET}/jobs/${job}`);
+      if (row.state !== "queued") byId("job").dataset.state = row.state;
+      else if (row.begins_s > 0) byId("stage").textContent = `${row.ahead} before it; should begin in ${quantity(row.begins_s, "s", 2)}.`;
+    }
+    const moved = await Promise.all(others.map(async (line) => (await ask("GET", `${FLEET}/jobs/${line.dataset.job}`)).state !== line.querySelector(".badge").textContent));
+    if (moved.some(Boolean)) window.location.reload();
+  } catch { /* the hub is being restarted: the next look finds it */ }
+  setTimeout(() => lookAround(job), AROUND_MS);
 }
 
 const deviceBox = byId("device");
@@ -71,4 +100,5 @@ if (jobBox) {
     window.location.assign(made.link);
   }));
   follow(job, jobBox.dataset.state);
+  if (!FINAL.includes(jobBox.dataset.state) || byId("others")) setTimeout(() => lookAround(job), AROUND_MS);
 }

@@ -170,11 +170,17 @@ function card(answer) {
     answer.error ? null : element("p", { class: "quiet" }, [answer.runtime, formats(answer)].filter(Boolean).join(" · ")));
 }
 
+// The first answer takes a moment; what is coming, and its place, can be seen meanwhile.
+function waiting(name) {
+  return element("article", { class: "answer", "data-device": name }, element("header", {}, element("strong", {}, data.devices.find((device) => device.name === name)?.title || name)), element("p", { class: "quiet" }, "Predicting …"));
+}
+
 async function ask() {
   const mine = (turn += 1);
   const asked = question();
   const box = byId("answers");
   if (!asked.devices.length) { box.replaceChildren(element("p", { class: "none" }, "Add a device to see an answer.")); return; }
+  if (!box.children.length) box.replaceChildren(...asked.devices.map(waiting));
   for (const each of box.children) each.classList.add("stale");
   let answer;
   try {

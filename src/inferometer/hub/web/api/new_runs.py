@@ -1,0 +1,193 @@
+"""What the page of a new run asks before anything is measured: what a file is, and what each device would need for it.
+
+The job that it answers with is the one to submit, so that what was shown is what is measured.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
+from starlette.responses import Response  # noqa: TC002 - as above
+
+from inferometer.core.carried import may_carry
+from inferometer.core.codec import document
+from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.job import JobFile, JobModel
+from inferometer.core.plugins import load_all
+from inferometer.core.workload import Workload
+from inferometer.formats.base import Peek
+from inferometer.formats.detect import choose_reader
+from inferometer.hub.places.requests import Judging, measurement_job, require_known
+from inferometer.hub.web.answers import ERRORS, answer, json_response
+from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.guard.people import founding, seen
+from inferometer.hub.web.guard.security import own_address
+from inferometer.hub.web.pages.fleet import device_choices
+from inferometer.measure.run.model import MeasureRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from inferometer.core.job import Job
+    from inferometer.formats.base import Reader
+    from inferometer.hub.fleet.desk import FleetDesk
+
+_USUAL = "http://127.0.0.1:8077"  # where the command looks for a hub by itself
+Short = Annotated[str, Field(min_length=1, max_length=100)]
+Size = Annotated[int, Field(ge=1, le=10**9)]
+
+
+class SentFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    path: Annotated[str, Field(min_length=1, max_length=1000)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    size_bytes: Annotated[int, Field(ge=0, le=10**15)]
+
+
+class Wish(BaseModel):
+    """A model by files that were sent, or by its name in the catalog, and how to run it."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    entry: Annotated[str, Field(max_length=1000)] = ""
+    files: Annotated[list[SentFile], Field(max_length=10_000)] = []
+    runtime: Short | None = None
+    precision: Short | None = None
+    sizes: Annotated[dict[Short, Size], Field(max_length=50)] = {}
+    generate: Size | None = None
+    project: Short = "default"
+
+
+class ChosenFile(BaseModel):
+    """A file on somebody's machine. `head` are its first bytes; of a folder with many files the names say enough."""
+
+    model_config = ConfigDict(extra="forbid")
+    path: Annotated[str, Field(min_length=1, max_length=1000)]
+    size_bytes: Annotated[int, Field(ge=0, le=10**15)]
+    head: Base64Bytes = b""
+
+
+Chosen = Annotated[list[ChosenFile], Field(min_length=1, max_length=10_000)]
+
+
+def router(desk: FleetDesk) -> APIRouter:
+    api = APIRouter(prefix="/fleet", responses=ERRORS, tags=["fleet"])
+
+    @api.post("/models/chosen", responses={200: json_response()})
+    def sort_out(
+        request: Request, files: Annotated[list[ChosenFile], Field(min_length=1, max_length=10_000)]
+    ) -> Response:
+        """What somebody chose as a model, before it is sent: its format, and which of the files belong to it."""
+        return answer(request, sorted_out(files))
+
+    @api.post("/preview", responses={200: json_response()})
+    def preview_job(request: Request, wish: Wish) -> Response:
+        """What would be measured: the model, the job to submit, and what each device should need for it."""
+        founding(request, desk.fleet, wish.project)
+        job = _job(wish)
+        require_known(job)
+        for sha256 in desk.missing(request, [file.sha256 for file in job.files]):
+            raise DomainError(f"The file {sha256[:12]}… of the model is not here.", remedy="Send it first.")
+        desk.touch(tuple(file.sha256 for file in job.files))
+        known = any(each.name == wish.project for each in seen(request, desk.store).projects())
+        devices = desk.seen(request).devices(project=wish.project if known else None)
+        if not known:  # a project that is made by its first job has been given no device yet
+            devices = tuple(device for device in devices if device.everyone)
+        outlook = desk.forecaster.outlook(job, devices)
+        if "error" in outlook:
+            raise DomainError(f"This model cannot be read: {outlook['error']}", remedy=outlook.get("remedy"))
+        rows, opens, hub = [], outlook["model"]["engines"], own_address(request, desk.rules)
+        for row in device_choices(desk.seen(request), devices):
+            able = [name for name in row["engines"] if opens is None or name in opens]
+            command = _command(hub, wish, row["name"])
+            rows.append({**row, "engines": able, "predicted": outlook["devices"][row["name"]], "command": command})
+        precisions = {name: each.capabilities.precision for name, each in load_all("inferometer.runtimes")[0].items()}
+        told = {"model": outlook["model"], "job": document(job), "devices": rows, "python": _python(wish)}
+        return answer(request, {**told, "precisions": precisions})
+
+    @api.post("/here", status_code=202, responses={202: json_response()})
+    def measure_here(request: Request) -> Response:
+        """Let the hub's own machine take jobs, by an agent that ends with the hub; nobody else may reach such a hub."""
+        if not desk.own_agent.offered:
+            raise HubError(
+                403, "Others reach this hub: its own machine takes no jobs by a click.",
+                remedy="Start `inferometer agent` there.",
+            )  # fmt: skip
+        name = desk.own_agent.start(own_address(request, desk.rules))
+        return answer(request, {"name": name}, status=202)
+
+    return api
+
+
+def sorted_out(files: Sequence[ChosenFile]) -> dict[str, Any]:
+    """The entry of a model and its files, by what is in them. `at` is the place of each in what was chosen."""
+    paths = [PurePosixPath(file.path.replace("\\", "/")) for file in files]
+    top = {path.parts[0] for path in paths} if all(len(path.parts) > 1 for path in paths) else set()
+    folder = next(iter(top)) if len(top) == 1 else "model"
+    inside = [PurePosixPath(*path.parts[1:]) if len(top) == 1 else path for path in paths]
+    shown = {str(path): at for at, path in enumerate(inside) if not any(part.startswith(".") for part in path.parts)}
+    entry = folder if len(files) > 1 else None
+    reader = None if entry is None else _reader(Peek(path=Path(folder), is_folder=True, names=tuple(sorted(shown))))
+    if reader is None:  # one file, with whatever lies beside it
+        entry, reader = _best(files, shown)
+        kept = [path for path in shown if path == entry or may_carry(entry, path, shown)]
+    else:
+        shown = {f"{folder}/{path}": at for path, at in shown.items()}
+        kept = [path for path in shown if may_carry(folder, path, shown)]
+    return {
+        "name": PurePosixPath(str(entry)).name, "entry": entry, "format": reader.name,
+        "files": [{"path": path, "at": shown[path]} for path in kept],
+    }  # fmt: skip
+
+
+def _best(files: Sequence[ChosenFile], shown: Mapping[str, int]) -> tuple[str, Reader]:
+    """The file that a reader is surest of. Where none is, the error is about the largest one."""
+    peeks = {path: Peek(path=Path(path), size=files[at].size_bytes, head=files[at].head) for path, at in shown.items()}
+    found = {path: reader for path, peek in peeks.items() if peek.head and (reader := _reader(peek)) is not None}
+    if not found:
+        largest = max(peeks.values(), key=lambda peek: peek.size, default=Peek(path=Path(files[0].path)))
+        return "", choose_reader(largest)
+    entry = max(sorted(found), key=lambda path: found[path].match(peeks[path]))
+    return entry, found[entry]
+
+
+def _reader(peek: Peek) -> Reader | None:
+    try:
+        return choose_reader(peek)
+    except FormatError:
+        return None
+
+
+def _job(wish: Wish) -> Job:
+    files = tuple(JobFile(path=each.path, sha256=each.sha256, size_bytes=each.size_bytes) for each in wish.files)
+    model = JobModel(name=wish.model, entry=wish.entry, files=files)
+    request = MeasureRequest(
+        model=wish.model, runtime=wish.runtime, workload=Workload(generate=wish.generate), precision=wish.precision,
+        sizes=wish.sizes,
+    )  # fmt: skip
+    return measurement_job("profile", request, model, Judging())
+
+
+def _command(hub: str, wish: Wish, device: str) -> str:
+    place = f"hub:{device}" if hub == _USUAL else f"hub:{device}?url={quote(hub, safe='/:')}"
+    words = ["inferometer", "profile", wish.entry or wish.model, "--on", place]
+    named = {"--runtime": wish.runtime, "--precision": wish.precision, "--generate": wish.generate}
+    for option, value in named.items():
+        words += [] if value is None else [option, str(value)]
+    for name, size in wish.sizes.items():
+        words += ["--size", f"{name}={size}"]
+    words += [] if wish.project == "default" else ["--project", wish.project]
+    return shlex.join(words)
+
+
+def _python(wish: Wish) -> str:
+    """For the machine itself: from Python a model is measured where Python runs."""
+    named = {"runtime": wish.runtime, "precision": wish.precision, "generate": wish.generate, "sizes": wish.sizes}
+    given = "".join(f", {name}={value!r}" for name, value in named.items() if value)
+    return f"import inferometer as im\n\nim.profile({(wish.entry or wish.model)!r}{given})"

@@ -1,0 +1,263 @@
+"""From a file to a shared run page, in a real browser; and whatever can go wrong on the way."""
+
+import hashlib
+import re
+import zipfile
+from contextlib import contextmanager
+
+import pytest
+
+from fakes.fleet_processes import Process, agent_process, hub_process
+from fakes.places import one_layer
+from inferometer.core.codec import document
+from inferometer.known import device as device_named
+from inferometer.store import open_store
+from inferometer.store.queue.fleet import Fleet
+from inferometer.store.queue.values import NewDevice
+from unit.hub.web.samples import hub
+
+pytestmark = pytest.mark.slow
+PIECES = re.compile("/api/v1/fleet/artifacts/[0-9a-f]{64}")
+LONG = 20_000_000  # bytes of a model that is sent in three pieces
+CLICKS = """addEventListener("click", (event) => {
+    if (event.isTrusted) sessionStorage.clicks = Number(sessionStorage.clicks || 0) + 1;
+}, true)"""
+HASHES = """async () => {
+    const { Sha256 } = await import("/static/hashing.js");
+    const bytes = Uint8Array.from({ length: 200 }, (_, place) => (7 * place) % 256);
+    const parts = (length) => [bytes.slice(0, length >> 1), bytes.slice(length >> 1, length)];
+    const hashed = (length) => parts(length).reduce((hash, part) => hash.update(part), new Sha256()).hex();
+    return [...bytes].map((_, length) => hashed(length));
+}"""
+
+
+@contextmanager
+def visiting(browser, address):
+    """A new visitor's page, and what its scripts complained of; refusals are told on the page itself."""
+    context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900})
+    page, troubles = context.new_page(), []
+    page.set_default_timeout(120_000)
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda said: troubles.append(said.text) if said.type in {"error", "warning"} else None)
+    yield page
+    context.close()
+    assert [text for text in troubles if "Failed to load resource" not in text] == []
+
+
+@pytest.fixture
+def net(tmp_path):
+    return one_layer(tmp_path)
+
+
+@pytest.fixture
+def long_net(net):
+    """A model with a very long description: field 6 of an ONNX file is text."""
+    length, count = b"", LONG
+    while count:
+        length, count = length + bytes([(count & 0x7F) | (0x80 if count > 0x7F else 0)]), count >> 7
+    net.write_bytes(net.read_bytes() + b"\x32" + length + b"a" * LONG)
+    return net
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A hub with devices that no agent speaks for: their jobs wait."""
+    with hub(tmp_path_factory.mktemp("lab")) as (store, client):
+        for name in ("pi", "phone"):
+            registered(store, name)
+        yield store, str(client.base_url).rstrip("/")
+
+
+def registered(store, name):
+    labels, facts = {"runtime": ("onnxruntime",)}, {"device": document(device_named("nvidia-t4"))}
+    Fleet.of(store).register(NewDevice(name=name, labels=labels, facts=facts))
+
+
+@pytest.fixture
+def page(browser, lab):
+    with visiting(browser, lab[1]) as opened:
+        yield opened
+
+
+def ready(page):
+    page.locator("#measure:not([disabled])").wait_for()
+
+
+def measured(page):
+    ready(page)
+    page.locator("#measure").click()
+    page.wait_for_url(re.compile("/fleet/jobs/"))
+    return re.search("/fleet/jobs/([0-9a-z]+)", page.url)[1]
+
+
+def test_four_clicks_from_a_file_to_a_shared_run(browser, net, tmp_path, roofs):
+    with (
+        hub_process(tmp_path) as address,
+        agent_process(address, "lab", tmp_path / "device"),
+        visiting(browser, address) as page,
+    ):
+        page.add_init_script(CLICKS)
+        page.goto("/")
+        page.get_by_role("link", name="New run").click()
+        with page.expect_file_chooser() as choosing:
+            page.locator("#drop").click()
+        choosing.value.set_files(net)
+        ready(page)
+        assert "ONNX" in page.locator("#card").inner_text()
+        row = page.locator("#devices tr", has=page.locator("input:checked")).inner_text()
+        assert "lab" in row
+        assert re.search(r"[\d.]+ [nµm]?s", row)  # predicted, before anything runs
+        page.get_by_role("button", name="Measure").click()
+        page.wait_for_url(re.compile("/fleet/jobs/"))
+        page.wait_for_url(re.compile("/runs/"))  # by itself
+        page.get_by_role("button", name="Share").click()
+        page.locator("#shared").wait_for()
+        shared = page.locator("#shared input").input_value()
+        assert int(page.evaluate("sessionStorage.clicks")) - 1 <= 4  # a label's click counts for its input once more
+        with visiting(browser, address) as other:
+            other.goto(shared)
+            assert "net" in other.locator("h1").inner_text()
+
+
+def test_an_empty_hub_measures_something_in_one_click(browser, tmp_path, roofs):
+    with hub_process(tmp_path) as address, visiting(browser, address) as page:
+        page.goto("/")
+        page.get_by_role("button", name="Measure mobilenet-v2 here").click()
+        page.wait_for_url(re.compile("/fleet/jobs/"))
+        page.wait_for_url(re.compile("/runs/"), timeout=240_000)
+        assert "mobilenet-v2" in page.locator("h1").inner_text()
+
+
+def test_no_model_is_told_before_a_byte_is_sent(page, tmp_path):
+    sent = []
+    page.on("request", lambda request: sent.append(request.url) if PIECES.search(request.url) else None)
+    page.goto("/new")
+    (tmp_path / "notes.txt").write_text("These are no layers.")
+    page.locator("#file").set_input_files(tmp_path / "notes.txt")
+    page.locator("#problem", has_text="notes.txt").wait_for()
+    assert page.locator("#measure").is_disabled()
+    assert sent == []
+
+
+def test_a_name_with_quotes_and_markup_is_text(page, net, lab):
+    name = "\"><img src=x onerror=window.hacked=1>'.onnx"
+    page.goto("/new")
+    page.locator("#file").set_input_files({"name": name, "mimeType": "", "buffer": net.read_bytes()})
+    ready(page)
+    assert name in page.locator("#card").inner_text()
+    page.locator("#same summary").click()
+    assert "onerror" in page.locator("#command").inner_text()
+    measured(page)
+    assert name in page.locator("h1").inner_text()
+    page.goto("/fleet/queue")
+    assert page.evaluate("window.hacked") is None
+
+
+def test_an_upload_goes_on_where_a_closed_browser_left_it(page, long_net):
+    page.goto("/new")
+    with page.expect_response(PIECES):
+        page.locator("#file").set_input_files(long_net)
+    again = page.context.new_page()
+    page.close()
+    again.goto("/new")
+    assert "net.onnx was sent as far as" in again.locator("#left").inner_text()
+    with again.expect_request(PIECES) as first:
+        again.locator("#file").set_input_files(long_net)
+    assert "offset=0" not in first.value.url
+    ready(again)
+    assert again.locator("#card").inner_text().count("20") >= 1
+
+
+def test_an_upload_outlives_a_hub_that_is_started_again(browser, long_net, tmp_path):
+    with open_store(tmp_path / "runs.db") as store:
+        registered(store, "pi")
+    hubs = [Process("hub", "--port", 0, "--store", tmp_path / "runs.db")]
+    address = hubs[0].until(r"The hub is at (https?://\S+[^/])/ ")[1]
+    try:
+        with visiting(browser, address) as page:
+            page.goto("/new")
+            offsets = []
+            page.on("request", lambda request: offsets.append(request.url) if PIECES.search(request.url) else None)
+            with page.expect_response(PIECES):
+                page.locator("#file").set_input_files(long_net)
+            hubs[0].kill()
+            page.locator("#told", has_text="does not answer").wait_for()
+            port = address.rpartition(":")[2]
+            hubs.append(Process("hub", "--port", port, "--store", tmp_path / "runs.db"))
+            ready(page)
+            assert sum("offset=0&" in url for url in offsets) == 1  # what had arrived was not sent again
+    finally:
+        for each in hubs:
+            each.stop()
+
+
+def test_two_tabs_that_ask_the_same_get_the_same_job(page, net):
+    other = page.context.new_page()
+    for tab in (page, other):
+        tab.goto("/new")
+        tab.locator("#file").set_input_files(net)
+    assert measured(page) == measured(other)
+
+
+def test_several_devices_are_followed_side_by_side(page, net):
+    page.goto("/new")
+    page.locator("#file").set_input_files(net)
+    ready(page)
+    for name in ("pi", "phone"):
+        page.get_by_label(name, exact=True).check()
+    measured(page)
+    assert page.locator("#others tbody tr").count() == 1
+    assert re.search("begin|Waits", page.locator("#stage").inner_text())
+
+
+def test_a_device_that_goes_away_costs_nothing(page, net, lab):
+    registered(lab[0], "gone")
+    page.goto("/new")
+    page.locator("#file").set_input_files(net)
+    ready(page)
+    for box in page.locator("#devices input:checked").all():
+        box.uncheck()
+    page.get_by_label("gone", exact=True).check()
+    Fleet.of(lab[0]).remove("gone")
+    page.locator("#measure").click()
+    page.locator("#problem", has_text="gone").wait_for()
+    page.get_by_label("pi", exact=True).check()
+    page.get_by_label("gone", exact=True).uncheck()
+    assert measured(page)
+
+
+def test_a_hub_without_room_says_so(browser, net, tmp_path):
+    with hub(tmp_path, fleet_bytes=50) as (_, client), visiting(browser, str(client.base_url).rstrip("/")) as page:
+        page.goto("/new")
+        page.locator("#file").set_input_files(net)
+        page.locator("#problem", has_text="more than the 50 B that this hub keeps").wait_for()
+        assert page.locator("#measure").is_disabled()
+
+
+def test_who_may_only_read_is_told_why(browser, tmp_path):
+    with hub(tmp_path, tokens=True) as (store, client), visiting(browser, str(client.base_url).rstrip("/")) as page:
+        store.create_user("ann")
+        page.goto("/new")
+        page.locator("input[name=token]").fill(store.create_token("ann", scopes=("read",)).text)
+        page.locator("main button").click()
+        page.locator("#why-not", has_text="scope write").wait_for()
+        assert page.locator("#measure").is_disabled()
+        assert page.locator("#file").is_disabled()
+
+
+def test_the_hash_of_a_file_is_the_one_that_others_compute(page):
+    page.goto("/new")
+    found = page.evaluate(HASHES)
+    data = bytes(7 * place % 256 for place in range(200))
+    assert found == [hashlib.sha256(data[:length]).hexdigest() for length in range(200)]
+
+
+def test_a_zip_is_taken_apart_where_it_lies(page, net, tmp_path):
+    for packed in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / "model.zip", "w", packed) as archive:
+            archive.write(net, "folder/net.onnx")
+            archive.writestr("folder/.hidden", "x")
+        page.goto("/new")
+        page.locator("#file").set_input_files(tmp_path / "model.zip")
+        ready(page)
+        assert page.locator("#card h3").inner_text() == "net.onnx"
