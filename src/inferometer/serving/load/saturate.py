@@ -109,7 +109,8 @@ def _judged(tried: Tried, objectives: Sequence[Objective]) -> JudgedLoad:
     _, share, low, high, target = worst
     piles_up = sum(map(_piles_up, (figures for _, figures in tried))) * 2 > len(tried)
     return JudgedLoad(
-        step=tried[0][0], met=share >= target and not piles_up, piles_up=piles_up, share=share, low=low, high=high, requests=whole, rounds=len(tried),
+        step=tried[0][0], met=share >= target and not piles_up, piles_up=piles_up, share=share, low=low, high=high,
+        requests=whole, rounds=len(tried),
         sure=piles_up or target == 1.0 or not low < target <= high,
     )  # fmt: skip
 
