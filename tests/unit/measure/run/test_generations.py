@@ -1,6 +1,7 @@
 """Generations into phases: one statistic for a phase and its parts, and steps that stay apart."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ from inferometer.measure.run.steps import with_steps
 from inferometer.measure.run.texts import _instrumented_tokens, _shape
 from inferometer.measure.run.watch import Resident
 from inferometer.understand.view.dataflow import dataflow
-from inferometer.understand.view.profiles import closing_line, layer_table
+from inferometer.understand.view.profiles import closing_line, layer_table, measured_phase_table
 
 MS = 1_000_000
 ORDER = TextOrder(prompt=16, generate=21)
@@ -62,6 +63,24 @@ def test_what_passes_between_two_steps_is_a_part_of_the_later_one():
     assert decode.time_s == pytest.approx(1.9e-3 * 1.2 + 0.95e-3 + 1e-4)  # the middle one of three
     assert decode.parts["between"] == pytest.approx(1e-4)
     assert decode.samples_s[1] - decode.samples_s[0] == pytest.approx(1e-4)
+
+
+def test_the_terminal_has_what_was_predicted_of_a_part_beside_it():
+    decode = replace(decode_phase(KEPT), predicted_parts={"run": 2e-3, "between": 5e-5})
+    alone = Phase(name="forward", time_s=1.0, parts={"run": 1.0})
+    shown = measured_phase_table(SimpleNamespace(phases=(decode, alone)))
+    assert shown.note == ("decode: run 3.03 ms (predicted 2 ms), sample 200 µs, between 100 µs (predicted 50 µs)"), (
+        "one part alone is the phase"
+    )
+
+
+def test_the_token_as_text_is_read_and_parts_of_another_name_are_between_the_others():
+    first = KEPT[0].events[0]
+    parts = {"run": 8e-3, "detokenise": 1e-3, "wait": 5e-4}
+    phase = prefill_phase((replace(KEPT[0], events=(msgspec.structs.replace(first, parts=parts),)),))
+    assert phase.parts == pytest.approx({"run": 8e-3, "read": 1e-3, "between": 1e-3})
+    bare = prefill_phase((replace(KEPT[0], events=(msgspec.structs.replace(first, parts={}),)),))
+    assert bare.parts == {"run": bare.time_s}, "an engine that tells no parts runs"
 
 
 def test_an_engine_that_detokenises_in_its_steps_has_no_such_phase_beside_them():

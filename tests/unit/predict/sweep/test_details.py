@@ -70,7 +70,7 @@ def test_a_step_is_bound_by_memory_a_long_prompt_by_arithmetic_and_an_image_by_t
     assert rows["prefill_bound"].tolist() == ["compute"]
     assert rows["decode_bound"].tolist() == ["memory"]
     assert rows["forward_bound"].tolist() == [None]
-    one = sweep(graph("resnet50"), device(), details=True)
+    one = sweep(graph("resnet50"), device(), runtimes="torch-eager", details=True)
     assert one["forward_bound"].tolist() == ["overhead"]  # one image: the GPU waits for its host
     assert one["prefill_bound"].tolist() == [None]
     assert one["latency_low_s"][0] < one["latency_s"][0] < one["latency_high_s"][0]
