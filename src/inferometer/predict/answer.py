@@ -86,7 +86,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
         provenance=Provenance(
             tool="inferometer",
             version=__version__,
-            created=(now or _now)(),
+            created=(now or now_text)(),
             notes=tuple(job.notes),
         ),
         findings=job.findings(summary),
@@ -95,7 +95,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     )
 
 
-def _now() -> str:
+def now_text() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

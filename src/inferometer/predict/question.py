@@ -24,7 +24,7 @@ from inferometer.core.workload import Precision, Workload
 from inferometer.known import device as device_named
 from inferometer.known import link as link_named
 from inferometer.known.engines import require_effects
-from inferometer.predict.answer import predict_graph
+from inferometer.predict.answer import now_text, predict_graph
 from inferometer.predict.applicable import require_applicable
 from inferometer.predict.basis.calibrations import (
     as_calibrated,
@@ -137,17 +137,25 @@ class Question:
         if self.prefill_on is not None:
             return self._on_two_machines(self.prefill_on)
         basis = self.basis()
-        profile = predict_graph(
-            self.graph,
-            basis.device,
-            runtime=self.runtime,
-            workload=_in_formats(self.workload, basis.precision),
-            calibration=basis.calibration,
-            options=with_own_host(self, basis.calibration),
+        workload, options = _in_formats(self.workload, basis.precision), with_own_host(self, basis.calibration)
+
+        def predict() -> Profile:
+            return predict_graph(
+                self.graph,
+                basis.device,
+                runtime=self.runtime,
+                workload=workload,
+                calibration=basis.calibration,
+                options=options,
+            )
+
+        profile = _answers.get_or_make(
+            workload, (self.graph, basis.device, basis.calibration), predict, alike=(self.runtime, options)
         )
         provenance = profile.provenance
-        if basis.notes and provenance is not None:
-            provenance = replace(provenance, notes=(*provenance.notes, *basis.notes))
+        if provenance is not None:
+            notes = (*provenance.notes, *basis.notes)
+            provenance = replace(provenance, created=now_text(), notes=notes)
         return replace(profile, judged_by=basis.judged_by(), provenance=provenance)
 
     def _on_two_machines(self, reader: Device) -> Profile:
@@ -228,6 +236,8 @@ def _link_between(one: Device, other: Device) -> Link | None:
 
 
 _devices, _judged_by, _with_threads = Kept(), Kept(), Kept()
+_ANSWERED_OPS = 20_000  # of all the answers that are kept: some ten megabytes
+_answers = Kept(_ANSWERED_OPS, weigh=lambda profile: 1 + sum(len(phase.ops) for phase in profile.phases))
 
 
 def _limited(device: Device, threads: int) -> Device:
