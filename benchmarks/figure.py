@@ -15,6 +15,7 @@ class Figure:
     target: str
     met: bool
     note: str = ""
+    ratio: float | None = None  # to a peer of the same run, the larger the worse: it is held to the last recorded one
 
     def __str__(self):
         verdict = "" if self.met else ", MISSED"
