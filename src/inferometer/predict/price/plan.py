@@ -114,11 +114,16 @@ class Plan:
 
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
-            prepared = self.prepared
+            prepared, shares = self.prepared, self.device.shares
             self.rates[phase] = rates_of(
-                prepared.collected, prepared.effects, self.standing, phase, self.calibration, prepared.binding({}),
-                self.device.shares,
-            )  # fmt: skip
+                prepared.collected,
+                prepared.effects,
+                self.standing,
+                phase,
+                self.calibration,
+                prepared.binding({}),
+                stated=shares if shares.compute or shares.memory else None,
+            )
         return self.rates[phase]
 
     def pace(self, phase: str) -> Pace:

@@ -140,6 +140,7 @@ def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
     phase: str,
     calibration: Calibration | None,
     binding: Binding,
+    *,
     stated: DeviceShares | None = None,
 ) -> Rates:
     """The same for every graph that shares its ops and stands alike; `binding` has the formats of its kernels."""
