@@ -241,7 +241,7 @@ _answers = Kept(_ANSWERED_OPS, weigh=lambda profile: 1 + sum(len(phase.ops) for 
 
 
 def _limited(device: Device, threads: int) -> Device:
-    """A CPU with so many of its threads; the same arguments give the same object, as below."""
+    """A CPU that runs on `threads` of its cores; the same arguments give the same object, as below."""
     return _with_threads.get_or_make(threads, (device,), lambda: with_threads(device, threads))
 
 

@@ -101,7 +101,7 @@ class Sources:
     phase: str
     binding: Binding
     calibration: Calibration | None = None
-    stated: DeviceShares | None = None
+    stated: DeviceShares | None = None  # None where they are of links and storage alone
 
 
 class Rung:
@@ -196,6 +196,7 @@ class CalibrationTable(Rung):
 
     def __init__(self, calibration: Calibration) -> None:
         self._calibration = calibration
+        self._found: dict[tuple[tuple[str, ...], int], RowRates | None] = {}  # most rows are like another
         where = "here" if is_local(calibration.device) else f"on {calibration.device}"
         self.name = f"calibrated {where} on {calibration.created[:10]}"
 
@@ -205,12 +206,17 @@ class CalibrationTable(Rung):
         return None if calibration is None or not calibration.tables else cls(calibration)
 
     def rates(self, asked: AskedRow) -> RowRates | None:
+        key = (asked.classes, asked.launches)
+        if key not in self._found:
+            self._found[key] = self._of_class(*key)
+        return self._found[key]
+
+    def _of_class(self, classes: tuple[str, ...], launches: int) -> RowRates | None:
         """The table's own shares, and the factor of whole steps with them, are read at each size: `rates.Covered`."""
-        tables = tables_for(self._calibration, asked.classes)
+        tables = tables_for(self._calibration, classes)
         if not tables:
             return None
         spread = max(residual_of(self._calibration, table) for table in tables)
-        launches = asked.launches
         return RowRates(spread=spread, launches=launches, kernels=launches, group=tables[0].op_class, tables=tables)
 
 
@@ -234,8 +240,7 @@ class StatedShare(Rung):
 
     @classmethod
     def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung | None:
-        stated = sources.stated
-        return None if stated is None or not (stated.compute or stated.memory) else cls(stated, below)
+        return None if sources.stated is None else cls(sources.stated, below)
 
     def rates(self, asked: AskedRow) -> RowRates | None:
         if asked.row.op_class in UNPRICED:
@@ -253,6 +258,7 @@ class PublishedTimes(Rung):
     def __init__(self, prior: FittedPrior, phase: str, name: str, *, in_steps: bool) -> None:
         self.prior, self.name = prior, name
         self._phase, self._in_steps = phase, in_steps
+        self._found: dict[tuple[str, int], RowRates] = {}  # most rows are like another
 
     @classmethod
     def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung | None:  # noqa: ARG003 - as above
@@ -264,14 +270,19 @@ class PublishedTimes(Rung):
         return cls(prior, phase, f"{prior.name}, fitted on {calibration.created[:10]}", in_steps=True)
 
     def rates(self, asked: AskedRow) -> RowRates | None:
-        """The seconds of a kernel are in both ramps: they are spent whichever stream is the longer."""
         if asked.path == "padded":  # published steps attend with fused kernels, which says nothing of the unfused path
             return None
-        shares = self.prior.classes.get(fitted_class(asked.row.op, self._phase) or "")
-        if shares is None:
+        name = fitted_class(asked.row.op, self._phase)
+        if name is None or name not in self.prior.classes:
             return None
-        compute_share, memory_share, kernel_s = shares
-        launches = asked.launches
+        key = (name, asked.launches)
+        if key not in self._found:
+            self._found[key] = self._of_class(*key)
+        return self._found[key]
+
+    def _of_class(self, name: str, launches: int) -> RowRates:
+        """The seconds of a kernel are in both ramps: they are spent whichever stream is the longer."""
+        compute_share, memory_share, kernel_s = self.prior.classes[name]
         return RowRates(
             compute_share=compute_share, compute_ramp_s=kernel_s, compute_ramps=launches,
             memory_share=memory_share, memory_ramp_s=kernel_s, memory_ramps=launches,
