@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import msgspec
 from workshop.differing import difference
 
 ROOT = Path(__file__).parents[1]
+_SEAL = re.compile(r"-[0-9a-f]{8}(?=\.json$)")
 _BEGIN, _END = "<!-- made by `python -m workshop.make --page` -->\n", "<!-- end -->"
 
 
@@ -152,9 +154,12 @@ class Workshop:
         }  # fmt: skip
 
     def differences(self, maker: Maker) -> Iterator[tuple[Path, str]]:
-        """Each of its files, made beside shipped."""
-        for path in sorted({*files_of(maker.makes, self.package), *files_of(maker.makes, self.copy)}):
-            yield path, difference(self.package / path, self.copy / path)
+        """Each of its files, made beside shipped. Names meet without the seal that a calibration ends with."""
+        shipped = {_SEAL.sub("", path.as_posix()): path for path in files_of(maker.makes, self.package)}
+        made = {_SEAL.sub("", path.as_posix()): path for path in files_of(maker.makes, self.copy)}
+        for name in sorted({*shipped, *made}):
+            path, other = shipped.get(name) or made[name], made.get(name) or shipped[name]
+            yield path, difference(self.package / path, self.copy / other)
 
     def put_into_the_package(self, maker: Maker) -> None:
         for path in files_of(maker.makes, self.package):
