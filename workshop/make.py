@@ -104,7 +104,8 @@ class Workshop:
             *sorted(self.root / "workshop" / "recorded" / name for name in maker.recorded),
             *(Path(self.data or "") / path for path in data),
         )
-        digest = hashlib.sha256(repr((maker.steps, maker.made, maker.needs)).encode())
+        libraries = [version(need.partition("==")[0]) for need in maker.needs]
+        digest = hashlib.sha256(repr((maker.steps, maker.made, libraries)).encode())
         for path in files:
             digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
         return digest.hexdigest()
