@@ -21,12 +21,33 @@ def difference(shipped: Path, made: Path) -> str:
         return f"new, with {sum(Counter(rows).values())} {kind}"
     if shipped.read_bytes() == made.read_bytes():
         return "equal"
+    if made.suffix == ".json":
+        return _changes(*(dict(_values(json.loads(path.read_bytes()))) for path in (shipped, made)))
     (kind, rows), (_, others) = _rows(shipped), _rows(made)
     before, after = Counter(rows), Counter(others)
     stay, new, gone = (sum(part.values()) for part in (before & after, after - before, before - after))
     if not new and not gone:
         return f"the same {stay} {kind} in other bytes ({shipped.stat().st_size} → {made.stat().st_size})"
     return f"{stay} {kind} stay, {new} new, {gone} gone"
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Values of a document by where they stand; of numbers that differ, how far the farthest is off."""
+    common = before.keys() & after.keys()
+    changed = [(before[where], after[where]) for where in common if before[where] != after[where]]
+    counts = (
+        f"{len(common) - len(changed)} values stay, {len(after) - len(common)} new, {len(before) - len(common)} gone"
+    )
+    if not changed:
+        return counts
+    off = [abs(new - old) / max(abs(new), abs(old)) for old, new in changed if _is_number(old) and _is_number(new)]
+    others = len(changed) - len(off)
+    numbers = f", {len(off)} numbers differ by up to {max(off):.2g} of themselves" if off else ""
+    return counts + numbers + (f", {others} other values differ" if others else "")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _rows(path: Path) -> tuple[str, Iterable[str]]:
@@ -38,7 +59,7 @@ def _rows(path: Path) -> tuple[str, Iterable[str]]:
     packed = path.read_bytes()
     document = json.loads(gzip.decompress(packed) if path.suffix == ".gz" else packed)
     if path.suffix == ".json":
-        return "values", _values(document)
+        return "values", [where for where, _ in _values(document)]
     if str(document.get("schema")).startswith(SCHEMA):
         return "rows", _table_rows(path)
     tables = read_tables(path)
@@ -54,9 +75,9 @@ def _table_rows(path: Path) -> Iterator[str]:
     return map(repr, zip(*texts, *numbers, strict=True))
 
 
-def _values(document: Any, where: str = "") -> Iterator[str]:
+def _values(document: Any, where: str = "") -> Iterator[tuple[str, Any]]:
     if not isinstance(document, dict | list) or not document:
-        yield f"{where} {document!r}"
+        yield where, document
         return
     named = document.items() if isinstance(document, dict) else enumerate(document)
     for name, part in named:

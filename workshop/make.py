@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import msgspec
 from workshop.differing import difference
 
 ROOT = Path(__file__).parents[1]
+_SEAL = re.compile(r"-[0-9a-f]{8}(?=\.json$)")
 _BEGIN, _END = "<!-- made by `python -m workshop.make --page` -->\n", "<!-- end -->"
 
 
@@ -102,7 +104,8 @@ class Workshop:
             *sorted(self.root / "workshop" / "recorded" / name for name in maker.recorded),
             *(Path(self.data or "") / path for path in data),
         )
-        digest = hashlib.sha256(repr((maker.steps, maker.made, maker.needs)).encode())
+        libraries = [version(need.partition("==")[0]) for need in maker.needs]
+        digest = hashlib.sha256(repr((maker.steps, maker.made, libraries)).encode())
         for path in files:
             digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
         return digest.hexdigest()
@@ -152,9 +155,12 @@ class Workshop:
         }  # fmt: skip
 
     def differences(self, maker: Maker) -> Iterator[tuple[Path, str]]:
-        """Each of its files, made beside shipped."""
-        for path in sorted({*files_of(maker.makes, self.package), *files_of(maker.makes, self.copy)}):
-            yield path, difference(self.package / path, self.copy / path)
+        """Each of its files, made beside shipped. Names meet without the seal that a calibration ends with."""
+        shipped = {_SEAL.sub("", path.as_posix()): path for path in files_of(maker.makes, self.package)}
+        made = {_SEAL.sub("", path.as_posix()): path for path in files_of(maker.makes, self.copy)}
+        for name in sorted({*shipped, *made}):
+            path, other = shipped.get(name) or made[name], made.get(name) or shipped[name]
+            yield path, difference(self.package / path, self.copy / other)
 
     def put_into_the_package(self, maker: Maker) -> None:
         for path in files_of(maker.makes, self.package):

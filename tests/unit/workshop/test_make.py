@@ -1,6 +1,5 @@
 """`make data`, with a workshop of two makers: a list of words, and how many there are."""
 
-import os
 import re
 
 import msgspec
@@ -129,7 +128,7 @@ def test_a_later_maker_reads_what_an_earlier_one_made_and_the_package_stays_as_i
     (root / "data" / "a.csv").write_text("one\ntwo\nthree\n")
     said, _ = made()
     assert said[2] == "  data/a.txt: 2 lines stay, 1 new, 0 gone"
-    assert said[5] == "  counts.json: 1 values stay, 1 new, 1 gone"
+    assert said[5] == "  counts.json: 1 values stay, 0 new, 0 gone, 1 numbers differ by up to 0.33 of themselves"
     assert package_files(root) == before
 
 
@@ -155,6 +154,13 @@ def test_writing_puts_what_differs_into_the_package_and_takes_out_what_is_gone(r
     assert said[2:4] == ["  data/a.txt: gone", "  data/b.txt: new, with 2 lines"]
     assert [path.name for path in (root / "src" / "inferometer" / "data").iterdir()] == ["b.txt"]
     assert made()[0][1].endswith("1 of 1 files equal")
+
+
+def test_a_file_whose_name_has_a_seal_of_its_contents_is_compared_with_the_one_before(root, made):
+    (root / "workshop" / "files.toml").write_text(FILES.replace('"counts.json"', '"counts*.json"'))
+    script = root / "workshop" / "words" / "count.py"
+    script.write_text(COUNT.replace('"counts.json")', '"counts-0123abcd.json")') + '(package / "counts.json").unlink()')
+    assert made()[0][3:] == ["counts: made; 1 of 1 files equal", "elsewhere: not made: needs no-such-library==1.0"]
 
 
 def test_a_maker_that_fails_says_so_and_the_others_go_on_with_what_is_shipped(root, made):
@@ -212,7 +218,9 @@ def test_graphs_of_an_archive_are_counted(tmp_path):
 def test_values_of_a_document_are_told_by_where_they_are(tmp_path):
     shipped, found = tmp_path / "a.json", tmp_path / "b.json"
     shipped.write_bytes(msgspec.json.encode({"a": [1, 2], "b": {"c": 1}, "d": {}}))
-    found.write_bytes(msgspec.json.encode({"a": [2, 2], "b": {"c": 1}, "d": {}}))
-    assert difference(shipped, found) == "3 values stay, 1 new, 1 gone"
-    found.write_bytes(os.linesep.encode() + shipped.read_bytes())
-    assert difference(shipped, found).startswith("the same 4 values in other bytes")
+    found.write_bytes(msgspec.json.encode({"a": [4, 2], "b": {"c": "one"}, "e": {}}))
+    assert difference(shipped, found) == (
+        "1 values stay, 1 new, 1 gone, 1 numbers differ by up to 0.75 of themselves, 1 other values differ"
+    )
+    found.write_bytes(b"\n" + shipped.read_bytes())
+    assert difference(shipped, found) == "4 values stay, 0 new, 0 gone"
