@@ -68,14 +68,12 @@ def _require_threads(question: Question, threads: int) -> None:
 
 
 def threads_notes(question: Question) -> tuple[str, ...]:
-    """What is said where threads were asked for that nobody measured this engine with: a core's share is all we know."""
+    """What is said where nobody measured this engine with as many threads: a core's share is all that is known."""
     threads, cores = question.options.threads, core_count(question.device)
     if threads in {None, cores} or cores is None or _is_known(question, threads_variant(threads or 1)):
         return ()
-    return (
-        f"Nobody measured {question.runtime_name} with {threads} of {cores} cores: what it computes in is taken as the "
-        "share of those that run, and memory as all of it.",
-    )
+    told = f"Nobody measured {question.runtime_name} with {threads} of {cores} cores"
+    return (f"{told}: what it computes is taken as the share of those that run, and its memory as all of it.",)
 
 
 def _require_layout(question: Question, layout: str) -> None:

@@ -186,7 +186,7 @@ def test_a_window_may_be_filled_and_not_overrun(runtime, times):
             asked(**sizes)
 
 
-@pytest.mark.parametrize("model", [name for name in shipped_nets() if "/" not in name][::6] + ["yolos-tiny"])
+@pytest.mark.parametrize("model", [*[name for name in shipped_nets() if "/" not in name][::6], "yolos-tiny"])
 def test_a_batch_is_counted_or_refused_in_every_door(model):
     question = ask(model, on="nvidia-h200", runtime="ideal", batch=64, calibrated=False)
     rows = sweep(model, "nvidia-h200", runtimes="ideal", batch=[1, 64], calibrated=False)
