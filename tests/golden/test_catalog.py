@@ -1,6 +1,7 @@
 """The catalog holds what it promises, and the figures people get wrong are right."""
 
 from itertools import pairwise
+from math import log2
 
 import pytest
 
@@ -190,3 +191,55 @@ def test_published_parameter_counts_are_exact(name, parameters):
     from inferometer.known import model
 
     assert model(name).parameters.value == parameters
+
+
+# dense or sparse, with or without boost: peaks against cores × clock × what a core does in a cycle
+
+# Rows whose peaks of some formats are at another clock than the one they state, and by how much.
+OTHER_CLOCKS = {
+    "nvidia-h100-sxm": 1.083, "nvidia-h100-pcie": 1.083, "nvidia-h200": 1.084,  # vectors at 1.98 GHz, tensor cores 1.83
+    "nvidia-gb10": 1.052,  # a petaflop in print; the multiprocessors and the clock give 0.95
+}  # fmt: skip
+
+
+def accelerators_with_cores():
+    return {
+        name: row for name, row in devices().items() if row.unit != "cpu" and row.cores is not None and row.clock_hz
+    }
+
+
+@every(accelerators_with_cores())
+def test_a_core_does_a_power_of_two_of_operations_in_a_cycle(name):
+    """A sparse figure taken for a dense one passes this; see the ratios between formats below for that."""
+    row = devices()[name]
+    for format_, peak in row.peaks.items():
+        if peak.origin == "prior" or (name == "nvidia-h800-sxm" and format_ in {"f64", "f32"}):
+            continue  # a class's round figure; what export rules left
+        each = peak.value / (row.cores.value * row.clock_hz.value)
+        engines = (1,) if row.vendor == "NVIDIA" else (1, 3, 7, 21)  # Arm's: 3 engines, or pipes of 14
+        nearest = min((of * 2 ** round(log2(each / of)) for of in engines), key=lambda ops: abs(log2(each / ops)))
+        assert 0.97 < each / nearest < max(1.03, OTHER_CLOCKS.get(name, 0) + 0.005), (format_, each)
+
+
+WIDER = (("tf32", "f32"), ("bf16", "tf32"), ("f16", "f32"), ("f8e4m3", "bf16"), ("i8", "f16"), ("i4", "i8"))
+
+
+@every(devices())
+def test_fewer_bits_are_never_slower_nor_faster_than_tensor_cores_make_them(name):
+    peaks = devices()[name].peaks
+    for narrow, wide in WIDER:
+        if narrow in peaks and wide in peaks:
+            assert 0.97 < peaks[narrow].value / peaks[wide].value <= 33, (narrow, wide)
+
+
+@pytest.mark.parametrize(
+    ("name", "format_", "tera"),
+    [
+        ("nvidia-l40", "bf16", 181.05), ("nvidia-l40", "i8", 362), ("nvidia-l40", "tf32", 90.5),
+        ("nvidia-l20", "bf16", 119.5), ("nvidia-l20", "i8", 239), ("nvidia-l40s", "bf16", 362.05),
+        ("nvidia-l4", "bf16", 121), ("nvidia-h800-sxm", "f64", 1), ("nvidia-h800-sxm", "f32", 67),
+        ("nvidia-h100-sxm", "bf16", 989.4), ("nvidia-h200", "f8e4m3", 1979), ("nvidia-a100-80gb", "bf16", 312),
+    ],
+)  # fmt: skip
+def test_dense_peaks_are_those_of_the_data_sheets(name, format_, tera):
+    assert device(name).peaks[format_].value == pytest.approx(tera * 1e12, rel=0.011)

@@ -34,6 +34,8 @@ def devices() -> Mapping[str, Device]:
 def device(name: str) -> Device:
     """The device of that name or alias, matched exactly; a TOML file with one device; or `local`, this machine.
 
+    A phone's name stands for its chip's NPU, and with a unit for that unit: `iphone-16-gpu`.
+
     `local` is the machine's best unit, `local:cpu` and `local:gpu` name one.
     """
     if is_local(name):
@@ -47,6 +49,8 @@ def device(name: str) -> Device:
 
 @cache
 def _named(name: str, folders: tuple[Path, ...]) -> Device:  # noqa: ARG001 - they decide on the rows
+    if row_named("devices", name) is None and (row := _row_of_phone(name)) is not None:
+        return device(row)
     try:
         return one_named("devices", name, device_from_row, what="device", also=("local",))
     except UnknownNameError:
@@ -55,6 +59,28 @@ def _named(name: str, folders: tuple[Path, ...]) -> Device:  # noqa: ARG001 - th
             raise
         listing = f"In the catalog that is {' or '.join(meant)}."
         raise UnknownNameError("device", name, (), listing=listing) from None
+
+
+_SAID_UNITS = {"npu": "npu", "ane": "npu", "tpu": "tpu", "gpu": "gpu", "cpu": "cpu"}  # what a phone is bought for first
+
+
+def _row_of_phone(name: str) -> str | None:
+    """The row of a phone by its whole name in our table: a unit of its chip, as `iphone-16-gpu` says.
+
+    Without a unit it is the one that networks are compiled for: its NPU where it has one, else its GPU. A computer's
+    name may mean any of its units: those are told, and none is taken.
+    """
+    from inferometer.known.names.table import name_table  # noqa: PLC0415 - as below
+
+    words, known = name.casefold().replace("-", " "), name_table().devices
+    stem, _, unit = words.rpartition(" ")
+    units = tuple(_SAID_UNITS.values()) if words in known else (_SAID_UNITS.get(unit),)
+    chip = known.get(words) or (known.get(stem) if unit in _SAID_UNITS else None)
+    if chip is None:
+        return None
+    phones = [row for row in rows_of("devices").by_name.values() if row.text("kind") == "phone"]
+    rows = [row for row in phones if chip in {row.text("chip"), row.name}]
+    return next((row.name for wanted in units for row in rows if row.text("unit") == wanted), None)
 
 
 def _rows_meant(name: str) -> list[str]:

@@ -64,6 +64,8 @@ def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: 
     formats = () if is_autocast(stored, key) else (f"{stored}/{key}", stored)
     wanted = next((name for name in formats if effects.rule(op.kind, name, places)), key)
     candidates = (*effects.candidates(op.kind, wanted, places), *_WHOLE.get(wanted, ()))
+    if wanted == "f64" != binding.precision.activations:
+        candidates = (*candidates, "f32")  # an angle or two that a network computes so; no unit does it faster than f32
     computed_in = next((name for name in candidates if name in device.peaks), None)
     if computed_in is None:
         raise _no_peak(device, effects, wanted, candidates)

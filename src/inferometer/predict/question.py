@@ -39,7 +39,7 @@ from inferometer.predict.options import Offload, Options
 from inferometer.predict.precision import engine_formats, held_precision
 from inferometer.predict.price.class_figures import with_class_figures
 from inferometer.predict.price.variants import with_threads
-from inferometer.predict.running import measured_otherwise, require_run, with_own_host
+from inferometer.predict.running import measured_otherwise, require_run, threads_notes, with_own_host
 from inferometer.predict.unused import require_used
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Question:
             device, lacking = with_class_figures(device)
             notes = (*notes, *lacking)
         if calibration is None and self.options.threads is not None:
-            device = _limited(device, self.options.threads)
+            device, notes = _limited(device, self.options.threads), (*notes, *threads_notes(self))
         return Basis(device=device, precision=precision, calibration=calibration, notes=notes)
 
     def answer(self) -> Profile:

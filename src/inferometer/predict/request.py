@@ -44,6 +44,7 @@ def completed(graph: Graph, workload: Workload, options: Options, *, beyond: boo
     and `window_notes` says what that means. The last token that is written takes no room: nothing reads it.
     """
     limit = graph.context_limit
+    _require_batch(graph, workload.batch)
     if not is_generative(graph):
         if takes_prompt(graph) and workload.prompt is None and "query" not in options.sizes:
             workload = replace(workload, prompt=default_prompt(graph))
@@ -70,6 +71,23 @@ def completed(graph: Graph, workload: Workload, options: Options, *, beyond: boo
             )
     _require_tokens(workload, options)
     return workload
+
+
+def _require_batch(graph: Graph, batch: int) -> None:
+    """A graph that was traced with a batch has no other: more of them would be answered as one."""
+    if batch == 1 or "batch" in graph.symbols:
+        return
+    if batch != fixed_batch(graph):
+        raise DomainError(
+            f"The batch of {graph.name} is fixed, so a batch of {batch} would be answered as the one it was made with.",
+            remedy="Leave --batch out, and count its passes one after the other.",
+        )
+
+
+def fixed_batch(graph: Graph) -> int:
+    """The batch of a graph in which it is no size that could be set: the first side of its inputs."""
+    sides = [tensor.shape[0] for tensor in graph.inputs if tensor.shape and isinstance(tensor.shape[0], int)]
+    return max(sides, default=1)
 
 
 def _require_tokens(workload: Workload, options: Options) -> None:

@@ -1,7 +1,7 @@
 """How a model is run: the threads of a CPU, the layout of images, the host of a GPU.
 
-A calibration knows how it was measured, fitted levels know what published tables say. Where neither knows a setting,
-the question is refused: an answer would be one to another question.
+A calibration knows how it was measured, fitted levels know what published tables say. Where neither knows a layout
+or a host, the question is refused: an answer would be one to another question. Threads are shares of cores then.
 """
 
 from __future__ import annotations
@@ -70,13 +70,21 @@ def _require_threads(question: Question, threads: int) -> None:
     calibration = question.basis().calibration
     if calibration is not None and (reason := measured_otherwise(question, calibration)) is not None:
         raise DomainError(reason, remedy="Leave --threads or the calibration out.")
-    if calibration is not None or threads == cores or _is_known(question, threads_variant(threads)):
-        return
-    raise DomainError(
-        f"Nothing is known of {question.runtime_name} with {threads} threads on {device.name}: no calibration was made "
-        "with as many, and no published figures of this engine tell threads apart for such a model.",
-        remedy=f"Run `inferometer calibrate --threads {threads}` there, or leave --threads out.",
-    )
+    if calibration is None and cores is None and not _is_known(question, threads_variant(threads)):
+        raise DomainError(
+            f"Nothing is known of {question.runtime_name} with {threads} threads on {device.name}: neither its cores, "
+            "nor a calibration with as many, nor published figures of this engine that tell threads apart.",
+            remedy=f"Run `inferometer calibrate --threads {threads}` there, or leave --threads out.",
+        )
+
+
+def threads_notes(question: Question) -> tuple[str, ...]:
+    """What is said where nobody measured this engine with as many threads: a core's share is all that is known."""
+    threads, cores = question.options.threads, core_count(question.device)
+    if threads in {None, cores} or cores is None or _is_known(question, threads_variant(threads or 1)):
+        return ()
+    told = f"Nobody measured {question.runtime_name} with {threads} of {cores} cores"
+    return (f"{told}: what it computes is taken as the share of those that run, and its memory as all of it.",)
 
 
 def _require_layout(question: Question, layout: str) -> None:

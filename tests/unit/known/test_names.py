@@ -8,11 +8,12 @@ import pytest
 from fakes.every import every
 from inferometer.core.device import Device
 from inferometer.core.errors import UnknownNameError
-from inferometer.known import device
+from inferometer.known import device, devices
 from inferometer.known.cores import core_aliases
 from inferometer.known.names import match_device
 from inferometer.known.names.phrases import phrases
 from inferometer.known.names.table import name_table
+from inferometer.predict.ask import model_graph
 
 NAMES = (
     Path(__file__).parents[2] / "data" / "atlas_device_names.csv"
@@ -214,8 +215,8 @@ def test_every_target_of_the_table_is_in_the_catalog_and_every_core_of_an_instan
 
 
 def test_a_device_asked_for_by_such_a_name_is_told_and_not_taken():
-    with pytest.raises(UnknownNameError, match=r"In the catalog that is .*-gen-3-cpu or .*-gpu or .*-npu"):
-        device("galaxy-s24")
+    with pytest.raises(UnknownNameError, match=r"In the catalog that is .*-rk3588-cpu or .*-gpu or .*-npu"):
+        device("rk3588")  # a part of a chip's own name may be any of its units
     with pytest.raises(UnknownNameError, match="Did you mean"):
         device("nvidia-h2000")
 
@@ -228,3 +229,49 @@ def test_a_users_row_is_found_by_its_name(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("INFEROMETER_CATALOG", str(tmp_path))
     assert match_device("Maker Warp 9000 Developer Kit") == ("maker-warp-9000", 1)
+
+
+# names that people type
+
+
+@pytest.mark.parametrize(
+    ("typed", "row"),
+    [
+        ("iphone-16", "apple-a18-ane"), ("Galaxy S24", "qualcomm-snapdragon-8-gen-3-npu"),
+        ("pixel-9", "google-tensor-g4-tpu"), ("iphone-16-gpu", "apple-a18-gpu"),
+        ("pixel-9-cpu", "google-tensor-g4-cpu"),
+        ("iphone-11", "apple-a13-gpu"), ("nvidia-gh200", "nvidia-gh200-96gb"), ("nvidia-dgx-spark", "nvidia-gb10"),
+        ("amd-ryzen-7-7840u-gpu", "amd-ryzen-7-7840hs-gpu"), ("raspberry-pi-5", "raspberry-pi-5"),
+    ],
+)  # fmt: skip
+def test_a_phone_is_a_unit_of_its_chip_and_a_machine_has_the_name_that_people_use(typed, row):
+    assert device(typed).name == row
+
+
+PHONES = [
+    name for name in name_table().devices if name.split()[0] in {"iphone", "pixel", "galaxy", "oneplus", "xiaomi"}
+]
+
+
+@every(PHONES)
+def test_every_phone_of_the_table_is_a_device_of_the_catalog(name):
+    assert device(name.replace(" ", "-")).name in devices()
+
+
+def test_a_phone_that_nobody_wrote_down_is_no_other_phone():
+    for typed in ("iphone-99", "galaxy", "iphone-16-tpu"):
+        with pytest.raises(UnknownNameError):
+            device(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "parameters"),
+    [
+        ("bge-m3", 567_754_752), ("multilingual-e5-large", 559_890_432), ("e5-large-v2", 335_141_888),
+        ("whisper-turbo", 808_878_080), ("qwen2.5-vl-7b", 8_292_166_656), ("qwen2-7b", 7_615_616_512),
+        ("qwen2-72b", 72_706_203_648), ("qwen2.5-coder-32b", 32_763_876_352), ("olmoe-1b-7b", 6_919_161_856),
+        ("llama-4-maverick", 400_711_848_960), ("flux.1-dev", 11_901_408_320),
+    ],
+)  # fmt: skip
+def test_models_that_people_name_are_there_with_the_parameters_of_their_checkpoints(typed, parameters):
+    assert model_graph(typed).parameters == parameters

@@ -7,6 +7,7 @@ import pytest
 from fakes.every import every
 from inferometer.core.errors import DomainError
 from inferometer.core.workload import MOST, Parallel, Precision, Workload
+from inferometer.formats.networks.named.shipped import shipped_nets
 from inferometer.known import devices, link
 from inferometer.known.atlas.looking import atlas
 from inferometer.known.engines import engines, known_engine
@@ -183,3 +184,23 @@ def test_a_window_may_be_filled_and_not_overrun(runtime, times):
     for sizes in ({"prompt": limit, "generate": 2}, {"prompt": limit + 1, "generate": 1}, {"context": limit + 1}):
         with pytest.raises(DomainError, match=f"has a window of 2048 tokens.*would be {limit + 1}"):
             asked(**sizes)
+
+
+@pytest.mark.parametrize("model", [*[name for name in shipped_nets() if "/" not in name][::6], "yolos-tiny"])
+def test_a_batch_is_counted_or_refused_in_every_door(model):
+    question = ask(model, on="nvidia-h200", runtime="ideal", batch=64, calibrated=False)
+    rows = sweep(model, "nvidia-h200", runtimes="ideal", batch=[1, 64], calibrated=False)
+    if "batch" in question.graph.symbols:
+        summary, column = question.answer().summary, "latency_s" if rows["tpot_s"][0] != rows["tpot_s"][0] else "e2e_s"
+        assert getattr(summary, column) == pytest.approx(float(rows[column][1]))
+        assert rows[column][1] > rows[column][0]
+    else:
+        with pytest.raises(DomainError, match=f"The batch of {model} is fixed, so a batch of 64"):
+            question.answer()
+        assert "is fixed" in rows["reason"][1]
+
+
+def test_a_few_numbers_in_double_precision_need_no_peak_and_a_model_in_it_does():
+    assert ask("rtdetr-r50", on="nvidia-t4", runtime="torch-eager").answer().summary.latency_s
+    with pytest.raises(DomainError, match="no peak for f64"):
+        ask(VISION, on="nvidia-t4", runtime="torch-eager", weights="f64", activations="f64").answer()

@@ -53,7 +53,7 @@ def test_a_prompt_left_open_is_512_tokens_or_what_the_window_leaves():
     assert completed(SMALL, Workload(), Options()).prompt == 512
     assert completed(replace(SMALL, context_limit=300), Workload(), Options()).prompt == 150
     with pytest.raises(DomainError, match="prompt and generation would be 2"):
-        completed(replace(SMALL, context_limit=1), Workload(generate=1), Options())
+        completed(replace(SMALL, context_limit=1), Workload(generate=2), Options())
     assert completed(replace(SMALL, context_limit=600), Workload(prompt=590), Options()).generate == 10
     assert completed(replace(SMALL, context_limit=600), Workload(prompt=100), Options()).generate == 128
     with pytest.raises(DomainError, match="the prompt would be 41"):
@@ -61,7 +61,7 @@ def test_a_prompt_left_open_is_512_tokens_or_what_the_window_leaves():
     with pytest.raises(DomainError, match="the context would be 601"):
         completed(replace(SMALL, context_limit=600), Workload(context=601), Options())
     with pytest.raises(DomainError, match="prompt and generation would be 601"):
-        completed(replace(SMALL, context_limit=600), Workload(prompt=500, generate=101), Options())
+        completed(replace(SMALL, context_limit=600), Workload(prompt=500, generate=102), Options())
     with pytest.raises(DomainError, match="5 cached tokens leave nothing of a prompt of 5"):
         completed(SMALL, Workload(prompt=5), Options(cached_prefix=5))
     completed(SMALL, Workload(prompt=6), Options(cached_prefix=5))

@@ -58,7 +58,7 @@ def test_of_two_calibrations_the_one_with_as_many_threads_is_taken(tmp_path, mon
     board = {"on": "raspberry-pi-5", "runtime": "onnxruntime"}
     assert ask("resnet50", threads=2, **board).basis().calibration.threads == 2
     assert ask("resnet50", **board).basis().calibration.threads == 4
-    assert "with 3 threads" in refusal("resnet50", threads=3, **board)
+    assert any("with 3 of 4 cores" in note for note in ask("resnet50", threads=3, **board).basis().notes)
     newest = choose_calibration("raspberry-pi-5", "onnxruntime", "f32", folders=(tmp_path / "calibrations",))
     told = refusal("resnet50", threads=3, calibration=newest.calibration, **board)
     assert told == "The calibration of 2026-02-01 was made with 4 threads, and is not used for 3."
@@ -68,8 +68,6 @@ def test_of_two_calibrations_the_one_with_as_many_threads_is_taken(tmp_path, mon
     ("model", "asked", "told"),
     [
         ("resnet50", {**BOARD, "threads": 5}, "raspberry-pi-5 has 4 cores: 5 threads would share them."),
-        ("resnet50", {**BOARD, "runtime": "onnxruntime", "threads": 2}, "Nothing is known of onnxruntime with 2"),
-        ("llama-3.2-1b", {"on": "raspberry-pi-5", "threads": 2}, "Nothing is known of llamacpp with 2 threads"),
         ("resnet50", {"on": "nvidia-h200", "threads": 2}, "and nvidia-h200 is a gpu."),
     ],
 )
@@ -211,3 +209,15 @@ def test_a_sweep_over_threads_says_where_they_mean_nothing():
     assert [reason is None for _, _, reason in found] == [True, True, False, False]
     assert [threads for _, threads, _ in found] == [1, 4, 1, 4]
     assert "Threads are those of an engine on a CPU" in found[2][2]
+
+
+@pytest.mark.parametrize("runtime", ["litert", "onnxruntime", "openvino"])
+def test_fewer_threads_than_anybody_measured_are_a_share_of_the_cores_and_it_says_so(runtime):
+    def asked(threads):
+        return ask("resnet50", on="raspberry-pi-5", runtime=runtime, threads=threads, calibrated=False).answer()
+
+    times = [asked(threads).summary.latency_s for threads in (1, 2, 4, None)]
+    assert times == sorted(times, reverse=True)
+    assert times[2] == times[3] < times[0]
+    assert any(f"Nobody measured {runtime} with 1 of 4 cores" in note for note in asked(1).provenance.notes)
+    assert not any("Nobody measured" in note for note in asked(4).provenance.notes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.lazy import late
-from inferometer.core.workload import Workload
+from inferometer.core.workload import MOST, Workload
 from inferometer.known.engines import known_engine, require_effects
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import replica_batch
@@ -155,8 +155,9 @@ def _longest(ready: ReadyGraph, workload: Workload, holds: Callable[[Workload], 
 
 
 def _largest(workload: Workload, holds: Callable[[Workload], bool]) -> int:
-    per_replica = largest_that(1 << 20, lambda count: holds(replace(workload, batch=count * workload.parallel.dp)))
-    return per_replica * workload.parallel.dp
+    replicas = workload.parallel.dp
+    most = MOST["batch"] // replicas
+    return replicas * largest_that(most, lambda count: holds(replace(workload, batch=count * replicas)))
 
 
 def largest_that(limit: int, holds: Callable[[int], bool]) -> int:

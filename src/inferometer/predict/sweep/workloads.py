@@ -16,7 +16,7 @@ from inferometer.core.graph import is_generative, takes_prompt
 from inferometer.core.sizes import PROMPT, default_prompt
 from inferometer.core.workload import Workload
 from inferometer.predict.parallel import replica_batch
-from inferometer.predict.request import GENERATE, STRETCHED, completed, encodes_prompt
+from inferometer.predict.request import GENERATE, STRETCHED, completed, encodes_prompt, fixed_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,7 +84,10 @@ def asked_of(graph: Graph, sizes: Sizes, options: Options, *, beyond: bool = Fal
         generate=generate,
         context=context,
         start=np.ones_like(prompt) if encodes_prompt(graph) else _filled(prompt, np.isnan(prompt), 1.0),
-        reasons=tuple(_reasons(graph, (prompt, generate, context), options, beyond=beyond)),
+        reasons=(
+            *_of_batches(graph, batch, options),
+            *_reasons(graph, (prompt, generate, context), options, beyond=beyond),
+        ),
     )
 
 
@@ -124,6 +127,17 @@ def _completed(graph: Graph, prompt: Any, generate: Any, context: Any) -> tuple[
     room = GENERATE if limit is None else limit - (0 if encodes_prompt(graph) else prompt)
     generate = _filled(generate, open_ended & np.isnan(generate), np.maximum(1.0, np.minimum(GENERATE, room)))
     return prompt, generate
+
+
+def _of_batches(graph: Graph, batch: Any, options: Options) -> list[Any]:
+    if "batch" in graph.symbols:
+        return []
+    bad = (batch != 1) & (batch != fixed_batch(graph))
+
+    def complete(value: int) -> None:
+        completed(graph, Workload(batch=value), options)
+
+    return [_texts(bad, complete, [batch])] if bad.any() else []
 
 
 def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options, *, beyond: bool) -> list[Any]:
