@@ -166,7 +166,7 @@ def test_far_above_its_floor_and_uncounted_work_are_told_otherwise():
     ops = (OpTime(name="a", kind="x", time_s=1.0, flops=1.0), OpTime(name="b", kind="x", time_s=3.0, count=4))
     assert remarks(ops=ops, statistic="median") == ["75% of the time is in ops whose work is not known"]
     assert remarks(ops=ops) == ["80% of the ops are ones whose work is not known"]
-    assert remarks(low_s=0.5) == ["bound by memory"]
+    assert remarks(low_s=0.5) == ["at least 500 ms", "bound by memory"]
 
 
 def test_shares_of_nothing_are_none():
