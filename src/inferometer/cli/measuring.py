@@ -44,7 +44,10 @@ def subject_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open."),
         click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A number or a .npy file."),
         click.option("--weights", metavar="FORMAT", help="Format of generated weights: f32, f16, q8_0, q4_0 …"),
-        click.option("--precision", metavar="FORMAT", help="Format to compute in, if the engine has a choice."),
+        click.option(
+            "--precision", "--activations", "precision", metavar="FORMAT",
+            help="Format to compute in, if the engine has a choice.",
+        ),
         click.option("--threads", type=int, metavar="N", help="Engine threads.  [default: one per physical core]"),
         click.option("--unit", metavar="UNIT", help="Where to run: cpu, gpu, npu; gpu:1 is the second GPU."),
         click.option("--provider", "providers", multiple=True, metavar="NAME", help="An execution provider."),
