@@ -261,8 +261,8 @@ def require_complete(outcome: MeasuredOutcome) -> None:
 
 
 @contextmanager
-def progress_recorder(recorder: RunRecorder | None = None) -> Iterator[Callable[[Step], None] | None]:
-    """Draw progress on a terminal and, with a recorder, write it to the store for those who watch in the hub."""
+def progress_recorder(recorder: RunRecorder | None = None) -> Iterator[Callable[[Step], None]]:
+    """Show progress on stderr and, with a recorder, write it to the store for those who watch in the hub."""
     with progress_line(step_text) as draw:
         if recorder is None:
             yield draw
@@ -271,8 +271,7 @@ def progress_recorder(recorder: RunRecorder | None = None) -> Iterator[Callable[
 
         def draw_and_record(step: Step) -> None:
             nonlocal recorded
-            if draw is not None:
-                draw(step)
+            draw(step)
             now = time.monotonic()
             if now - recorded >= _RECORD_S:
                 recorded = now
