@@ -35,11 +35,10 @@ def backup(file: Path, with_models: bool, verify: bool, store: str | None) -> No
     """
     with open_chosen(store) as opened, progress_line(_line) as draw:
         from inferometer.store.backup import check_backup, write_backup
-        from inferometer.store.transfer import silent
 
-        manifest = write_backup(opened, file, models=with_models, tell=draw or silent)
+        manifest = write_backup(opened, file, models=with_models, tell=draw)
         if verify:
-            check_backup(file, tell=draw or silent)
+            check_backup(file, tell=draw)
     say(f"{file} has {_content(manifest)}, {format_quantity(file.stat().st_size, 'B')} in all.")
     _say_lost(manifest.lost)
     if verify:
@@ -63,14 +62,14 @@ def restore(file: Path, check: bool, store: str | None) -> None:
 
     require_database()
     from inferometer.store.backup import check_backup, restore_backup
-    from inferometer.store.transfer import opened_to_fill, silent
+    from inferometer.store.transfer import opened_to_fill
 
     with progress_line(_line) as draw:
         if check:
-            manifest = check_backup(file, tell=draw or silent)
+            manifest = check_backup(file, tell=draw)
         else:
             with opened_to_fill(store) as opened:
-                manifest, place = restore_backup(file, opened, tell=draw or silent), opened.location
+                manifest, place = restore_backup(file, opened, tell=draw), opened.location
     outcome = "can be restored" if check else f"is restored to {place}"
     say(f"{file} of {manifest.created} {outcome}: {_content(manifest)}.")
     _say_lost(manifest.lost)
@@ -90,10 +89,10 @@ def copy(to: str, with_models: bool, store: str | None) -> None:
     """
     with open_chosen(store) as opened, progress_line(_line) as draw:
         from inferometer.store.backup import copy_store
-        from inferometer.store.transfer import opened_to_fill, silent
+        from inferometer.store.transfer import opened_to_fill
 
         with opened_to_fill(to) as target:
-            lost = copy_store(opened, target, models=with_models, tell=draw or silent)
+            lost = copy_store(opened, target, models=with_models, tell=draw)
             place, source = target.location, opened.location
     say(f"Everything in {source} is in {place} now.")
     _say_lost(lost)

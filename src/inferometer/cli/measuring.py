@@ -44,7 +44,10 @@ def subject_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open."),
         click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A number or a .npy file."),
         click.option("--weights", metavar="FORMAT", help="Format of generated weights: f32, f16, q8_0, q4_0 …"),
-        click.option("--precision", metavar="FORMAT", help="Format to compute in, if the engine has a choice."),
+        click.option(
+            "--precision", "--activations", "precision", metavar="FORMAT",
+            help="Format to compute in, if the engine has a choice.",
+        ),
         click.option("--threads", type=int, metavar="N", help="Engine threads.  [default: one per physical core]"),
         click.option("--unit", metavar="UNIT", help="Where to run: cpu, gpu, npu; gpu:1 is the second GPU."),
         click.option("--provider", "providers", multiple=True, metavar="NAME", help="An execution provider."),
@@ -258,8 +261,8 @@ def require_complete(outcome: MeasuredOutcome) -> None:
 
 
 @contextmanager
-def progress_recorder(recorder: RunRecorder | None = None) -> Iterator[Callable[[Step], None] | None]:
-    """Draw progress on a terminal and, with a recorder, write it to the store for those who watch in the hub."""
+def progress_recorder(recorder: RunRecorder | None = None) -> Iterator[Callable[[Step], None]]:
+    """Show progress on stderr and, with a recorder, write it to the store for those who watch in the hub."""
     with progress_line(step_text) as draw:
         if recorder is None:
             yield draw
@@ -268,8 +271,7 @@ def progress_recorder(recorder: RunRecorder | None = None) -> Iterator[Callable[
 
         def draw_and_record(step: Step) -> None:
             nonlocal recorded
-            if draw is not None:
-                draw(step)
+            draw(step)
             now = time.monotonic()
             if now - recorded >= _RECORD_S:
                 recorded = now

@@ -8,6 +8,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from inferometer.cli.encoding import write_message
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -17,14 +19,18 @@ T = TypeVar("T")
 _WIDTH = 24
 _REDRAW_S = 0.1  # faster than the eye follows
 _SLOW_S = 1.0
+_LOG_S = 20.0  # between two lines of a log
 _WIPE = "\r\x1b[K"
 
 
 @contextmanager
-def progress_line(describe: Callable[[T], str]) -> Iterator[Callable[[T], None] | None]:
-    """Yield a function that draws over the line before; None if stderr is no terminal. The line is wiped at the end."""
+def progress_line(describe: Callable[[T], str]) -> Iterator[Callable[[T], None]]:
+    """Yield a function that draws over the line before, which is wiped at the end.
+
+    Where stderr is no terminal it writes a line now and then: minutes without a word look like a command that hangs.
+    """
     if not sys.stderr.isatty():
-        yield None
+        yield _lines(describe)
         return
     drawn, before = 0.0, ""
 
@@ -41,6 +47,19 @@ def progress_line(describe: Callable[[T], str]) -> Iterator[Callable[[T], None] 
         yield draw
     finally:
         sys.stderr.write(_WIPE)
+
+
+def _lines(describe: Callable[[T], str]) -> Callable[[T], None]:
+    written = time.monotonic()
+
+    def write(progress: T) -> None:
+        nonlocal written
+        now = time.monotonic()
+        if now - written >= _LOG_S:
+            written = now
+            write_message(f"{describe(progress)}\n")
+
+    return write
 
 
 @contextmanager

@@ -21,8 +21,9 @@ class Interval:
 
 @frozen
 class Percentile:
-    """A percentile and the readings it lies between. An end is None where no reading bounds it, the value where one is.
+    """A percentile and the readings it lies between. An end is None where no reading bounds it.
 
+    The value is None where there are so few readings that none is to be expected beyond it.
     `needed` is about how many such readings give both ends.
     """
 

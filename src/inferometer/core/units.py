@@ -247,8 +247,9 @@ def _steps(symbol: str) -> tuple[tuple[float, str], ...]:
 def _significant(number: float, digits: int) -> str:
     if number == 0:
         return "0"
-    if abs(number) >= 10**digits or abs(number) < 1e-3:
-        whole = number == int(number) and abs(number) < 1e15
-        return f"{int(number):,}".replace(",", "_") if whole else f"{number:.{digits}g}"
+    if abs(number) < 1e-3 or abs(number) >= 1e15:
+        return f"{number:.{digits}g}"
+    if abs(number) >= 10**digits:
+        return f"{number:,.0f}".replace(",", "_")
     text = f"{number:.{digits}g}"
     return text if "e" not in text else f"{number:.0f}"

@@ -533,9 +533,17 @@ def test_the_line_is_drawn_at_most_ten_times_a_second_and_wiped(monkeypatch):
         for line in ("runs 1", "runs 2", "warmup 1", "warmup 2"):
             draw(line)
     assert written == ["\r\x1b[Kruns 1", "\r\x1b[Kwarmup 1", "\r\x1b[Kwarmup 2", "\r\x1b[K"]
-    monkeypatch.setattr(stream, "isatty", lambda: False)
+
+
+def test_a_log_gets_a_line_now_and_then(monkeypatch):
+    written, times = [], iter([0.0, 5.0, 25.0, 30.0, 50.0])
+    stream = SimpleNamespace(isatty=lambda: False, write=written.append, flush=lambda: None)
+    monkeypatch.setattr(progress.sys, "stderr", stream)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     with progress.progress_line(str) as draw:
-        assert draw is None
+        for line in ("runs 1", "runs 2", "runs 3", "runs 4"):
+            draw(line)
+    assert written == ["runs 2\n", "runs 4\n"]
 
 
 def test_a_step_is_a_bar_once_there_is_something_to_show():

@@ -1,10 +1,11 @@
-"""Where files go, and what is said of a run that was stored."""
+"""Where files go, what is said of a run that was stored, and names that commands share."""
 
 import socket
 from types import SimpleNamespace
 
 import pytest
 
+from inferometer.cli.commands import profile
 from inferometer.cli.run import run
 from inferometer.cli.storing import print_run_link
 
@@ -34,3 +35,8 @@ def test_a_run_is_linked_where_a_hub_listens_and_else_it_is_said_how_to_see_it(l
     assert told(here) == f"Run r1: {here}\n"
     assert told(nobody) == "Run r1: `inferometer hub` shows it.\n"
     assert told(others) == f"Run r1: {others}\n"  # of another machine it is believed
+
+
+def test_a_measurement_takes_the_format_to_compute_in_by_the_name_that_a_prediction_has_for_it():
+    asked = [option for option in profile.command.params if "--activations" in option.opts]
+    assert [option.name for option in asked] == ["precision"]

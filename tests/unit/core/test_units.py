@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inferometer.core.errors import UnitError
 from inferometer.core.units import format_duration, format_quantity, parse_quantity, parse_unit
@@ -111,3 +113,9 @@ def test_binary_and_decimal_prefixes_are_told_apart():
 )  # fmt: skip
 def test_a_duration_is_said_as_people_do(seconds, text):
     assert format_duration(seconds) == text
+
+
+@given(st.floats(1e-3, 1e14))
+def test_no_number_that_a_person_meets_has_an_exponent(number):
+    assert "e" not in format_quantity(number, "1")
+    assert float(format_quantity(number, "1")) == pytest.approx(number, rel=1e-3)

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inferometer.core.profile import Phase, Profile
+    from inferometer.engines.tools.own_table import OwnTable
     from inferometer.understand.view.cards import Card
 
 _TOP = 12
+_COLUMN = "Of a table of one's own: which column has which field; may be repeated."
 _PHASES = columns(
     Column(key="name", heading="phase"),
     "time_s",
@@ -37,11 +39,25 @@ _EVERY_PHASE = columns("model", "phase", *_PHASES[1:])
 @click.option("--as", "source", metavar="NAME", help="The tool that wrote the file.  [default: detected]")
 @click.option("--model", metavar="NAME", help="Name of the model.  [default: from the file, or the file's name]")
 @click.option("--device", metavar="NAME", help="The device it ran on.  [default: from the file, or unknown]")
+@click.option("--column", "column", multiple=True, metavar="FIELD=COLUMN", help=_COLUMN)
+@click.option("--pattern", metavar="REGEX", help="Of a log: what a row is, with a named group for each field.")
+@click.option("--time-unit", metavar="UNIT", help="Of times that name none: ms, us …")
+@click.option("--wall", "walls", multiple=True, metavar="PHASE=TIME", help="How long a phase of a table took.")
 @click.option("--sweep", is_flag=True, help="Join load tests of one service into one profile with a level for each.")
 @click.option("-o", "--out", metavar="FILE", type=OutputFile(), help="Also save the profile as a file.")
 @format_option
 def command(
-    file: Path, source: str | None, model: str | None, device: str | None, sweep: bool, out: Path | None, form: str
+    file: Path,
+    source: str | None,
+    model: str | None,
+    device: str | None,
+    column: tuple[str, ...],
+    pattern: str | None,
+    time_unit: str | None,
+    walls: tuple[str, ...],
+    sweep: bool,
+    out: Path | None,
+    form: str,
 ) -> None:
     """Turn another tool's results into profiles that can be compared and explained.
 
@@ -49,6 +65,8 @@ def command(
     inferometer import onnxruntime_profile.json --model resnet50
     inferometer import llama-bench.jsonl --format json
     inferometer import profile.json --as qai-hub --device "Galaxy S24" -o s24.json
+    inferometer import npu.csv --column name=ELF --column time="avg / call" --wall prefill=1280ms
+    inferometer import run.log --pattern "(?P<name>\\w+) took (?P<time>[\\d.]+)" --time-unit ms
     inferometer compare old.json s24.json
 
     Known sources: ONNX Runtime profiling, PyTorch profiler traces, OpenVINO benchmark_app, LiteRT benchmark_model,
@@ -58,6 +76,9 @@ def command(
 
     A file with several results gives several profiles: --format json then prints a list, and -o writes a numbered file
     for each. --format csv prints a row for each op, or for each phase if no ops are known.
+
+    A table or a log of one's own is read with --column or --pattern. Fields: name, time (of one call) or total (of all
+    calls), count, phase, unit, kind, bytes, and write, run and read, which a call's time is made of.
     """
     from inferometer.engines.results.detect import import_file
 
@@ -65,7 +86,11 @@ def command(
         raise DomainError(
             f"--out {out} is the file being imported, which would be overwritten.", remedy="Choose another name."
         )
-    profiles = import_file(file, source=source, model=model, device=device)
+    table = _own_table(column, pattern, time_unit, walls)
+    if table is not None and source is not None:
+        raise DomainError(f"--as {source} has its own columns.", remedy="Leave out --as, or --column and --pattern.")
+    importers = None if table is None else (table,)
+    profiles = import_file(file, source=source, model=model, device=device, importers=importers)
     if sweep:
         from inferometer.engines.results.serving import as_sweep
 
@@ -73,6 +98,31 @@ def command(
     _print_imported(profiles, form)
     if out is not None:
         _save(profiles, out)
+
+
+def _own_table(
+    column: "Sequence[str]", pattern: str | None, time_unit: str | None, walls: "Sequence[str]"
+) -> "OwnTable | None":
+    from inferometer.core.units import parse_quantity
+    from inferometer.engines.tools.own_table import OwnTable, pattern_table
+
+    if not column and pattern is None:
+        if time_unit or walls:
+            raise DomainError("--time-unit and --wall are of a table.", remedy="Add --column or --pattern.")
+        return None
+    if column and pattern is not None:
+        raise DomainError("A table has columns and a log has a pattern.", remedy="Give --column or --pattern.")
+    walls_s = {name: parse_quantity(text, "s") for name, text in map(_pair, walls)}
+    if pattern is not None:
+        return pattern_table(pattern, time_unit=time_unit, walls_s=walls_s)
+    return OwnTable(columns=dict(map(_pair, column)), time_unit=time_unit, walls_s=walls_s)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise DomainError(f"{text!r} is not NAME=VALUE.", remedy="Write --column name=OP, --wall prefill=1280ms.")
+    return name, value
 
 
 def _print_imported(profiles: "Sequence[Profile]", form: str) -> None:

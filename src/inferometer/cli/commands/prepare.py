@@ -134,12 +134,8 @@ def _prepared(request: PrepareRequest) -> Prepared:
     from inferometer.core.notices import told_to
     from inferometer.measure.prepare.run import carry_out_request
 
-    with progress_line(str) as draw, told_to(draw or _unseen):
+    with progress_line(str) as draw, told_to(draw):
         return carry_out_request(request)
-
-
-def _unseen(message: str) -> None:
-    """Nobody watches a pipe."""
 
 
 def _keep(recorder: RunRecorder, prepared: Prepared) -> None:
@@ -176,7 +172,7 @@ def _search(request: PrepareRequest, budget_s: float, form: str) -> None:
     from inferometer.measure.prepare.search import search
     from inferometer.understand.view.prepared import search_table
 
-    with progress_line(str) as draw, told_to(draw or _unseen):
+    with progress_line(str) as draw, told_to(draw):
         found = search(request, budget_s=budget_s)
     if form == "json":
         rows = [

@@ -237,6 +237,7 @@ def _write(study: "Study", out: Path, engine: str, *, resume: bool) -> None:
 
 def _print_answers(rows: "RowSource", questions: dict[str, Any], form: str) -> None:
     """Print what was asked about the rows, or else the rows themselves."""
+    from inferometer.predict.sweep.choose import without_figures
     from inferometer.understand.view.charts.theme import column_title
 
     def words_of(column: str) -> str:
@@ -247,6 +248,8 @@ def _print_answers(rows: "RowSource", questions: dict[str, Any], form: str) -> N
     if columns:
         front = rows.pareto(*columns, ties=False)
         _print_rows(front, form, questions["most"], f"Pareto front of {' and '.join(map(words_of, columns))}")
+        for device, missing in without_figures(rows.parts, columns).items():
+            say(f"{device} is not in it: its {' and '.join(map(words_of, missing))} is not known.")
     if questions["cheapest"]:
         cheapest, wanted = (
             rows.cheapest(*questions["cheapest"], by=questions["by"]),

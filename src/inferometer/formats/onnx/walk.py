@@ -1,5 +1,6 @@
 """The walk through a graph: node by node, what is known of every tensor, and what kind of op each node is."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -99,7 +100,20 @@ class Walk:
             self._count_folded(node, scope)
             scope.values[node.outputs[0]] = self._constant(node, scope)
             return ()
+        if row.kind == "custom" and (held := tuple(self._held_inside(node, scope))):
+            places = range(len(inputs), len(inputs) + len(held))
+            inputs, row = (*inputs, *held), replace(row, weights=(*row.weights, *places))
         return self._plain(self.call(node, inputs, scope), row, scope)
+
+    def _held_inside(self, node: Node, scope: Scope) -> Iterator[Value]:
+        """What the graphs inside a node store that is not walked: a search holds a whole decoder, and so the model."""
+        inside = [attribute.value for attribute in node.attributes.values() if isinstance(attribute.value, GraphDef)]
+        prefix = prefix_of(self.unique(scope, node))
+        while inside:
+            graph = inside.pop()
+            yield from (self.stored(tensor, prefix + tensor.name, initializer=True) for tensor in graph.initializers)
+            inner = (attribute.value for each in graph.nodes for attribute in each.attributes.values())
+            inside += [value for value in inner if isinstance(value, GraphDef)]
 
     def call(self, node: Node, inputs: tuple[Value | None, ...], scope: Scope) -> Call:
         opset = scope.opsets.get(node.domain, 1)

@@ -28,7 +28,8 @@ def percentile_between(
     """A percentile of readings with its interval, equal chances of error on both sides.
 
     Readings that follow each other may be alike: `alike` of them (by default the autocorrelation time) count as one
-    independent reading, and the ends move out accordingly. The value itself is given where both ends are.
+    independent reading, and the ends move out accordingly. The value itself is given where so many were taken that one
+    of them is to be expected beyond it: P99 from 100 on, though both ends of its interval need about 370.
     """
     if not 0 < share < 1:
         raise DomainError(f"A percentile lies between 0 and 100, and {100 * share:g} was asked for.")
@@ -40,10 +41,10 @@ def percentile_between(
     low, high = order_ranks(independent, share, confidence)
     at_least = None if low is None else ordered[(low - 1) * count // independent]
     at_most = None if high is None else ordered[-(-high * count // independent) - 1]
-    closed = at_least is not None and at_most is not None
+    reached = independent * min(share, 1 - share) >= 1  # a reading is to be expected beyond it
     return Percentile(
         share=share,
-        value=plain.percentile_of(ordered, share) if closed else None,
+        value=plain.percentile_of(ordered, share) if reached else None,
         low=at_least,
         high=at_most,
         confidence=confidence,

@@ -75,6 +75,27 @@ def pareto(parts: Iterable[Part], names: Sequence[str], *, ties: bool = True, on
     return found.take(order)
 
 
+def without_figures(parts: Iterable[Part], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Devices that are in no front of these columns, because no row of theirs has them all; and which they lack."""
+    from inferometer.predict.sweep.rows import Rows  # noqa: PLC0415 - it knows this module
+
+    lacking: dict[str, set[str]] = {}
+    complete: set[str] = set()
+    for part in parts:
+        rows = Rows([part])
+        devices = rows["device"].astype(str)
+        unknown = {name: np.isnan(rows[name].astype(float)) for name in names}
+        complete.update(devices[~np.logical_or.reduce(list(unknown.values()))])
+        for name, missing in unknown.items():
+            for device in np.unique(devices[missing]):
+                lacking.setdefault(str(device), set()).add(name)
+    return {
+        device: tuple(name for name in names if name in missing)
+        for device, missing in lacking.items()
+        if device not in complete
+    }
+
+
 def _lower_is_better(rows: Rows, name: str) -> Any:
     values = rows[name].astype(float)
     return -values if name in HIGHER_IS_BETTER else values

@@ -190,8 +190,8 @@ def _figure_facts(level: Level, figures: LevelFigures) -> Iterator[tuple[str, st
         yield "steady window", shown, f"{counted(figures.counted or 0, 'request')} · {window.why}"
     if figures.requests_per_s is not None:
         stated = figures.offered_per_s if level.rate_per_s is not None else None  # other tools may state the rate alone
-        offered = "" if stated is None else f"of {stated:.4g} offered"
-        yield "requests/s", f"{figures.requests_per_s:.4g}", offered
+        offered = "" if stated is None else f"of {format_quantity(stated, '1')} offered"
+        yield "requests/s", format_quantity(figures.requests_per_s, "1"), offered
     for name, words in (("output_tokens_per_s", "tokens/s out"), ("input_tokens_per_s", "tokens/s in")):
         rate = getattr(figures, name)
         if rate is not None:
@@ -199,7 +199,7 @@ def _figure_facts(level: Level, figures: LevelFigures) -> Iterator[tuple[str, st
             yield words, _count(rate), "" if mean is None else f"{_count(mean)} tokens a request"
     if figures.goodput_per_s is not None:
         met = "" if figures.attained is None else f"{figures.attained:.1%} of the requests in time"
-        yield "goodput", f"{figures.goodput_per_s:.4g} requests/s", met
+        yield "goodput", f"{format_quantity(figures.goodput_per_s, '1')} requests/s", met
     for goal, held in figures.objectives.items():
         yield (
             goal,

@@ -87,11 +87,12 @@ def percentile_fact(samples: Sequence[float], percent: float, of: str = "") -> F
     sure = f"{(1 + found.confidence) / 2:.1%} sure"  # an open interval has one end to err at
     if found.low is not None and found.high is not None:
         return label, _time(found.value), f"{found.confidence:.0%} between {_time(found.low)} and {_time(found.high)}"
-    if found.low is not None:
-        return label, f"≥ {_time(found.low)}", f"{sure}, {more}"
-    if found.high is not None:
-        return label, f"≤ {_time(found.high)}", f"{sure}, {more}"
-    return label, "–", more
+    end = f"≥ {_time(found.low)}" if found.low is not None else f"≤ {_time(found.high)}" if found.high else "–"
+    if found.low is None and found.high is None:
+        return label, end, more
+    if found.value is None:
+        return label, end, f"{sure}, {more}"
+    return label, _time(found.value), f"open on one side: {end}, {sure}, {more}"
 
 
 def _circumstances(measurement: Measurement) -> Iterator[Fact]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.counters import branch_miss_share, cache_miss_share, instructions_per_cycle
 from inferometer.core.profile import COUNTED
 from inferometer.core.units import format_capacity, format_quantity
+from inferometer.understand.view.table import share_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,7 +217,7 @@ def uncounted_words(phase: Phase) -> str:
 
 
 def percent(part: float, total: float) -> str | None:
-    return f"{100 * part / total:.1f} %" if total > 0 else None
+    return share_text(part / total) if total > 0 else None
 
 
 def fraction(part: float, total: float) -> float | None:

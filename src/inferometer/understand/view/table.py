@@ -108,11 +108,16 @@ def _quantity_text(value: float, unit: str) -> str:
     return format_quantity(value, unit)
 
 
+def share_text(share: float) -> str:
+    """`12.3 %`; what is many times the whole is said so: `830 ×`."""
+    return f"{100 * share:.1f} %" if abs(share) < 10 else f"{share:,.0f} ×"
+
+
 def _number_text(column: Column, value: float) -> str:
     if column.capacity:
         return format_capacity(value)
     if column.share:
-        return f"{100 * value:.1f} %"
+        return share_text(value)
     if column.signed:
         return f"{100 * value:+.0f} %"
     if column.unit is not None:

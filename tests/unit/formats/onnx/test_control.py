@@ -89,6 +89,16 @@ def test_a_choice_neither_of_whose_branches_fits_is_not_known_and_the_file_is_re
     assert "axis 9" in ops(result)[0]["reason"]
 
 
+def test_what_a_search_or_an_unknown_op_holds_inside_is_the_models():
+    """It is not walked, and its weights lie in the file all the same, also those of a graph within a graph."""
+    choice = node("If", "c", "r", then_branch=branch(node("MatMul", "x w", "r"), stored=[tensor("w", (8, 4))]),
+                  else_branch=branch(node("Relu", "x", "r")))  # fmt: skip
+    decoder = branch(node("MatMul", "x v", "q"), choice, stored=[tensor("v", (8, 8))])
+    for kind, domain in (("BeamSearch", "com.microsoft"), ("Odd", "acme")):
+        found = read([node(kind, "x", "y", decoder=decoder, domain=domain)], [X], ["y"], domains=[domain])
+        assert (only(found).kind, found.parameters) == ("custom", 8 * 8 + 8 * 4)
+
+
 def test_a_squeeze_written_as_a_choice_is_a_squeeze():
     nodes = [
         node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Equal", "n one", "c"),

@@ -55,6 +55,19 @@ def test_few_readings_give_a_lower_end_and_no_value():
     assert percentile_fact([1.0, 2.0, 3.0], 50, "decode")[:2] == ("p50 decode", "–")
 
 
+def test_a_99th_percentile_of_128_readings_has_a_value_and_an_interval_that_is_open_above():
+    values = [float(value) for value in range(128)]
+    found = percentile_between(values, 0.99, alike=1.0)
+    assert found.low < found.value < values[-1]
+    assert found.high is None
+    assert percentile_between(values[:99], 0.99, alike=1.0).value is None
+    label, value, remark = percentile_fact([value * 37 % 128 for value in values], 99)
+    assert label == "p99"
+    assert not value.startswith("≥")
+    assert remark.startswith("open on one side: ≥ ")
+    assert "of 128 runs; about" in remark
+
+
 def test_readings_that_are_alike_count_for_fewer():
     """Each reading ten times over says no more than it did once."""
     once = percentile_between([float(value) for value in range(100)], 0.9, alike=1.0)

@@ -1,11 +1,12 @@
 """The measuring itself, without a child process: a fake engine whose clock moves only when it works."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from fakes.fake_runtime import FakeClock, FakeRuntime, write_arrays, write_text
+from fakes.fake_runtime import FakeClock, FakeRuntime, FakeSession, write_arrays, write_text
 from inferometer.core.dims import Symbol
 from inferometer.core.errors import DomainError, EngineError
 from inferometer.core.graph import Graph, Tensor
@@ -325,6 +326,19 @@ def test_a_model_of_arrays_tells_each_result_as_soon_as_it_is_there(tmp_path):
     (memory,) = of(heard, "memory")
     assert memory.opened_bytes >= memory.before_bytes > 0
     assert list(load_outputs(of(heard, "kept")[0]["outputs"])) == ["y"]
+
+
+def test_where_no_layer_could_be_timed_the_run_says_why(tmp_path, monkeypatch):
+    """Only the session that was to time them knows."""
+    plain = FakeSession.opened.fget
+    why = "The time of each operator is not known: its states cannot be kept."
+    monkeypatch.setattr(FakeSession, "kernels", lambda _: {})
+    monkeypatch.setattr(
+        FakeSession, "opened", property(lambda it: replace(plain(it), notes=(why,) if it.target.instrument else ()))
+    )
+    heard = arrays_told(tmp_path)
+    assert of(heard, "shape") == []
+    assert [opened.notes for opened in of(heard, "opened")] == [(), (), (why,)]
 
 
 def test_instrumented_and_clean_steps_take_turns_and_the_first_of_each_is_cold(tmp_path):

@@ -9,6 +9,7 @@ from inferometer import predict
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.predict.options import HostCosts, Options
 from inferometer.predict.sweep import COLUMNS, DETAILS, Saved, parse_spec, read_rows, run_study, stream, study_of, sweep
+from inferometer.predict.sweep.choose import without_figures
 from unit.predict.sweep.studies import device, graph
 from unit.predict.sweep.test_write import FORMS
 
@@ -134,3 +135,10 @@ def test_an_encoder_decoder_that_cannot_be_says_why_in_every_row():
     rows = sweep(graph("t5-small"), device(), tp=3, prompt=[64, 512], generate=[2, 4])
     assert ["does not divide" in reason for reason in rows["reason"]] == [True] * 4
     assert rows["prompt"].tolist() == [64, 64, 512, 512]
+
+
+def test_devices_that_lack_a_figure_of_a_front_are_named_with_it():
+    """Where some rows of a device have them all it is in the running, and is not named."""
+    rows = sweep(graph("resnet50"), [device(), device("raspberry-pi-5")], batch=[1, 2])
+    assert without_figures(rows.parts, ["latency_s", "energy_j"]) == {"raspberry-pi-5": ("energy_j",)}
+    assert without_figures(rows.parts, ["latency_s"]) == {}

@@ -166,7 +166,7 @@ def test_far_above_its_floor_and_uncounted_work_are_told_otherwise():
     ops = (OpTime(name="a", kind="x", time_s=1.0, flops=1.0), OpTime(name="b", kind="x", time_s=3.0, count=4))
     assert remarks(ops=ops, statistic="median") == ["75% of the time is in ops whose work is not known"]
     assert remarks(ops=ops) == ["80% of the ops are ones whose work is not known"]
-    assert remarks(low_s=0.5) == ["bound by memory"]
+    assert remarks(low_s=0.5) == ["at least 500 ms", "bound by memory"]
 
 
 def test_shares_of_nothing_are_none():
@@ -210,15 +210,16 @@ def test_what_a_few_runs_do_not_tell_is_left_out_and_said():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "value", "remark"),
-    [(1.0, 3.0, "2 s", "95% between 1 s and 3 s"),
-     (1.0, None, "≥ 1 s", "97.5% sure, of 4 runs; about 59 would close the interval"),
-     (None, 3.0, "≤ 3 s", "97.5% sure, of 4 runs; about 59 would close the interval"),
-     (None, None, "–", "of 4 runs; about 59 would close the interval")],
+    ("ends", "found", "value", "remark"),
+    [((1.0, 3.0), 2.0, "2 s", "95% between 1 s and 3 s"),
+     ((1.0, None), None, "≥ 1 s", "97.5% sure, of 4 runs; about 59 would close the interval"),
+     ((1.0, None), 2.0, "2 s", "open on one side: ≥ 1 s, 97.5% sure, of 4 runs; about 59 would close the interval"),
+     ((None, 3.0), None, "≤ 3 s", "97.5% sure, of 4 runs; about 59 would close the interval"),
+     ((None, None), None, "–", "of 4 runs; about 59 would close the interval")],
 )  # fmt: skip
-def test_a_percentile_is_as_far_known_as_readings_bound_it(monkeypatch, low, high, value, remark):
-    found = SimpleNamespace(value=2.0, low=low, high=high, confidence=0.95, count=4, needed=59)
-    monkeypatch.setattr(measured, "percentile_between", lambda _, share: found if share == 0.99 else None)
+def test_a_percentile_is_as_far_known_as_readings_bound_it(monkeypatch, ends, found, value, remark):
+    known = SimpleNamespace(value=found, low=ends[0], high=ends[1], confidence=0.95, count=4, needed=59)
+    monkeypatch.setattr(measured, "percentile_between", lambda _, share: known if share == 0.99 else None)
     assert measured.percentile_fact([], 99.0) == ("p99", value, remark)
     assert measured.percentile_fact([], 99.0, "decode")[0] == "p99 decode"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from inferometer.understand.view.render import FORMATS, render
-from inferometer.understand.view.table import Column, ReportTable
+from inferometer.understand.view.table import Column, ReportTable, share_text
 
 TABLE = ReportTable(
     title="Things",
@@ -54,3 +54,8 @@ def test_markdown_escapes_what_would_break_the_row():
 @pytest.mark.parametrize("form", FORMATS)
 def test_an_empty_table_has_every_form(form):
     assert isinstance(render(ReportTable(columns=TABLE.columns, rows=()), form), str)
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.123, "12.3 %"), (9.99, "999.0 %"), (831003.9, "831,004 ×")])
+def test_many_times_the_whole_is_no_percentage(share, text):
+    assert share_text(share) == text
