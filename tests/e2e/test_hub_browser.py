@@ -629,3 +629,22 @@ def test_the_list_of_devices_narrows_as_one_types_and_turns_its_pages(page):
     page.locator("#list thead a", has_text="Memory").click()
     page.wait_for_url(re.compile("sort=-memory"))
     assert page.locator("#words").input_value() == "raspberry pi 5"
+
+
+SHIFTS = """window.shifted = 0;
+new PerformanceObserver((list) => { for (const each of list.getEntries()) window.shifted += each.value; })
+    .observe({ type: "layout-shift", buffered: true })"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [("/runs/{first}", "#findings"), ("/predict", ".answer dl"), ("/new", "#devices input:not([disabled])")],
+)
+def test_nothing_jumps_when_the_rest_of_a_page_arrives(page, wide, path, last, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    page.add_init_script(SHIFTS)
+    page.goto(path.format(**wide))
+    page.locator(last).first.wait_for()
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.evaluate("window.shifted") < 0.1  # what browsers call good

@@ -47,6 +47,7 @@ _TIMED, _LEAST = 20, 3  # earlier jobs that are looked at, and that are enough
 MEMORY_BYTES, SECONDS = 4_000_000_000, 60  # that reading and pricing a model may take
 _READER = "inferometer.hub.fleet.forecast"  # the module that opens what others sent
 _REMEMBERED = 1000
+_OUTLOOKS = 8  # that may wait for theirs, each in a thread that pages need too
 _LEFT_S = 3600.0  # far longer than one takes
 _LOOKED_S, _ASKED = 2.0, 3  # how old a look at the devices may be, and how many are asked what they can do
 
@@ -76,6 +77,7 @@ class Forecaster:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._looking = threading.Semaphore(2)
+        self._asking = threading.Semaphore(_OUTLOOKS)
         self._chosen: dict[tuple[str, str], _Likely | None] = {}
         self._looked_at = float("-inf")
 
@@ -161,7 +163,7 @@ class Forecaster:
     def outlook(self, job: Job, devices: Sequence[FleetDevice]) -> dict[str, Any]:
         """What the job's model is, and what each of these devices should need for it: read and priced in one box.
 
-        Somebody waits for it, and each takes a process: those who come when two are at work are asked to come again.
+        Somebody waits for it, and each takes a process: two are at work at once, a few wait, and others come again.
         """
         fleet = {
             device.name: {
@@ -170,12 +172,13 @@ class Forecaster:
             }
             for device in devices
         }  # fmt: skip
-        if not self._looking.acquire(timeout=SECONDS):
-            raise HubError(503, "The hub is reading other models.", remedy="Try again in a minute.")
+        if not self._asking.acquire(blocking=False):
+            raise HubError(503, "The hub is reading many other models.", remedy="Try again in a minute.")
         try:
-            return self._in_a_box(job, {"fleet": fleet})
+            with self._looking:
+                return self._in_a_box(job, {"fleet": fleet})
         finally:
-            self._looking.release()
+            self._asking.release()
 
     def _remembered(self, job: Job, device: FleetDevice, **more: Any) -> dict[str, Any]:
         """Devices that say the same of themselves are predicted once: a fleet has many of a kind."""

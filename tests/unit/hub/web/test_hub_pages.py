@@ -613,3 +613,20 @@ def test_a_run_says_how_it_changed_since_the_last_one_of_the_same(tmp_path):
         page = client.get(f"/runs/{later}").text
         assert f'href="/compare?run={first}&amp;run={later}"' in page
         assert "+50.0 %" in page
+
+
+@pytest.mark.parametrize(
+    ("path", "entry", "inside"),
+    [
+        ("/runs", "Runs", ["All runs", "Compare", "Live"]), ("/compare", "Runs", ["All runs", "Compare", "Live"]),
+        ("/new", "New run", []), ("/fleet", "Fleet", []), ("/sweep", "Explore", ["Predict", "Sweep", "Atlas"]),
+        ("/formulas", "Reference", ["Devices", "Catalog", "Formulas"]),
+    ],
+)  # fmt: skip
+def test_the_menu_has_five_entries_and_each_page_says_where_it_is(here, path, entry, inside):
+    page = here[1].get(path).text
+    menu = re.search(r'<nav aria-label="Pages">(.*?)</nav>', page, flags=re.DOTALL)[1]
+    assert re.findall(r">([^<]+)</a>", menu) == ["Runs", "New run", "Fleet", "Explore", "Reference"]
+    assert re.findall(r'aria-current="(?:page|true)">([^<]+)<', menu) == [entry]
+    tabs = re.search(r'<nav class="tabs wide inside".*?</nav>', page, flags=re.DOTALL)
+    assert re.findall(r">([^<]+)</a>", tabs[0] if tabs else "") == inside

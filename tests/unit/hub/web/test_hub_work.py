@@ -363,7 +363,9 @@ def test_looks_at_the_devices_are_seconds_apart(monkeypatch):
     ],
 )
 def test_a_job_measures_for_as_long_as_its_plan_says(monkeypatch, tmp_path, *, verb, plan, options, seconds):
-    monkeypatch.setattr(forecast, "_step_s", lambda *_given: 0.5)
+    for name in ("read", "_predicted"):
+        monkeypatch.setattr(forecast, name, lambda *_given: None)
+    monkeypatch.setattr(forecast, "whole_s", lambda _profile: 0.5)
     monkeypatch.setattr(forecast, "require_known", lambda _job: None)
     (tmp_path / "net.onnx").write_bytes(b"")
     asked = replace(a_job(), verb=verb, plan=plan, options=options)

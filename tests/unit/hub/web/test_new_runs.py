@@ -4,19 +4,24 @@ import base64
 import hashlib
 import json
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from fakes.places import one_layer
+from fakes.waiting import until
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import FormatError
 from inferometer.core.job import Job
 from inferometer.hub.fleet import forecasting, own_agent
 from inferometer.hub.fleet.forecast import answer
+from inferometer.hub.fleet.forecasting import Forecaster
 from inferometer.hub.fleet.own_agent import OwnAgent
 from inferometer.hub.places.requests import Judging, pack_measurement
 from inferometer.hub.web.api.new_runs import ChosenFile, sorted_out
+from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.known import device as device_named
 from inferometer.measure.run.model import MeasureRequest
@@ -177,6 +182,19 @@ def test_a_hash_is_no_key_to_a_model(tmp_path, net):
         wish = {"model": "net.onnx", "entry": "net.onnx", "files": [file], "project": "cars"}
         refused = world.ask("outsider", "POST", f"{API}/preview", json=wish)
         assert (refused.status_code, "is not here" in refused.json()["error"]) == (400, True)
+
+
+def test_a_hub_that_reads_many_models_says_so_and_goes_on(monkeypatch):
+    forecaster, leave = Forecaster(desk=None), threading.Event()
+    monkeypatch.setattr(forecaster, "_in_a_box", lambda *_: {"read": leave.wait(60)})
+    with ThreadPoolExecutor(forecasting._OUTLOOKS) as crowd:
+        waiting = [crowd.submit(forecaster.outlook, None, ()) for _ in range(forecasting._OUTLOOKS)]
+        until(lambda: forecaster._asking._value == 0, "a crowd")
+        with pytest.raises(HubError, match="reading many other models"):
+            forecaster.outlook(None, ())
+        leave.set()
+        assert [each.result(60) for each in waiting] == [{"read": True}] * forecasting._OUTLOOKS
+    assert forecaster.outlook(None, ()) == {"read": True}
 
 
 # The hub's own machine

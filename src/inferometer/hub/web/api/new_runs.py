@@ -21,7 +21,7 @@ from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.job import JobFile, JobModel
 from inferometer.core.plugins import load_all
 from inferometer.core.workload import Workload
-from inferometer.formats.base import Peek
+from inferometer.formats.base import HEAD_BYTES, Peek
 from inferometer.formats.detect import choose_reader
 from inferometer.hub.places.requests import Judging, measurement_job, require_known
 from inferometer.hub.web.answers import ERRORS, answer, json_response
@@ -148,7 +148,10 @@ def sorted_out(files: Sequence[ChosenFile]) -> dict[str, Any]:
 
 def _best(files: Sequence[ChosenFile], shown: Mapping[str, int]) -> tuple[str, Reader]:
     """The file that a reader is surest of. Where none is, the error is about the largest one."""
-    peeks = {path: Peek(path=Path(path), size=files[at].size_bytes, head=files[at].head) for path, at in shown.items()}
+    peeks = {
+        path: Peek(path=Path(path), size=files[at].size_bytes, head=files[at].head[:HEAD_BYTES])
+        for path, at in shown.items()
+    }
     found = {path: reader for path, peek in peeks.items() if peek.head and (reader := _reader(peek)) is not None}
     if not found:
         largest = max(peeks.values(), key=lambda peek: peek.size, default=Peek(path=Path(files[0].path)))

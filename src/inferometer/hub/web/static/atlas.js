@@ -8,10 +8,11 @@ const HEADS = [["date", "Date"], ["device", "Device"], ["model", "Model"], ["run
 const FIRST = ["date", "device", "model", "quantity"];
 const MOST_BANDS = 24;
 const MOST_INKS = 11;
-const LISTED = 200;
+const LISTED = 100; // rows of a page of the list
 const BOTTOM = 40;
 let rows = null;
 let points = [];
+let listed = LISTED;
 
 function text(name, index) {
   return rows.texts[name].values[rows.texts[name].codes[index]];
@@ -40,6 +41,7 @@ async function show(event) {
   const found = await answer.json();
   if (!answer.ok) { rows = null; byId("told").textContent = [found.error, found.remedy].filter(Boolean).join(" "); draw(); list(); return; }
   rows = found;
+  listed = LISTED;
   draw();
   list();
 }
@@ -188,7 +190,7 @@ function list() {
   const titles = (some) => some.map(([, title]) => element("th", {}, title));
   const heads = [...titles(first), element("th", { class: "number" }, "Published"), ...(predicted ? [element("th", { class: "number" }, "Predicted"), element("th", { class: "number" }, "Apart")] : []), ...titles(rest), element("th", {}, "Source")];
   const lines = [];
-  for (let index = 0; index < Math.min(rows.rows, LISTED); index += 1) {
+  for (let index = 0; index < Math.min(rows.rows, listed); index += 1) {
     const link = text("link", index);
     const guess = rows.predicted_s[index];
     const source = text("source", index);
@@ -197,7 +199,7 @@ function list() {
       ...(predicted ? [element("td", { class: "number" }, guess === null ? "–" : quantity(guess, "s")), element("td", { class: "number" }, guess === null ? "–" : `${guess > rows.seconds[index] ? "+" : "−"}${(100 * Math.abs(guess / rows.seconds[index] - 1)).toFixed(0)} %`)] : []), ...cells(rest),
       element("td", {}, link ? element("a", { href: link, rel: "noreferrer", target: "_blank" }, source) : source)));
   }
-  byId("list").replaceChildren(element("table", { class: "published" }, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...lines)), ...(rows.total > lines.length ? [element("p", { class: "quiet" }, `${count(lines.length)} of ${count(rows.total)} listed; \`inferometer atlas --format csv\` has all.`)] : []));
+  byId("list").replaceChildren(element("table", { class: "published" }, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...lines)), ...(rows.rows > lines.length ? [element("p", { class: "more" }, element("button", { type: "button", onclick: () => { listed += LISTED; list(); } }, "More rows"))] : []), ...(rows.total > lines.length ? [element("p", { class: "quiet" }, `${count(lines.length)} of ${count(rows.total)} listed; \`inferometer atlas --format csv\` has all.`)] : []));
 }
 
 fill();

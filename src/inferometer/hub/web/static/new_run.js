@@ -141,9 +141,9 @@ function showModel() {
   byId("card").replaceChildren(element("h3", { class: "model-name" }, job.model.name), element("dl", {}, ...facts.filter(([, value]) => value).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])));
   byId("card").hidden = false;
   const kept = sizesGiven();
-  const open = [...read.open, ...(read.writes ? [{ name: "generate", text: "tokens to write", value: 128 }] : [])];
+  const open = [...read.open, ...(read.writes ? [{ name: "generate", text: "(tokens to write)", value: 128 }] : [])];
   byId("sizes").hidden = !open.length;
-  byId("sizes").replaceChildren(...open.map(({ name, text, value }) => element("label", { class: "field" }, text,
+  byId("sizes").replaceChildren(...open.map(({ name, text, value }) => element("label", { class: "field" }, name === "query" ? "prompt" : name, element("small", {}, text.replace(`${name} `, "")),
     element("input", { type: "number", min: 1, step: 1, "data-size": name, value: kept[name] ?? null, placeholder: value ?? "has to be given", required: value === null }))));
   byId("python").textContent = preview.python;
 }
@@ -161,8 +161,9 @@ function predictedCell(row) {
 function deviceRow(row, ticked) {
   const able = row.ready && (!preview || row.own || row.engines.length > 0);
   const box = element("input", { type: "checkbox", value: row.name, "data-own": row.own, "aria-label": row.name, checked: able && ticked.includes(row.name), disabled: !able });
-  const ahead = row.ahead ? `, ${row.ahead} job${row.ahead === 1 ? "" : "s"} before yours` : "";
-  const state = element("td", { "data-label": "State" }, element("span", { class: `badge ${row.tone}` }, row.standing), element("span", { class: "quiet" }, row.standing === "away" ? " waits until it is back" : row.ready ? ahead : ` ${row.reason || ""}`));
+  const ahead = row.ahead ? `${row.ahead} job${row.ahead === 1 ? "" : "s"} before yours` : "";
+  const beside = row.standing === "away" ? "waits until it is back" : row.ready ? ahead : row.reason;
+  const state = element("td", { "data-label": "State" }, element("span", { class: `badge ${row.tone}` }, row.standing), beside ? element("span", { class: "quiet" }, ` ${beside}`) : null);
   const engines = !preview || row.own ? row.engines.join(", ") : row.predicted?.runtime && row.engines.includes(row.predicted.runtime) ? row.predicted.runtime : row.engines[0] || "no engine there opens it";
   return element("tr", {}, element("td", { class: "tick" }, box), element("td", { "data-label": "Device" }, element("strong", {}, row.name)), state,
     element("td", { "data-label": "Trust" }, row.own ? "–" : element("span", { class: "badge quiet", title: row.why }, row.trust)), predictedCell(row), element("td", { class: "cut", "data-label": "With" }, engines));
