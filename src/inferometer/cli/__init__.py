@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "hub": "Show runs, predictions and devices as web pages, served from this machine.",
     "import": "Turn another tool's results into profiles.",
     "load": "Load a service with requests and measure what its users would see.",
+    "mock": "Serve a model without a GPU: OpenAI's interface, with the times that the simulator gives.",
     "models": "List models, or show the layers, work and memory of one.",
     "plan": "Find the cheapest, greenest or smallest way to serve a model within objectives.",
     "predict": "Predict how fast a model will run on a device, without running anything.",

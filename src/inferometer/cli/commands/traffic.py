@@ -80,7 +80,7 @@ def _trace(file: Path | None, options: dict[str, Any]) -> RequestTrace:
         if given:
             raise click.UsageError(f"--{min(given).replace('_', '-')} is for --agents, and {file} is as it is.")
         return read_trace(file)
-    lengths = {
+    lengths: dict[str, Any] = {
         name: parse_lengths(given.pop(name), column="input_tokens")
         for name in ("task", "calls", "answer", "result", "tool_s")
         if name in given

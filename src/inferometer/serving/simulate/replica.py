@@ -76,6 +76,7 @@ class Replica:
         self.gap_s: list[float] = []  # seconds between tokens
         self.gap_tokens: list[int] = []  # and between how many
         self.folded: Spread | None = None
+        self.most_steps = MOST_STEPS
         self.pause = False  # whether `advance` comes back after every end
         self.from_s, self.until_s = 0.0, inf  # when it can be given requests
         self.ends: list[tuple[int, int, Request]] = []
@@ -153,21 +154,32 @@ class Replica:
         is_any = False
         while self._patience and self._patience[0].sent + self.limits.patience_s <= self.now:
             request = self._patience.popleft()
-            if request.last == request.last:
-                continue  # it was answered in time
-            if request in self.running:
-                del self.running[request]
-                self.reading.pop(request, None)
-                if request.end:
-                    self._stop_decoding(request)
-                self._release(request, ("own", request.number) if self.limits.prefix_cache else None)
-            else:
-                self.waiting.remove(request)
-            self.is_blocked = False
-            is_any = True
-            if self._on_dropped is not None:
-                self._on_dropped(request)
+            if self.drop(request):  # it was not answered in time
+                is_any = True
+                if self._on_dropped is not None:
+                    self._on_dropped(request)
         return is_any
+
+    def drop(self, request: Request) -> bool:
+        """Forget a request, wherever it is; whether it was here."""
+        if request in self.running:
+            del self.running[request]
+            self.reading.pop(request, None)
+            if request.end:
+                self._stop_decoding(request)
+            self._release(request, ("own", request.number) if self.limits.prefix_cache else None)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+        else:
+            return False
+        self.is_blocked = False
+        return True
+
+    def made_of(self, request: Request) -> int:
+        """Tokens that a running request has made."""
+        if not request.end:
+            return request.made
+        return max(1, request.output_tokens - ceil((request.end - self.tick) * self._kept))
 
     def take(self, until: float) -> bool:
         """Take the next step, or run of steps that only decode; whether a request has ended with it."""
@@ -183,13 +195,13 @@ class Replica:
 
     # steps that only decode
 
-    def _run(self, until: float, most: int = MOST_STEPS) -> bool:
+    def _run(self, until: float, most: int | None = None) -> bool:
         """As many steps of decoding as there are before something else happens."""
         ends, tick, count, kept = self.ends, self.tick, self.decoding, self._kept
         while ends[0][2].end != ends[0][0]:  # it was preempted meanwhile
             heappop(ends)
         steps = ends[0][0] - tick
-        steps = min(steps, most)
+        steps = min(steps, self.most_steps if most is None else most)
         context = self.base / count + kept * tick
         seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
         if steps * seconds > until - self.now:
@@ -392,7 +404,7 @@ class Replica:
             self.is_blocked = bool(self.waiting) and not (is_late or is_stopped)
             if not self.decoding and not is_late and self.preempted == preempted:
                 raise RuntimeError("A simulated engine has requests and can begin none of them: a fault of the rules.")
-            return self._run(until, 1 if is_late or is_stopped else MOST_STEPS) if self.decoding else False
+            return self._run(until, 1 if is_late or is_stopped else None) if self.decoding else False
         sizes = [(size, request.done) for request, size in chunks]
         if decodes and self.decoding:
             count = self.decoding

@@ -141,7 +141,7 @@ class Cluster:
                     replica.advance(due)
             if self._scaling is not None:
                 self._scale(due, self._scaling)
-            self._submit(source.take())
+            self.submit(source.take())
         for replica in self.replicas:
             replica.advance()
 
@@ -158,11 +158,12 @@ class Cluster:
             elif due != inf:
                 if self._scaling is not None:
                     self._scale(due, self._scaling)
-                self._submit(source.take())
+                self.submit(source.take())
             else:
                 return
 
-    def _submit(self, request: Request) -> None:
+    def submit(self, request: Request) -> None:
+        """Hand a request to a replica, or refuse it."""
         if self._refuses(request):
             return
         taking = [replica for replica in self.replicas if replica.from_s <= request.sent < replica.until_s]

@@ -47,17 +47,17 @@ def placed(service):
 def test_turns_go_round():
     service = cluster(routing="round-robin")
     for number in range(4):
-        service._submit(asked(number))
+        service.submit(asked(number))
     assert (placed(service), service.under_way) == ([2, 1, 1], 4)
 
 
 def test_the_least_loaded_is_chosen_and_of_equals_the_first():
     service = cluster(routing="least-loaded")
     for number in range(4):
-        service._submit(asked(number))
+        service.submit(asked(number))
     assert placed(service) == [2, 1, 1]
     service.replicas[1].waiting.clear()
-    service._submit(asked(9))
+    service.submit(asked(9))
     assert placed(service) == [2, 1, 1]
 
 
@@ -84,11 +84,11 @@ def test_a_replica_takes_requests_from_its_start_until_its_end():
     service = cluster(replicas=2, routing="round-robin")
     service.replicas[0].until_s, service.replicas[1].from_s = 5.0, 8.0
     for number, sent in enumerate((0.0, 4.9, 5.0, 7.9, 8.0)):
-        service._submit(asked(number, sent))
+        service.submit(asked(number, sent))
     assert placed(service) == [4, 1]  # between the two nobody takes them but the first
-    service._submit(Request(9, 0.0, 15_990, 11))
+    service.submit(Request(9, 0.0, 15_990, 11))
     assert (placed(service), service.under_way) == ([4, 1], 5)  # longer than all of the cache: refused
-    service._submit(Request(9, 9.0, 15_990, 10))
+    service.submit(Request(9, 9.0, 15_990, 10))
     assert placed(service) == [4, 2]
 
 
