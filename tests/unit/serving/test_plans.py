@@ -274,7 +274,7 @@ def serving_plan(**more):
     ("runtime", "command"),
     [
         ("vllm", "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --max-num-seqs 256"),
-        ("sglang", "python3 -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --tp 2 --max-running-requests 256"),
+        ("sglang", "python3 -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --tp 2 --max-running-requests 256"),  # noqa: E501 - one line
         ("trtllm", "trtllm-serve serve meta-llama/Llama-3.1-8B --tp_size 2 --max_batch_size 256"),
     ],
 )  # fmt: skip
