@@ -92,7 +92,7 @@ class MockEngine:
             self._tell()  # of steps that have ended; what the next ones make is hidden until they have
             for replica in busy:
                 if replica.now <= now:
-                    replica.advance(max(now, replica.now + _SOON))
+                    self.cluster.advance(replica, max(now, replica.now + _SOON))
             soonest = min(replica.now for replica in busy)
             await asyncio.sleep(max(0.0, (soonest - self.now) / self._speed))
             self._tell()

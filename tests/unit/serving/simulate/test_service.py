@@ -161,7 +161,7 @@ def test_readings_are_sums_shares_and_means_of_all_replicas():
                 replica(busy_s=3.0, steps=20, preempted=2, read_tokens=20, hit_tokens=20, sequence_s=12.0,
                         block_s=3000.0, most_running=4, most_waiting=7, most_blocks=100),
             ],
-            replica_seconds=lambda end_s: 2 * end_s,
+            replica_seconds=lambda end_s: 2 * end_s, ranks=1,
         )
     ]  # fmt: skip
     found = running._readings(clusters, 5.0)
@@ -322,10 +322,10 @@ def test_a_gang_has_the_memory_of_ranks_that_share_the_experts():
     question = ask("qwen3-30b-a3b", on="nvidia-h200", runtime="vllm")
     gang = built(question, ranks=2)[0].pool
     shared = served(ask("qwen3-30b-a3b", on="nvidia-h200", runtime="vllm", dp=2, ep=2, batch=2)).memory
-    assert gang.limits.blocks == 2 * (shared.kv_tokens // shared.block_tokens)
+    assert gang.limits.blocks == shared.kv_tokens // shared.block_tokens
     alone = built(question)[0].pool
-    assert gang.limits.blocks > 2 * alone.limits.blocks  # each has half of the experts
-    assert (gang.replicas, alone.limits.chunk) == (1, None)
+    assert gang.limits.blocks > alone.limits.blocks  # it has half of the experts
+    assert (gang.replicas, gang.ranks, alone.ranks, alone.gang) == (1, 2, 1, None)
 
 
 def test_a_pool_that_reads_is_built_from_its_own_question(served_by_vllm):
