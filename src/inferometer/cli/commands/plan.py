@@ -13,7 +13,6 @@ from inferometer.core.errors import GateError
 from inferometer.predict.flags import options_from
 
 if TYPE_CHECKING:
-    from inferometer.core.traffic.traces import RequestTrace
     from inferometer.predict.options import Options
     from inferometer.serving.plans.asked import EdgeAsked, PlanAnswer, PlanSearch
 
@@ -148,12 +147,13 @@ def print_plan(answer: PlanAnswer, form: str, *, title: str) -> None:
 
 
 def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
+    from inferometer.api.services import asked_traffic
     from inferometer.core.traffic.lengths import listed_lengths, parse_lengths
     from inferometer.core.traffic.objectives import parse_objective
     from inferometer.serving.plans.asked import PlanSearch
 
     sequences = _numbers(options["sequences"], "max-num-seqs")
-    trace, rate = _trace(options)
+    trace, rate = asked_traffic(options["trace"], options["rate"])
     prompt = parse_lengths(options["prompt"], column="input_tokens")
     generate = parse_lengths(options["generate"], column="output_tokens")
     return PlanSearch(
@@ -180,20 +180,6 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         keep=options["keep"],
         seed=options["seed"],
     )
-
-
-def _trace(options: dict[str, Any]) -> tuple[RequestTrace | None, float]:
-    """The trace to serve, and requests a second: those that were asked for, or the trace's own."""
-    from inferometer.core.traffic.traces import read_trace
-
-    if options["trace"] is None:
-        return None, options["rate"]
-    trace = read_trace(options["trace"])
-    if options["rate"] is not None:
-        return trace, options["rate"]
-    if not trace.is_timed or not trace.seconds:
-        raise click.UsageError(f"{trace.name} does not say when its requests come: add --rate.")
-    return trace, len(trace) / trace.seconds
 
 
 def _edge(options: dict[str, Any]) -> EdgeAsked | None:
