@@ -101,15 +101,16 @@ def test_what_cannot_be_asked_is_said_before_anything_is_sent(answered, argument
     assert message in done.stderr
 
 
-def test_ctrl_c_prints_stores_and_says_so(server, tmp_path):
-    store = tmp_path / "runs.db"
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_prints_stores_and_says_so(server, tmp_path, ending):
+    store, before = tmp_path / "runs.db", len(server.asked)
     command = [
         sys.executable, "-m", "inferometer", "load", server.url, "--concurrency", "2", "--requests", "5000", *QUICK,
         "--store", str(store), "--format", "json",
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until(lambda: len(server.asked) >= 30 or process.poll() is not None, "the thirtieth request")
-    process.send_signal(signal.SIGINT)
+    until(lambda: len(server.asked) >= before + 30 or process.poll() is not None, "the thirtieth request")
+    process.send_signal(ending)
     printed, said = process.communicate(timeout=240)
     assert process.returncode == 130, said
     document = json.loads(printed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError
 from inferometer.core.traffic.arrivals import Arrivals, Process
-from inferometer.core.traffic.lengths import Lengths, parse_lengths
+from inferometer.core.traffic.lengths import Lengths, listed_lengths, parse_lengths
 from inferometer.core.traffic.objectives import parse_objective
 from inferometer.core.traffic.traces import read_trace
 from inferometer.known.engines import serving_engine
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.profile import Profile
     from inferometer.core.served import Objective
+    from inferometer.core.traffic.traces import RequestTrace
     from inferometer.predict.options import Options
     from inferometer.serving.plans.asked import Goal, PlanAnswer
     from inferometer.serving.simulate.service import Routing
@@ -48,8 +49,8 @@ def load(  # noqa: PLR0913 - everything that a load test is asked
 ) -> Profile:
     """Load a service and measure what its users see: `load("http://localhost:8000", concurrency=8)`.
 
-    One of `rate` (requests a second), `concurrency` (so many at once) or `trace` (a file) says how. The profile's
-    `served` has every request; `inferometer load --help` explains more.
+    One of `rate` (requests a second), `concurrency` (so many at once) or `trace` (a file) says how; with a trace, the
+    others are of its sessions. The profile's `served` has every request; `inferometer load --help` explains more.
     """
     from inferometer.serving.load.run import load as load_service  # noqa: PLC0415 - sockets, for this alone
 
@@ -118,8 +119,9 @@ def simulate(  # noqa: PLR0913 - everything that a simulation depends on
 def plan(  # noqa: PLR0913 - everything that a plan depends on
     model: str | Path | Graph,
     *,
-    rate: float,
     slo: Goals,
+    rate: float | None = None,
+    trace: str | Path | None = None,
     prompt: Length = 1024,
     generate: Length = 256,
     goal: Goal = "cheapest",
@@ -144,6 +146,7 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     """The best ways to serve a model: `plan("llama-3.3-70b", rate=50, slo="ttft_p95<=1s,tpot_p95<=50ms").plans[0]`.
 
     `engine` is where they are compared: in this process, in several ("local:4"), or on Dask ("dask://HOST:PORT").
+    With `trace` the requests of a file are served, as they came or at `rate`.
     `fallback` is the share of the rate that devices at the edge hand on; with `edge`, the device that answers first,
     the answer's own `edge` says what it does and what a user sees of both.
     """
@@ -156,12 +159,15 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
             "edge_model and edge_weights need the device that answers first.",
             remedy="Give edge='nvidia-jetson-orin-nano-8gb'.",
         )
+    played, rate_per_s = asked_traffic(trace, rate)
     first = None
     if edge is not None:
         first = EdgeAsked(device=edge, model=edge_model, weights=edge_weights, round_trip_s=round_trip_s)
     return search(
         PlanSearch(
-            model=model, rate_per_s=rate, prompt=_lengths(prompt), generate=_lengths(generate),
+            model=model, rate_per_s=rate_per_s, trace=played,
+            prompt=_lengths(prompt) if played is None else listed_lengths(played.input_tokens, played.name),
+            generate=_lengths(generate) if played is None else listed_lengths(played.output_tokens, played.name),
             objectives=_objectives(slo), goal=goal, devices=tuple(devices), runtimes=tuple(runtimes),
             weights=tuple(weights), tp=tuple(tp), most_devices=most_devices, availability=availability,
             headroom=headroom, discount=discount, fallback=fallback, edge=first, keep=keep, seed=seed,
@@ -171,9 +177,21 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     )  # fmt: skip
 
 
+def asked_traffic(trace: str | Path | None, rate: float | None) -> tuple[RequestTrace | None, float]:
+    """The trace to plan for, and requests a second: those that were asked for, or the trace's own."""
+    if trace is None:
+        if rate is None:
+            raise DomainError("A plan needs to know what comes.", remedy="Say it: rate=50, or trace='requests.jsonl'.")
+        return None, rate
+    played = read_trace(Path(trace))
+    if rate is None and not (played.is_timed and played.seconds):
+        raise DomainError(f"{played.name} does not say when its requests come.", remedy="Add a rate.")
+    return played, len(played) / played.seconds if rate is None else rate
+
+
 def _step(rate: float | None, concurrency: int | None, trace: Any, arrivals: Process) -> LoadStep:
-    if sum(given is not None for given in (rate, concurrency, trace)) != 1:
-        raise DomainError("A load is one of rate=…, concurrency=… and trace=….")
+    if (rate is not None and concurrency is not None) or (rate, concurrency, trace) == (None, None, None):
+        raise DomainError("A load is one of rate=…, concurrency=… and trace=…; a trace may have one of the others too.")
     if rate is not None:
         return LoadStep(arrivals=Arrivals(rate_per_s=rate, process=arrivals))
     return LoadStep(concurrency=concurrency)

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "import": "Turn another tool's results into profiles.",
     "load": "Load a service with requests and measure what its users would see.",
     "mcp": "Offer the verbs to programs that use language models (Model Context Protocol).",
+    "mock": "Serve a model without a GPU: OpenAI's interface, with the times that the simulator gives.",
     "models": "List models, or show the layers, work and memory of one.",
     "plan": "Find the cheapest, greenest or smallest way to serve a model within objectives.",
     "predict": "Predict how fast a model will run on a device, without running anything.",

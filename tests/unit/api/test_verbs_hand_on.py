@@ -116,6 +116,7 @@ PLAIN = {
         "max_num_batched_tokens": None, "kv_blocks": None, "options": None, "seed": 0,
     },
     services.plan: {
+        "rate": None, "trace": None,
         "prompt": 1024, "generate": 256, "goal": "cheapest", "devices": (), "runtimes": (), "weights": (), "tp": (),
         "most_devices": 256, "availability": None, "headroom": 0.0, "discount": 0.0, "fallback": None, "edge": None,
         "edge_model": None, "edge_weights": None, "round_trip_s": 0.0, "keep": 3, "options": None, "engine": "local",

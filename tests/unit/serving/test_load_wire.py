@@ -288,3 +288,14 @@ def test_what_is_no_http_is_malformed(answer):
     connection.send(b"", sink)
     connection.data_received(answer)
     assert sink.fault == "malformed"
+
+
+def test_a_test_goes_on_from_the_levels_that_were_played_before():
+    steps = tuple(LoadStep(concurrency=places) for places in (1, 2, 3))
+    with ScriptedServer(quick) as server:
+        first = load(plan(server.url, model="m", steps=steps[:2]))
+        asked = len(server.asked)
+        whole = load(plan(server.url, model="m", steps=steps, done=first.served.levels))
+        assert len(server.asked) - asked < 12 + 8  # one level more, and a few questions about the server
+    assert [level.concurrency for level in whole.served.levels] == [1, 2, 3]
+    assert whole.served.levels[:2] == first.served.levels

@@ -5,12 +5,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 from inferometer.core.errors import DomainError
 from inferometer.core.served import Distribution, LevelFigures, Objective
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.plans import closed, edge, search
 from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan
+from inferometer.serving.plans.launch import launch_files, serve_command
 from inferometer.serving.plans.tiers import edge_tier
 
 
@@ -257,3 +259,76 @@ def test_a_device_keeps_up_with_whole_streams_within_its_cooling(monkeypatch, la
     assert found.battery_s == pytest.approx(3600 * 0.5 / found.watts)
     assert found.score("cheapest") == (not streams, 50.0 * count)
     assert found.score("smallest") == (not streams, 1.0 * count)
+
+
+def serving_plan(**more):
+    given = {
+        "device": "nvidia-h200", "count": 4, "runtime": "vllm", "weights": None, "tp": 2, "replicas": 2, "spare": 0,
+        "max_num_seqs": 256, "utilisation": 0.5, "headroom": 1.0, "kv_share": 0.1, "requests": 100,
+    }  # fmt: skip
+    empty = dict.fromkeys(field.name for field in fields(ServingPlan) if field.name not in {"why", "notes"})
+    return ServingPlan(**{**empty, **given, **more})
+
+
+@pytest.mark.parametrize(
+    ("runtime", "command"),
+    [
+        ("vllm", "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --max-num-seqs 256"),
+        ("sglang", "python3 -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --tp 2 --max-running-requests 256"),  # noqa: E501 - one line
+        ("trtllm", "trtllm-serve serve meta-llama/Llama-3.1-8B --tp_size 2 --max_batch_size 256"),
+    ],
+)  # fmt: skip
+def test_a_plan_becomes_its_engine_s_command(runtime, command):
+    words, doubt = serve_command(serving_plan(runtime=runtime), "llama-3.1-8b")
+    assert (" ".join(words), doubt) == (command, [])
+    assert command in launch_files(serving_plan(runtime=runtime), "llama-3.1-8b")["serve.sh"]
+
+
+def test_weights_are_made_on_load_or_said_to_be_needed():
+    words, doubt = serve_command(serving_plan(weights="f8e4m3"), "llama-3.1-8b")
+    assert (words[-2:], doubt) == (["--quantization", "fp8"], [])
+    words, doubt = serve_command(serving_plan(weights="i4"), "llama-3.1-8b")
+    assert "--quantization" not in words
+    assert "name a checkpoint" in doubt[0]
+    assert serve_command(serving_plan(), "/models/mine")[0][2] == "/models/mine"
+    with pytest.raises(DomainError, match="no launch files for llamacpp"):
+        launch_files(serving_plan(runtime="llamacpp"), "llama-3.1-8b")
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "sglang"])
+def test_every_replica_has_devices_of_its_own_in_compose_and_in_kubernetes(runtime):
+    plan = serving_plan(runtime=runtime)
+    files, (words, _) = launch_files(plan, "llama-3.1-8b"), serve_command(plan, "llama-3.1-8b")
+    services = yaml.safe_load(files["compose.yaml"])["services"]
+    devices = [each["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for each in services.values()]
+    assert devices == [["0", "1"], ["2", "3"]]
+    assert [each["ports"] for each in services.values()] == [["8000:8000"], ["8001:8000"]]
+    assert all(each["entrypoint"][: len(words)] == words for each in services.values())
+    deployment, service = yaml.safe_load_all(files["kubernetes.yaml"])
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert (deployment["spec"]["replicas"], container["resources"]["limits"]) == (2, {"nvidia.com/gpu": 2})
+    assert container["command"][: len(words)] == words
+    assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
+
+
+def test_the_best_of_each_device_stands_beside_the_winner_and_equal_plans_once(monkeypatch):
+    """Of two devices that both do: every way of the first costs less; two of its formats are the same to a user."""
+    made = {}
+
+    def simulated(_search, candidate):
+        made[candidate.device] = made.get(candidate.device, 0) + 1
+        times = Distribution(count=100, mean=0.01, min=0.01, max=0.01, p50=0.01, p95=0.01, p99=0.01)
+        return SimpleNamespace(server=None), LevelFigures(requests=100, completed=100, ttft_s=times, tpot_s=times)
+
+    monkeypatch.setattr(search, "_simulated", simulated)
+    given = PlanSearch(
+        model="llama-3.1-8b", rate_per_s=1.0, prompt=Lengths(kind="fixed", mean=100),
+        generate=Lengths(kind="fixed", mean=20), objectives=(Objective(metric="ttft", limit_s=2.0),),
+        devices=("nvidia-h100-sxm", "nvidia-h200"), weights=(None, "bf16"), tp=(1,), keep=3,
+    )  # fmt: skip
+    answer = search.plan(given)
+    assert {plan.device for plan in answer.by_device} == {"nvidia-h100-sxm", "nvidia-h200"}
+    assert answer.by_device[0].device == answer.plans[0].device
+    seen = [(plan.device, plan.count, plan.usd_per_hour) for plan in answer.plans]
+    assert len(seen) == len(set(seen)) == 2  # the model's own format is bf16
+    assert answer.document()["by_device"][0]["device"] == answer.plans[0].device

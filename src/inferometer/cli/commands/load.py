@@ -15,6 +15,7 @@ from inferometer.core.errors import DomainError, PlaceError
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
+    from inferometer.core.served import Level
     from inferometer.core.traffic.traces import RequestTrace
     from inferometer.serving.load.plan import LoadPlan, LoadStep
     from inferometer.serving.load.run import LoadProgress
@@ -23,6 +24,7 @@ _SECRET = "…"  # noqa: S105 - what stands in a stored command line instead of 
 _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400, uniform:64-512 or file:FILE.csv."
 _GOALS = 'An objective: "ttft<=500ms", "tpot_p95<=50ms"; may be repeated.'
 _TEMPLATE = "With --api template: the body; {prompt}, {model}, {input_tokens}, {output_tokens}, {index} are filled in."
+_RESUME = "Go on from a test that was saved with -o FILE.json: the levels that it has are not played again."
 _PROCESSES = ("constant", "poisson", "gamma")
 _APIS = ("chat", "completions", "embeddings", "template")
 
@@ -45,6 +47,7 @@ class LoadOptions(TypedDict):
     from_time: str | None
     requests: int | None
     duration: str | None
+    resume: Path | None
     warmup: int | None
     rounds: int
     prompt: str
@@ -83,6 +86,7 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--from", "from_time", metavar="TIME", help="Begin so far into the trace."),
         option("--requests", type=int, metavar="N", help="Requests of each level and round.  [default: 10 a place]"),
         option("--duration", metavar="TIME", help="How long each level and round sends requests."),
+        option("--resume", type=click.Path(path_type=Path), metavar="FILE", help=_RESUME),
         option("--warmup", type=int, metavar="N", help="Requests that are sent first and not counted.  [default: 2-8]"),
         option("--rounds", default=1, metavar="N", help="Repeat every level, to see how far equal rounds differ."),
         option("--prompt", default="128", metavar="LENGTH", help=_LENGTHS),
@@ -140,7 +144,8 @@ def command(url: str, out: Path | None, form: str, **options: Unpack[CommandOpti
     template. Latencies count from when a request was due; errors are counted by kind and are in no time. A list of
     loads is a sweep, whose knee is looked for. docs/load.md defines every figure.
 
-    The test is stored as a run. Ctrl-C ends it and keeps what was measured. Exit code 1: no request was answered.
+    The test is stored as a run. Ctrl-C or SIGTERM ends it and keeps what was measured; --resume goes on from what was
+    saved. Exit code 1: no request was answered.
     """
     from inferometer.serving.load.run import load
 
@@ -290,7 +295,18 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
         device=options["device"],
         seed=options["seed"],
         command=command,
+        done=() if options["resume"] is None else _levels_of(options["resume"]),
     )
+
+
+def _levels_of(path: Path) -> "tuple[Level, ...]":
+    """The levels of a saved test that were played to their end."""
+    from inferometer.measure.bench.files import load_profile
+
+    served = load_profile(path).served
+    if served is None:
+        raise DomainError(f"{path} is no load test.", remedy="Save one with `inferometer load … -o FILE.json`.")
+    return tuple(level for level in served.levels if not level.interrupted and level.requests is not None)
 
 
 def _context() -> click.Context:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
+from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
 from inferometer.cli.progress import progress_line
 from inferometer.core.errors import GateError
 from inferometer.predict.flags import options_from
 
 if TYPE_CHECKING:
-    from inferometer.core.traffic.traces import RequestTrace
     from inferometer.predict.options import Options
     from inferometer.serving.plans.asked import EdgeAsked, PlanAnswer, PlanSearch
 
@@ -21,6 +20,7 @@ _GOALS = ("cheapest", "greenest", "smallest")
 _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-512."
 _ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
 _TRACE = "Serve these requests, with their lengths, sessions and prefixes; at --rate, or as they came."
+_LAUNCH = "Write files that start the best plan: serve.sh, compose.yaml, kubernetes.yaml."
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
 
@@ -73,6 +73,7 @@ def _choice_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--instance", metavar="NAME", help="Whose price: `inferometer catalog instances` lists them."),
         option("--grid", metavar="NAME", help="Whose electricity, for the carbon: `inferometer catalog grids`."),
         option("--pue", metavar="NAME|X", help="Overhead of the data centre, for the carbon."),
+        option("--launch", type=click.Path(path_type=Path), metavar="FOLDER", help=_LAUNCH),
         option("--keep", default=3, metavar="N", help="Plans to confirm and show."),
         option("--seed", default=0, metavar="N", help="Of the simulations."),
         option("--engine", metavar="WHERE", help=_ENGINE),
@@ -112,10 +113,23 @@ def command(model: str, form: str, **options: Any) -> None:
     with progress_line(lambda words: f"simulating {words}") as progress:
         answer = plan(search, engine=options["engine"] or usual_engine(search), progress=progress)
     print_plan(answer, form, title=f"{model} at {search.rate_per_s:.3g} requests/s")
+    if options["launch"] is not None:
+        _write_launch(options["launch"], model, answer)
+
+
+def _write_launch(folder: Path, model: str, answer: PlanAnswer) -> None:
+    from inferometer.measure.spans.files import write_whole
+    from inferometer.serving.plans.launch import launch_files
+
+    files = launch_files(answer.plans[0], model)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        write_whole(folder / name, [text.encode()])
+    say(f"Saved {', '.join(files)} in {folder}.")
 
 
 def print_plan(answer: PlanAnswer, form: str, *, title: str) -> None:
-    from inferometer.understand.view.plans import plan_card, plan_table
+    from inferometer.understand.view.plans import device_table, plan_card, plan_table
 
     document = answer.document()
     if form == "json":
@@ -125,17 +139,21 @@ def print_plan(answer: PlanAnswer, form: str, *, title: str) -> None:
             print_card(plan_card(document, title=title), form)
             print_text("")
         print_table(plan_table(document), form)
+        if form == "table" and answer.by_device:
+            print_text("\nThe best plan of each device:")
+            print_table(device_table(document), form)
     if not answer.plans:
         raise GateError("There is no plan.", remedy=answer.why_not)
 
 
 def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
+    from inferometer.api.services import asked_traffic
     from inferometer.core.traffic.lengths import listed_lengths, parse_lengths
     from inferometer.core.traffic.objectives import parse_objective
     from inferometer.serving.plans.asked import PlanSearch
 
     sequences = _numbers(options["sequences"], "max-num-seqs")
-    trace, rate = _trace(options)
+    trace, rate = asked_traffic(options["trace"], options["rate"])
     prompt = parse_lengths(options["prompt"], column="input_tokens")
     generate = parse_lengths(options["generate"], column="output_tokens")
     return PlanSearch(
@@ -162,20 +180,6 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         keep=options["keep"],
         seed=options["seed"],
     )
-
-
-def _trace(options: dict[str, Any]) -> tuple[RequestTrace | None, float]:
-    """The trace to serve, and requests a second: those that were asked for, or the trace's own."""
-    from inferometer.core.traffic.traces import read_trace
-
-    if options["trace"] is None:
-        return None, options["rate"]
-    trace = read_trace(options["trace"])
-    if options["rate"] is not None:
-        return trace, options["rate"]
-    if not trace.is_timed or not trace.seconds:
-        raise click.UsageError(f"{trace.name} does not say when its requests come: add --rate.")
-    return trace, len(trace) / trace.seconds
 
 
 def _edge(options: dict[str, Any]) -> EdgeAsked | None:

@@ -64,13 +64,14 @@ def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
     return function
 
 
-def _service_options(function: click.decorators.FC) -> click.decorators.FC:
+def service_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
         option("--runtime", metavar="NAME", help="The engine: vllm, sglang, trtllm or llamacpp.  [default: vllm]"),
         option("--engine-version", metavar="VERSION", help="Whose scheduler and kernels.  [default: the newest known]"),
         option("--weights", metavar="FORMAT", help="Of the weights.  [default: the model's]"),
         option("--kv", metavar="FORMAT", help="Of the KV cache.  [default: the activations']"),
+        option("--threads", type=_POSITIVE, metavar="N", help="Threads of an engine on a CPU.  [default: its own]"),
         option("--tp", default=1, metavar="N", help="Tensor parallelism: devices that share each layer."),
         option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers."),
         option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts."),
@@ -105,7 +106,7 @@ def _service_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.argument("model", metavar="MODEL")
 @click.option("--on", "device", required=True, metavar="DEVICE", help="The device.")
 @_traffic_options
-@_service_options
+@service_options
 @click.option("-o", "--out", type=OutputFile(), metavar="FILE", help="Save it: .json the profile, .csv the requests.")
 @storing_options
 @format_option
@@ -146,15 +147,22 @@ def command(model: str, device: str, out: Path | None, form: str, **options: Any
 
 
 def plan_from(model: str, device: str, options: dict[str, Any], *, command: str | None = None) -> SimulationPlan:
+    traffic, whole = _traffic(options, command)
+    if options["prefill_on"] is not None and (options["turns"] > 1 or options["concurrency"] is not None):
+        raise DomainError("Two pools are simulated with arrivals by the clock.", remedy="Use --rate or --trace.")
+    return service_plan(model, device, options, traffic, whole=whole)
+
+
+def service_plan(
+    model: str, device: str, options: dict[str, Any], traffic: LoadPlan, *, whole: bool = False
+) -> SimulationPlan:
+    """What serves, by the options about it; and what is asked of it."""
     from inferometer.core.units import parse_quantity
     from inferometer.serving.simulate.plan import SimulationPlan
 
     question = _question(model, device, options, options["tp"])
     reader = options["prefill_on"]
     readers = _question(model, reader, options, options["prefill_tp"] or options["tp"]) if reader else None
-    traffic, whole = _traffic(options, command)
-    if readers is not None and (options["turns"] > 1 or options["concurrency"] is not None):
-        raise DomainError("Two pools are simulated with arrivals by the clock.", remedy="Use --rate or --trace.")
     return SimulationPlan(
         question=question,
         traffic=traffic,
@@ -191,7 +199,8 @@ def _question(model: str, device: str, options: dict[str, Any], tp: int) -> Ques
         flags |= {"draft_length": options["draft_length"] or 4, "acceptance": options["acceptance"] or 0.7}
     return ask(
         model, on=device, runtime=options["runtime"] or serving_engine(), weights=options["weights"],
-        kv=options["kv"], tp=tp, pp=options["pp"], ep=options["ep"], options=options_from(flags),
+        kv=options["kv"], threads=options["threads"],
+        tp=tp, pp=options["pp"], ep=options["ep"], options=options_from(flags),
     )  # fmt: skip
 
 

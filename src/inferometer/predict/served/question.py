@@ -129,8 +129,12 @@ def served(question: Question) -> Served:
         replicas=parallel.dp,
         stages=parallel.pp,
         drafts=drafts,
-        notes=(*ready.notes, *basis.notes),
-    )
+        notes=(
+            *ready.notes, *basis.notes,
+            f"What a step costs beside its kernels is that of {descriptor.title}"
+            + (f" {costs.since} and newer." if costs.since != "0" else " at its oldest that is known."),
+        ),
+    )  # fmt: skip
 
 
 def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:

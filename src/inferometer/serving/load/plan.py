@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.served import Loop, Objective
+from inferometer.core.served import Level, Loop, Objective
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Demand, Sharing, closed_demand, open_demand, trace_demand
 from inferometer.core.traffic.lengths import Lengths
@@ -75,6 +76,7 @@ class LoadPlan:
     device: str | None = None
     seed: int = 0
     command: str | None = None
+    done: tuple[Level, ...] = ()  # levels of the same test that were played before, and are not played again
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -139,6 +141,14 @@ class LoadPlan:
         if shared.turns > 1:
             parts.append(f"{shared.turns} turns a session, {shared.think_s:g} s between them")
         return "; ".join(parts)
+
+
+def step_of(level: Level, plan: LoadPlan) -> LoadStep:
+    """The load that a level was of."""
+    if level.concurrency is not None or level.rate_per_s is None or plan.loop == "trace":
+        return LoadStep(concurrency=level.concurrency)
+    arrivals = plan.steps[0].arrivals or Arrivals(rate_per_s=level.rate_per_s)
+    return LoadStep(arrivals=replace(arrivals, rate_per_s=level.rate_per_s, to_per_s=level.rate_to_per_s))
 
 
 def demand_of(plan: LoadPlan, step: LoadStep, *, number: int) -> Demand:

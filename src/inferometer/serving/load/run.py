@@ -17,7 +17,7 @@ from inferometer.serving.load.apis import Endpoint, parse_address
 from inferometer.serving.load.levels import level_of
 from inferometer.serving.load.local import Here
 from inferometer.serving.load.loops import new_loop
-from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
+from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of, step_of
 from inferometer.serving.load.play import RoundPlan
 from inferometer.serving.load.pool import Pool
 from inferometer.serving.load.processes import Several
@@ -106,7 +106,11 @@ class _Test:
     async def _play_all(self, players: Here | Several, facts: Facts, pool: Pool) -> None:
         if facts.server.fault is None:
             await self._warm_up(players)
-        waiting = list(self.plan.steps)
+        self.levels = list(self.plan.done)
+        self.tried = [(step_of(level, self.plan), level) for level in self.plan.done]
+        self.number += 1000 * len(self.plan.done)  # prompts that no cache knows from the levels before
+        done = {level.name for level in self.plan.done}
+        waiting = [step for step in self.plan.steps if step.name not in done] or self._next_steps()
         while waiting:
             step = waiting.pop(0)
             level = await self._level(players, facts, pool, step)
@@ -116,11 +120,16 @@ class _Test:
                 self.keep(self._profile(facts))
             if level.interrupted or _is_hopeless(level):
                 break
-            if not waiting and (self.plan.saturate or self.plan.within):
-                tried = [(step, figures_of(level, self.plan.objectives)) for step, level in self.tried]
-                found = next_within(tried, self.plan.objectives) if self.plan.within else next_step(tried)
-                waiting = [found] if found is not None else []
+            waiting = waiting or self._next_steps()
         self.levels.sort(key=_by_load)
+
+    def _next_steps(self) -> list[LoadStep]:
+        """The load to try after those that were asked for, where one is searched for."""
+        if not self.plan.saturate and not self.plan.within:
+            return []
+        tried = [(step, figures_of(level, self.plan.objectives)) for step, level in self.tried]
+        found = next_within(tried, self.plan.objectives) if self.plan.within else next_step(tried)
+        return [] if found is None else [found]
 
     async def _warm_up(self, players: Here | Several) -> None:
         """Requests that are not counted: the first ones load code and fill caches, on both sides."""

@@ -109,8 +109,8 @@ def _judged(tried: Tried, objectives: Sequence[Objective]) -> JudgedLoad:
     _, share, low, high, target = worst
     piles_up = sum(map(_piles_up, (figures for _, figures in tried))) * 2 > len(tried)
     return JudgedLoad(
-        step=tried[0][0], met=share >= target and not piles_up, piles_up=piles_up, share=share, low=low, high=high,
-        requests=whole, rounds=len(tried),
+        step=tried[0][0], met=share >= target and not piles_up, piles_up=piles_up,
+        share=share, low=low, high=high, requests=whole, rounds=len(tried),
         sure=piles_up or target == 1.0 or not low < target <= high,
     )  # fmt: skip
 
@@ -180,6 +180,5 @@ def _found(load: JudgedLoad) -> str:
 
 
 def _shares(load: JudgedLoad) -> str:
-    if load.piles_up:
-        return "requests pile up"
-    return f"{load.share:.1%} in time, {load.low:.1%} to {load.high:.1%} by {counted(load.requests, 'request')}"
+    piled = ", and requests pile up" if load.piles_up else ""
+    return f"{load.share:.1%} in time, {load.low:.1%} to {load.high:.1%} by {counted(load.requests, 'request')}{piled}"

@@ -160,6 +160,7 @@ class PlanAnswer:
     rejected: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     edge: EdgeTier | None = None  # before the best of them
+    by_device: tuple[ServingPlan, ...] = ()  # the best of each device that has one, the best first
 
     def document(self) -> dict[str, Any]:
         return {
@@ -171,4 +172,5 @@ class PlanAnswer:
             "rejected": list(self.rejected),
             "notes": list(self.notes),
             "edge": None if self.edge is None else self.edge.document(),
+            "by_device": [plan.document() for plan in self.by_device],
         }

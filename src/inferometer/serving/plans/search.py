@@ -47,6 +47,7 @@ _SIMULATED_REPLICAS = 2
 _LEAST_REQUESTS, _MOST_REQUESTS = 600, 4000
 _KEPT_UP = 0.97  # of the offered rate
 _MOST_SIMULATIONS = 24
+_MOST_OTHERS, _TRIES_OF_OTHERS = 6, 3  # devices beside those of the best plans, and simulations for each
 _WORTH_PROCESSES = 150  # ways to serve a model: some three seconds of one core
 _LEAST_CORES, _MOST_PROCESSES = 4, 16  # with two, beginning a process costs what it saves
 _AT_ONCE = 3  # simulations ahead of the one that is asked for, where there are workers for them
@@ -85,41 +86,91 @@ def _plan_on(search: PlanSearch, spread: Spread, progress: Callable[[str], None]
     candidates = list(_candidates(search, found))
     count = sum(_tried(search, configuration) for configuration in found) + len(refused)
     fitting = [each for each in candidates if each.count <= search.most_devices]
-    queue = [(each.score(search.goal), order, each) for order, each in enumerate(fitting)]
-    heapify(queue)
-    plans: list[ServingPlan] = []
-    rejected: list[str] = []
-    simulated, order = 0, len(queue)
-    by_key = {_key(configuration): configuration for configuration in found}
-    simulations = _Simulations(search, spread)
-    confirmed: set[tuple[object, ...]] = set()
-    while queue and len(plans) < search.keep and simulated < _MOST_SIMULATIONS:
-        _, _, candidate = heappop(queue)
-        if (candidate.device, candidate.runtime, candidate.weights, candidate.tp) in confirmed:
-            continue  # the same with another limit of a step
-        if progress is not None:
-            progress(candidate.words)
-        configuration = by_key[_key(candidate)]
-        simulated += 1
-        level, figures = simulations.of(candidate, [waiting for _, _, waiting in nsmallest(_AT_ONCE, queue)])
-        missed = _missed(search, figures)
-        if missed is None:
-            plans.append(_plan(search, candidate, configuration, level, figures))
-            confirmed.add((candidate.device, candidate.runtime, candidate.weights, candidate.tp))
-            continue
-        rejected.append(f"{candidate.words}: {missed} in the simulation.")
-        more = candidate.replicas + max(1, round(_GROWTH * candidate.replicas))
-        if more * candidate.tp <= search.most_devices:
-            grown = _candidate(search, configuration, more)
-            order += 1
-            heappush(queue, (grown.score(search.goal), order, grown))
+    confirming = _Confirming(search, found, _Simulations(search, spread), progress)
+    plans = confirming.best(fitting, search.keep, _MOST_SIMULATIONS)
+    rejected, others = list(confirming.rejected), list[ServingPlan]()
+    for device in dict.fromkeys(each.device for each in sorted(fitting, key=lambda each: each.score(search.goal))):
+        if plans and device not in {each.device for each in plans} and len(others) < _MOST_OTHERS:
+            others += confirming.best([each for each in fitting if each.device == device], 1, _TRIES_OF_OTHERS)
     explained = tuple(_explained(search, plans))
+    own = {each.device: each for each in reversed(plans)}
+    best_first = sorted([*own.values(), *others], key=lambda each: _cost(search, each))
+    by_device = (
+        tuple(_explained(search, [plans[0], *(each for each in best_first if each is not plans[0])])) if plans else ()
+    )
+    simulated = confirming.simulated
     why_not = None if plans else _why_not(search, found, candidates, refused, rejected)
     notes = (_IDLE,) if any(each.watts is not None for each in plans) else ()
     return PlanAnswer(
         plans=explained, why_not=why_not, candidates=count, simulated=simulated, rejected=tuple(rejected), notes=notes,
-        edge=edge_tier(search, explained[0]) if explained else None,
+        edge=edge_tier(search, explained[0]) if explained else None, by_device=by_device if len(by_device) > 1 else (),
     )  # fmt: skip
+
+
+class _Confirming:
+    """Confirms candidates by simulation, the best first: one that misses an objective comes back with more replicas."""
+
+    def __init__(
+        self,
+        search: PlanSearch,
+        found: list[Configuration],
+        simulations: _Simulations,
+        progress: Callable[[str], None] | None,
+    ) -> None:
+        self._search, self._simulations, self._progress = search, simulations, progress
+        self._by_key = {_key(configuration): configuration for configuration in found}
+        self.simulated = 0
+        self.rejected: list[str] = []
+
+    def best(self, candidates: list[Candidate], keep: int, most: int) -> list[ServingPlan]:
+        """So many plans, after so many simulations at most. Plans that differ in nothing one sees are one."""
+        search, plans = self._search, list[ServingPlan]()
+        queue = [(each.score(search.goal), order, each) for order, each in enumerate(candidates)]
+        heapify(queue)
+        order, last = len(queue), self.simulated + most
+        confirmed: set[tuple[object, ...]] = set()
+        while queue and len(plans) < keep and self.simulated < last:
+            _, _, candidate = heappop(queue)
+            if (candidate.device, candidate.runtime, candidate.weights, candidate.tp) in confirmed:
+                continue  # the same with another limit of a step
+            configuration = self._by_key[_key(candidate)]
+            following = [waiting for _, _, waiting in nsmallest(_AT_ONCE, queue)]
+            made, missed = self._tried(candidate, configuration, following)
+            if made is not None:
+                if all(_seen(made) != _seen(other) for other in plans):
+                    plans.append(made)
+                confirmed.add((candidate.device, candidate.runtime, candidate.weights, candidate.tp))
+                continue
+            self.rejected.append(f"{candidate.words}: {missed} in the simulation.")
+            more = candidate.replicas + max(1, round(_GROWTH * candidate.replicas))
+            if more * candidate.tp <= search.most_devices:
+                grown = _candidate(search, configuration, more)
+                order += 1
+                heappush(queue, (grown.score(search.goal), order, grown))
+        return plans
+
+    def _tried(
+        self, candidate: Candidate, configuration: Configuration, following: list[Candidate]
+    ) -> tuple[ServingPlan | None, str | None]:
+        """The plan, or what it missed."""
+        if self._progress is not None:
+            self._progress(candidate.words)
+        self.simulated += 1
+        level, figures = self._simulations.of(candidate, following)
+        missed = _missed(self._search, figures)
+        return (
+            (_plan(self._search, candidate, configuration, level, figures), None) if missed is None else (None, missed)
+        )
+
+
+def _seen(plan: ServingPlan) -> tuple[object, ...]:
+    """What one sees of a plan: the same format by two names, or the same limit, makes no other."""
+    return (plan.device, plan.count, plan.runtime, plan.tp, plan.usd_per_hour, plan.ttft_p95_s, plan.tpot_p95_s)
+
+
+def _cost(search: PlanSearch, plan: ServingPlan) -> float:
+    by = {"cheapest": plan.usd_per_hour, "greenest": plan.watts, "smallest": float(plan.count)}[search.goal]
+    return float("inf") if by is None else by
 
 
 class _Simulations:

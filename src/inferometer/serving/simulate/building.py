@@ -125,24 +125,21 @@ def _gang_memory(plan: SimulationPlan) -> ServingMemory | None:
 
 
 def _gang(plan: SimulationPlan, pool: Pool, question: Question) -> tuple[Pool, tuple[str, ...]]:
-    """The ranks as one replica with the limits of all. Their experts are those of as many tensor-parallel devices."""
+    """Ranks that step together, each with its own limits; their experts are split as over so many devices of TP."""
     ranks, limits, workload = plan.ranks, pool.limits, question.workload
     parallel = replace(workload.parallel, tp=workload.parallel.tp * ranks, ep=plan.question.workload.parallel.ep)
     what = served(question)
     times = GangTimes(
-        StepTimes(what.step, ranks * limits.tokens, limits.sequences), ranks,
+        StepTimes(what.step, limits.tokens, limits.sequences), ranks,
         alone=gang_seconds(question)[0],
         together=gang_seconds(replace(question, workload=replace(workload, parallel=parallel))),
         most=limits.tokens + limits.sequences, padded_up_to=what.rules.captured_up_to,
     )  # fmt: skip
-    together = replace(
-        limits, tokens=ranks * limits.tokens, sequences=ranks * limits.sequences, blocks=ranks * limits.blocks,
-        chunk=limits.tokens,
-    )  # fmt: skip
     words = (
-        f"The {ranks} data-parallel ranks share the experts and step together, as one with {ranks} times the limits."
+        f"The {ranks} data-parallel ranks share the experts and step together, each with a queue, limits and a cache "
+        "of its own."
     )
-    return replace(pool, times=times, limits=together), (words,)
+    return replace(pool, ranks=ranks, gang=times), (words,)
 
 
 def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLimits:

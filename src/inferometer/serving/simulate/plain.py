@@ -1,8 +1,9 @@
 """A replica on the usual way, in one loop: requests that come by the clock, are read, decode and end.
 
 The state is the replica's, and so are the rules; here they stand in one function with local names, because calls and
-attributes took two thirds of the time. Whatever is not usual (the cache is full and somebody gives way, or comes back)
-is left to the replica for a step. A test holds the two to the same times.
+attributes took two thirds of the time. Each block says which method of `Replica` it copies: change both. Whatever is
+not usual (the cache is full and somebody gives way, or comes back) is left to the replica for a step. A test holds the
+two to the same times.
 """
 
 # ruff: noqa: PLR1730 - a call of min() takes five times as long as a comparison
@@ -55,6 +56,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
     least_free, most_running, most_waiting, read_tokens = free, 0, 0, 0
     due = inf if request is None else request.sent
     while True:
+        # Replica.submit, of all that have come: an engine without work goes on from when the next one does.
         while due <= now or not (count or waiting or reading):
             if request is None:
                 break
@@ -72,15 +74,19 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
         held = count + len(reading)
         if not held and not waiting:
             break
+        # Replica.take: does this step read prompts, or is it one of a run that only decodes, and until when?
         until, limit, is_open = due, MOST_STEPS, held < most
         was_late, was_blocked = is_late, is_blocked
         chunks: list[tuple[Request, int, int]] = []
         if not count or reading or (waiting and not is_blocked and is_open):
+            # Replica._step, its begin: blocks of those that decode come first. Who would have to give way, or comes
+            # back, is left to the replica.
             need = turns[-tick % block] if count else 0
             if need > free or (waiting and (waiting[0].made or waiting[0].ready)):
                 break
             left, spare = most_tokens - count, free - need
             sizes: list[tuple[int, int]] = []
+            # Replica._chunks and _has_room, of the one prompt that was begun before.
             if reading:
                 (head,) = reading
                 size = head.target - head.done
@@ -96,6 +102,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                     chunks.append((head, size, head.done))
                     sizes.append((size, head.done))
                     left -= size
+            # Replica._chunks, _admit and _asked, of those that wait: nothing of theirs is in the cache here.
             if not is_late:
                 while left > 0 and waiting and held < most:
                     head = waiting[0]
@@ -118,6 +125,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                     chunks.append((head, size, 0))
                     sizes.append((size, 0))
                     left -= size
+            # Replica._is_unseen, and the end of _step where no prompt is read.
             if waiting and ahead and count and waiting[0].sent > seen_s:
                 is_late = True
             if not chunks:
@@ -131,6 +139,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                     limit = 1
         elif not is_open or waiting:
             until = inf  # whoever comes meanwhile waits behind others until one ends
+        # How long: of a step with prompts as in Replica._step, of a run of decoding as in Replica._run.
         if chunks:
             free, steps = spare, 1
             if held > most_running:
@@ -150,7 +159,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                 steps = limit
             context = base / count + tick
             seconds = decode(count, context + (steps - 1) / 2)
-            if steps * seconds > until - now:
+            if steps * seconds > until - now:  # Replica._steps_until
                 for _ in range(2):  # they grow longer on the way, so look again from the middle of them
                     fewer = ahead - int(
                         min((now - until) / seconds + seen, 0.0) // 1.0
@@ -159,7 +168,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                         break
                     steps = fewer
                     seconds = decode(count, context + (steps - 1) / 2)
-            if reserves:
+            if reserves:  # Replica._need
                 need = 0
             elif steps == 1:
                 need = turns[-tick % block]
@@ -173,6 +182,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                 is_late, is_blocked = was_late, was_blocked
                 break
             free -= need
+        # Replica._pass, and _read_alone where nobody decodes: then ticks stand still.
         passed, is_late = steps * seconds, False
         seen_s = now + passed - (1.0 - seen) * seconds
         now += passed
@@ -184,6 +194,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             tick += steps
             gap_s.append(seconds)
             gap_tokens.append(count * steps)
+            # Replica._finish, _stop_decoding, _release and _end.
             while ends and ends[0][0] <= tick:
                 end, _, head = heappop(ends)
                 if head.end != end:
@@ -206,6 +217,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             alone += 1
         if not chunks:
             continue
+        # Replica._read, with _start_decoding of those whose prompt is whole, and _end of those with one token.
         for head, size, before in chunks:
             read_tokens += size
             head.done = done = before + size
@@ -239,6 +251,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             free += head.blocks
             head.last = now
             on_end(head)
+    # What has changed goes back to the replica.
     replica.busy_s += now - replica.now - idle_s
     replica.steps += tick - replica.tick + alone
     replica.now, replica.tick, replica.base, replica.decoding = now, tick, base, count

@@ -76,6 +76,7 @@ class Replica:
         self.gap_s: list[float] = []  # seconds between tokens
         self.gap_tokens: list[int] = []  # and between how many
         self.folded: Spread | None = None
+        self.most_steps = MOST_STEPS
         self.pause = False  # whether `advance` comes back after every end
         self.from_s, self.until_s = 0.0, inf  # when it can be given requests
         self.ends: list[tuple[int, int, Request]] = []
@@ -140,7 +141,7 @@ class Replica:
         while self.now < until and (self.running or self.waiting):
             soon = until
             if self._patience:
-                if self._drop_impatient() and self.pause:
+                if self.drop_impatient() and self.pause:
                     return
                 if self.is_idle:
                     continue
@@ -148,26 +149,37 @@ class Replica:
             if self.take(soon) and self.pause:
                 return
 
-    def _drop_impatient(self) -> bool:
+    def drop_impatient(self) -> bool:
         """Drop what nobody waits for any more, at the end of a step; whether there was any."""
         is_any = False
         while self._patience and self._patience[0].sent + self.limits.patience_s <= self.now:
             request = self._patience.popleft()
-            if request.last == request.last:
-                continue  # it was answered in time
-            if request in self.running:
-                del self.running[request]
-                self.reading.pop(request, None)
-                if request.end:
-                    self._stop_decoding(request)
-                self._release(request, ("own", request.number) if self.limits.prefix_cache else None)
-            else:
-                self.waiting.remove(request)
-            self.is_blocked = False
-            is_any = True
-            if self._on_dropped is not None:
-                self._on_dropped(request)
+            if self.drop(request):  # it was not answered in time
+                is_any = True
+                if self._on_dropped is not None:
+                    self._on_dropped(request)
         return is_any
+
+    def drop(self, request: Request) -> bool:
+        """Forget a request, wherever it is; whether it was here."""
+        if request in self.running:
+            del self.running[request]
+            self.reading.pop(request, None)
+            if request.end:
+                self._stop_decoding(request)
+            self._release(request, ("own", request.number) if self.limits.prefix_cache else None)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+        else:
+            return False
+        self.is_blocked = False
+        return True
+
+    def made_of(self, request: Request) -> int:
+        """Tokens that a running request has made."""
+        if not request.end:
+            return request.made
+        return max(1, request.output_tokens - ceil((request.end - self.tick) * self._kept))
 
     def take(self, until: float) -> bool:
         """Take the next step, or run of steps that only decode; whether a request has ended with it."""
@@ -183,13 +195,13 @@ class Replica:
 
     # steps that only decode
 
-    def _run(self, until: float, most: int = MOST_STEPS) -> bool:
+    def _run(self, until: float, most: int | None = None) -> bool:
         """As many steps of decoding as there are before something else happens."""
         ends, tick, count, kept = self.ends, self.tick, self.decoding, self._kept
         while ends[0][2].end != ends[0][0]:  # it was preempted meanwhile
             heappop(ends)
         steps = ends[0][0] - tick
-        steps = min(steps, most)
+        steps = min(steps, self.most_steps if most is None else most)
         context = self.base / count + kept * tick
         seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
         if steps * seconds > until - self.now:
@@ -371,6 +383,16 @@ class Replica:
 
     def _step(self, until: float) -> bool:
         """One step with the prompts that its tokens and the cache have room for; without any, a run of decoding."""
+        chunks, is_short = self._planned()
+        if not chunks:
+            return self._run(until, 1 if is_short else None) if self.decoding else False
+        sizes = [(size, request.done) for request, size in chunks]
+        if self.rules.order == "decode" and self.decoding:
+            return self.do_step(chunks, self.times.mixed(sizes, self.decoding, self.context))
+        return self.do_step(chunks, self.times.mixed(sizes, 0, 0.0))
+
+    def _planned(self) -> tuple[list[tuple[Request, int]], bool]:
+        """The prompts of the next step; and without any, whether only one step of decoding is sure to be next."""
         decodes = self.rules.order == "decode"
         preempted = self.preempted
         if decodes:
@@ -392,16 +414,43 @@ class Replica:
             self.is_blocked = bool(self.waiting) and not (is_late or is_stopped)
             if not self.decoding and not is_late and self.preempted == preempted:
                 raise RuntimeError("A simulated engine has requests and can begin none of them: a fault of the rules.")
-            return self._run(until, 1 if is_late or is_stopped else MOST_STEPS) if self.decoding else False
-        sizes = [(size, request.done) for request, size in chunks]
-        if decodes and self.decoding:
-            count = self.decoding
-            context = self.base / count + self.limits.kept * self.tick
-            self._pass(1, self.times.mixed(sizes, count, context) + self._spent())
+        return chunks, is_late or is_stopped
+
+    def do_step(self, chunks: list[tuple[Request, int]], seconds: float) -> bool:
+        """The step with these prompts has taken so long; whether a request has ended with it."""
+        if self.rules.order == "decode" and self.decoding:
+            self._pass(1, seconds + self._spent())
         else:
-            self._read_alone(self.times.mixed(sizes, 0, 0.0) + self._spent())
+            self._read_alone(seconds + self._spent())
         ended = self._finish()
         return self._read(chunks) or ended
+
+    # for ranks that step together (`gang`)
+
+    @property
+    def context(self) -> float:
+        """What those that decode have cached, on average."""
+        return self.base / self.decoding + self._kept * self.tick
+
+    @property
+    def until_next_end(self) -> int:
+        while self.ends[0][2].end != self.ends[0][0]:  # it was preempted meanwhile
+            heappop(self.ends)
+        return self.ends[0][0] - self.tick
+
+    def has_blocks(self, steps: int) -> bool:
+        return self.reserves or self._need(steps) <= self.pool.free
+
+    def plan_step(self) -> list[tuple[Request, int]]:
+        """The prompts that the next step reads; whoever must give way for those that decode has done so."""
+        return self._planned()[0]
+
+    def do_run(self, steps: int, seconds: float) -> bool:
+        """So many steps of decoding have passed, each so long; whether a request has ended."""
+        if not self.reserves and (need := self._need(steps)):
+            self.pool.take(need)
+        self._pass(steps, seconds)
+        return self._finish()
 
     def _is_unseen(self) -> bool:
         """Whether the next request came too late for this step's plan; an engine without work takes it at once."""

@@ -263,7 +263,7 @@ def _readings(clusters: Sequence[Cluster], end_s: float) -> ServerReadings:
         "steps": float(sum(replica.steps for replica in replicas)),
         "preemptions": float(sum(replica.preempted for replica in replicas)),
         "replica_seconds": paid_s,
-        "busy_share": busy_s / paid_s if paid_s else 0.0,
+        "busy_share": busy_s / (paid_s * clusters[0].ranks) if paid_s else 0.0,
     }
     if hit:
         counters |= {"cached_tokens": float(hit), "cache_hit_share": hit / (hit + read)}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.scheduler import SchedulerRules
+from inferometer.serving.simulate.gang import advance_together
 from inferometer.serving.simulate.plain import play
 from inferometer.serving.simulate.replica import EngineLimits, Replica
 from inferometer.serving.simulate.sinks import QUEUE_FULL, TIMED_OUT, TOO_LONG
-from inferometer.serving.simulate.times import Times
+from inferometer.serving.simulate.times import GangTimes, Times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,8 @@ class Pool:
     rules: SchedulerRules
     limits: EngineLimits
     replicas: int = 1
+    ranks: int = 1  # of each replica, where they step together: each has these limits
+    gang: GangTimes | None = None
 
 
 @frozen
@@ -93,11 +96,25 @@ class Cluster:
     ) -> None:
         self._pool, self._on_end, self._on_refused = pool, on_end, on_refused
         self._routing, self._scaling = routing, scaling
-        self.replicas = [self._new(0.0) for _ in range(scaling.least if scaling else pool.replicas)]
+        self.replicas: list[Replica] = []  # the ranks of one replica stand together
+        for _ in range(scaling.least if scaling else pool.replicas):
+            self._add(0.0)
         self._turn, self._looked_s, self._low_since = 0, 0.0, inf
         most = pool.limits.blocks * pool.limits.block_tokens
         self._most_tokens = most if pool.limits.longest is None else min(most, pool.limits.longest)
         self.under_way = 0
+
+    def _add(self, from_s: float) -> None:
+        self.replicas += [self._new(from_s) for _ in range(self._pool.ranks)]
+
+    def advance(self, replica: Replica, until: float = inf) -> None:
+        """Let a replica work until a time; of ranks that step together, all."""
+        if self._pool.gang is None:
+            replica.advance(until)
+            return
+        ranks = self._pool.ranks
+        first = self.replicas.index(replica) // ranks * ranks
+        advance_together(self.replicas[first : first + ranks], self._pool.gang, until)
 
     def _new(self, from_s: float) -> Replica:
         replica = Replica(self._pool.times, self._pool.rules, self._pool.limits, self._ended, self._dropped)
@@ -115,7 +132,9 @@ class Cluster:
     def run(self, source: Coming) -> None:
         """Until nothing comes any more and everything has ended."""
         limits = self._pool.limits
-        is_usual = len(self.replicas) == 1 and self._scaling is None and limits.queue is None
+        is_usual = (
+            len(self.replicas) == 1 and self._pool.gang is None and self._scaling is None and limits.queue is None
+        )
         plain = source.plain() if is_usual and limits.patience_s == inf else None
         if plain is not None:
             replica = self.replicas[0]
@@ -138,12 +157,12 @@ class Cluster:
         while (due := source.next_s) != inf:
             for replica in self.replicas:
                 if replica.now < due:
-                    replica.advance(due)
+                    self.advance(replica, due)
             if self._scaling is not None:
                 self._scale(due, self._scaling)
-            self._submit(source.take())
+            self.submit(source.take())
         for replica in self.replicas:
-            replica.advance()
+            self.advance(replica)
 
     def _run_following(self, source: Coming) -> None:
         """Requests that come because others end: the replica that is furthest behind works, until one of its ends."""
@@ -154,15 +173,16 @@ class Cluster:
             busy = [replica for replica in self.replicas if not replica.is_idle]
             behind = min(busy, key=lambda replica: replica.now, default=None)
             if behind is not None and behind.now < due:
-                behind.advance(due)
+                self.advance(behind, due)
             elif due != inf:
                 if self._scaling is not None:
                     self._scale(due, self._scaling)
-                self._submit(source.take())
+                self.submit(source.take())
             else:
                 return
 
-    def _submit(self, request: Request) -> None:
+    def submit(self, request: Request) -> None:
+        """Hand a request to a replica, or refuse it."""
         if self._refuses(request):
             return
         taking = [replica for replica in self.replicas if replica.from_s <= request.sent < replica.until_s]
@@ -192,20 +212,28 @@ class Cluster:
         if now < self._looked_s:
             return
         self._looked_s = now + scaling.interval_s
-        there = [replica for replica in self.replicas if replica.until_s > now]
+        there = [replica for replica in self.replicas[:: self._pool.ranks] if replica.until_s > now]
         wanted = min(scaling.most, max(scaling.least, ceil(self.under_way / scaling.target)))
         if wanted >= len(there):
             self._low_since = inf
-            self.replicas += [self._new(now + scaling.cold_start_s) for _ in range(wanted - len(there))]
+            for _ in range(wanted - len(there)):
+                self._add(now + scaling.cold_start_s)
             return
         self._low_since = min(self._low_since, now)
         if now - self._low_since >= scaling.idle_s:
-            there[-1].until_s = now
+            last = self.replicas.index(there[-1])
+            for rank in self.replicas[last : last + self._pool.ranks]:
+                rank.until_s = now
             self._low_since = now
 
     def replica_seconds(self, end_s: float) -> float:
         """Time that replicas were paid for, from their cold start on."""
         cold = self._scaling.cold_start_s if self._scaling is not None else 0.0
         return sum(
-            min(end_s, max(replica.until_s, replica.now)) - max(0.0, replica.from_s - cold) for replica in self.replicas
+            min(end_s, max(replica.until_s, replica.now)) - max(0.0, replica.from_s - cold)
+            for replica in self.replicas[:: self._pool.ranks]
         )
+
+    @property
+    def ranks(self) -> int:
+        return self._pool.ranks

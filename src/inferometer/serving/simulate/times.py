@@ -128,6 +128,11 @@ class TimesApart:
         return decoding + sum(self._alone.mixed([chunk], 0, 0.0) for chunk in chunks)
 
 
+RankLoad = tuple[
+    list[tuple[int, int]], int, float
+]  # chunks (tokens, read before), sequences that decode, their context
+
+
 class GangTimes:
     """Ranks that step together, as vLLM's data-parallel ranks of a mixture of experts.
 
@@ -147,21 +152,18 @@ class GangTimes:
         self._alone: list[float] = np.append(0.0, alone(sizes)).tolist()
         self._together: list[float] = np.append(0.0, experts(sizes) + messages(sizes)).tolist()
 
-    def decode(self, sequences: int, context: float) -> float:
-        own = -(-sequences // self._ranks)
-        whole = self._computed(own, sequences)
-        return self._own.decode(own, context) + self._own.kernels * (self._together[whole] - self._alone[own])
+    def step(self, loads: Sequence[RankLoad]) -> float:
+        """Seconds of one step in which each rank reads its chunks and decodes its sequences."""
+        tokens = [_tokens(chunks) + sequences for chunks, sequences, _ in loads]
+        whole = self._together[self._computed(max(tokens), sum(tokens))]
+        return max(self._of_rank(load, own, whole) for load, own in zip(loads, tokens, strict=True) if own)
 
-    def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
-        loads: list[list[tuple[int, int]]] = [[] for _ in range(self._ranks)]
-        for chunk in sorted(chunks, reverse=True):
-            min(loads, key=_tokens).append(chunk)
-        heaviest = max(loads, key=_tokens)
-        own = -(-sequences // self._ranks)
-        tokens = _tokens(heaviest) + own
-        whole = self._computed(tokens, _tokens(chunks) + sequences)
-        seconds = self._own.mixed(heaviest, own, context)
-        return seconds + self._own.kernels_prompt * (self._together[whole] - self._alone[tokens])
+    def _of_rank(self, load: RankLoad, tokens: int, experts_s: float) -> float:
+        chunks, sequences, context = load
+        instead = experts_s - self._alone[tokens]
+        if chunks:
+            return self._own.mixed(chunks, sequences, context) + self._own.kernels_prompt * instead
+        return self._own.decode(sequences, context) + self._own.kernels * instead
 
     def _computed(self, heaviest: int, whole: int) -> int:
         """Tokens that the experts compute: of all ranks, with what fills them up."""

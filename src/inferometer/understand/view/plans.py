@@ -49,6 +49,11 @@ def plan_table(document: Mapping[str, Any]) -> ReportTable:
     return _table(_PLAN, document)
 
 
+def device_table(document: Mapping[str, Any]) -> ReportTable:
+    """The best plan of each device."""
+    return _table(_PLAN, {"plans": document.get("by_device") or ()})
+
+
 def edge_table(document: Mapping[str, Any]) -> ReportTable:
     def shown(plan: Mapping[str, Any]) -> dict[str, Any]:
         return {**plan, "battery_h": None if plan["battery_s"] is None else plan["battery_s"] / 3600}

@@ -40,9 +40,10 @@ def test_a_prompt_is_handed_over_token_by_token_at_the_speed_of_the_link():
     assert KV_BYTES / float(link.bandwidth_bytes_per_s) <= handed <= 2 * KV_BYTES / float(link.bandwidth_bytes_per_s)
 
 
-def test_a_gang_has_the_limits_of_its_ranks_together():
-    limits = service(asked("qwen3-30b-a3b"), ranks=2, blocks=1000, sequences=64, tokens=2048).pool.limits
-    assert (limits.blocks, limits.sequences, limits.tokens, limits.chunk) == (2000, 128, 4096, 2048)
+def test_each_rank_of_a_gang_has_the_limits_of_an_engine():
+    pool = service(asked("qwen3-30b-a3b"), ranks=2, blocks=1000, sequences=64, tokens=2048).pool
+    assert (pool.limits.blocks, pool.limits.sequences, pool.limits.tokens) == (1000, 64, 2048)
+    assert (pool.ranks, pool.replicas, pool.gang is not None) == (2, 1, True)
 
 
 def given(number, priority=0):

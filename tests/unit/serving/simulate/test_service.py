@@ -47,17 +47,17 @@ def placed(service):
 def test_turns_go_round():
     service = cluster(routing="round-robin")
     for number in range(4):
-        service._submit(asked(number))
+        service.submit(asked(number))
     assert (placed(service), service.under_way) == ([2, 1, 1], 4)
 
 
 def test_the_least_loaded_is_chosen_and_of_equals_the_first():
     service = cluster(routing="least-loaded")
     for number in range(4):
-        service._submit(asked(number))
+        service.submit(asked(number))
     assert placed(service) == [2, 1, 1]
     service.replicas[1].waiting.clear()
-    service._submit(asked(9))
+    service.submit(asked(9))
     assert placed(service) == [2, 1, 1]
 
 
@@ -84,11 +84,11 @@ def test_a_replica_takes_requests_from_its_start_until_its_end():
     service = cluster(replicas=2, routing="round-robin")
     service.replicas[0].until_s, service.replicas[1].from_s = 5.0, 8.0
     for number, sent in enumerate((0.0, 4.9, 5.0, 7.9, 8.0)):
-        service._submit(asked(number, sent))
+        service.submit(asked(number, sent))
     assert placed(service) == [4, 1]  # between the two nobody takes them but the first
-    service._submit(Request(9, 0.0, 15_990, 11))
+    service.submit(Request(9, 0.0, 15_990, 11))
     assert (placed(service), service.under_way) == ([4, 1], 5)  # longer than all of the cache: refused
-    service._submit(Request(9, 9.0, 15_990, 10))
+    service.submit(Request(9, 9.0, 15_990, 10))
     assert placed(service) == [4, 2]
 
 
@@ -161,7 +161,7 @@ def test_readings_are_sums_shares_and_means_of_all_replicas():
                 replica(busy_s=3.0, steps=20, preempted=2, read_tokens=20, hit_tokens=20, sequence_s=12.0,
                         block_s=3000.0, most_running=4, most_waiting=7, most_blocks=100),
             ],
-            replica_seconds=lambda end_s: 2 * end_s,
+            replica_seconds=lambda end_s: 2 * end_s, ranks=1,
         )
     ]  # fmt: skip
     found = running._readings(clusters, 5.0)
@@ -322,10 +322,10 @@ def test_a_gang_has_the_memory_of_ranks_that_share_the_experts():
     question = ask("qwen3-30b-a3b", on="nvidia-h200", runtime="vllm")
     gang = built(question, ranks=2)[0].pool
     shared = served(ask("qwen3-30b-a3b", on="nvidia-h200", runtime="vllm", dp=2, ep=2, batch=2)).memory
-    assert gang.limits.blocks == 2 * (shared.kv_tokens // shared.block_tokens)
+    assert gang.limits.blocks == shared.kv_tokens // shared.block_tokens
     alone = built(question)[0].pool
-    assert gang.limits.blocks > 2 * alone.limits.blocks  # each has half of the experts
-    assert (gang.replicas, alone.limits.chunk) == (1, None)
+    assert gang.limits.blocks > alone.limits.blocks  # it has half of the experts
+    assert (gang.replicas, gang.ranks, alone.ranks, alone.gang) == (1, 2, 1, None)
 
 
 def test_a_pool_that_reads_is_built_from_its_own_question(served_by_vllm):

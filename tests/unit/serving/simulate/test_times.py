@@ -91,8 +91,13 @@ def test_a_gang_swaps_the_experts_of_a_rank_for_its_part_of_all_ranks():
     alone, experts, messages = (Linear(lambda size, cost=cost: cost * size) for cost in (1e-4, 4e-5, 1e-5))
     own = times()
     gang = GangTimes(own, 3, alone=alone, together=(experts, messages), most=64, padded_up_to=4)
-    assert gang.decode(10, 64.0) == pytest.approx(decode_s(4, 64.0) + 1.5 * (5e-5 * 12 - 1e-4 * 4))  # 3 × 4
-    assert gang.decode(14, 64.0) == pytest.approx(decode_s(5, 64.0) + 1.5 * (5e-5 * 14 - 1e-4 * 5))
-    chunks = [(5, 0), (20, 0), (6, 0), (7, 8)]  # 20 | 7 + … | 6 + 5: the largest first, each to the lightest rank
+
+    def decoding(*counts):
+        return gang.step([([], count, 64.0) for count in counts])
+
+    assert decoding(4, 3, 3) == pytest.approx(decode_s(4, 64.0) + 1.5 * (5e-5 * 12 - 1e-4 * 4))  # filled up: 3 × 4
+    assert decoding(5, 5, 4) == pytest.approx(decode_s(5, 64.0) + 1.5 * (5e-5 * 14 - 1e-4 * 5))
+    assert decoding(4, 0, 0) == decoding(4, 4, 4)  # ranks without work compute along
     heaviest = own.mixed([(20, 0)], 2, 64.0)
-    assert gang.mixed(chunks, 5, 64.0) == pytest.approx(heaviest + 2.0 * (5e-5 * (38 + 5) - 1e-4 * 22))
+    loads = [([(20, 0)], 2, 64.0), ([(7, 8)], 2, 64.0), ([(6, 0), (5, 0)], 1, 64.0)]
+    assert gang.step(loads) == pytest.approx(heaviest + 2.0 * (5e-5 * (38 + 5) - 1e-4 * 22))

@@ -1,0 +1,182 @@
+"""OpenAI's interface over a `MockEngine`: chat, completions, models, health and vLLM's metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from inferometer.serving.load.prompts import WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.serving.mock.engine import Answering, MockEngine
+    from inferometer.serving.simulate.cache import Piece
+
+_MOST_BYTES = 64_000_000  # of a request's body
+_USUAL_TOKENS = 16  # of an answer whose length nobody said, as OpenAI's completions have it
+_STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable", 504: "Gateway Timeout"}
+_REFUSALS = {"too_long": 400, "queue_full": 503, "timeout": 504}
+
+
+class MockServer:
+    """Serves one model. A word counts as a token, so that usage and prompts of `inferometer load` agree."""
+
+    def __init__(self, engine: MockEngine, model: str) -> None:
+        self._engine, self._model = engine, model
+
+    async def serve(self, host: str, port: int) -> asyncio.Server:
+        return await asyncio.start_server(self._connected, host, port)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            while await self._one(reader, writer):
+                pass
+        writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; whether the connection is kept for another."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        method, path, *_ = head[0].split(" ")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+        length = int(headers.get("content-length") or 0)
+        if length > _MOST_BYTES:
+            await _plain(writer, 400, _error(f"The request has {length:,} bytes; {_MOST_BYTES:,} are taken."))
+            return False
+        body = await reader.readexactly(length) if length else b""
+        path = path.partition("?")[0]
+        if method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
+            await self._complete(writer, body, is_chat="chat" in path)
+        elif path == "/v1/models":
+            entry = {"id": self._model, "object": "model", "owned_by": "vllm"}
+            await _plain(writer, 200, {"object": "list", "data": [entry]})
+        elif path in {"/health", "/ping"}:
+            await _plain(writer, 200, {})
+        elif path == "/metrics":
+            lines = "".join(
+                f'{name}{{model_name="{self._model}"}} {value}\n' for name, value in self._engine.metrics().items()
+            )
+            await _plain(writer, 200, lines, kind="text/plain; version=0.0.4")
+        else:
+            await _plain(writer, 404, _error(f"There is no {method} {path}."))
+        return headers.get("connection", "").lower() != "close"
+
+    async def _complete(self, writer: asyncio.StreamWriter, body: bytes, *, is_chat: bool) -> None:
+        try:
+            asked = json.loads(body)
+            said = _said(asked, is_chat=is_chat)
+            output = int(asked.get("max_tokens") or asked.get("max_completion_tokens") or _USUAL_TOKENS)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
+            return
+        if asked.get("model") not in {None, self._model}:
+            await _plain(writer, 404, _error(f"The model {asked['model']!r} does not exist; {self._model} does."))
+            return
+        pieces = _pieces(said)
+        answering = self._engine.ask(max(1, sum(size for _, size in pieces)), max(1, output), pieces)
+        try:
+            await self._answer(writer, answering, asked, is_chat=is_chat)
+        except (ConnectionError, asyncio.CancelledError):
+            self._engine.drop(answering)
+            raise
+
+    async def _answer(
+        self, writer: asyncio.StreamWriter, answering: Answering, asked: Mapping[str, Any], *, is_chat: bool
+    ) -> None:
+        """The tokens as they come, in a stream; or all of them at once, when the last is there."""
+        options, total, words = asked.get("stream_options") or {}, 0, []
+        is_streamed = bool(asked.get("stream"))
+        async for more in answering.tokens():
+            if is_streamed and not total:
+                writer.write(_HEAD)
+            text = "".join(f" {WORDS[(answering.request.number + total + at) % len(WORDS)]}" for at in range(more))
+            total += more
+            words.append(text)
+            if is_streamed:
+                usage = _usage(answering, total) if options.get("continuous_usage_stats") else None
+                writer.write(_event(self._piece(text, None, usage, is_chat=is_chat)))
+                await writer.drain()
+                if writer.is_closing():
+                    raise ConnectionResetError
+        if answering.refused is not None and not total:
+            status = _REFUSALS.get(answering.refused, 503)
+            await _plain(writer, status, _error(f"The request was refused: {answering.refused}."))
+        elif is_streamed:
+            writer.write(_event(self._piece("", "length", None, is_chat=is_chat)))
+            if options.get("include_usage"):
+                last = {**self._piece("", None, _usage(answering, total), is_chat=is_chat), "choices": []}
+                writer.write(_event(last))
+            writer.write(_chunk(b"data: [DONE]\n\n") + _chunk(b""))
+            await writer.drain()
+        else:
+            text = "".join(words)
+            what = {"message": {"role": "assistant", "content": text}} if is_chat else {"text": text}
+            choices = [{"index": 0, "finish_reason": "length", **what}]
+            await _plain(
+                writer, 200, {**self._named(is_chat=is_chat), "choices": choices, "usage": _usage(answering, total)}
+            )
+
+    def _piece(self, text: str, finish: str | None, usage: object, *, is_chat: bool) -> dict[str, Any]:
+        what = {"delta": {"content": text} if text else {}} if is_chat else {"text": text}
+        told = {} if usage is None else {"usage": usage}
+        return {**self._named(is_chat=is_chat), "choices": [{"index": 0, "finish_reason": finish, **what}], **told}
+
+    def _named(self, *, is_chat: bool) -> dict[str, Any]:
+        return {"id": "mock", "object": "chat.completion" if is_chat else "text_completion", "model": self._model}
+
+
+def _said(asked: Mapping[str, Any], *, is_chat: bool) -> list[tuple[str, str]]:
+    """Who said what, in order."""
+    if is_chat:
+        return [(str(one["role"]), _text(one.get("content"))) for one in asked["messages"]]
+    prompt = asked["prompt"]
+    return [("prompt", prompt if isinstance(prompt, str) else " ".join(map(str, prompt)))]
+
+
+def _text(content: object) -> str:
+    if isinstance(content, list):
+        return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return str(content or "")
+
+
+def _pieces(said: list[tuple[str, str]]) -> tuple[Piece, ...]:
+    """A piece a message, named by all that was said up to its end, with a token a word."""
+    pieces, before = [], 0
+    for role, text in said:
+        before = hash((before, role, text))
+        pieces.append((before, max(1, len(text.split()))))
+    return tuple(pieces)
+
+
+def _usage(answering: Answering, made: int) -> dict[str, int]:
+    prompt = answering.request.input_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
+
+
+_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
+
+
+def _event(document: Mapping[str, Any]) -> bytes:
+    return _chunk(b"data: " + json.dumps(document).encode() + b"\n\n")
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error"}}
+
+
+async def _plain(
+    writer: asyncio.StreamWriter, status: int, document: object, *, kind: str = "application/json"
+) -> None:
+    body = document.encode() if isinstance(document, str) else json.dumps(document).encode()
+    head = f"HTTP/1.1 {status} {_STATUS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()

@@ -1,0 +1,150 @@
+"""A plan as files that start it: the engine's command line, docker compose, Kubernetes."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.known import model as model_named
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.serving.plans.asked import ServingPlan
+
+# By engine: the image that its makers publish, and the options of its server by what they say.
+_IMAGES = {"vllm": "vllm/vllm-openai:latest", "sglang": "lmsysorg/sglang:latest"}
+_COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "vllm": ("vllm", "serve", "{model}"),
+    "sglang": ("python3", "-m", "sglang.launch_server", "--model-path", "{model}"),
+    "trtllm": ("trtllm-serve", "serve", "{model}"),
+}
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "vllm": {"tp": "--tensor-parallel-size", "sequences": "--max-num-seqs", "quantization": "--quantization"},
+    "sglang": {"tp": "--tp", "sequences": "--max-running-requests", "quantization": "--quantization"},
+    "trtllm": {"tp": "--tp_size", "sequences": "--max_batch_size"},
+}
+# Formats into which an engine turns weights as it loads them; any other must be in the files.
+_QUANTISED_ON_LOAD = {"f8e4m3": "fp8"}
+_PORT = 8000
+
+
+def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
+    """File names with their text: one replica's command, all of them on a host, all of them on a cluster."""
+    if plan.runtime not in _COMMANDS:
+        raise DomainError(
+            f"There are no launch files for {plan.runtime}.", remedy=f"Plan with --runtime {' or '.join(_COMMANDS)}."
+        )
+    words, doubt = serve_command(plan, model)
+    says = [f"# {plan.count} x {plan.device}: {plan.replicas} replicas of {plan.tp}, for {model}.", *doubt]
+    head = "".join(f"{line}\n" for line in says)
+    line = shlex.join([*words, "--host", "0.0.0.0", "--port", "$PORT"]).replace("'$PORT'", '"$PORT"')  # noqa: S104 - in a container
+    files = {"serve.sh": f"#!/bin/sh\n{head}PORT=${{PORT:-{_PORT}}}\nexec {line}\n"}
+    if plan.runtime in _IMAGES:
+        files["compose.yaml"] = head + _compose(plan, words)
+        files["kubernetes.yaml"] = head + _kubernetes(plan, words)
+    return files
+
+
+def serve_command(plan: ServingPlan, model: str) -> tuple[list[str], list[str]]:
+    """The words of one replica's command, and what has to be known before it starts as a comment each."""
+    options, doubt = _OPTIONS[plan.runtime], []
+    name, known = _repository(model)
+    if not known:
+        doubt.append(f"# {model} has no repository in the catalog: name the folder or the repository of its files.")
+    words = [word.format(model=name) for word in _COMMANDS[plan.runtime]]
+    words += [options["tp"], str(plan.tp), options["sequences"], str(plan.max_num_seqs)]
+    if plan.weights is not None:
+        format_name = _QUANTISED_ON_LOAD.get(plan.weights)
+        if format_name is not None and "quantization" in options:
+            words += [options["quantization"], format_name]
+        else:
+            doubt.append(f"# The plan is for weights in {plan.weights}: name a checkpoint that has them.")
+    return words, doubt
+
+
+def _repository(model: str) -> tuple[str, bool]:
+    """Where the model's files are: its repository, or the path that was given; and whether that is known."""
+    try:
+        names = model_named(model).aliases
+    except UnknownNameError:
+        return str(model), True  # a path of the user's own
+    found = next((name for name in names if "/" in name), None)
+    return (str(model), False) if found is None else (found, True)
+
+
+def _listed(words: list[str]) -> str:
+    return "[" + ", ".join(f'"{word}"' for word in words) + "]"
+
+
+def _inside(words: list[str]) -> list[str]:
+    """The command in a container, in the place of the image's own, which differs between releases."""
+    return [*words, "--host", "0.0.0.0", "--port", str(_PORT)]  # noqa: S104 - in a container, behind its port
+
+
+def _compose(plan: ServingPlan, words: list[str]) -> str:
+    """A service a replica, each with devices of its own. For one host: as many as it has."""
+    parts = ["services:\n"]
+    for number in range(plan.replicas):
+        devices = ", ".join(f'"{number * plan.tp + at}"' for at in range(plan.tp))
+        parts.append(
+            f"  replica-{number}:\n"
+            f"    image: {_IMAGES[plan.runtime]}\n"
+            f"    entrypoint: {_listed(_inside(words))}\n"
+            f'    ports: ["{_PORT + number}:{_PORT}"]\n'
+            "    ipc: host\n"
+            "    environment:\n"
+            "      HF_TOKEN: ${HF_TOKEN:-}\n"
+            "    volumes:\n"
+            "      - models:/root/.cache/huggingface\n"
+            "    deploy:\n"
+            "      resources:\n"
+            "        reservations:\n"
+            "          devices:\n"
+            f"            - {{driver: nvidia, device_ids: [{devices}], capabilities: [gpu]}}\n"
+        )
+    return "".join([*parts, "volumes:\n  models: {}\n"])
+
+
+def _kubernetes(plan: ServingPlan, words: list[str]) -> str:
+    return f"""apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: inference
+spec:
+  replicas: {plan.replicas}
+  selector:
+    matchLabels: {{app: inference}}
+  template:
+    metadata:
+      labels: {{app: inference}}
+    spec:
+      containers:
+        - name: engine
+          image: {_IMAGES[plan.runtime]}
+          command: {_listed(_inside(words))}
+          ports:
+            - containerPort: {_PORT}
+          readinessProbe:
+            httpGet: {{path: /health, port: {_PORT}}}
+            periodSeconds: 10
+            failureThreshold: 120
+          resources:
+            limits: {{nvidia.com/gpu: {plan.tp}}}
+          volumeMounts:
+            - {{name: shm, mountPath: /dev/shm}}
+      volumes:
+        - name: shm
+          emptyDir: {{medium: Memory}}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: inference
+spec:
+  selector: {{app: inference}}
+  ports:
+    - port: {_PORT}
+      targetPort: {_PORT}
+"""

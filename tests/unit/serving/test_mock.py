@@ -1,0 +1,162 @@
+"""The mock server: the simulator's tokens at the simulator's times, spoken as OpenAI's interface does."""
+
+import asyncio
+import json
+
+import pytest
+
+from fakes.virtual_time import virtually
+from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.demand import open_demand
+from inferometer.core.traffic.lengths import Lengths
+from inferometer.known.schedulers import scheduler_of
+from inferometer.serving.mock.engine import MockEngine
+from inferometer.serving.mock.server import MockServer
+from inferometer.serving.simulate.replica import EngineLimits
+from inferometer.serving.simulate.service import Cluster, Pool, Service
+from inferometer.serving.simulate.sinks import Columns
+from inferometer.serving.simulate.source import Source
+
+STEP_S = 0.01
+
+
+class Steps:
+    """A step takes longer with more sequences, and with prompts."""
+
+    def decode(self, sequences, _context):
+        return STEP_S * (1 + 0.1 * sequences)
+
+    def mixed(self, chunks, sequences, context):
+        return self.decode(sequences, context) + 1e-4 * sum(size for size, _ in chunks)
+
+
+def service(*, engine="vllm", replicas=1, **more):
+    limits = EngineLimits(**{"tokens": 256, "sequences": 4, "blocks": 400, "block_tokens": 16, **more})
+    pool = Pool(times=Steps(), rules=scheduler_of(engine), limits=limits, replicas=replicas)
+    return Service(pool=pool, routing="round-robin")
+
+
+async def run(engine, *asking):
+    """The results of what asks, while the engine works."""
+    task = asyncio.get_running_loop().create_task(engine.run())
+    results = await asyncio.gather(*asking)
+    task.cancel()
+    return results
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_tokens_come_when_the_simulator_says_and_every_one_of_them(engine):
+    lengths = Lengths(kind="uniform", mean=90, low=10, high=170), Lengths(kind="uniform", mean=8, low=1, high=15)
+    demand = open_demand(Arrivals(rate_per_s=20), *lengths, count=40, seed=4)
+    sink = Columns()
+    Cluster(service(engine=engine).pool, sink.ended, sink.refused).run(Source([demand]))
+    rows = sink.columns()
+    expected = dict(zip(rows.session, zip(rows.first_s, rows.last_s, strict=True), strict=True))
+
+    async def play():
+        loop = asyncio.get_running_loop()
+        mock, start = MockEngine(service(engine=engine), loop.time), loop.time()
+
+        async def one(index):
+            await asyncio.sleep(float(demand.due_s[index]))
+            asked = mock.ask(int(demand.input_tokens[index]), int(demand.output_tokens[index]))
+            times = [(loop.time() - start, more) async for more in asked.tokens()]
+            return times[0][0], times[-1][0], sum(more for _, more in times)
+
+        return await run(mock, *(one(index) for index in range(40)))
+
+    for index, (first, last, tokens) in enumerate(virtually(play())):
+        assert tokens == demand.output_tokens[index]
+        assert (first, last) == pytest.approx(expected[index], abs=2 * STEP_S)
+
+
+def test_what_is_dropped_or_refused_leaves_the_engine_empty():
+    async def play():
+        mock = MockEngine(service(queue=1, longest=100), asyncio.get_running_loop().time)
+        long = mock.ask(90, 20)
+        kept, full, dropped = mock.ask(50, 5), mock.ask(10, 1), []
+
+        async def leave():
+            asked = mock.ask(40, 40)
+            dropped.append(asked.refused)
+            await asyncio.sleep(0.03)
+            mock.drop(asked)
+
+        async def read(asked):
+            return sum([more async for more in asked.tokens()])
+
+        counts = await run(mock, read(kept), read(long), leave())
+        replica = mock.cluster.replicas[0]
+        return (long.refused, full.refused), counts[:2], dropped, replica.is_idle, replica.pool.free, mock.metrics()
+
+    refused, counts, dropped, idle, free, metrics = virtually(play())
+    assert refused == ("too_long", "queue_full")
+    assert (counts, dropped) == ([5, 0], [None])  # the third was taken, and then given up
+    assert (idle, free, metrics["vllm:generation_tokens_total"]) == (True, 400, 5)
+
+
+async def asked(address, method, path, body=None, *, read=-1):
+    reader, writer = await asyncio.open_connection(*address)
+    data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
+    writer.write(head.encode() + data)
+    text = (await reader.read(read)).decode()
+    writer.close()
+    return int(text.split(" ")[1]), text.partition("\r\n\r\n")[2]
+
+
+def served(*requests, **limits):
+    """What a server on a free port answers to (method, path, body) of each."""
+
+    async def play():
+        engine = MockEngine(service(**limits), asyncio.get_running_loop().time, speed=20.0)
+        server = await MockServer(engine, "tiny").serve("127.0.0.1", 0)
+        address = server.sockets[0].getsockname()[:2]
+        async with server:
+            return await run(engine, *(asked(address, *request) for request in requests))
+
+    return asyncio.run(play())
+
+
+CHAT = {"messages": [{"role": "user", "content": "one two three"}], "max_tokens": 4}
+
+
+def test_a_chat_is_streamed_token_by_token_with_its_usage():
+    ((status, text),) = served(
+        ("POST", "/v1/chat/completions", {**CHAT, "stream": True, "stream_options": {"include_usage": True}})
+    )
+    events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    assert (status, events[-1]) == (200, "[DONE]")
+    documents = [json.loads(event) for event in events[:-1]]
+    words = "".join(one["choices"][0]["delta"].get("content", "") for one in documents if one["choices"])
+    assert len(words.split()) == 4
+    assert documents[-1]["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    assert [one["choices"][0]["finish_reason"] for one in documents if one["choices"]][-1] == "length"
+
+
+def test_what_is_not_streamed_comes_whole_and_pages_are_there():
+    answers = served(
+        ("POST", "/v1/chat/completions", CHAT), ("POST", "/v1/completions", {"prompt": "a b", "max_tokens": 2}),
+        ("GET", "/v1/models"), ("GET", "/health"), ("GET", "/metrics"), ("GET", "/nothing"),
+    )  # fmt: skip
+    assert [status for status, _ in answers] == [200, 200, 200, 200, 200, 404]
+    chat, completion, models = (json.loads(text) for _, text in answers[:3])
+    assert len(chat["choices"][0]["message"]["content"].split()) == 4
+    assert completion["usage"]["prompt_tokens"] == 2
+    assert models["data"][0]["id"] == "tiny"
+    assert "vllm:num_requests_running" in answers[4][1]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "why"),
+    [
+        (b"{", 400, "cannot be read"),
+        ({"max_tokens": 3}, 400, "messages"),
+        ({**CHAT, "model": "other"}, 404, "does not exist"),
+        ({**CHAT, "max_tokens": 9000}, 400, "too_long"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_in_words(body, status, why):
+    ((found, text),) = served(("POST", "/v1/chat/completions", body))
+    assert found == status
+    assert why in json.loads(text)["error"]["message"]
