@@ -44,6 +44,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "Predict every combination of models, devices, formats and sizes.",
     "synth": "Make a runnable model file with random weights in the exact shapes.",
     "verify": "Check that a runtime, a format or a file gives the same outputs as a reference.",
+    "watch": "Say whether a run is slower than its series has been, confirmed in turns.",
 }
 
 
