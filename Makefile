@@ -10,7 +10,8 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|transformers/models)
 # Two more than there are cores: tests wait for processes, browsers and servers.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 
-.PHONY: help demo test test-torch test-matrix fuzz lint types imports unit bench data mutants docs notebooks site clean
+.PHONY: help demo test test-torch test-matrix fuzz lint types imports unit bench data mutants docs notebooks site
+.PHONY: release-check clean
 help:
 	@echo "make demo   set up and show what works    make test   set up and run every check"
 	@echo "make lint   style, types, layers          make bench  run the benchmarks"
@@ -20,6 +21,7 @@ help:
 	@echo "make data   DATA=folder: make the shipped data files again, and say what differs"
 	@echo "make mutants  how many planted mistakes the tests notice"
 	@echo "make fuzz     damaged real files for every reader"
+	@echo "make release-check  version, changelog, pages, archives, licences"
 	@echo "make clean  remove what make made"
 
 $(VENV)/.created:
@@ -108,6 +110,10 @@ notebooks: $(VENV)/.dev
 site: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/site-trees docs build/site
 	@echo "build/site/index.html"
+
+# Outside `make test`: what must hold before a version is published. docs/releasing.md has the rest.
+release-check: $(VENV)/.dev
+	$(BIN)/python tests/release_check.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mutation build

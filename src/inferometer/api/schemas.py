@@ -136,6 +136,14 @@ def _can_i_run() -> Plain:
     return _object(properties, _definitions(RunnableForm))
 
 
+def _alarm() -> Plain:
+    from inferometer.understand.series import Alarm  # noqa: PLC0415 - as above
+
+    defs = _definitions(Alarm)
+    properties = defs.pop("Alarm")["properties"]
+    return _object({"schema": {"const": "inferometer.alarm/1"}, **properties, "told": {"type": "boolean"}}, defs)
+
+
 def _plan() -> Plain:
     """Of requests a second; a plan of frames a second has less beside its plans."""
     from inferometer.serving.plans.asked import ServingPlan  # noqa: PLC0415 - as above
@@ -267,6 +275,7 @@ def _sweep() -> Plain:
 
 
 SCHEMAS: dict[str, tuple[str, Callable[[], Plain]]] = {
+    "alarm": ("Whether a run is slower than its series: `inferometer watch`.", _alarm),
     "atlas": ("What others measured: `inferometer atlas`.", _atlas),
     "calibration": (
         "What a device reached.",

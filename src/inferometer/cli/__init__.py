@@ -46,6 +46,7 @@ COMMANDS: dict[str, str] = {
     "synth": "Make a runnable model file with random weights in the exact shapes.",
     "traffic": "Show a trace of requests, turn another tool's into ours, or make up the calls of agents.",
     "verify": "Check that a runtime, a format or a file gives the same outputs as a reference.",
+    "watch": "Say whether a run is slower than its series has been, confirmed in turns.",
 }
 
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "explain {m}": "explanation",
     "sweep {spec}": "sweep",
     "runs show {run}": "run",
+    "watch {run}": "alarm",
     "bench --runs 3 --seconds 0 --no-guard --no-store -- {python} -c 1": "profile",
 }
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.core.run import Run
     from inferometer.store.values import Metric, Project, RunRow
+    from inferometer.understand.series import Alarm
 
 _DRAWN = {"table", "md"}
 _RUNS = columns(
@@ -158,3 +159,22 @@ def file_table(run: str, file: Path) -> ReportTable:
         Column(key="run", heading="run"),
     )
     return ReportTable(columns=columns, rows=({"file": str(file), "bytes": file.stat().st_size, "run": run},))
+
+
+def alarm_card(alarm: Alarm) -> Card:
+    """The newest run of a series: the sentence, then what it stands on."""
+    facts: list[Fact] = [("state", alarm.state, alarm.sentence)]
+    if alarm.noise is not None and alarm.ratio is not None and alarm.errors is not None:
+        facts.append(("ratio", f"{alarm.ratio:.3f}", f"{abs(alarm.errors):.1f} standard errors from 1"))
+        facts.append(("noise", f"{alarm.noise:.1%}", f"between {len(alarm.baseline)} runs of the series"))
+    facts += [("changed", each.name, f"{each.before} → {each.after}") for each in alarm.environment]
+    facts += [("other level", f"from run {run} on", "") for run in alarm.change_points]
+    title = " · ".join(filter(None, (alarm.series["model"], alarm.series["runtime"], alarm.series["machine"])))
+    return Card(
+        title=title, subtitle=f"run {alarm.run}", facts=tuple(facts), text="\n".join(alarm.notes) or None
+    )  # fmt: skip
+
+
+def alarm_table(alarm: Alarm) -> ReportTable:
+    plain = {name: value for name, value in alarm.document().items() if not isinstance(value, dict | list | tuple)}
+    return ReportTable(columns=tuple(Column(key=name, heading=name) for name in plain), rows=(plain,))

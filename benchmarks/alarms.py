@@ -1,0 +1,135 @@
+"""How often `inferometer watch` cries wolf, and how soon it finds a step: on recorded and on made-up noise.
+
+A series-day is one run of one series. Noise is resampled in blocks from runs recorded on a busy machine
+(`recorded/series-noise-2026-11-17.json`: the same work, measured in turns under two names), or made up: a spread
+between runs, a slow drift, and one run in twenty disturbed. A planted step is one that stays. Confirming is rounds in
+turns with noise of their own; ruptures, which sees the series alone, is run again after every run, with the penalty of
+BIC, where it is installed (`pip install ruptures`).
+"""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from figure import Figure
+
+from inferometer.understand.series import ROUNDS, AlarmRule, rounds_verdict, suspicion
+
+RECORDED = Path(__file__).parent / "recorded" / "series-noise-2026-11-17.json"
+RULE, HISTORY, AFTER = AlarmRule(), 20, 3
+SERIES, QUIET = 400, 1000  # with a planted step, and without
+
+
+class Recorded:
+    """Runs and pairs as they were, in blocks of neighbours, so that what drifts goes on drifting."""
+
+    name = "recorded"
+
+    def __init__(self, kept):
+        self.medians, self.pairs = np.log(kept["runs_s"]), np.log(kept["pairs"])
+
+    def series(self, rng, length):
+        starts = rng.integers(0, len(self.medians) - 5, size=length // 5 + 1)
+        return np.concatenate([self.medians[at : at + 5] for at in starts])[:length]
+
+    def pair(self, rng):
+        return rng.choice(self.pairs)
+
+
+class MadeUp:
+    """Normal noise between runs with a memory of the last one, a drift, and one run in twenty disturbed."""
+
+    def __init__(self, spread):
+        self.spread, self.name = spread, f"{100 * spread:g} % spread"
+
+    def series(self, rng, length):
+        noise = rng.normal(0, self.spread, length)
+        for at in range(1, length):
+            noise[at] = 0.3 * noise[at - 1] + noise[at] * np.sqrt(1 - 0.3**2)
+        drift = np.cumsum(rng.normal(0, self.spread / 20, length))
+        return noise + drift + (rng.random(length) < 0.05) * rng.exponential(0.15, length)
+
+    def pair(self, rng):
+        return np.median(rng.normal(0, self.spread, 30) + (rng.random(30) < 0.05) * rng.normal(0, 0.1, 30))
+
+
+def confirmed(noise, rng, step):
+    """Rounds in turns, judged as `api.watching` judges them."""
+    medians = [float(np.exp(noise.pair(rng) + step)) for _ in range(ROUNDS)]
+    return rounds_verdict([1.0] * ROUNDS, medians, RULE) == "slower"
+
+
+def watched(noise, rng, step):
+    """After how many runs the step was told (None: not within three), and how many measurements in turns it took."""
+    logs = noise.series(rng, HISTORY + AFTER)
+    logs[HISTORY:] += step
+    turns = 0
+    for day in range(1, AFTER + 1):
+        found = suspicion(np.exp(logs[: HISTORY + day]).tolist(), RULE)
+        if found is not None and found.stands_out:
+            turns += 1
+            if confirmed(noise, rng, step):
+                return day, turns
+    return None, turns
+
+
+def ruptures_told(noise, rng, step):
+    """When Pelt (rank cost, BIC penalty) first puts a change into the newest three runs, towards slower."""
+    import ruptures  # noqa: PLC0415 - benchmarks only, and where somebody installed it
+
+    logs = noise.series(rng, HISTORY + AFTER)
+    logs[HISTORY:] += step
+    for day in range(1, AFTER + 1):
+        seen = logs[: HISTORY + day].reshape(-1, 1)
+        scale = np.median(np.abs(np.diff(seen[:, 0]))) / 0.954 or 1e-9
+        ends = ruptures.Pelt(model="l2", min_size=1, jump=1).fit(seen / scale).predict(pen=3 * np.log(len(seen)))
+        starts = [end for end in ends[:-1] if end >= HISTORY]
+        if starts and np.median(seen[starts[-1] :]) - np.median(seen[: starts[-1]]) > np.log1p(RULE.threshold):
+            return day, 0
+    return None, 0
+
+
+def table(noise, detector, seed):
+    """False alarms in 500 series-days, and the share of steps told within three runs, by size."""
+    rng = np.random.default_rng(seed)
+    quiet = [detector(noise, rng, 0.0) for _ in range(QUIET)]
+    days = QUIET * AFTER
+    row = {"false_in_500_days": 500 * sum(day is not None for day, _ in quiet) / days}
+    row["in_turns"] = sum(turns for _, turns in quiet) / days
+    for step in (0.02, 0.05, 0.10):
+        answers = [detector(noise, rng, np.log1p(step)) for _ in range(SERIES)]
+        days = [day for day, _ in answers if day is not None]
+        row[f"found_{step:.0%}"] = len(days) / SERIES
+        row[f"delay_{step:.0%}"] = float(np.mean(days)) if days else None
+    return row
+
+
+def results():
+    noises = [MadeUp(0.005), MadeUp(0.01), MadeUp(0.02), Recorded(json.loads(RECORDED.read_text(encoding="utf-8")))]
+    detectors = {"watch": watched, **({"ruptures": ruptures_told} if find_spec("ruptures") else {})}
+    for seed, noise in enumerate(noises):
+        for name, detector in detectors.items():
+            yield name, noise.name, table(noise, detector, seed)
+
+
+def figures():
+    for name, noise, row in results():
+        if name == "watch":
+            alarms, found = row["false_in_500_days"], row["found_5%"]
+            yield Figure(
+                name=f"watch, {noise}: false alarms",
+                value=alarms,
+                unit="in 500 series-days",
+                target="1",
+                met=alarms <= 1,
+            )
+            yield Figure(
+                name=f"watch, {noise}: 5 % steps told within three runs", value=100 * found, unit="%", target="95",
+                met=found >= 0.95,
+            )  # fmt: skip
+
+
+if __name__ == "__main__":
+    for name, noise, row in results():
+        print(json.dumps({"detector": name, "noise": noise, **row}))

@@ -1,0 +1,88 @@
+"""When a run stands out from its series, where a series changed, and what moved on the machine."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferometer.core.errors import DomainError
+from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFacts, Profile
+from inferometer.core.workload import Workload
+from inferometer.understand.series import AlarmRule, change_points, environment_changes, rounds_verdict, suspicion
+
+
+def noisy(count, spread, seed, level=1.0):
+    draw = random.Random(seed)  # noqa: S311 - noise, no secret
+    return [level * math.exp(draw.gauss(0, spread)) for _ in range(count)]
+
+
+def test_too_few_runs_say_nothing():
+    assert suspicion([1.0] * 5) is None  # five, of which one is the newest
+    assert suspicion([1.0] * 6) is not None
+
+
+@given(st.floats(1e-6, 1e3), st.integers(0, 50))
+def test_the_unit_of_the_times_does_not_matter(factor, seed):
+    times = noisy(20, 0.01, seed)
+    plain, scaled = suspicion(times), suspicion([factor * time for time in times])
+    assert (plain.stands_out, plain.runs) == (scaled.stands_out, scaled.runs)
+    assert plain.ratio == pytest.approx(scaled.ratio)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_step_of_a_twentieth_stands_out_within_three_runs(seed):
+    before, after = noisy(20, 0.01, seed), noisy(3, 0.01, seed + 100, level=1.05)
+    assert any(suspicion([*before, *after[: day + 1]]).stands_out for day in range(3))
+
+
+def test_one_disturbed_run_in_the_baseline_hides_no_step_and_makes_none():
+    steady = noisy(20, 0.005, 1)
+    steady[10] *= 3
+    assert not suspicion([*steady, 1.0]).stands_out
+    assert suspicion([*steady, 1.05]).stands_out
+
+
+def test_what_is_below_the_threshold_never_stands_out_in_a_quiet_series():
+    assert not suspicion([*noisy(20, 0.0001, 3), 1.015]).stands_out
+    assert suspicion([*noisy(20, 0.0001, 3), 1.03]).stands_out
+
+
+def test_a_series_too_noisy_to_show_a_step_asks_for_turns_instead_of_staying_silent():
+    assert suspicion([*noisy(20, 0.2, 4), 1.0, 1.0, 1.0]).stands_out
+
+
+def test_a_level_that_changed_is_found_where_it_did_and_noise_is_one_level():
+    times = [*noisy(20, 0.01, 5), *noisy(20, 0.01, 6, level=1.1), *noisy(20, 0.01, 7, level=0.9)]
+    assert change_points(times) == (20, 40)
+    assert sum(bool(change_points(noisy(60, 0.02, seed))) for seed in range(40)) == 0
+
+
+SLOWER = [1.05, 1.06, 1.04, 1.05, 1.07, 1.05, 1.03, 1.06, 1.05, 1.04, 1.06, 1.05]
+
+
+def test_rounds_confirm_only_what_nearly_all_of_them_show():
+    rule, old = AlarmRule(), [1.0] * 12
+    assert rounds_verdict(old, SLOWER, rule) == "slower"
+    assert rounds_verdict(old, [1 / ratio for ratio in SLOWER], rule) == "faster"
+    assert rounds_verdict(old, [ratio if at % 3 else 1 / ratio for at, ratio in enumerate(SLOWER)], rule) == "undecided"
+    assert rounds_verdict(old, [1 + (ratio - 1) / 4 for ratio in SLOWER], rule) != "slower"  # 1.25 %, and 2 % count
+    assert rounds_verdict(old[:8], SLOWER[:8], rule) == "undecided"
+
+
+def test_a_rule_that_could_never_hold_is_refused():
+    with pytest.raises(DomainError, match="three or more runs"):
+        AlarmRule(least=1)
+
+
+def test_what_moved_on_the_machine_is_named_with_both_its_states():
+    model, device = ModelFacts(name="m"), DeviceFacts(name="local")
+    first = Environment(versions={"onnxruntime": "1.20"}, threads=2, host={"governor": "performance", "load": 0.1})
+    second = replace(first, versions={"onnxruntime": "1.21"}, host={"governor": "powersave", "load": 0.9})
+    shown = {"kind": "measured", "model": model, "device": device, "workload": Workload(), "summary": Headline()}
+    old, new = (Profile(**shown, phases=(), environment=environment) for environment in (first, second))
+    moved = {each.name: (each.before, each.after) for each in environment_changes(old, new)}
+    assert moved == {"governor": ("performance", "powersave"), "version of onnxruntime": ("1.20", "1.21")}
+    assert environment_changes(old, old) == ()
