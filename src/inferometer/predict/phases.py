@@ -99,7 +99,7 @@ def energy_notes(device: Device, site: Site) -> list[str]:
 
 
 def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[str]:
-    """What is said where devices talk over a link whose latency is not known. Replicas do not talk."""
+    """The note about a link of unknown latency between devices. Replicas do not talk."""
     link = chosen_link(device, options.link)
     if link is None or link.latency_s is not None or parallel.devices == parallel.dp:
         return []

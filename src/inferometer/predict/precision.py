@@ -139,7 +139,7 @@ def held_precision(graph: Graph, asked: Precision, effects: RuntimeEffects, unit
 
 
 def widened_by(graph: Graph, asked: Precision, effects: RuntimeEffects) -> Mapping[str, str]:
-    """Formats of weights with those that they are kept in: what computes in f32 may hold all halves so."""
+    """The format that each narrower one is widened to on loading: an engine that computes in f32 may hold halves so."""
     if not effects.held or asked.activations is None or not is_open(graph):
         return effects.widened
     narrower = (name for name in sorted(_HALVES) if dtype(name).bits < dtype(asked.activations).bits)

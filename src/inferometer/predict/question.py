@@ -225,7 +225,7 @@ _devices, _judged_by, _with_threads = Kept(), Kept(), Kept()
 
 
 def _limited(device: Device, threads: int) -> Device:
-    """A CPU with so many of its threads; the same arguments give the same object, as below."""
+    """A CPU that runs on `threads` of its cores; the same arguments give the same object, as below."""
     return _with_threads.get_or_make(threads, (device,), lambda: with_threads(device, threads))
 
 

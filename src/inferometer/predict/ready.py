@@ -271,7 +271,7 @@ def _unstated(graph: Graph, asked: Precision) -> tuple[str, ...]:
 
 
 def _kept_formats(graph: Graph, asked: Precision) -> tuple[str, ...]:
-    """What is said where a format was asked for and the model states its own for most of its weights."""
+    """The note about a format that was asked for and holds for few weights, since the model states its own."""
     formats = weight_formats(graph, resolved_precision(graph, asked))
     main = next(iter(formats), None)
     if asked.weights is None or main is None or main == dtype(asked.weights).name:

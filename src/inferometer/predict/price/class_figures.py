@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _FILE = Path(__file__).with_name("class_figures.toml")
 _FORMATS = ("f32", "bf16", "f16", "i8")
+# No datasheet: what the fitted shares are shares of, so a wrong factor is made good by them.
 _FALL = {"f16": 2.0, "bf16": 2.0, "f32": 2.0}  # a multiplier of whole numbers does half as many wide ones
 
 
@@ -34,7 +35,7 @@ class ClassFigures:
     near_bandwidth: Sourced | None = None
 
 
-_filled = Kept(512)
+_filled = Kept(512)  # devices; a sweep over the whole catalog makes some again
 
 
 def with_class_figures(device: Device) -> tuple[Device, tuple[str, ...]]:
@@ -75,6 +76,7 @@ def _memories(device: Device, figures: ClassFigures) -> tuple[tuple[Memory, ...]
     main = device.memory or Memory(level="dram")
     lacks = main.bandwidth_bytes_per_s is None
     memories = (replace(main, bandwidth_bytes_per_s=figures.bandwidth) if lacks else main, *device.memories[1:])
+    # Memory on the chip is what small networks live in: without it they would be priced as if all came from outside.
     if len(memories) == 1 and figures.near_bytes is not None:
         near = Memory(level="near", capacity_bytes=figures.near_bytes, bandwidth_bytes_per_s=figures.near_bandwidth)
         memories = (*memories, near)

@@ -44,10 +44,10 @@ PARAMETERS = (*SHARED, *(f"{stream}:{name}" for stream in STREAMS for name in FI
 PLACE = {name: place for place, name in enumerate(FITTED)}
 
 ODDS = 9.0  # where log-odds end: a share of 0.9999
-EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many readings
+EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold eight in ten readings of a normal distribution
 UNKNOWN_SPREAD = log(3.0)  # where nothing was left out to see
 ALIKE = {"tpu": "npu"}  # kinds of units that a fit of another stands in for
-WORTH_SAYING = 0.02
+WORTH_SAYING = 0.02  # of a model's time: a smaller effect changes no reading, and gets no note
 # How a model is known that nobody measured, by its likeness to the nearest that was: see design/0009-priors.md.
 _NEAR, _LIKE = 0.95, 0.8
 UNMEASURED = ("near", "like", "new")

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Op
     from inferometer.predict.work.collect import OpRow
 
-_LEAST = 1e-9
-_FEW_ROWS = 256  # up to so many a step is replayed as a graph
-_WIDENED = frozenset({"i4", "mxfp4", "nvfp4"})
+_LEAST = 1e-9  # a size of nothing has no logarithm
+_FEW_ROWS = 256  # rows up to which engines replay a step as a captured graph
+_WIDENED = frozenset({"i4", "mxfp4", "nvfp4"})  # unpacked to 16 bits where the GPU has no arithmetic of such weights
 
 # The format that a table calls its own by ours, the nearest first: what stands in where an engine has no such points.
 FORMATS: Mapping[str, tuple[str, ...]] = {
@@ -46,8 +46,8 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
 }
 # Published checkpoints of mixtures in 8 bits have scales for blocks (DeepSeek-V3, Qwen3, MiniMax-M2).
 _EXPERT_FORMATS = {"f8e4m3": ("fp8_block", "fp8", "bfloat16")}
-_UNKNOWN = ("bfloat16", "fp8")
-_CACHES = {1: ("fp8", "bfloat16"), 2: ("bfloat16", "fp8")}
+_UNKNOWN = ("bfloat16", "fp8")  # products of every system have the first, those of all but the A100 the second
+_CACHES = {1: ("fp8", "bfloat16"), 2: ("bfloat16", "fp8")}  # by bytes a number, the nearest first
 
 
 @frozen
@@ -208,7 +208,7 @@ def _without_launches(table: KernelShares, grid: tuple[Any, ...], blocks: Any) -
     return np.where(few, np.maximum(blocks, plain), blocks)
 
 
-_cubes = Kept(512)
+_cubes = Kept(512)  # one a format of a table: those of all systems and engines stay
 
 
 def _cube(table: KernelShares, named: str) -> tuple[tuple[Any, ...], Any]:
@@ -354,6 +354,8 @@ def _attention_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding) 
     chosen, points = _of_cache(table, cache_bytes, way), wanted
     if not latent:
         chosen, points = _of_window(table, chosen, wanted)
+    # A kernel is written for one width of head, and how many heads share a cache decides what it reads: both count
+    # more than the number of heads, which only makes it longer.
     chosen, exact = _nearest(table, chosen, points, {"head_dim": 4.0, "kv_heads": 2.0})
     length = "keys" if way == "decode" else "query"
     grids, logs = _plane(table, chosen, length)
@@ -371,11 +373,11 @@ def _attention_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding) 
 
 
 def _caches(cache_bytes: float) -> tuple[str, ...]:
-    return _CACHES[1 if cache_bytes < 1.5 else 2]
+    return _CACHES[1 if cache_bytes < 1.5 else 2]  # half-way between fp8 and bf16
 
 
 def _of_cache(table: KernelShares, cache_bytes: float, way: str) -> Any:
-    """Points with a cache of so many bytes a number; queries of a prompt are in bf16 where both were measured."""
+    """Points whose cache has numbers of `cache_bytes`; queries of a prompt are in bf16 where both were measured."""
     chosen = np.ones(len(table), bool)
     for kind in _caches(cache_bytes):
         if (table.texts["kv"] == kind).any():

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from inferometer.predict.work.collect import OpRow
 
 
+# Of a phase, in a sentence: "Measured models like this one read a prompt 5 % faster than …".
 _SAID = {"forward": "run", "prefill": "read a prompt", "decode": "make tokens"}
 
 
@@ -70,11 +71,11 @@ class Plan:
     def step(self, sizes: Mapping[str, Any], phase: str, *, once: bool = False, doubt: bool = True) -> Step:
         """Price a step. `once` looks at the ops that run once a request instead of those of every step.
 
-        Columns without logits (`sizes["logits"]` of 0) leave out the ops that make them, unless the runtime does not.
+        Where a column asks for no logits (`sizes["logits"]` is 0), the head of the model is left out: `_head_mask`.
         Without `doubt` nobody asks for intervals: floors and how far ops lie outside of their tables are looked at only
         where they decide the time.
         """
-        needed, sizes = _needed(self.prepared.rows, sizes)
+        needed, sizes = _head_mask(self.prepared.rows, sizes)
         quantities = self.prepared.quantities(sizes)
         pace, rates, counts = self.pace(phase), self.rates_in(phase), self.prepared.counts(once=once)
         slower, far = None, 0.0
@@ -93,6 +94,7 @@ class Plan:
             * (1 + far),  # outside of a table's grid the doubt grows with the distance
             links=self.links(quantities, rates),
             needed=needed,
+            # Some runtimes run the head whether anybody needs its logits or not: it takes its time, without a floor.
             done=needed if self.prepared.effects.logits == "prompt" else 1.0,
         )
         if np.ndim(needed):
@@ -115,6 +117,7 @@ class Plan:
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
             prepared, shares = self.prepared, self.device.shares
+            # Kept by what decides them, not by plan: a sweep over sizes or links asks for the same rates again.
             self.rates[phase] = rates_of(
                 prepared.collected,
                 prepared.effects,
@@ -130,8 +133,10 @@ class Plan:
         if phase not in self.paces:
             rates, overheads = self.rates_in(phase), self.overheads
             effect = self.effects.get(phase, NO_EFFECT)
+            # The model effect is of whole models, so it multiplies what was fitted from whole models and nothing else:
+            # kernels and probes were timed without any model around them.
             slower = np.where(rates.fitted > 0, effect.times, 1.0)
-            captured = phase in overheads.captured
+            captured = phase in overheads.captured  # replayed as one graph: the host starts nothing between kernels
             kernel, host, step = (
                 0.0 if each is None else float(each)
                 for each in (
@@ -203,6 +208,7 @@ class Plan:
             row = self.prepared.rows[number]
             if row.op_class != "collective":
                 seconds = np.ravel(curve.seconds(peaks, kernel_sizes(row, binding)))
+                # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
                 slower[:, number] = factor * seconds / np.maximum(longer[number], 1e-15)
         return slower
 
@@ -218,6 +224,7 @@ class Plan:
                 seconds[number], floor[number] = self._message(row, q.link[number])
                 if number in curves:
                     measured = curves[number].seconds(peak_rates(self.device), {"bytes": q.link[number]})
+                    # Kernels of messages were timed alone; what runs beside other work is not waited for.
                     seconds[number] = np.maximum(floor[number], measured * (1 - self.overlap))
             elif row.offloaded:
                 seconds[number], least = self._streamed(q.link[number])
@@ -232,7 +239,7 @@ class Plan:
         return message_seconds(function, devices, nbytes, link, share=share, overlap=self.overlap), floor
 
     def message(self, row: OpRow, function: str, nbytes: Any) -> Any:
-        """Seconds of another message of so many bytes between the devices of a message's row, as it was measured."""
+        """Seconds of another collective (`function`) of `nbytes` among the devices of a collective's row."""
         other = replace(row, op=replace(row.op, attributes={**row.op.attributes, "function": function}))
         curve = kernel_curve(other, "decode", kernel_tables(self.calibration), self.prepared.binding({"batch": 1}))
         if curve is None:
@@ -253,6 +260,7 @@ class Plan:
         """The share of a link's bandwidth that messages reach: the device's own, else its class's."""
         if stated is not None:
             return float(stated)
+        # The class's share is of links between accelerators; a unit without a prior is counted at the link's bandwidth.
         prior = prior_for(self.device.unit, ("collective",))
         return 1.0 if prior is None or prior.link_share is None else float(prior.link_share)
 
@@ -318,7 +326,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
 def _fitted_by(
     standing: Standing, prepared: Prepared, effects: Mapping[str, ModelEffect], calibration: Calibration | None
 ) -> list[str]:
-    """What stands behind the priors of a graph whose ops a fit knows, and what others say of the model."""
+    """The notes about the shipped fit and the model effects, for a graph that has ops of a fitted class."""
     phase = list(effects)[-1]
     prior = fitted_prior(standing, phase)
     if prior is None or not any(fitted_class(row.op, phase) in prior.classes for row in prepared.rows):
@@ -376,7 +384,7 @@ def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], 
 
 
 def _stated_shares(device: Device) -> list[str]:
-    """What is said where a device's own row states what it reaches of its peaks."""
+    """The note about stated utilisation."""
     named = {"peaks": device.shares.compute, "memory bandwidth": device.shares.memory}
     known = {what: share for what, share in named.items() if share is not None}
     stated = " and ".join(f"{100 * share.value:.3g} % of its {what} ({share.source})" for what, share in known.items())
@@ -384,7 +392,7 @@ def _stated_shares(device: Device) -> list[str]:
 
 
 def _estimated_peak(device: Device, name: str) -> str:
-    """What is said where a peak is an estimate and not the maker's figure: the floor is one, too."""
+    """The note about an estimated peak: the floor is then an estimate, too."""
     peak = device.peaks[name]
     return f"The {name} peak of {device.name} is an estimate: {peak.note or peak.source}."
 
@@ -395,6 +403,7 @@ def _overheads(prepared: Prepared, device: Device, calibration: Calibration | No
     Where a kernel is a host's work around modules, what it takes in other networks says nothing of decoders.
     """
     stated = prepared.effects.on(device.unit).at(device)
+    # What the device's own host takes to launch is nearer than the engine's figure, which is of some other host.
     if device.launch_s is not None and stated.host_s is not None:
         stated = replace(stated, host_s=device.launch_s)
     measured = {} if calibration is None else calibration.overheads
@@ -402,7 +411,7 @@ def _overheads(prepared: Prepared, device: Device, calibration: Calibration | No
     around_modules = stated.call_s is not None and stated.kernel_s is not None
     if calibration is not None and around_modules and step_residual(calibration, "decode") is None:
         apart = {f"kernel.{phase}": stated.kernel_s for phase in ("prefill", "decode") if stated.kernel_s}
-    return replace(
+    return replace(  # what was measured here counts before what the engine's row states
         stated,
         apart=apart,
         kernel_s=measured.get("kernel", stated.kernel_s),
@@ -411,10 +420,14 @@ def _overheads(prepared: Prepared, device: Device, calibration: Calibration | No
     )
 
 
-def _needed(rows: tuple[OpRow, ...], sizes: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """1, or [rows, n] with 0 for ops that make logits in columns that need none; and sizes to count such ops with."""
+def _head_mask(rows: tuple[OpRow, ...], sizes: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """A mask over [rows, columns], 0 for the head of the model in columns without logits; or 1 where all have some.
+
+    Also the sizes with at least one position of logits, so that the head can be counted.
+    """
     logits = sizes.get("logits", 1)
     if np.all(logits):
         return 1.0, sizes
+    # A size of 0 would count no work at all, and shares of nothing: the head is counted for one position, then masked.
     makes = np.array([["logits" in row.op.symbols] for row in rows])
     return np.where(makes & (np.ravel(logits) == 0), 0.0, 1.0), {**sizes, "logits": np.maximum(1, logits)}

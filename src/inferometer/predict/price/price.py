@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from inferometer.core.estimate import Bound
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "link", "overhead")
-NINE_IN_TEN = 1.645  # standard deviations on each side that hold so many readings
+NINE_IN_TEN = 1.645  # standard deviations on each side that hold nine in ten readings of a normal distribution
 
 
 @frozen

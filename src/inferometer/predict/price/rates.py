@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from inferometer.predict.work.collect import Collected, OpRow
     from inferometer.predict.work.prepare import Quantities
 
-_HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from run to run
+# Standard deviation of the logarithm of a host's time to start kernels, where a calibration has none of its own: what
+# hosts take differs by as much from run to run.
+_HOST_RESIDUAL = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ class Rates:
 
 def _shares(covered: Sequence[Covered], points: Sequence[tuple[Any, ...]], columns: int) -> Any:
     """What each row reaches at its point. Many columns are looked up in logarithms, and come back from them at once."""
-    if columns == 1:
+    if columns == 1:  # a lone shape is remembered by its table, and mostly came before
         return [row.table.share(point) for row, point in zip(covered, points, strict=True)]
     logs, known = np.empty((len(covered), columns)), dict[int, Any]()
     for index, (row, point) in enumerate(zip(covered, points, strict=True)):
@@ -130,7 +132,7 @@ def _shares(covered: Sequence[Covered], points: Sequence[tuple[Any, ...]], colum
     return np.minimum(1.0, np.exp(logs))
 
 
-_rates = Kept(1024)
+_rates = Kept(1024)  # a sweep of 40 devices in 4 formats has two phases of each: a model's stay while it is swept
 
 
 def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
@@ -163,8 +165,9 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: Sources) ->
     groups = [rates.group for _, rates in answers]
     dims: dict[tuple[Dim, float], int] = {}
     covered: list[Covered] = []
-    for number, (each, (_, rates)) in enumerate(zip(asked, answers, strict=True)):
+    for number, (each, (_, rates)) in enumerate(zip(asked, answers, strict=True)):  # shares to be read at each size
         covered += _covered(number, each, rates.tables, dims) if rates.tables else ()
+    # There is one fit in a ladder at most: that of the device's own published times, else the shipped one.
     fits = [rung.prior for rung in rungs if isinstance(rung, PublishedTimes)] if column["fitted"].any() else []
     residuals = {} if calibration is None else calibration.residuals
     mixed = any(row.op_class == "experts" for row in rows)
@@ -253,6 +256,8 @@ def shape_in(row: OpRow, binding: Binding, q: Quantities, number: int) -> dict[s
 
 def _dims_on_device(row: OpRow) -> dict[str, tuple[Dim, float]]:
     """The axes that the op itself gives, each with the share of it that one device has."""
+    # Tensor parallelism gives each device a part of the heads, and of one of a product's two widths: where the results
+    # are cut it is the outer one, where they are summed over devices the inner.
     shares = {"heads": row.scale.flops, "kv_heads": row.scale.kv}
     if row.op_class == "linear" and row.scale.flops < 1:
         shares["out_features" if row.scale.writes < 1 else "in_features"] = row.scale.flops

@@ -14,7 +14,7 @@ from inferometer.predict.price.rates import Rates
 from inferometer.predict.work.collect import OpRow
 from inferometer.predict.work.prepare import Quantities
 
-EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many readings
+EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold eight in ten readings of a normal distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration, Utilisation
 
-_LEAST = 1e-9  # a size of nothing has no logarithm
-_REMEMBERED = 10_000  # shapes at most
+_LEAST = 1e-9  # a size of nothing has no logarithm; every real one is 1 or more
+# Shapes at most, of one table: a megabyte or two. Past them all are forgotten, which costs less than keeping an order.
+_REMEMBERED = 10_000
 
 
 def tables_for(calibration: Calibration, classes: Iterable[str]) -> tuple[Utilisation, ...]:
@@ -49,6 +50,7 @@ def step_residual(calibration: Calibration, phase: str, *, experts: bool = False
 
     Models with `experts` have one of their own, where any was measured.
     """
+    # The nearest first: mixtures of experts err otherwise than dense models, and one phase otherwise than another.
     names = (*([f"step.{phase}.experts"] if experts else []), f"step.{phase}", "step")
     return next((calibration.residuals[name] for name in names if name in calibration.residuals), None)
 
@@ -75,7 +77,7 @@ def require_shape(table: Utilisation, shape: Container[str]) -> None:
             raise DomainError(f"The table of {table.op_class} needs {axis}, which its ops do not have.")
 
 
-_readers = Kept(4096)
+_readers = Kept(4096)  # a calibration has thirty tables at most: those of all that come with us stay
 
 
 def reader_of(table: Utilisation) -> TableReader:
@@ -111,6 +113,7 @@ class TableReader:
             below = [(place * len(grid) + lower, weight * (1 - share)) for place, weight in corners]
             above = [(place * len(grid) + lower + 1, weight * share) for place, weight in corners] if share else []
             corners = below + above
+        # Between two shares of 1 a sum of logarithms may round to just above: no op beats its peak by that.
         return min(1.0, exp(sum([weight * self._flat[place] for place, weight in corners])))
 
     def log_shares(self, point: tuple[Any, ...], known: dict[int, Any]) -> Any:
@@ -130,7 +133,7 @@ class TableReader:
             lower, share = _between(self.table.grid[axis], size)
             folded = logs.take(lower, axis=axis)
             logs = folded + share * (logs.take(lower + 1, axis=axis) - folded) if share else folded
-        if len(varying) == 1:
+        if len(varying) == 1:  # by far the commonest: only the tokens of a step change
             return np.interp(varying[0][1], varying[0][0], logs)
         return _in_cell(logs.ravel(), logs.shape, [_cell(grid, sizes) for grid, sizes in varying], 0)
 
@@ -148,7 +151,7 @@ class TableReader:
 
 def _between(grid: tuple[float, ...], value: float) -> tuple[int, float]:
     """The grid point below, and how far towards the next one the value lies (0 … 1) on a logarithmic axis."""
-    if value <= grid[0]:
+    if value <= grid[0]:  # held at the edge: how far outside it lies is doubt, not a slope to follow
         return 0, 0.0
     if value >= grid[-1]:
         return len(grid) - 1, 0.0

@@ -40,7 +40,7 @@ def knows_variant(standing: Standing, variant: str, *, tokens: bool) -> bool:
 
 
 def with_threads(device: Device, threads: int) -> Device:
-    """A CPU with so many of its threads: its peaks are those of the cores that run, its memory is what it was."""
+    """A CPU that runs on `threads` of its cores: it has their peaks, and all of its memory."""
     peaks = {
         key: replace(peak, value=max(device.even_peak(key, threads), _LEAST_PEAK)) for key, peak in device.peaks.items()
     }

@@ -25,7 +25,7 @@ def embedding(op: Op, binding: Binding) -> Work:
 
 
 def lookup(op: Op, binding: Binding, at_most: Callable[[Any, Any], Any]) -> Work:
-    """An embedding's work, where `at_most` says how many of so many rows are read of a table with so many entries."""
+    """An embedding's work. `at_most` bounds the rows read from a table, by the tokens looked up and its entries."""
     table = op.weights[0]
     if op.inputs:
         ids = binding.elements(op.inputs[0])
