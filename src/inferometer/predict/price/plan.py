@@ -95,7 +95,7 @@ class Plan:
             * (1 + far),  # outside of a table's grid the doubt grows with the distance
             links=self.links(quantities, rates),
             needed=needed,
-            # Some runtimes run the head whether or not anybody needs its logits: it takes its time without a floor.
+            # Some runtimes run the head whether anybody needs its logits or not: it takes its time, without a floor.
             done=needed if self.prepared.effects.logits == "prompt" else 1.0,
         )
         if np.ndim(needed):
