@@ -69,7 +69,7 @@ class EnergyCosts:
 
     def __post_init__(self) -> None:
         for name in (entry.name for entry in fields(self)):
-            _require(name, getattr(self, name), least=0, most=1)
+            _require(name, getattr(self, name), least=0, most=1000)
 
 
 @frozen

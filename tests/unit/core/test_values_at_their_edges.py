@@ -37,7 +37,7 @@ def test_the_makers_of_formats_keep_all_that_they_are_given():
         name="a", elements=32, block_bytes=18, arithmetic=("i8", "f16", "bf16", "f32"), gguf_type=7
     )
     assert [is_gguf_block(name) for name in ("q4_0", "f16", "i4", "mxfp4", "mxfp8")] == [
-        True, False, False, True, False,
+        True, False, False, False, False,
     ]  # fmt: skip
     assert dtype("FP16").name == "f16"
 
@@ -47,7 +47,12 @@ OTHER_NAMES = {
     "bfloat16": "bf16", "float16": "f16", "fp16": "f16", "half": "f16", "float8_e4m3fn": "f8e4m3", "fp8": "f8e4m3",
     "float8_e5m2": "f8e5m2", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
     "uint16": "u16", "uint32": "u32", "uint64": "u64", "boolean": "bool", "complex64": "c64", "complex128": "c128",
-    "int4": "i4", "uint4": "u4", "int5": "i5", "int6": "i6", "int2": "i2", "binary": "i1",
+    "int4": "i4", "uint4": "u4", "int5": "i5", "int6": "i6", "int2": "i2", "binary": "i1", "fp64": "f64",
+    "single": "f32", "fp8_e4m3": "f8e4m3", "float8": "f8e4m3", "f8": "f8e4m3", "e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2",
+    "e5m2": "f8e5m2", "s8": "i8", "8bit": "i8", "s4": "i4", "awq": "i4", "gptq": "i4", "nf4": "i4", "4bit": "i4",
+    "int4_awq": "i4", "awq_int4": "i4", "gptq_int4": "i4", "bnb_4bit": "i4", "bnb_nf4": "i4", "q2_k_s": "q2_k",
+    "q3_k_s": "q3_k", "q3_k_m": "q3_k", "q3_k_l": "q3_k", "q4_k_s": "q4_k", "q4_k_m": "q4_k", "q5_k_s": "q5_k",
+    "q5_k_m": "q5_k", "iq2_m": "iq2_s", "iq3_m": "iq3_s",
 }  # fmt: skip
 NATIVE = {  # bits, and what a product of the format may be computed in after the format itself
     "f64": (64, ()), "f32": (32, ()), "tf32": (32, ("f32",)), "bf16": (16, ("f16", "f32")),
