@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from fakes.fleet import a_result
 from fakes.fleet_processes import Process, agent_process, hub_process
 from fakes.places import one_layer
 from inferometer.core.codec import document
@@ -198,6 +199,22 @@ def test_two_tabs_that_ask_the_same_get_the_same_job(page, net):
         tab.goto("/new")
         tab.locator("#file").set_input_files(net)
     assert measured(page) == measured(other)
+
+
+def test_what_was_measured_before_is_measured_again(page, net, lab):
+    fleet, jobs = Fleet.of(lab[0]), []
+    for waiting in fleet.jobs(states=("queued",)):
+        fleet.cancel(waiting.id)
+    for name in ("before", "after"):
+        page.goto("/new")
+        page.locator("#file").set_input_files(net)
+        ready(page)
+        page.locator("#run-name").fill(name)
+        jobs.append(measured(page))
+        row = fleet.job(jobs[-1])
+        assert row.name == name
+        fleet.finish(row.id, fleet.lease(row.wanted.device).id, a_result(fleet.document(row.id)))
+    assert jobs[0] != jobs[1]
 
 
 def test_several_devices_are_followed_side_by_side(page, net):

@@ -67,11 +67,15 @@ class NamedFile(BaseModel):
 
 
 class Again(BaseModel):
-    """Where to run a job once more: a device by name or by labels; without either, wherever the first could."""
+    """Where to run a job once more: a device by name or by labels; without either, wherever the first could.
+
+    `name` is what its run is called, if not as the first.
+    """
 
     model_config = ConfigDict(extra="forbid")
     device: Short | None = None
     labels: dict[Short, Short] = Field(default={}, max_length=20)
+    name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
 class DeviceChange(BaseModel):
@@ -226,7 +230,9 @@ def _add_submissions(api: APIRouter, desk: FleetDesk) -> None:
             raise DomainError("The files of this job are not here any more.", remedy="Submit it from where they are.")
         chosen = Wanted(device=again.device, labels=again.labels)
         wanted = chosen if again.device or again.labels else row.wanted
-        new = NewJob(job=first, wanted=wanted, project=row.project, user=user_of(request), name=row.name, anew=True)
+        new = NewJob(
+            job=first, wanted=wanted, project=row.project, user=user_of(request), name=again.name or row.name, anew=True
+        )
         made, _ = desk.acting(request, "job.submit", project=row.project, subject=_made).submit(new)
         desk.dispatcher.ring()
         desk.forecaster.ask(made, first)

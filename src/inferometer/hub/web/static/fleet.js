@@ -79,8 +79,12 @@ async function lookAround(job) {
       if (row.state !== "queued") byId("job").dataset.state = row.state;
       else if (row.begins_s > 0) byId("stage").textContent = `${row.ahead} before it; should begin in ${quantity(row.begins_s, "s", 2)}.`;
     }
-    const moved = await Promise.all(others.map(async (line) => (await ask("GET", `${FLEET}/jobs/${line.dataset.job}`)).state !== line.querySelector(".badge").textContent));
-    if (moved.some(Boolean)) window.location.reload();
+    const rows = await Promise.all(others.map((line) => ask("GET", `${FLEET}/jobs/${line.dataset.job}`)));
+    if (rows.some((row, place) => row.state !== others[place].querySelector(".badge").textContent)) {
+      if (FINAL.includes(byId("job").dataset.state) && rows.every((row) => FINAL.includes(row.state))) await ended(job);
+      else window.location.reload();
+      return;
+    }
   } catch { /* the hub is being restarted: the next look finds it */ }
   setTimeout(() => lookAround(job), AROUND_MS);
 }

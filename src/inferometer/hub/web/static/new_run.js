@@ -214,6 +214,12 @@ function settle() {
   byId("command").textContent = row ? row.command : preview ? preview.python : "";
 }
 
+// One that waits or runs already is followed; one that has ended is measured again, since somebody pressed the button.
+async function submitted(asked) {
+  const row = await ask("POST", "/fleet/jobs", asked);
+  return row.ended ? ask("POST", `/fleet/jobs/${row.id}/again`, { device: asked.device, name: asked.name }) : row;
+}
+
 async function measure() {
   const { job } = preview;
   const { project } = wish();
@@ -222,7 +228,8 @@ async function measure() {
   try {
     if (document.querySelector("#devices input:checked[data-own]")) await ownMachine(byId("why"));
     const rows = [];
-    for (const device of devices) rows.push(await ask("POST", "/fleet/jobs", { job, device, project, name: byId("run-name").value.trim() || null })); // eslint-disable-line no-await-in-loop -- the first refusal ends it
+    const name = byId("run-name").value.trim() || null;
+    for (const device of devices) rows.push(await submitted({ job, device, project, name })); // eslint-disable-line no-await-in-loop -- the first refusal ends it
     const [first, ...others] = rows.map((row) => row.id);
     window.location.assign(`/fleet/jobs/${first}${others.length ? `?${others.map((id) => `with=${id}`).join("&")}` : ""}`);
   } finally {
