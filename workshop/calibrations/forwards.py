@@ -29,6 +29,7 @@ from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.known.zoo import model as catalog_model
 from inferometer.measure.calibrate.run import Candidate
 from inferometer.measure.calibrate.torch import models as probes
+from inferometer.measure.calibrate.torch.kernels import torch_dtype
 from inferometer.measure.calibrate.torch.provider import torch_environment
 from inferometer.measure.calibrate.torch.timing import Clock
 
@@ -63,7 +64,7 @@ def cases(batches: tuple[int, ...]) -> list[Case]:
 def prepared(torch: Any, place: str, case: Case) -> Callable[[], Any]:
     """One forward of a network with random weights, as a call without arguments."""
     name, form, batch, masked = case
-    dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[form]
+    dtype = torch_dtype(torch, form)
     torch.manual_seed(0)
     if name in IMAGES:
         with torch.device(place):
@@ -130,33 +131,34 @@ def compiled(clock: Clock, case: Case) -> Iterator[dict[str, Any]]:
     yield row_of(clock, case, "compile-graph", call, captured=True)
 
 
+def small_ops(torch: Any, place: str, dtype: Any) -> dict[str, Callable[[], Any]]:
+    """An op of each kind, so small that its device never works as long as its host."""
+    nn, f = torch.nn, torch.nn.functional
+    with torch.device(place):
+        row, image, heads = (torch.randn(*shape, dtype=dtype) for shape in ((8, 64), (1, 64, 8, 8), (1, 4, 8, 16)))
+        ids = torch.arange(8)
+        modules = [nn.Linear(64, 64), nn.LayerNorm(64), nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64)]
+        modules += [nn.GELU(), nn.Embedding(16, 64)]
+    linear, norm, convolution, batch_norm, gelu, embedding = (each.eval().to(dtype) for each in modules)
+    return {
+        "elementwise": lambda: row + row, "in place": lambda: row.add_(1), "linear": lambda: linear(row),
+        "layer norm": lambda: norm(row), "convolution": lambda: convolution(image),
+        "batch norm": lambda: batch_norm(image), "activation": lambda: gelu(row), "embedding": lambda: embedding(ids),
+        "softmax": lambda: f.softmax(row, -1), "matmul": lambda: row @ row.T, "mean": lambda: row.mean(-1),
+        "concatenation": lambda: torch.cat((row, row)), "copy": lambda: image.transpose(1, 2).contiguous(),
+        "view": lambda: row.view(-1), "attention": lambda: f.scaled_dot_product_attention(heads, heads, heads),
+    }  # fmt: skip
+
+
 def launches_by_kind(clock: Clock) -> Iterator[dict[str, Any]]:
     """What one op of each kind takes on the host, in chains that are short enough for the queue of a GPU."""
-    torch, f = clock.torch, clock.torch.nn.functional
-    for form, dtype in (("bf16", torch.bfloat16), ("f32", torch.float32)):
-        row, image = (torch.randn(*shape, device=clock.place, dtype=dtype) for shape in ((8, 64), (1, 64, 8, 8)))
-        heads, ids = torch.randn(1, 4, 8, 16, device=clock.place, dtype=dtype), torch.arange(8, device=clock.place)
-        with torch.device(clock.place):
-            nn = torch.nn
-            modules = [nn.Linear(64, 64), nn.LayerNorm(64), nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64)]
-            modules += [nn.GELU(), nn.Embedding(16, 64)]
-        linear, norm, convolution, batch_norm, gelu, embedding = (each.eval().to(dtype) for each in modules)
-        ops = {
-            "elementwise": lambda row=row: row + row, "in place": lambda row=row: row.add_(1),
-            "linear": lambda row=row, op=linear: op(row), "layer norm": lambda row=row, op=norm: op(row),
-            "convolution": lambda image=image, op=convolution: op(image),
-            "batch norm": lambda image=image, op=batch_norm: op(image),
-            "activation": lambda row=row, op=gelu: op(row), "embedding": lambda ids=ids, op=embedding: op(ids),
-            "softmax": lambda row=row: f.softmax(row, -1), "matmul": lambda row=row: row @ row.T,
-            "concatenation": lambda row=row: torch.cat((row, row)), "mean": lambda row=row: row.mean(-1),
-            "copy": lambda image=image: image.transpose(1, 2).contiguous(), "view": lambda row=row: row.view(-1),
-            "attention": lambda heads=heads: f.scaled_dot_product_attention(heads, heads, heads),
-        }  # fmt: skip
-        for name, op in ops.items():
+    for form in FORMS:
+        for name, op in small_ops(clock.torch, clock.place, torch_dtype(clock.torch, form)).items():
             for _ in range(20):
                 op()
             before = host_call_s()
-            seconds = launched_s(clock, lambda op=op: [op() for _ in range(100)]) / 100
+            chain = [op] * 100
+            seconds = launched_s(clock, lambda chain=chain: [each() for each in chain]) / len(chain)
             yield {"op": name, "dtype": form, "launched_s": seconds, "kernels": kernels_of(clock, op),
                    "host_call_s": before}  # fmt: skip
 
