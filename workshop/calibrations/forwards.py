@@ -46,6 +46,7 @@ COMPILED = (32, 1, 128, 8)  # batches, the ones that say most first
 UNCOMPILED = (1, 4, 16, 64, 128)
 LENGTHS = {32: 128, 1: 384, 128: 64, 8: 384, 4: 128, 16: 384, 64: 128}  # tokens of a text, by batch
 DEEP = tuple((batch, context) for context in (8000, 16000, 32000) for batch in (1, 4, 16, 64))
+LATE_S = 30.0
 Case = tuple[str, str, int, bool]  # network, format, batch, masked
 
 
@@ -83,14 +84,15 @@ def prepared(torch: Any, place: str, case: Case) -> Callable[[], Any]:
     return lambda: network(input_ids=ids, attention_mask=mask)
 
 
-def launched_s(clock: Clock, call: Callable[[], Any]) -> float:
-    """Seconds until the host is free again, of a device that was idle."""
+def launched_s(clock: Clock, call: Callable[[], Any], calls: int = 1) -> float:
+    """Seconds a call until the host is free again, of a device that was idle."""
     seconds = []
     for _ in range(9):
         clock.sync()
         start = clock.now()
-        call()
-        seconds.append(clock.now() - start)
+        for _ in range(calls):
+            call()
+        seconds.append((clock.now() - start) / calls)
     clock.sync()
     return median(seconds)
 
@@ -157,8 +159,7 @@ def launches_by_kind(clock: Clock) -> Iterator[dict[str, Any]]:
             for _ in range(20):
                 op()
             before = host_call_s()
-            chain = [op] * 100
-            seconds = launched_s(clock, lambda chain=chain: [each() for each in chain]) / len(chain)
+            seconds = launched_s(clock, op, calls=100)
             yield {"op": name, "dtype": form, "launched_s": seconds, "kernels": kernels_of(clock, op),
                    "host_call_s": before}  # fmt: skip
 
@@ -205,7 +206,10 @@ def compile_ahead(workers: int, until: float) -> None:
     command = [sys.executable, "-m", "workshop.calibrations.forwards", "--until", str(until)]
     started = [subprocess.Popen([*command, "--share", f"{each}/{workers}"]) for each in range(workers)]
     for each in started:
-        each.wait()
+        try:
+            each.wait(max(0.0, until + LATE_S - time.time()))
+        except subprocess.TimeoutExpired:  # in the middle of a long one
+            each.kill()
 
 
 def measured(clock: Clock, arguments: argparse.Namespace, begun: float) -> Iterator[dict[str, Any]]:
