@@ -5,7 +5,8 @@
 
 Every case is a process of its own, as `profile` makes it. A case that would begin after the budget is named and left
 out. A line a phase: what it took, what was predicted, and its parts with theirs. The journal keeps each profile without
-its layers, one JSON object a line; `--again FILE.jsonl` prints what a journal holds.
+its layers, one JSON object a line; `--again FILE.jsonl --on nvidia-h200` predicts the cases of a journal anew, as the
+code and the data are now, beside what they took then.
 
 `--cases cuda` has the networks of a table that a first release was judged by. Beside them it times what the host of a
 GPU takes for one launch, for a graph, and for the bare loop around a captured step, which is what the product's own
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from figure import Figure
 
-from inferometer import profile
+from inferometer import predict, profile
 from inferometer.core.codec import document
 from inferometer.core.errors import InferometerError
 from inferometer.core.plugins import load_all
@@ -66,6 +67,25 @@ def measured_pair(model, engine, sizes):
     phases = [{**phase, "ops": [], "samples_s": None, "context": None} for phase in plain["phases"]]
     kept = {key: plain[key] for key in ("environment", "judged_by", "precision", "provenance", "summary", "workload")}
     return {**case, "seconds": time.perf_counter() - start, "phases": phases, **kept}
+
+
+def predicted_again(row, on):
+    """The row of a journal with today's predictions, of its phases and of their parts, in place of those of its day."""
+    if "phases" not in row:
+        return row
+    sizes = {name: row[name] for name in ("batch", "prompt", "generate") if name in row}
+    today = predict(row["model"], on=on, runtime=row["engine"], weights=row["precision"]["weights"], **sizes)
+    phases = []
+    for phase in row["phases"]:
+        expected = today.phase(phase["name"])
+        if phase["name"] in STEADY and expected is not None:
+            measured = {part["name"] for part in phase["parts"]}
+            parts = expected.parts if measured else {}
+            inside = sum(seconds for name, seconds in parts.items() if name == "run" or name not in measured)
+            beside = {**parts, "run": inside} if parts else {}
+            told_parts = [{**part, "predicted_s": beside.get(part["name"])} for part in phase["parts"]]
+            phases.append({**phase, "predicted_s": expected.time_s, "parts": told_parts})
+    return {**row, "phases": phases}
 
 
 def told(row):
@@ -191,7 +211,8 @@ def cuda_extras(arguments):
 def kept(arguments):
     """The rows as they come: of a journal, or measured until the budget is spent."""
     if arguments.again:
-        yield from map(json.loads, Path(arguments.again).read_text(encoding="utf-8").splitlines())
+        rows = map(json.loads, Path(arguments.again).read_text(encoding="utf-8").splitlines())
+        yield from rows if arguments.on is None else (predicted_again(row, arguments.on) for row in rows)
         return
     for case in (CUDA if arguments.cases == "cuda" else here())[arguments.skip :]:
         if time.monotonic() > arguments.until:
@@ -207,6 +228,7 @@ def main():
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="go on after the first N cases")
     parser.add_argument("--journal", type=Path)
     parser.add_argument("--again", metavar="JOURNAL", help="print what a journal holds, and measure nothing")
+    parser.add_argument("--on", metavar="DEVICE", help="with --again: predict its cases anew, for this device")
     parser.add_argument("--folder", default="build/pairs", help="where configs for bare loops are written")
     arguments = parser.parse_args()
     arguments.until = time.monotonic() + arguments.budget

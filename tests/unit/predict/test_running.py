@@ -105,6 +105,15 @@ def test_a_step_that_waits_for_its_host_takes_as_long_as_the_host_is_slow():
     assert seconds("resnet50", options=Options(host_speed=0.5), **large) == seconds("resnet50", **large)
 
 
+def test_a_launch_takes_a_host_as_long_in_every_format():
+    """A host starts the same kernels whatever the numbers in them are: a calibration that says otherwise was made on a
+    host that others shared."""
+    asked = {"on": "nvidia-h200", "runtime": "torch-eager", "prompt": 16, "generate": 4}
+    narrow, wide = (im.predict("qwen2.5-0.5b", weights=form, activations=form, **asked) for form in ("bf16", "f32"))
+    for phase in ("prefill", "decode"):
+        assert narrow.phase(phase).parts["launch"] == pytest.approx(wide.phase(phase).parts["launch"], rel=0.01)
+
+
 def test_the_figure_of_a_host_counts_over_that_of_the_calibration():
     known = eager_calibration(host_call_s=1e-6)
     by_figure = im.predict("resnet50", calibration=known, options=Options(host_call_s=2e-6), **EAGER)
