@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
+from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line
 from inferometer.core.errors import GateError
 from inferometer.predict.flags import options_from
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _GOALS = ("cheapest", "greenest", "smallest")
 _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-512."
 _ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
-_TRACE = "Serve these requests, with their lengths, sessions and prefixes; at --rate, or as they came."
+_TRACE = "Replay these requests, with their lengths, sessions and prefixes; at --rate, or as they came."
 _LAUNCH = "Write files that start the best plan: serve.sh, compose.yaml, kubernetes.yaml."
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
@@ -73,7 +74,7 @@ def _choice_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--instance", metavar="NAME", help="Whose price: `inferometer catalog instances` lists them."),
         option("--grid", metavar="NAME", help="Whose electricity, for the carbon: `inferometer catalog grids`."),
         option("--pue", metavar="NAME|X", help="Overhead of the data centre, for the carbon."),
-        option("--launch", type=click.Path(path_type=Path), metavar="FOLDER", help=_LAUNCH),
+        option("--launch", type=OutputFile(folders=True), metavar="FOLDER", help=_LAUNCH),
         option("--keep", default=3, metavar="N", help="Plans to confirm and show."),
         option("--seed", default=0, metavar="N", help="Of the simulations."),
         option("--engine", metavar="WHERE", help=_ENGINE),
