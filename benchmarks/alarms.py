@@ -8,6 +8,7 @@ BIC, where it is installed (`pip install ruptures`).
 """
 
 import json
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,8 +75,8 @@ def watched(noise, rng, step):
     return None, turns
 
 
-def ruptures_told(noise, rng, step):
-    """When Pelt (rank cost, BIC penalty) first puts a change into the newest three runs, towards slower."""
+def ruptures_told(noise, rng, step, *, least=1):
+    """When Pelt first puts a change to slower into the newest three runs; `least` runs make a level."""
     import ruptures  # noqa: PLC0415 - benchmarks only, and where somebody installed it
 
     logs = noise.series(rng, HISTORY + AFTER)
@@ -83,7 +84,7 @@ def ruptures_told(noise, rng, step):
     for day in range(1, AFTER + 1):
         seen = logs[: HISTORY + day].reshape(-1, 1)
         scale = np.median(np.abs(np.diff(seen[:, 0]))) / 0.954 or 1e-9
-        ends = ruptures.Pelt(model="l2", min_size=1, jump=1).fit(seen / scale).predict(pen=3 * np.log(len(seen)))
+        ends = ruptures.Pelt(model="l2", min_size=least, jump=1).fit(seen / scale).predict(pen=3 * np.log(len(seen)))
         starts = [end for end in ends[:-1] if end >= HISTORY]
         if starts and np.median(seen[starts[-1] :]) - np.median(seen[: starts[-1]]) > np.log1p(RULE.threshold):
             return day, 0
@@ -107,7 +108,9 @@ def table(noise, detector, seed):
 
 def results():
     noises = [MadeUp(0.005), MadeUp(0.01), MadeUp(0.02), Recorded(json.loads(RECORDED.read_text(encoding="utf-8")))]
-    detectors = {"watch": watched, **({"ruptures": ruptures_told} if find_spec("ruptures") else {})}
+    detectors = {"watch": watched}
+    if find_spec("ruptures"):
+        detectors |= {"ruptures": ruptures_told, "ruptures, levels of 3": partial(ruptures_told, least=3)}
     for seed, noise in enumerate(noises):
         for name, detector in detectors.items():
             yield name, noise.name, table(noise, detector, seed)
