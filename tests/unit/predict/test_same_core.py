@@ -49,9 +49,9 @@ def test_a_machine_of_the_same_cores_is_predicted_as_the_calibrated_one_with_a_w
     there = Question(graph=read("resnet50"), device=device(ROW), runtime="onnxruntime").answer()
     profile = Question(graph=read("resnet50"), device=LOCAL, runtime="onnxruntime").answer()
     assert profile.summary.latency_s == pytest.approx(there.summary.latency_s, rel=0.02)
-    assert profile.phases[0].high_s > there.phases[0].high_s
+    assert profile.phase("forward").high_s > 1.1 * there.phase("forward").high_s
     assert profile.judged_by.calibration.device == ROW
-    rungs = {op.rung for op in profile.phases[0].ops if op.kind == "convolution"}
+    rungs = {op.rung for op in profile.phase("forward").ops if op.kind == "convolution"}
     assert rungs == {f"calibrated on {ROW} on 2026-11-16"}
     assert any("serves it with a wider interval" in note for note in profile.provenance.notes)
 
@@ -62,7 +62,7 @@ def test_one_thread_of_two_computes_half_as_fast_and_is_less_certain(here):
             graph=read("resnet50"), device=LOCAL, runtime="onnxruntime", options=Options(threads=threads)
         ).answer()
         assert asked.judged_by.calibration.device == ROW
-        return asked.phases[0].time_s
+        return asked.phase("forward").time_s
 
     assert 1.7 * seconds(2) < seconds(1) < 2.1 * seconds(2)
     one = chosen(setup=replace(SETUP, threads=1))
