@@ -126,12 +126,12 @@ def _calibrations_of(device: str, runtime: str, folders: Iterable[Path], refused
         except InferometerError as error:
             refused.append(str(error))
             continue
-        if (calibration.device, calibration.runtime) == (device, runtime) and _made_here(calibration):
+        if (calibration.device, calibration.runtime) == (device, runtime) and made_here(calibration):
             entries.append((path, calibration))
     return entries
 
 
-def _made_here(calibration: Calibration) -> bool:
+def made_here(calibration: Calibration) -> bool:
     """Whether one of `local` is of this very machine: a home folder may be shared by several."""
     machine = calibration.environment.get("machine_id")
     if machine is None or not is_local(calibration.device):
