@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _BUDGET, _BUDGET_OF_ALL = "120s", "10min"
 _EVERY = "all"  # what --forget removes where no engine is named
+_UNSPENT = 0.1  # of the budget: more is explained
 _SHOWN = 8  # rows or reasons that are told one by one
 _FORMAT = (
     "Number format; for engines of language models, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, i8 "
@@ -163,6 +164,9 @@ def _calibrate_all(budget_s: float, **asked: Any) -> None:
 
     names, done = installed_engines(), 0
     for name, share_s in shares_of_budget(names, budget_s):
+        if not share_s:
+            say(f"No time was left for {name}.")
+            continue
         say(f"{name}, for {format_duration(share_s)}:")
         try:
             job, result = _measured_here("local", runtime=name, budget_s=share_s, **asked)
@@ -285,6 +289,9 @@ def _print_outcome(job: "Job", result: "CalibrationResult") -> None:
         )
     done = counted(outcome.done, "case")
     say(f"{done} measured, {outcome.left} left out for lack of time, {len(outcome.skipped)} impossible.")
+    if outcome.unspent_s > _UNSPENT * job.budget_s:
+        left = "what was left out takes longer" if outcome.left else "every case was measured as often as it tells more"
+        say(f"{format_duration(outcome.unspent_s)} of the budget were not needed: {left}.")
     for reason in outcome.skipped[:5]:
         say(f"  {reason}")
     if result.path is not None:

@@ -14,9 +14,9 @@ from inferometer.core.device import LOCAL, is_local
 from inferometer.core.errors import InferometerError
 from inferometer.engines.base import Ready
 from inferometer.known import device as device_named
-from inferometer.known.engines import engines
+from inferometer.known.engines import engines, ranked_engines
 from inferometer.known.machine.detect.identity import this_machine
-from inferometer.measure.calibrate.job import LEAST_BUDGET_S, default_dtype, device_to_calibrate
+from inferometer.measure.calibrate.job import default_dtype, device_to_calibrate
 from inferometer.measure.run.child import runtime_named
 from inferometer.predict.basis.calibrations import differences, host_setup, made_here
 from inferometer.predict.basis.files import files_in, name_start, read_calibration
@@ -25,22 +25,34 @@ from inferometer.predict.basis.same_core import shipped_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+_LEAST_TURN_S = 10.0  # an engine's best rates alone take a few seconds
+
 
 def installed_engines() -> tuple[str, ...]:
-    """The engines that can run here now and have probes for this machine's best unit or its CPU."""
-    units = {device_named(LOCAL).unit, "cpu"}
-    probed = [name for name, described in engines().items() if units & described.calibrated.keys()]
+    """The engines that can run here now and have probes for this machine's best unit or its CPU.
+
+    Those that are taken by default come first, those that compile every probe last: time may be short for them.
+    """
+    device = device_named(LOCAL)
+    probed = [name for name, described in engines().items() if {device.unit, "cpu"} & described.calibrated.keys()]
+    usual = [name for tokens in (False, True) for name in ranked_engines(device, makes_tokens=tokens)]
+    compiling = [name for name in probed if engines()[name].effects.execution == "compiled"]
+    probed.sort(key=lambda name: (name in compiling, usual.index(name) if name in usual else len(usual)))
     return tuple(name for name in probed if isinstance(runtime_named(name).probe(), Ready))
 
 
 def shares_of_budget(
     names: Sequence[str], budget_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[tuple[str, float]]:
-    """Each engine with its share of what is left: one that needs less than its own leaves the rest to those after."""
+    """Each engine with its share of what is left: one that needs less than its own leaves the rest to those after.
+
+    One that would have too little to measure anything has none.
+    """
     begun = clock()
     for place, name in enumerate(names):
         left_s = budget_s - (clock() - begun)
-        yield name, max(LEAST_BUDGET_S, left_s / (len(names) - place))
+        share_s = left_s / (len(names) - place)
+        yield name, share_s if left_s >= _LEAST_TURN_S else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

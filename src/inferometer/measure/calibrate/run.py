@@ -30,7 +30,7 @@ SHARES = {
 _REFIT = 20  # the most points between two fits
 _RETRIES = 2
 _LEAST_FLOOR_S = 1e-6
-_CASE_SHARE = 0.05  # of the budget: the most that one case may take
+_CASE_SHARE = 0.05  # of the budget: the most that one case may take while smaller ones wait
 _STEP_SHARE = 0.5  # of the time goes into whole models, if there are any
 
 
@@ -95,6 +95,7 @@ class CalibrationOutcome:
     left: int
     skipped: tuple[str, ...] = ()
     interrupted: bool = False
+    unspent_s: float = 0.0  # of the budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +181,7 @@ def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, ho
         left=sum(not run.times[key] for key in run.all),
         skipped=tuple(run.skipped),
         interrupted=interrupted,
+        unspent_s=max(0.0, run.left_s()),
     )
 
 
@@ -212,14 +214,19 @@ class _Run:
         self.points, self.steps = list(self.journal.points()), list(self.journal.steps())
         self.all = {candidate.key: candidate for candidate in self.provider.candidates()}
         self.times = Counter({key: times for key, times in before.items() if key in self.all})
-        self._begin_round()
         self.done = before.total()
 
     def _begin_round(self) -> None:
-        """Queue what has been measured least often, unless that is often enough."""
-        least_often = min((self.times[key] for key in self.all), default=self.rounds)
+        """Queue what has been measured least often of what there is time for, unless that is often enough."""
+        able = {key: candidate for key, candidate in self.all.items() if self._in_time(candidate)}
+        least_often = min((self.times[key] for key in able), default=self.rounds)
         if least_often < self.rounds:
-            self.waiting = {key: candidate for key, candidate in self.all.items() if self.times[key] == least_often}
+            self.waiting |= {key: candidate for key, candidate in able.items() if self.times[key] == least_often}
+
+    def _in_time(self, candidate: Candidate) -> bool:
+        """Whether it can be measured before the budget is spent. What was measured before has been made."""
+        making_s = 0.0 if self.times[candidate.key] else candidate.making_s
+        return self._cost(candidate) + making_s <= self.left_s()
 
     def left_s(self) -> float:
         return self.budget_s - (self.clock() - self.begun)
@@ -232,17 +239,17 @@ class _Run:
         )
 
     def next(self) -> Candidate | None:
-        """The candidate that is worth most: doubt times share of time, over the cost of measuring it."""
-        if not self.waiting:
+        """The candidate that is worth most: doubt times share of time, over the cost of measuring it.
+
+        One that takes a large part of the budget waits until nothing smaller is left, and what is measured again until
+        nothing new is.
+        """
+        fitting = [candidate for candidate in self.waiting.values() if self._in_time(candidate)]
+        if not fitting:
             self._begin_round()
-        left = self.left_s()
-        waiting = self.waiting.values()
-        fitting = [
-            candidate
-            for candidate in waiting
-            if self._cost(candidate) <= min(left - candidate.making_s, self._most(candidate))
-        ]
-        if not fitting or left <= 0:
+            fitting = [candidate for candidate in self.waiting.values() if self._in_time(candidate)]
+        fitting = [candidate for candidate in fitting if self._cost(candidate) <= self._most(candidate)] or fitting
+        if not fitting or self.left_s() <= 0:
             return None
         urgent = [candidate for candidate in fitting if candidate.first]
         if urgent:

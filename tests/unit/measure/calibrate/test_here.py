@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from inferometer.cli.commands import calibrate as door
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.errors import EngineError
+from inferometer.engines.base import Ready
 from inferometer.measure.calibrate import here
 from inferometer.measure.calibrate.job import CalibrationResult
 from inferometer.measure.calibrate.run import CalibrationOutcome
@@ -48,9 +49,10 @@ def test_what_an_engine_leaves_of_its_share_goes_to_those_after_it():
     assert now[0] == 600.0
 
 
-def test_an_engine_whose_turn_comes_too_late_still_gets_a_moment():
-    ticks = iter([0.0, 0.0, 700.0])
-    assert [share for _, share in here.shares_of_budget(("a", "b"), 600.0, lambda: next(ticks))] == [300.0, 1.0]
+def test_an_engine_whose_turn_comes_too_late_has_none():
+    ticks = iter([0.0, 0.0, 595.0])
+    shares = list(here.shares_of_budget(("a", "b"), 600.0, lambda: next(ticks)))
+    assert shares == [("a", 300.0), ("b", 0.0)]
 
 
 def test_every_engine_has_its_turn_and_one_that_fails_stops_no_other(tmp_path, monkeypatch):
@@ -61,7 +63,7 @@ def test_every_engine_has_its_turn_and_one_that_fails_stops_no_other(tmp_path, m
         if runtime == "broken":
             raise EngineError("it is broken")
         outcome = CalibrationOutcome(points=(), steps=(), done=1, left=0)
-        return SimpleNamespace(), CalibrationResult(outcome=outcome)
+        return SimpleNamespace(budget_s=budget_s), CalibrationResult(outcome=outcome)
 
     monkeypatch.setattr(here, "installed_engines", lambda: ("broken", "whole"))
     monkeypatch.setattr(here, "standings", lambda _folder: ((), ()))
@@ -70,6 +72,9 @@ def test_every_engine_has_its_turn_and_one_that_fails_stops_no_other(tmp_path, m
     result = ask(tmp_path, "--all")
     assert seen == [("local", "broken", 300.0, None), ("local", "whole", 300.0, None)]
     assert "It could not be calibrated: it is broken" in result.output
+    monkeypatch.setattr(here, "shares_of_budget", lambda _, budget_s: [("whole", budget_s), ("broken", 0.0)])
+    assert "No time was left for broken." in ask(tmp_path, "--all").output
+    monkeypatch.setattr(here, "shares_of_budget", lambda names, budget_s: [(name, budget_s / 2) for name in names])
     monkeypatch.setattr(here, "installed_engines", lambda: ("broken",))
     with pytest.raises(Exception, match="None of 1 engine"):
         ask(tmp_path, "--all", "--budget", "1min")
@@ -141,3 +146,12 @@ def test_forgetting_an_engine_leaves_the_others_and_their_journals(tmp_path):
     assert [path.exists() for path in kept] == [False, True]
     assert [path.name for path in (tmp_path / "journals").iterdir()] == ["raspberry-pi-5-litert-f32"]
     assert "Nothing was calibrated" in ask(tmp_path, "--forget").output
+
+
+def test_engines_that_are_first_for_a_kind_of_model_are_calibrated_first(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(here, "runtime_named", lambda _: SimpleNamespace(probe=lambda: Ready(version="1")))
+    names = here.installed_engines()
+    assert set(names[:2]) == {"onnxruntime", "llamacpp"}
+    assert len(names) == len(set(names)) > 8
+    assert names[-1] == "torch-compile"
