@@ -150,12 +150,13 @@ def _measured_here(device: str, **asked: Any) -> "tuple[Job, CalibrationResult]"
     from inferometer.measure.calibrate.progress import line_of
 
     job = calibration_job(device, **asked)
-    with said_if_slow(
-        "The best rates that the engine reaches come first, and its probes may have to be made.", after_s=5
-    ):
-        prepared = prepare_engine(job)
-    with progress_line(line_of) as progress:
-        return job, calibrate(job, prepared, watch=progress)
+    with job.journal.held():
+        with said_if_slow(
+            "The best rates that the engine reaches come first, and its probes may have to be made.", after_s=5
+        ):
+            prepared = prepare_engine(job)
+        with progress_line(line_of) as progress:
+            return job, calibrate(job, prepared, watch=progress)
 
 
 def _calibrate_all(budget_s: float, **asked: Any) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -115,6 +116,25 @@ class CalibrationJournal:
     @property
     def _base(self) -> Path:
         return self.folder / "base.json"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No other run may write to it meanwhile: rounds of two would be counted as one's. It ends with the process."""
+        try:
+            import fcntl  # noqa: PLC0415 - POSIX only; elsewhere two runs are not kept apart
+        except ImportError:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise EngineError(
+                    f"Another calibration writes to {self.folder}.",
+                    remedy="Wait for its end, or give another --folder.",
+                ) from None
+            yield
 
     def clear(self) -> None:
         for path in (self.folder / "points.jsonl", self.folder / "steps.jsonl", self._done, self._base):

@@ -240,3 +240,12 @@ def test_a_run_ends_only_when_nothing_unmeasured_fits_what_is_left(tmp_path_fact
     found = run(bench, tmp_path_factory.mktemp("run"), budget_s=budget_s)
     left = [cost for place, cost in enumerate(costs) if f"case {place}" not in bench.order]
     assert all(cost > found.unspent_s for cost in left)
+
+
+def test_two_runs_do_not_write_to_one_journal(tmp_path):
+    pytest.importorskip("fcntl")
+    journal = CalibrationJournal(folder=tmp_path / "journal")
+    with journal.held(), pytest.raises(EngineError, match="Another calibration writes to"), journal.held():
+        pass
+    with journal.held():
+        pass
