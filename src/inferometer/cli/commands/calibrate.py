@@ -108,18 +108,21 @@ def command(
     if source is not None:
         _calibrate_from(source, device_name, runtime, dtype, out, form)
         return
+    if place is not None and (every or show or forget is not None):
+        raise DomainError(
+            "--all, --show and --forget are about this machine.", remedy="Leave out --on, or run it there."
+        )
     if show or forget is not None:
         kept = folder or own_folder()
         if forget is None:
             _show(kept, form)
         else:
-            _forget(kept, None if forget == _EVERY else forget)
+            _forget(kept, runtime if forget == _EVERY else forget)
         return
     asked: dict[str, Any] = {"unit": unit, "dtype": dtype, "threads": threads}
     if place is not None:
-        if folder is not None or every:
-            option = "--folder" if folder is not None else "--all"
-            raise DomainError(f"{option} is for a calibration here: elsewhere the device keeps its own journals.")
+        if folder is not None:
+            raise DomainError("--folder is for a calibration here: elsewhere the device keeps its own journals.")
         work = _packed(runtime, budget_s, guarded=not no_guard, fresh=not resume, device=device_name, **asked)
         _calibrate_at(place, work, out, form)
         return
