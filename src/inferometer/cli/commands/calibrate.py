@@ -10,7 +10,7 @@ from inferometer.cli.options import command_line, format_option, print_document,
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line, said_if_slow, step_text
 from inferometer.core.errors import DomainError, InferometerError
-from inferometer.core.units import counted
+from inferometer.core.units import counted, format_duration, parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from inferometer.known.atlas.measurement import SetAside
     from inferometer.measure.calibrate.job import CalibrationResult, Job
 
+_BUDGET, _BUDGET_OF_ALL = "120s", "10min"
+_EVERY = "all"  # what --forget removes where no engine is named
+_UNSPENT = 0.1  # of the budget: more is explained
 _SHOWN = 8  # rows or reasons that are told one by one
 _FORMAT = (
     "Number format; for engines of language models, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, i8 "
@@ -33,7 +36,10 @@ _FORMAT = (
     "--from", "source", metavar="FILE|atlas", help="Fit published times of whole models instead of measuring."
 )
 @click.option("--runtime", metavar="NAME", help="The engine.  [default: torch-compile on a GPU, else onnxruntime]")
-@click.option("--budget", default="120s", metavar="TIME", help="How long to measure.")
+@click.option("--all", "every", is_flag=True, help="Calibrate every engine that is installed.")
+@click.option(
+    "--budget", metavar="TIME", help="How long to measure.  [default: 120s; 10min for all engines together with --all]"
+)
 @click.option(
     "--device", "device_name", default="local", metavar="NAME", help="A catalog name, or local:cpu, local:gpu."
 )
@@ -49,11 +55,20 @@ _FORMAT = (
 @place_option
 @click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet.")
 @click.option("--resume/--fresh", default=True, help="Continue an earlier run, or measure everything again.")
+@click.option("--show", is_flag=True, help="Measure nothing: say what predictions for this machine stand on.")
+@click.option(
+    "--forget",
+    is_flag=False,
+    flag_value=_EVERY,
+    metavar="[ENGINE]",
+    help="Remove what was calibrated on this machine, of one engine or of all.",
+)
 @format_option
 def command(
     source: str | None,
     runtime: str | None,
-    budget: str,
+    every: bool,
+    budget: str | None,
     device_name: str,
     unit: str | None,
     dtype: str | None,
@@ -63,6 +78,8 @@ def command(
     place: str | None,
     no_guard: bool,
     resume: bool,
+    show: bool,
+    forget: str | None,
     form: str,
 ) -> None:
     """Measure what predictions for this machine need, and how far off they may be.
@@ -70,6 +87,9 @@ def command(
     \b
     inferometer calibrate --runtime onnxruntime --budget 120s
     inferometer calibrate --runtime llamacpp --dtype q4_0
+    inferometer calibrate --all
+    inferometer calibrate --show
+    inferometer calibrate --forget onnxruntime
     inferometer calibrate --runtime torch-compile --budget 4min --out gpu.json
     inferometer calibrate --from atlas --device qualcomm-snapdragon-8-elite-npu --runtime qnn
     inferometer calibrate --from phone.csv --device my-phone --runtime litert --dtype i8
@@ -83,41 +103,118 @@ def command(
     """
     from inferometer.predict.basis.files import own_folder
 
+    _require_one_of({"--from": source is not None, "--all": every, "--show": show, "--forget": forget is not None})
+    budget_s = parse_quantity(budget or (_BUDGET_OF_ALL if every else _BUDGET), "s")
     if source is not None:
         _calibrate_from(source, device_name, runtime, dtype, out, form)
         return
+    if place is not None and (every or show or forget is not None):
+        raise DomainError(
+            "--all, --show and --forget are about this machine.", remedy="Leave out --on, or run it there."
+        )
+    if show or forget is not None:
+        kept = folder or own_folder()
+        if forget is None:
+            _show(kept, form)
+        else:
+            _forget(kept, runtime if forget == _EVERY else forget)
+        return
+    asked: dict[str, Any] = {"unit": unit, "dtype": dtype, "threads": threads}
     if place is not None:
         if folder is not None:
             raise DomainError("--folder is for a calibration here: elsewhere the device keeps its own journals.")
-        asked = {"device": device_name, "unit": unit, "dtype": dtype, "threads": threads}
-        work = _packed(runtime, budget, guarded=not no_guard, fresh=not resume, **asked)
+        work = _packed(runtime, budget_s, guarded=not no_guard, fresh=not resume, device=device_name, **asked)
         _calibrate_at(place, work, out, form)
         return
-    from inferometer.core.units import parse_quantity
-    from inferometer.measure.calibrate.job import calibrate, calibration_job, prepare_engine
-    from inferometer.measure.calibrate.progress import line_of
-
-    job = calibration_job(
-        device_name,
-        unit=unit,
-        runtime=runtime,
-        dtype=dtype,
-        budget_s=parse_quantity(budget, "s"),
-        folder=folder or own_folder(),
-        out=out,
-        fresh=not resume,
-        threads=threads,
-        guarded=not no_guard,
-    )
-    with said_if_slow(
-        "The best rates that the engine reaches come first, and its probes may have to be made.", after_s=5
-    ):
-        prepared = prepare_engine(job)
-    with progress_line(line_of) as progress:
-        result = calibrate(job, prepared, watch=progress)
+    asked |= {"out": out, "folder": folder or own_folder(), "fresh": not resume, "guarded": not no_guard}
+    if every:
+        if runtime or dtype or out or device_name != "local":
+            raise DomainError(
+                "--all calibrates every engine on this machine, each in its own format.",
+                remedy="Leave out --runtime, --dtype, --device and --out.",
+            )
+        _calibrate_all(budget_s, **asked)
+        _show(asked["folder"], form)
+        return
+    job, result = _measured_here(device_name, runtime=runtime, budget_s=budget_s, **asked)
     _print_outcome(job, result)
     if result.calibration is not None:
         _print_calibration(result.calibration, result.path, form)
+
+
+def _require_one_of(asked: dict[str, bool]) -> None:
+    given = [name for name, is_given in asked.items() if is_given]
+    if len(given) > 1:
+        raise DomainError(f"{' and '.join(given)} ask for different things.", remedy="Give one of them.")
+
+
+def _measured_here(device: str, **asked: Any) -> "tuple[Job, CalibrationResult]":
+    from inferometer.measure.calibrate.job import calibrate, calibration_job, prepare_engine
+    from inferometer.measure.calibrate.progress import line_of
+
+    job = calibration_job(device, **asked)
+    with job.journal.held():
+        with said_if_slow(
+            "The best rates that the engine reaches come first, and its probes may have to be made.", after_s=5
+        ):
+            prepared = prepare_engine(job)
+        with progress_line(line_of) as progress:
+            return job, calibrate(job, prepared, watch=progress)
+
+
+def _calibrate_all(budget_s: float, **asked: Any) -> None:
+    """One engine after the other. What one cannot do is said, and the others go on; Ctrl-C ends them all."""
+    from inferometer.measure.calibrate.here import installed_engines, shares_of_budget
+
+    names, done = installed_engines(), 0
+    for name, share_s in shares_of_budget(names, budget_s):
+        if not share_s:
+            say(f"No time was left for {name}.")
+            continue
+        say(f"{name}, for {format_duration(share_s)}:")
+        try:
+            job, result = _measured_here("local", runtime=name, budget_s=share_s, **asked)
+        except InferometerError as error:
+            say(f"  It could not be calibrated: {error}")
+            continue
+        _print_outcome(job, result)
+        done += 1
+    if not done:
+        raise InferometerError(
+            f"None of {counted(len(names), 'engine')} that can be calibrated here was.",
+            remedy="`inferometer runtimes` says how to install engines, `inferometer doctor` looks at the machine.",
+        )
+
+
+def _show(folder: Path, form: str) -> None:
+    from inferometer.measure.calibrate.here import standings
+    from inferometer.understand.view.calibrations import standing_document, standings_table
+
+    found, refused = standings(folder)
+    for reason in refused:
+        say(f"Not used: {reason}")
+    if form == "json":
+        print_document([standing_document(standing) for standing in found])
+        return
+    if not found:
+        say("Nothing is calibrated on this machine: predictions stand on its roofs and on priors.")
+        say("`inferometer calibrate --all` calibrates every engine that is installed, in ten minutes.")
+        return
+    print_table(standings_table(found), form)
+    for note in dict.fromkeys(note for standing in found for note in standing.changed):
+        say(note)
+
+
+def _forget(folder: Path, named: str | None) -> None:
+    from inferometer.known.engines import engine
+    from inferometer.measure.calibrate.here import forget
+
+    runtime = None if named is None else engine(named).name
+    gone = forget(folder, runtime)
+    for path in gone:
+        say(f"Removed {path}.")
+    what = "this machine" if runtime is None else f"{runtime} on this machine"
+    say(f"What was calibrated of {what} is forgotten." if gone else f"Nothing was calibrated of {what}.")
 
 
 def _calibrate_from(
@@ -153,12 +250,11 @@ def _say_set_aside(lines: "Sequence[SetAside]") -> None:
         say(f"  {line.file}, line {line.line}: {line.reason}")
 
 
-def _packed(runtime: str | None, budget: str, **asked: Any) -> "PackedJob":
-    from inferometer.core.units import parse_quantity
+def _packed(runtime: str | None, budget_s: float, **asked: Any) -> "PackedJob":
     from inferometer.hub.places.requests import Calibrating, pack_calibration
 
     line = command_line()
-    return pack_calibration(runtime, Calibrating(budget_s=parse_quantity(budget, "s"), **asked), command=line)
+    return pack_calibration(runtime, Calibrating(budget_s=budget_s, **asked), command=line)
 
 
 def _calibrate_at(place: str, work: "PackedJob", out: Path | None, form: str) -> None:
@@ -197,6 +293,9 @@ def _print_outcome(job: "Job", result: "CalibrationResult") -> None:
         )
     done = counted(outcome.done, "case")
     say(f"{done} measured, {outcome.left} left out for lack of time, {len(outcome.skipped)} impossible.")
+    if outcome.unspent_s > _UNSPENT * job.budget_s:
+        left = "what was left out takes longer" if outcome.left else "every case was measured as often as it tells more"
+        say(f"{format_duration(outcome.unspent_s)} of the budget were not needed: {left}.")
     for reason in outcome.skipped[:5]:
         say(f"  {reason}")
     if result.path is not None:

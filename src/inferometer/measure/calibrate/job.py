@@ -14,6 +14,7 @@ from inferometer.core.device import LOCAL, Device
 from inferometer.core.errors import DomainError, EngineError, InferometerError
 from inferometer.core.settings import cache_folder
 from inferometer.known.engines import engine, engines
+from inferometer.known.machine.detect.identity import this_machine
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
 from inferometer.measure.calibrate.fitting.base import with_peaks_of
@@ -32,6 +33,7 @@ from inferometer.predict.basis.calibrations import (
     widened,
 )
 from inferometer.predict.basis.files import write_calibration
+from inferometer.predict.basis.same_core import shipped_for
 
 if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
@@ -252,14 +254,17 @@ def _kernels(job: Job, effects: RuntimeEffects) -> PreparedEngine:
 def begin_journal(job: Job, versions: Mapping[str, str], environment: Mapping[str, str]) -> Calibration | None:
     """Begin the journal, or resume it; and what it starts from: the calibration that the device has.
 
-    It may have been made with other versions: then it is less certain, as it is for a prediction. Another number of
-    threads is another machine, and so is `local` on another processor.
+    For this machine that may be a shipped one of its kind. It may have been made with other versions: then it is less
+    certain, as it is for a prediction. Another number of threads is another machine, and so is `local` on another
+    processor.
     """
     if job.fresh:
         job.journal.clear()
 
     def choose() -> Calibration | None:
         base = choose_calibration(job.device.name, job.runtime, job.dtype, folders=(job.folder,)).calibration
+        if base is None and job.device.name == LOCAL:
+            base = shipped_for(job.device, job.runtime, job.dtype, HostSetup(), this_machine()).calibration
         if base is None or (base.dtype, base.threads) != (job.dtype, job.threads):
             return None
         elsewhere = job.device.name == "local" and base.environment.get("cpu") != environment.get("cpu")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -30,7 +31,7 @@ SHARES = {
 _REFIT = 20  # the most points between two fits
 _RETRIES = 2
 _LEAST_FLOOR_S = 1e-6
-_CASE_SHARE = 0.05  # of the budget: the most that one case may take
+_CASE_SHARE = 0.05  # of the budget: the most that one case may take while smaller ones wait
 _STEP_SHARE = 0.5  # of the time goes into whole models, if there are any
 
 
@@ -95,6 +96,7 @@ class CalibrationOutcome:
     left: int
     skipped: tuple[str, ...] = ()
     interrupted: bool = False
+    unspent_s: float = 0.0  # of the budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,25 @@ class CalibrationJournal:
     @property
     def _base(self) -> Path:
         return self.folder / "base.json"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No other run may write to it meanwhile: rounds of two would be counted as one's. It ends with the process."""
+        try:
+            import fcntl  # noqa: PLC0415 - POSIX only; elsewhere two runs are not kept apart
+        except ImportError:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise EngineError(
+                    f"Another calibration writes to {self.folder}.",
+                    remedy="Wait for its end, or give another --folder.",
+                ) from None
+            yield
 
     def clear(self) -> None:
         for path in (self.folder / "points.jsonl", self.folder / "steps.jsonl", self._done, self._base):
@@ -180,6 +201,7 @@ def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, ho
         left=sum(not run.times[key] for key in run.all),
         skipped=tuple(run.skipped),
         interrupted=interrupted,
+        unspent_s=max(0.0, run.left_s()),
     )
 
 
@@ -212,14 +234,19 @@ class _Run:
         self.points, self.steps = list(self.journal.points()), list(self.journal.steps())
         self.all = {candidate.key: candidate for candidate in self.provider.candidates()}
         self.times = Counter({key: times for key, times in before.items() if key in self.all})
-        self._begin_round()
         self.done = before.total()
 
-    def _begin_round(self) -> None:
-        """Queue what has been measured least often, unless that is often enough."""
-        least_often = min((self.times[key] for key in self.all), default=self.rounds)
+    def _begin_round(self, left_s: float) -> None:
+        """Queue what has been measured least often of what there is time for, unless that is often enough."""
+        able = {key: candidate for key, candidate in self.all.items() if self._fits(candidate, left_s)}
+        least_often = min((self.times[key] for key in able), default=self.rounds)
         if least_often < self.rounds:
-            self.waiting = {key: candidate for key, candidate in self.all.items() if self.times[key] == least_often}
+            self.waiting |= {key: candidate for key, candidate in able.items() if self.times[key] == least_often}
+
+    def _fits(self, candidate: Candidate, left_s: float) -> bool:
+        """Whether it can be measured before the budget is spent. What was measured before has been made."""
+        making_s = 0.0 if self.times[candidate.key] else candidate.making_s
+        return self._cost(candidate) + making_s <= left_s
 
     def left_s(self) -> float:
         return self.budget_s - (self.clock() - self.begun)
@@ -232,17 +259,18 @@ class _Run:
         )
 
     def next(self) -> Candidate | None:
-        """The candidate that is worth most: doubt times share of time, over the cost of measuring it."""
-        if not self.waiting:
-            self._begin_round()
-        left = self.left_s()
-        waiting = self.waiting.values()
-        fitting = [
-            candidate
-            for candidate in waiting
-            if self._cost(candidate) <= min(left - candidate.making_s, self._most(candidate))
-        ]
-        if not fitting or left <= 0:
+        """The candidate that is worth most: doubt times share of time, over the cost of measuring it.
+
+        One that takes a large part of the budget waits until nothing smaller is left, and what is measured again until
+        nothing new is.
+        """
+        left_s = self.left_s()
+        fitting = [candidate for candidate in self.waiting.values() if self._fits(candidate, left_s)]
+        if not fitting:
+            self._begin_round(left_s)
+            fitting = [candidate for candidate in self.waiting.values() if self._fits(candidate, left_s)]
+        fitting = [candidate for candidate in fitting if self._cost(candidate) <= self._most(candidate)] or fitting
+        if not fitting or left_s <= 0:
             return None
         urgent = [candidate for candidate in fitting if candidate.first]
         if urgent:

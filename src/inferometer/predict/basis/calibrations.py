@@ -126,12 +126,12 @@ def _calibrations_of(device: str, runtime: str, folders: Iterable[Path], refused
         except InferometerError as error:
             refused.append(str(error))
             continue
-        if (calibration.device, calibration.runtime) == (device, runtime) and _made_here(calibration):
+        if (calibration.device, calibration.runtime) == (device, runtime) and made_here(calibration):
             entries.append((path, calibration))
     return entries
 
 
-def _made_here(calibration: Calibration) -> bool:
+def made_here(calibration: Calibration) -> bool:
     """Whether one of `local` is of this very machine: a home folder may be shared by several."""
     machine = calibration.environment.get("machine_id")
     if machine is None or not is_local(calibration.device):
@@ -151,6 +151,8 @@ def _newest(entries: list[_Entry], setup: HostSetup | None, refused: list[str]) 
     if notes:
         factor = max(WIDER_THREADS if "thread" in note else WIDER_VERSION for note in notes)
         calibration = widened(calibration, factor, notes)
+    if threads is not None and is_local(calibration.device):
+        calibration = for_threads(calibration, threads)
     return CalibrationChoice(calibration=calibration, path=path, notes=notes, refused=tuple(refused))
 
 
@@ -219,7 +221,14 @@ def calibration_for_question(  # noqa: PLR0913 - what a calibration is chosen by
     if not is_local(device.name):
         setup = None if threads is None or device.unit != "cpu" else HostSetup(threads=threads)
         return calibration_for(device.name, runtime, wanted, setup)
-    choice = calibration_for(device.name, runtime, wanted, host_setup(runtime, threads))
+    setup = host_setup(runtime, threads)
+    choice = calibration_for(device.name, runtime, wanted, setup)
+    if choice.calibration is None and device.unit == "cpu":
+        from inferometer.known.machine.detect.identity import this_machine  # noqa: PLC0415 - only for this machine
+        from inferometer.predict.basis.same_core import shipped_for  # noqa: PLC0415 - which chooses through here
+
+        shipped = shipped_for(device, runtime, wanted, setup, this_machine())
+        choice = choice if shipped.calibration is None else shipped
     if choice.calibration is None and (advice := _how_to_calibrate(device, runtime, wanted)) is not None:
         return replace(choice, notes=(*choice.notes, advice))
     return choice
@@ -303,6 +312,18 @@ def with_calibration(device: Device, calibration: Calibration) -> Device:
     if peaks == device.peaks and memories == device.memories:
         return device
     return replace(device, peaks=peaks, memories=memories)
+
+
+def for_threads(calibration: Calibration, threads: int) -> Calibration:
+    """The calibration for another number of threads: each brings the arithmetic of one core, and memory stays as it is.
+
+    It is for a device whose peaks come from its calibration. How much wider its interval is, is the caller's to say.
+    """
+    if calibration.threads in {None, threads}:
+        return calibration
+    share = threads / float(calibration.threads or threads)
+    peaks = {name: replace(peak, value=share * peak.value) for name, peak in calibration.peaks.items()}
+    return replace(calibration, peaks=peaks, threads=threads)
 
 
 def _stated_first(stated: Mapping[str, Sourced | None], reached: Mapping[str, Sourced]) -> dict[str, Sourced]:

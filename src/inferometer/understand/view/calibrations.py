@@ -1,4 +1,4 @@
-"""A calibration as a table: a row for each class of op, one for each overhead, one for whole steps."""
+"""A calibration as a table: a row for each class of op, one for each overhead, one for whole steps; and a list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from inferometer.core.units import counted, format_quantity
 from inferometer.understand.view.table import Column, ReportTable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from inferometer.core.calibration import Calibration, Utilisation
+    from inferometer.measure.calibrate.here import Standing
 
 _COLUMNS = (
     Column(key="what", heading="what"),
@@ -51,4 +54,59 @@ def _class(calibration: Calibration, table: Utilisation) -> dict[str, Any]:
         "most": f"{max(table.values):.1%}",
         "factor": ", ".join(factors) or None,
         "residual": f"{calibration.residuals.get(name, table.residual):.1%}",
+    }
+
+
+_STANDINGS = (
+    Column(key="engine", heading="engine"),
+    Column(key="format", heading="format"),
+    Column(key="threads", heading="threads"),
+    Column(key="version", heading="version"),
+    Column(key="made", heading="made"),
+    Column(key="ops", heading="ops"),
+    Column(key="steps", heading="whole steps"),
+    Column(key="off", heading="off by"),
+    Column(key="state", heading="state"),
+)
+
+
+def standings_table(standings: Sequence[Standing]) -> ReportTable:
+    """What predictions for this machine stand on: a row for each calibration."""
+    rows = []
+    for standing in standings:
+        made = standing.calibration
+        whole = [residual for name, residual in made.residuals.items() if name.partition(".")[0] == "step"]
+        steps = f"{made.steps} of {counted(len(made.fitted_on), 'model')}" if made.fitted_on else made.steps
+        rows.append({
+            "engine": made.runtime,
+            "format": made.dtype,
+            "threads": made.threads,
+            "version": ", ".join(f"{name} {version}" for name, version in made.versions.items()) or None,
+            "made": made.created[:10],
+            "ops": made.points,
+            "steps": steps,
+            "off": f"{max(whole):.1%}" if whole else None,
+            "state": _state(standing),
+        })  # fmt: skip
+    return ReportTable(title="What predictions for this machine stand on", columns=_STANDINGS, rows=tuple(rows))
+
+
+def _state(standing: Standing) -> str:
+    if standing.path is None:
+        return f"shipped, of {standing.calibration.device}"
+    return "changed since" if standing.changed else "as it was made"
+
+
+def standing_document(standing: Standing) -> dict[str, Any]:
+    """The same of one for programs, with the models that fed it and what has changed since."""
+    made = standing.calibration
+    plain = {
+        name: getattr(made, name) for name in ("device", "runtime", "dtype", "threads", "created", "points", "steps")
+    }
+    return plain | {
+        "versions": dict(made.versions),
+        "fitted_on": list(made.fitted_on),
+        "notes": list(made.notes),
+        "changed": list(standing.changed),
+        "path": None if standing.path is None else str(standing.path),
     }

@@ -163,3 +163,12 @@ def test_a_machine_that_differs_from_itself_says_by_how_much():
     assert drifts(steps) == {"decode": pytest.approx(math.log(1.1) / math.sqrt(2))}
     assert drifts(steps[:6]) == {}, "three steps say nothing"
     assert drifts(steps[::2]) == {}, "nor do those that were measured once"
+
+
+def test_a_run_that_goes_on_after_a_line_was_cut_off_writes_whole_lines(tmp_path):
+    path = tmp_path / "points.jsonl"
+    append_points(path, [point(), point()])
+    path.write_bytes(path.read_bytes()[:-20])
+    append_points(path, [point()])
+    append_points(path, [point()])
+    assert read_points(path) == (point(), point(), point())

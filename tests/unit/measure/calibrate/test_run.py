@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inferometer.core.errors import EngineError
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint
@@ -208,3 +210,42 @@ def test_what_cannot_be_measured_is_tried_once_and_stops_no_round(tmp_path):
     found = run(bench, tmp_path, rounds=2)
     assert bench.order.count("copy 1") == 1
     assert (found.done, found.left, found.skipped) == (4, 0, ("copy 1: no such kernel",))
+
+
+def test_a_case_that_takes_much_of_the_budget_is_measured_once_nothing_smaller_is_left(tmp_path):
+    bench = Bench(Clock(), sizes=range(3))
+    bench.all["long"] = Candidate(key="long", op_class="vector", axes={"bytes": 1e9}, seconds=40.0, floor_s=1e-3)
+    found = run(bench, tmp_path, budget_s=100.0)
+    assert (found.done, found.left, bench.order[-1]) == (5, 0, "long")
+
+
+def test_one_that_does_not_fit_any_more_keeps_no_other_from_being_measured_again(tmp_path):
+    bench = Bench(Clock(), sizes=range(3))
+    bench.all["never"] = Candidate(key="never", op_class="vector", axes={"bytes": 1e9}, seconds=1e3, floor_s=1e-3)
+    found = run(bench, tmp_path, budget_s=100.0, rounds=6)
+    assert (found.done, found.left) == (24, 1)
+    assert found.unspent_s == 76.0
+
+
+@given(
+    costs=st.lists(st.floats(min_value=0.2, max_value=60.0), min_size=1, max_size=8),
+    budget_s=st.floats(min_value=5.0, max_value=120.0),
+)
+def test_a_run_ends_only_when_nothing_unmeasured_fits_what_is_left(tmp_path_factory, costs, budget_s):
+    bench = Bench(Clock(), sizes=(), takes=0.1)
+    for place, cost in enumerate(costs):
+        bench.all[f"case {place}"] = Candidate(
+            key=f"case {place}", op_class="vector", axes={"bytes": 10.0**place}, seconds=cost, floor_s=1e-9
+        )
+    found = run(bench, tmp_path_factory.mktemp("run"), budget_s=budget_s)
+    left = [cost for place, cost in enumerate(costs) if f"case {place}" not in bench.order]
+    assert all(cost > found.unspent_s for cost in left)
+
+
+def test_two_runs_do_not_write_to_one_journal(tmp_path):
+    pytest.importorskip("fcntl")
+    journal = CalibrationJournal(folder=tmp_path / "journal")
+    with journal.held(), pytest.raises(EngineError, match="Another calibration writes to"), journal.held():
+        pass
+    with journal.held():
+        pass

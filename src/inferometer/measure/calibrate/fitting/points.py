@@ -225,9 +225,15 @@ def drifts(steps: Iterable[StepPoint]) -> dict[str, float]:
 
 
 def append_points(path: Path, points: Iterable[OpPoint | StepPoint]) -> None:
-    """Add points to a journal, one JSON object per line: what is written survives whatever happens next."""
+    """Add points to a journal, one JSON object per line: what is written survives whatever happens next.
+
+    A last line that was cut off goes first: what is added to it would be no line of its own.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
+    with path.open("a+b") as file:
+        file.seek(max(0, file.tell() - 1))
+        if file.read() not in {b"", b"\n"}:
+            file.truncate(path.read_bytes().rfind(b"\n") + 1)
         for point in points:
             file.write(msgspec.json.encode(point) + b"\n")
 

@@ -1,0 +1,111 @@
+"""A shipped calibration for the machine at hand: one that was made on the same core, as many of them, with the engine.
+
+What was measured on a machine of this kind is nearer than any prior, so it serves until this one is calibrated. What
+differs makes its interval wider, and is said: another machine of the kind, its clock, its memory, threads, versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from inferometer.core.machine import MachineFacts, short_name
+from inferometer.core.units import format_capacity, format_quantity
+from inferometer.known import device as device_named
+from inferometer.predict.basis.calibrations import (
+    WIDER_VERSION,
+    CalibrationChoice,
+    HostSetup,
+    choose_calibration,
+    for_threads,
+    widened,
+    with_calibration,
+)
+from inferometer.predict.basis.files import SHIPPED, files_in, name_start, read_calibration
+
+if TYPE_CHECKING:
+    from inferometer.core.calibration import Calibration
+    from inferometer.core.device import Device
+
+WIDER_MACHINE = 1.5  # another machine of the same kind: its neighbours, its cooling and its memory are its own
+_SAME_CLOCK = 0.05  # systems round it
+_SAME_MEMORY = 0.25  # memory is sold in steps, and a system keeps some of it
+
+
+def shipped_for(device: Device, runtime: str, dtype: str, setup: HostSetup, machine: MachineFacts) -> CalibrationChoice:
+    """The choice for this machine's CPU; without a calibration if none was made on its core, or its name says none.
+
+    The same arguments give the same object, because pricing caches what it prepared by the calibration's identity.
+    """
+    clock_hz = None if device.clock_hz is None else device.clock_hz.value
+    return _cached_choice((runtime, dtype), (tuple(sorted(setup.versions.items())), setup.threads), machine, clock_hz)
+
+
+@lru_cache(maxsize=64)
+def _cached_choice(
+    wanted: tuple[str, str],
+    now: tuple[tuple[tuple[str, str], ...], int | None],
+    machine: MachineFacts,
+    clock_hz: float | None,
+) -> CalibrationChoice:
+    runtime, setup = wanted[0], HostSetup(versions=dict(now[0]), threads=now[1])
+    named = f"-{name_start(runtime)}-"
+    made = (read_calibration(path) for path in files_in([SHIPPED]) if named in path.name)
+    alike = [made_on for made_on in made if made_on.runtime == runtime and _same_cores(made_on, machine)]
+    if not alike:
+        return CalibrationChoice(calibration=None)
+    row = device_named(max(alike, key=lambda made_on: made_on.created).device)
+    choice = choose_calibration(row.name, *wanted, setup=setup)
+    if choice.calibration is None:
+        return choice
+    notes, factor = _what_differs(choice.calibration, row, machine, clock_hz)
+    calibration = widened(_with_peaks_of(row, choice.calibration), factor)
+    if setup.threads is not None:
+        calibration = for_threads(calibration, setup.threads)
+    return replace(choice, calibration=calibration, notes=(*notes, *choice.notes))
+
+
+def _same_cores(calibration: Calibration, machine: MachineFacts) -> bool:
+    """Whether it was made on the core that this machine names, and on as many.
+
+    A name without a number (`Intel Xeon Processor`, as hypervisors say) is that of many cores, and of none.
+    """
+    made = calibration.environment
+    core = short_name(machine.cpu) or ""
+    if calibration.unit != "cpu" or not any(letter.isdigit() for letter in core):
+        return False
+    cpus = machine.usable_cpus or machine.logical_cores
+    same_core = (made.get("cpu"), made.get("architecture")) == (machine.cpu, machine.architecture)
+    return same_core and cpus is not None and made.get("usable_cpus") == f"{cpus:g}"
+
+
+def _with_peaks_of(row: Device, calibration: Calibration) -> Calibration:
+    """With the peaks and bandwidths that its shares are of, which the row states and this machine does not."""
+    filled = with_calibration(row, calibration)
+    stated = {memory.level: rate for memory in filled.memories if (rate := memory.bandwidth_bytes_per_s) is not None}
+    return replace(calibration, peaks=filled.peaks, bandwidths={**calibration.bandwidths, **stated})
+
+
+def _what_differs(
+    calibration: Calibration, row: Device, machine: MachineFacts, clock_hz: float | None
+) -> tuple[tuple[str, ...], float]:
+    """Whose times these are and what is not as it was there, and by how much the interval grows for it."""
+    made, runtime, factor = calibration.environment, calibration.runtime, 1.0
+    notes = [f"The calibration of {row.name} of {calibration.created[:10]} was made on this very machine."]
+    if made.get("machine_id") != machine.id:
+        factor = WIDER_MACHINE
+        served = f"the shipped calibration of {row.name}, the same core and as many, serves it with a wider interval"
+        how = f"`inferometer calibrate --runtime {runtime}` measures this one."
+        notes = [f"{runtime} is not calibrated on this machine: {served}. {how}"]
+    stated = row.core_groups[0].clock_hz if row.core_groups else None
+    if stated and clock_hz and abs(clock_hz / stated - 1) > _SAME_CLOCK:
+        there, here = format_quantity(stated, "Hz"), format_quantity(clock_hz, "Hz")
+        notes.append(f"{row.name} runs at {there}, and this machine at {here}.")
+        factor *= WIDER_VERSION
+    memory = float(made.get("memory_bytes", 0))
+    if memory and machine.memory_bytes and abs(machine.memory_bytes / memory - 1) > _SAME_MEMORY:
+        there, here = format_capacity(memory), format_capacity(machine.memory_bytes)
+        notes.append(f"{row.name} has {there} of memory, and this machine {here}.")
+        factor *= WIDER_VERSION
+    return tuple(notes), factor
