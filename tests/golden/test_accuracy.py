@@ -1,17 +1,22 @@
 """How true predictions are on the shipped measurements: models that no shipped calibration was fitted to."""
 
+import gzip
+import json
 import pickle
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from fakes.once import made_once
+from inferometer import predict
 from inferometer.cli.commands import accuracy
 from inferometer.understand.accuracy import judge
 from inferometer.understand.accuracy import page as accuracy_page
 from inferometer.understand.accuracy.cases import read_cases, read_peers
 from inferometer.understand.accuracy.judge import error_summary, peer_errors
 
+RECORDED = Path(__file__).parents[2] / "workshop" / "recorded"
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 
 
@@ -116,3 +121,35 @@ def test_every_peer_is_further_off_on_the_same_cases(judged):
     rows = peer_errors(judged("torch-compile", "decode"), read_peers())
     assert len(rows) >= 15
     assert all(row["ours"] < row["median"] for row in rows)
+
+
+def recorded(name):
+    return map(json.loads, gzip.decompress((RECORDED / name).read_bytes()).splitlines())
+
+
+def test_compiled_networks_that_nothing_was_fitted_to_are_predicted_as_they_ran_from_graphs():
+    """The networks of benchmarks/pairs.py in f32; the calibration has relatives of theirs."""
+    off, inside = [], []
+    for row in recorded("nvidia-h200-pairs-2026-11-17.jsonl.gz"):
+        if row.get("engine") == "torch-compile" and "phases" in row and "prompt" not in row:
+            (took,) = (phase["time_s"] for phase in row["phases"] if phase["name"] == "forward")
+            sizes = {"batch": row.get("batch", 1), "weights": "f32", "activations": "f32"}
+            phase = predict(row["model"], on="nvidia-h200", runtime="torch-compile", **sizes).phase("forward")
+            off.append(abs(phase.time_s / took - 1))
+            inside.append(phase.low_s <= took <= phase.high_s)
+    assert len(off) == 6
+    assert median(off) < 0.08
+    assert max(off) < 0.15
+    assert sum(inside) >= 0.8 * len(inside)
+
+
+def test_a_network_replayed_from_a_graph_is_not_priced_as_one_that_is_launched_kernel_by_kernel():
+    """Probes that were launched said that compiled networks in bf16 take four times what they do in a graph."""
+    rows = list(recorded("nvidia-h200-forwards-2026-11-17.jsonl.gz"))
+    for row in rows:
+        if row.get("way") == "compile-graph" and row["model"] in {"resnet34", "mobilenet_v2", "roberta-base"}:
+            sizes = {"batch": row["batch"], "weights": row["dtype"], "activations": row["dtype"]}
+            sizes |= {"prompt": row["query"]} if row["image"] is None else {}
+            name = row["model"].replace("_", "-")
+            phase = predict(name, on="nvidia-h200", runtime="torch-compile", **sizes).phase("forward")
+            assert phase.time_s == pytest.approx(row["seconds"], rel=0.3), (row["model"], row["dtype"])
