@@ -43,7 +43,7 @@ def test_the_description_names_every_path_with_its_errors(client):
         "/fleet/artifacts/missing", "/fleet/artifacts/{sha256}", "/fleet/agent/register", "/fleet/agent/poll",
         "/fleet/agent/beat", "/fleet/agent/artifacts/{sha256}", "/fleet/agent/jobs/{job}/events",
         "/fleet/agent/jobs/{job}/result", "/fleet/agent/jobs/{job}/return", "/fleet/agent/jobs/{job}/damaged",
-        "/fleet/agent/probe",
+        "/fleet/agent/probe", "/fleet/models/chosen", "/fleet/preview", "/fleet/here",
     }  # fmt: skip
     for path, methods in described["paths"].items():
         for method, operation in methods.items():

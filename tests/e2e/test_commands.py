@@ -82,7 +82,8 @@ def test_the_place_of_every_output_is_tried_before_anything_is_done(path, option
         if Path(place).exists() or why != "not a file":
             with pytest.raises(InferometerError, match=why):
                 option.type.convert(str(place), option, None)
-    assert option.type.convert(str(tmp_path / "new" / "x.json"), option, None) == tmp_path / "new" / "x.json"
+    if not option.type.there:
+        assert option.type.convert(str(tmp_path / "new" / "x.json"), option, None) == tmp_path / "new" / "x.json"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a file"]
 
 

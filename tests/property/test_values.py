@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.core import Profile, Utilisation, Work
+from inferometer.core import Calibration, Phase, Profile, Utilisation, Work
 from inferometer.core.codec import SCHEMAS, decode, document, encode
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import SchemaError, UnitError
@@ -126,7 +126,10 @@ def value_of(kind):
     chosen |= {"path": PATHS, "sha256": HASHES} if kind is JobFile else {}
     # A profile and a calibration have their own examples here: together they take hypothesis a minute.
     chosen |= {"series": SERIES, "profiles": st.just(()), "calibration": st.none()} if kind is JobResult else {}
-    return st.builds(kind, **{name: chosen.get(name, made) for name, made in fields.items()})
+    # A calibration has rates of one kind, and only parts that were measured have a prediction beside them.
+    chosen |= {name: st.just({}) for name in ("kernels", "forms", "parameters")} if kind is Calibration else {}
+    made = st.builds(kind, **{name: chosen.get(name, made) for name, made in fields.items()})
+    return made.map(lambda phase: dataclasses.replace(phase, predicted_parts=phase.parts)) if kind is Phase else made
 
 
 @pytest.mark.parametrize("kind", SCHEMAS, ids=lambda kind: kind.__name__)

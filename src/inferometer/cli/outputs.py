@@ -28,7 +28,7 @@ class OutputFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # noqa: ARG002 - click's signature
         path = Path(value)
-        if self.there and not path.absolute().parent.is_dir():
+        if self.there and not path.absolute().parent.exists():
             missing = f"{path} cannot be written: there is no folder {path.parent}."
             raise InferometerError(missing, remedy="Make it first, or check the path.")
         require_writable(path, folders=self.folders)

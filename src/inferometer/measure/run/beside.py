@@ -43,7 +43,7 @@ def _phase(phase: Phase, predicted: Phase | None, graph: Graph) -> Phase:
     whole_s = None if predicted.high_s is None else predicted.time_s  # a part of it is no prediction of the whole
     return replace(
         phase, ops=ops, predicted_s=whole_s, floor_s=predicted.floor_s, bound=phase.bound or predicted.bound,
-        predicted_parts=_predicted_parts(phase.parts, predicted.parts),
+        predicted_parts={} if whole_s is None else _predicted_parts(phase.parts, predicted.parts),
     )  # fmt: skip
 
 

@@ -278,7 +278,7 @@ def test_layers_that_beat_their_floor_are_told_with_the_reason():
 def test_the_prediction_of_each_part_stands_beside_it_and_all_of_it_somewhere(cnn, measured, predicted, beside):
     """What an engine's clock cannot tell apart it has in its run, and so has the prediction."""
     case = Phase(name="decode", time_s=5.0, parts=measured)
-    expected = Phase(name="decode", time_s=sum(predicted.values()), parts=predicted)
+    expected = Phase(name="decode", time_s=sum(predicted.values()), high_s=99.0, parts=predicted)
     one, other = (dataclasses.replace(cnn, phases=(phase,)) for phase in (case, expected))
     (phase,) = with_prediction(one, other, read("resnet50")).phases
     assert phase.predicted_parts == beside

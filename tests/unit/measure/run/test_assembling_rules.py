@@ -136,8 +136,8 @@ def test_a_prediction_of_equal_layers_is_shared_among_them():
 
 def test_a_kernel_of_several_layers_has_the_sum_of_those_that_are_known():
     expected = {
-        "a": _Expected(time_s=1.0, floor_s=0.5, bound="memory"),
-        "b": _Expected(time_s=3.0, floor_s=1.0, bound="compute"),
+        "a": _Expected(time_s=1.0, floor_s=0.5, bound="memory", rung="one"),
+        "b": _Expected(time_s=3.0, floor_s=1.0, bound="compute", rung="other"),
     }
     both = _op(OpTime(name="k", kind="x", time_s=9.0, layers=("a", "b", "unknown")), expected)
     assert (both.predicted_s, both.floor_s, both.bound) == (4.0, 1.5, "compute")
