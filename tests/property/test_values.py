@@ -118,7 +118,7 @@ def value_of(kind):
     # Load tests (`served`) have their own example in tests/unit/understand/view/test_load_tests.py: columns take long
     # here.
     fields = {name: strategy(hint) for name, hint in typing.get_type_hints(kind).items() if name != "served"}
-    limits = {"batch": st.integers(1, 9), "prompt": st.integers(1, 9), "image": st.integers(1, 9)}
+    limits = {name: st.integers(1, 9) for name in ("batch", "prompt", "generate", "context", "image")}
     plan = {name: st.integers(1, 9) for name in ("tp", "pp", "ep", "dp")}
     formats = {name: st.sampled_from([None, "f32", "q4_0"]) for name in ("weights", "activations", "kv")}
     special = {"arrival_per_s": st.none(), "start_ns": st.integers(0, 9), "end_ns": st.integers(10, 99)}

@@ -66,6 +66,11 @@ def _coded(kind: type) -> Plain:
         for name in ("precision", "parallel"):
             profile["properties"][name] = workload["properties"].pop(name)
             workload["required"] = [field for field in workload.get("required", ()) if field != name]
+        phase = defs["Phase"]["properties"]  # which lists its parts, each with its prediction beside it
+        phase.pop("predicted_parts")
+        phase["parts"] = {
+            "type": "array", "items": _object({"name": _TEXT, "time_s": _NUMBERS, "predicted_s": _NUMBERS}),
+        }  # fmt: skip
     root = defs.pop(kind.__name__)
     schema = CODED[kind]
     return _object({"schema": {"const": str(schema)}, **root["properties"]}, defs)
@@ -159,10 +164,11 @@ def _plan() -> Plain:
         "candidates": _COUNT,
         "simulated": _COUNT,
         "rejected": _TEXTS,
+        "by_device": _list_of("ServingPlan"),
         "notes": _TEXTS,
         "edge": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/EdgeTier"}]},
     }
-    return _object(properties, defs, optional=("candidates", "simulated", "rejected", "notes", "edge"))
+    return _object(properties, defs, optional=("candidates", "simulated", "rejected", "by_device", "notes", "edge"))
 
 
 def _load() -> Plain:

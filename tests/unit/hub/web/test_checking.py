@@ -101,7 +101,7 @@ def test_beating_a_floor_as_honest_engines_do_is_believed():
 
 def test_the_floor_is_counted_here_whatever_a_device_says_of_itself(tmp_path):
     work, honest = packed(one_layer(tmp_path)), device_named("nvidia-t4")
-    said = Said(workloads=(Workload(batch=2),), unit="gpu")
+    said = Said(workloads=(Workload(batch=1),), unit="gpu")
     true = floors(work.job, tmp_path, honest, said)
     assert true["model"] == "net"
     assert true["floors"][0]["forward"] > 0
@@ -121,7 +121,7 @@ def test_the_floor_is_counted_here_whatever_a_device_says_of_itself(tmp_path):
     under_its_name = floors(work.job, tmp_path, replace(boasting, name=honest.name), said)
     assert under_its_name == true  # the catalog knows better
     asked = {"job": document(work.job), "files": str(tmp_path), "device": document(honest), "calibrations": []}
-    plain = {"workloads": [{"batch": 2}], "unit": "gpu"}
+    plain = {"workloads": [{"batch": 1}], "unit": "gpu"}
     assert answer({**asked, "floors": plain}) == true
 
 
