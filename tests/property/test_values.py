@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.core import Calibration, Phase, Profile, Utilisation, Work
+from inferometer.core import Calibration, Phase, Profile, Utilisation, Work, Workload
 from inferometer.core.codec import SCHEMAS, decode, document, encode
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import SchemaError, UnitError
@@ -118,7 +118,8 @@ def value_of(kind):
     # Load tests (`served`) have their own example in tests/unit/understand/view/test_load_tests.py: columns take long
     # here.
     fields = {name: strategy(hint) for name, hint in typing.get_type_hints(kind).items() if name != "served"}
-    limits = {name: st.integers(1, 9) for name in ("batch", "prompt", "generate", "context", "image")}
+    sizes = ("batch", "prompt", "generate", "context", "image") if kind is Workload else ("batch", "prompt", "image")
+    limits = {name: st.integers(1, 9) for name in sizes}
     plan = {name: st.integers(1, 9) for name in ("tp", "pp", "ep", "dp")}
     formats = {name: st.sampled_from([None, "f32", "q4_0"]) for name in ("weights", "activations", "kv")}
     special = {"arrival_per_s": st.none(), "start_ns": st.integers(0, 9), "end_ns": st.integers(10, 99)}

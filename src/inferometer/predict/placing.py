@@ -15,6 +15,7 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
 from inferometer.formats.sizes import bind
+from inferometer.known.engines import engine
 from inferometer.known.files import row_named
 from inferometer.predict.ask import ask, device_for, model_graph, usual_runtime
 from inferometer.predict.memory.fit import capacity_of
@@ -95,15 +96,15 @@ def can_i_run(
     device = device_for(on)
     beside = host if host is not None else f"{LOCAL}:cpu" if is_local(device.name) and device.unit == "gpu" else None
     cpu = None if beside is None else device_for(beside)
-    engine = runtime or usual_runtime(device, graph, "q4_k")
+    chosen = runtime or usual_runtime(device, graph, "q4_k")
     limit = graph.context_limit or _CONTEXT
     room = min(context or _CONTEXT, limit)
-    formats = _GGUF if engine == "llamacpp" else _OTHERS
-    questions = [_question(graph, device, engine, name) for name in formats]
+    formats = _GGUF if _runs_gguf(chosen) else _OTHERS
+    questions = [_question(graph, device, chosen, name) for name in formats]
     forms = [_form(question, room, cpu) for question in questions]
     cut = (f"{graph.name} reads at most {limit:,} tokens.",) if (context or 0) > limit else ()
     return Runnable(
-        model=graph.name, device=device.name, host=None if cpu is None else cpu.name, runtime=engine, context=room,
+        model=graph.name, device=device.name, host=None if cpu is None else cpu.name, runtime=chosen, context=room,
         capacity_bytes=_in_roomy(questions[0], room).capacity_bytes, forms=tuple(forms), notes=(*named, *cut),
     )  # fmt: skip
 
@@ -156,11 +157,16 @@ def _form(question: Question, context: int, host: Device | None) -> RunnableForm
         return bare
     if memory.fits is not False:
         layers = 99 if question.device.unit == "gpu" else 0
-        flags = f"-ngl {layers} -c {context}" if question.runtime_name == "llamacpp" else None
+        flags = f"-ngl {layers} -c {context}" if _runs_gguf(question.runtime_name) else None
         return _timed(replace(bare, limited_by=step.bound, flags=flags), step.time_s, step.low_s, step.high_s)
-    if question.runtime_name != "llamacpp" or not _has_memory_of_its_own(question.device):
+    if not _runs_gguf(question.runtime_name) or not _has_memory_of_its_own(question.device):
         return replace(bare, limited_by="capacity")
     return _placed(replace(bare, limited_by="capacity"), question, memory, context, host)
+
+
+def _runs_gguf(runtime: str) -> bool:
+    """Whether an engine opens llama.cpp's files, and takes its flags."""
+    return "gguf" in engine(runtime).opens
 
 
 def _has_memory_of_its_own(device: Device) -> bool:

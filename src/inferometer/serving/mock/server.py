@@ -50,7 +50,7 @@ class MockServer:
         if method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
             await self._complete(writer, body, is_chat="chat" in path)
         elif path == "/v1/models":
-            entry = {"id": self._model, "object": "model", "owned_by": "vllm"}
+            entry = {"id": self._model, "object": "model", "owned_by": "inferometer"}
             await _plain(writer, 200, {"object": "list", "data": [entry]})
         elif path in {"/health", "/ping"}:
             await _plain(writer, 200, {})

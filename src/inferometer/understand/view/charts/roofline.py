@@ -225,7 +225,7 @@ def _layers(points: list[dict[str, Any]], plane: _Plane) -> list[Any]:
             "size": {**size, "scale": {"range": [30, _LARGEST], "domain": [0, 1]}},
             "color": {**colour, "scale": {"domain": known, "range": [_BOUNDS[bound] for bound in known]}},
             "fillOpacity": {"condition": {"test": "datum.hollow", "value": 0.12}, "value": 1},
-            "stroke": {"condition": {"test": "datum.hollow", "field": "bound", "legend": None,
+            "stroke": {"condition": {"test": "datum.hollow", "field": "bound",
                                      "scale": {"domain": known, "range": [_BOUNDS[bound] for bound in known]}},
                        "value": "white"},
             "tooltip": tooltip(tips),
