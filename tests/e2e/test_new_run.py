@@ -155,8 +155,28 @@ def test_a_name_with_quotes_and_markup_is_text(page, net, lab):
     assert page.evaluate("window.hacked") is None
 
 
+class FirstPiece:
+    """Lets the first piece of an upload through and holds the others: it can then be cut off in its middle."""
+
+    def __init__(self, page):
+        self.held, self.open = [], False
+        page.route(PIECES, self._asked)
+
+    def _asked(self, route):
+        if self.open or "offset=0&" in route.request.url:
+            route.continue_()
+        else:
+            self.held.append(route)
+
+    def let_go(self):
+        self.open = True
+        for route in self.held:
+            route.continue_()
+
+
 def test_an_upload_goes_on_where_a_closed_browser_left_it(page, long_net):
     page.goto("/new")
+    FirstPiece(page)
     with page.expect_response(PIECES):
         page.locator("#file").set_input_files(long_net)
     again = page.context.new_page()
@@ -180,9 +200,11 @@ def test_an_upload_outlives_a_hub_that_is_started_again(browser, long_net, tmp_p
             page.goto("/new")
             offsets = []
             page.on("request", lambda request: offsets.append(request.url) if PIECES.search(request.url) else None)
+            pieces = FirstPiece(page)
             with page.expect_response(PIECES):
                 page.locator("#file").set_input_files(long_net)
             hubs[0].kill()
+            pieces.let_go()
             page.locator("#told", has_text="does not answer").wait_for()
             port = address.rpartition(":")[2]
             hubs.append(Process("hub", "--port", port, "--store", tmp_path / "runs.db"))
