@@ -208,11 +208,10 @@ class _SuiteLimit:
         """With their stacks, and with what their tests have started."""
         started = psutil.Process().children(recursive=True)
         if self._has_workers():
-            workers = psutil.Process().children()
-            for worker in workers:
+            for worker in psutil.Process().children():  # in turn: two would write their stacks into each other's
                 with suppress(psutil.Error):
                     worker.send_signal(signal.SIGABRT)  # pytest has set faulthandler to print the stacks then
-            psutil.wait_procs(workers, timeout=GRACE_S)
+                    worker.wait(GRACE_S)
         else:
             faulthandler.dump_traceback(self._stderr)
         for process in started:
