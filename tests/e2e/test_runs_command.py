@@ -266,7 +266,8 @@ def test_a_measuring_command_keeps_its_run_and_prints_its_link(place, capsys):
         found = store.get("last")
         assert (found.project, found.name, found.tags, found.status) == ("p", "n", ("a", "b"), "finished")
         assert found.parameters == {"threads": "4"}
-    assert capsys.readouterr().err == f"Run {found.id}: `inferometer hub` shows it.\n"  # none listens here
+    link = f"http://127.0.0.1:8077/runs/{found.id}"  # where no hub listens now
+    assert capsys.readouterr().err == f"Run {found.id}: `inferometer hub` shows it at {link}\n"
     with pytest.raises(RuntimeError):
         measured("--break", "--store", str(place))
     with open_store(place) as store:

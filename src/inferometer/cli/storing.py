@@ -161,6 +161,7 @@ def _is_served(link: str) -> bool:
 def print_run_link(recorder: "RunRecorder") -> None:
     """Say where the run is, or why it was not stored; nothing if it was not meant to be."""
     if recorder.link is not None:
-        say(f"Run {recorder.id}: {recorder.link if _is_served(recorder.link) else '`inferometer hub` shows it.'}")
+        link = recorder.link
+        say(f"Run {recorder.id}: {link if _is_served(link) else f'`inferometer hub` shows it at {link}'}")
     elif recorder.skipped is not None:
         say(f"inferometer: the run was not stored. {recorder.skipped}")

@@ -33,7 +33,7 @@ def test_a_run_is_linked_where_a_hub_listens_and_else_it_is_said_how_to_see_it(l
         f"http://{place}/runs/r1" for place in (f"127.0.0.1:{listening}", f"localhost:{free}", "hub")
     )
     assert told(here) == f"Run r1: {here}\n"
-    assert told(nobody) == "Run r1: `inferometer hub` shows it.\n"
+    assert told(nobody) == f"Run r1: `inferometer hub` shows it at {nobody}\n"
     assert told(others) == f"Run r1: {others}\n"  # of another machine it is believed
 
 
