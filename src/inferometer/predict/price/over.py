@@ -48,7 +48,7 @@ def sums_over(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool = 
 
     They do where the whole model may fit into a cache: what one row finds there depends on what the others hold.
     """
-    if 0 < plan.weights_bytes <= plan.levels.cache_bytes:
+    if plan.weights_bytes <= plan.levels.cache_bytes:
         return None
     pace, counts = plan.pace(phase), plan.prepared.counts(once=once)
     if (phase, once) not in plan.parts:
