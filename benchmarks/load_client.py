@@ -25,12 +25,12 @@ from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import closed_demand, open_demand
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.load.apis import Endpoint, parse_address
-from inferometer.serving.load.levels import level_of
 from inferometer.serving.load.local import Here
 from inferometer.serving.load.loops import new_loop
 from inferometer.serving.load.play import RoundPlan
 from inferometer.serving.load.pool import Pool, Security
 from inferometer.serving.load.prompts import PromptMaker
+from inferometer.serving.load.run import level_of
 
 TICK_S = 0.002  # a step of the scripted server: every stream gets a token in each
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -18,7 +18,7 @@ import numpy as np
 
 from inferometer.core.errors import InferometerError
 from inferometer.known.atlas.shipped import load
-from inferometer.understand.accuracy.served_rows import predict_served, served_case
+from inferometer.understand.accuracy.atlas_file import predict_served, served_case
 
 SETS = {
     "aiconfigurator, tpot": ("aiconfigurator", "tpot", 0.08, None),

@@ -24,7 +24,7 @@ import numpy as np
 
 from inferometer.core.errors import InferometerError
 from inferometer.known.atlas.shipped import load
-from inferometer.understand.accuracy.served_rows import predict_served, served_case
+from inferometer.understand.accuracy.atlas_file import predict_served, served_case
 
 RECORD = Path(__file__).parent / "recorded" / "serving-peer.jsonl"
 _SYSTEMS = {

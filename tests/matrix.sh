@@ -52,11 +52,13 @@ bare_path() {
   echo "$work/bin"
 }
 
-# As an ordinary user, with nothing of this shell's environment.
+# As an ordinary user, with nothing of this shell's environment but where pip finds packages here.
+more_packages=$(python3 -m pip config get global.extra-index-url 2>/dev/null)
 as_user() {
   id inferometer-matrix >/dev/null 2>&1 || useradd --no-create-home inferometer-matrix
   setpriv --reuid=inferometer-matrix --regid=inferometer-matrix --clear-groups \
-    env -i LANG=C HOME="$work/home" PATH="$(bare_path)" TMPDIR="$work/temporary" ${PIP_FIND_LINKS:+PIP_FIND_LINKS="$PIP_FIND_LINKS"} "$@"
+    env -i LANG=C HOME="$work/home" PATH="$(bare_path)" TMPDIR="$work/temporary" ${PIP_FIND_LINKS:+PIP_FIND_LINKS="$PIP_FIND_LINKS"} \
+    ${more_packages:+PIP_EXTRA_INDEX_URL="$more_packages"} "$@"
 }
 
 user_python() { # one that the user may run

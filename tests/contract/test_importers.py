@@ -13,7 +13,7 @@ from inferometer.core.plugins import load_all
 from inferometer.core.profile import Headline, ModelFacts, Phase, Profile
 from inferometer.engines.results.assemble import Draft, finish
 from inferometer.engines.results.base import GROUP, Document, Importer
-from inferometer.engines.results.document import load_document, parse_document
+from inferometer.engines.results.detect import load_document, parse_document
 from unit.engines.results.sources import DATA, ENTRIES, OURS, SAMPLES
 
 ROOT = Path(__file__).parents[2]

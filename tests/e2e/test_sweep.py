@@ -30,7 +30,7 @@ LONG = (
 WAITING = """
 import sys, threading
 from inferometer.cli import main
-from inferometer.predict.sweep.resume import Journal
+from inferometer.predict.sweep.write import Journal
 
 def kept(journal, add=Journal.add, **chunk):
     add(journal, **chunk)

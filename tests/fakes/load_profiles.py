@@ -10,12 +10,12 @@ from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.objectives import parse_objective
 from inferometer.serving.load.apis import Endpoint, parse_address
-from inferometer.serving.load.levels import level_of
 from inferometer.serving.load.local import Here
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
 from inferometer.serving.load.play import RoundPlan
 from inferometer.serving.load.profile import Facts, profile_of
 from inferometer.serving.load.prompts import PromptMaker
+from inferometer.serving.load.run import level_of
 from inferometer.serving.load.server import ServerFacts
 
 

@@ -12,7 +12,7 @@ from inferometer.core.codec import decode, encode
 from inferometer.core.trace import Trace
 from inferometer.measure.spans import Profiler, Ring, from_trace, load, merge
 from inferometer.measure.spans.attribution import attribute
-from inferometer.measure.spans.folding import fold
+from inferometer.measure.spans.flow import fold
 from inferometer.measure.spans.nest import covered_ns
 from inferometer.measure.spans.span_stats import stats_of_all
 from inferometer.understand.view.dataflow import dataflow

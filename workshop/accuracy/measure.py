@@ -31,10 +31,10 @@ from inferometer.known.zoo import model
 from inferometer.measure.bench.guard import Guard
 from inferometer.measure.calibrate.probes.checkpoints import converted_checkpoint, steps_to
 from inferometer.measure.calibrate.probes.converted import converted_probe, converter_to
+from inferometer.measure.calibrate.probes.decoders import run_texts
 from inferometer.measure.calibrate.probes.models import READS, SEES, WRITES, Probe, ProbeRun
 from inferometer.measure.calibrate.probes.pace import MachinePace
 from inferometer.measure.calibrate.probes.steps import fed, order_of, run_in_turns
-from inferometer.measure.calibrate.probes.texts import run_texts
 from inferometer.measure.calibrate.probes.workshop import Workshop
 from inferometer.measure.run.child import runtime_named
 from inferometer.measure.run.inputs import input_shapes

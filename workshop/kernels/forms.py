@@ -19,7 +19,7 @@ from scipy.optimize import least_squares
 
 from inferometer.core.calibration import KernelForm, KernelShares
 from inferometer.known import device
-from inferometer.predict.basis.engine_tables import forms
+from inferometer.predict.basis.engine_tables import calibrating
 from inferometer.predict.basis.engine_tables.calibrating import measured_kernels, systems
 from inferometer.predict.basis.engine_tables.reading import ideals_of
 from inferometer.predict.price.kernel_floors import floor_of, form_terms, peak_rates
@@ -113,7 +113,7 @@ def forms_of(engine: str) -> tuple[dict[str, Any], dict[str, str]]:
     for family in families:
         for kind in dict.fromkeys(kind for each in points.values() for kind in each.get(family, ())):
             having = {system: each[family][kind] for system, each in points.items() if kind in each.get(family, ())}
-            own.setdefault(forms.ANY, {}).setdefault(family, {})[kind] = fitted([*having.values()])
+            own.setdefault(calibrating.ANY, {}).setdefault(family, {})[kind] = fitted([*having.values()])
             mine = np.median([off_by(own[system][family][kind], each) for system, each in having.items()])
             others = [
                 off_by(fitted([each for name, each in having.items() if name != system]), each)
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--made", required=True, help="the date that the file states, as 2026-11-16")
     asked = parser.parse_args()
     document: dict[str, Any] = {
-        "source": forms.SOURCE,
+        "source": calibrating.SOURCE,
         "date": asked.made,
         "numbers": [field.name for field in fields(KernelForm)],
         "engines": {},
@@ -155,7 +155,7 @@ def main() -> None:
             for system, families in found.items()
         }  # fmt: skip
     if asked.write:
-        forms.FILE.write_text(_lines(document) + "\n", encoding="utf-8")
+        calibrating.FILE.write_text(_lines(document) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from inferometer.known.atlas.shipped import load
 from inferometer.known.engines import version_numbers
 from inferometer.known.serving_costs import FILE, NUMBERS
 from inferometer.predict.served.steady import EIGHT_IN_TEN, KernelParts, request_seconds, steady_times, token_seconds
-from inferometer.understand.accuracy.served_rows import parts_of, served_case
+from inferometer.understand.accuracy.atlas_file import parts_of, served_case
 
 DATASETS = ("aiconfigurator", "trtllm", "argonne", "rocm-vllm", "mlperf")
 NAMES = ("kernels", "kernels_prompt", "step_s", "sequence_s", "prompt_s", "launch_s", "later", "together")

@@ -5,8 +5,10 @@ Making a graph ready takes milliseconds, pricing it microseconds; what was made 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.binding import Binding
@@ -17,7 +19,6 @@ from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.kept import Kept
 from inferometer.core.sizes import require_room, require_sizes
 from inferometer.core.workload import Parallel, Precision
-from inferometer.predict.finite import require_finite
 from inferometer.predict.memory.residency import Residency, passing_of, residency_of, weights_of
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import Placed, is_layer, layer_count, place
@@ -34,14 +35,34 @@ from inferometer.predict.work.substitute import with_sizes
 from inferometer.predict.work.symbolic import SYMBOLIC, Memo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Block
     from inferometer.core.workload import Workload
     from inferometer.predict.options import Offload
+
+
+# Numbers from outside are checked once, before anything is computed with them: NaN would pass every comparison.
+
+
+def require_finite(value: Any, name: str) -> None:
+    """Every number inside a value is finite and not below 0, or the error says which one is not. `name` is the value's.
+
+    Rates, sizes, times and prices are never below 0, and devices, runtimes and calibrations hold nothing else.
+    """
+    if isinstance(value, float) and not (isfinite(value) and value >= 0):
+        raise DomainError(f"{name} is {value!r}.", remedy="Give a number of 0 or more, or leave it out.")
+    if is_dataclass(value):
+        for entry in fields(value):
+            inner = getattr(value, entry.name)
+            require_finite(inner, name if entry.name == "value" else f"{name}: {entry.name}")
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            require_finite(inner, f"{name} {key}")
+    elif isinstance(value, tuple):
+        for inner in value:
+            require_finite(inner, name)
 
 
 @frozen

@@ -2,23 +2,145 @@
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Row, insert, select, text, update
 
-from inferometer.core.errors import DomainError, FormatError
-from inferometer.core.run import Run
-from inferometer.store import archive, files, ids, names, writing
+from inferometer.core.errors import DomainError, FormatError, UnknownNameError
+from inferometer.core.run import Artifact, Run
+from inferometer.store import archive, files, ids, listing, names, writing
 from inferometer.store.archive import Limits, Packed, Story
+from inferometer.store.engine import Database
 from inferometer.store.errors import ConflictError, StoreError
-from inferometer.store.finding import in_sight, run_of
-from inferometer.store.run_reading import RunReading
+from inferometer.store.finding import LIST_COLUMNS, artifacts_of, in_sight, resolve, rows_of, run_of
+from inferometer.store.opened import Opened
+from inferometer.store.owner import Owner, gone
 from inferometer.store.run_writing import RunWriting
-from inferometer.store.tables import metrics, runs
-from inferometer.store.values import Attachment, Metric
+from inferometer.store.tables import OPEN_ONLY, devices, metrics, runs, tags
+from inferometer.store.values import Attachment, Device, Filter, Metric, Page, RunRow
+
+# The half of the store that reads runs. The first reader marks the runs whose process is gone.
+
+# Mark runs whose process was killed: it could not do so itself, so the next reader does.
+
+STALE_S = 86_400  # a run on a machine that cannot be seen from here is given up a day after its last sign of life
+_LOOKED_AT = ("id", "status", "heartbeat_us", "host", "boot", "space", "pid", "born")
+
+
+def reaped(database: Database, here: Owner, now_us: int) -> tuple[str, ...]:
+    """Nothing is written where no run has died; a read-only store is left as it is."""
+    query = select(*(runs.c[name] for name in _LOOKED_AT)).where(text(OPEN_ONLY))
+    with database.reading() as connection:
+        running = [row for row in connection.execute(query) if row.status == "running"]  # a pending one has no process
+    dead = {row.id: reason for row in running if (reason := _reason(row, here, now_us)) is not None}
+    if not dead or database.read_only:
+        return ()
+    return database.write(lambda connection: _marked(connection, dead))
+
+
+def _reason(row: "Row[tuple[object, ...]]", here: Owner, now_us: int) -> str | None:
+    if row.host is None:
+        return None
+    owner = Owner(host=row.host, boot=row.boot or "", space=row.space or "", pid=row.pid or 0, born=row.born)
+    ended = gone(owner, here)
+    if ended:
+        return f"Its process ({owner.pid} on {owner.host}) ended without a word."
+    if ended is None and now_us - (row.heartbeat_us or 0) > STALE_S * 1_000_000:
+        return f"Its process ({owner.pid} on {owner.host}) has given no sign of life for a day."
+    return None
+
+
+def _marked(connection: Connection, dead: dict[str, str]) -> tuple[str, ...]:
+    """Only what still runs: it may have ended by itself since we looked. It ended when it last gave a sign."""
+    marked = []
+    for run, reason in dead.items():
+        changed = connection.execute(
+            update(runs)
+            .where(runs.c.id == run, runs.c.status == "running")
+            .values(status="killed", reason=reason, ended_us=runs.c.heartbeat_us)
+        )
+        if changed.rowcount:
+            marked.append(run)
+    return tuple(marked)
+
+
+class RunReading(Opened):
+    def reap(self) -> tuple[str, ...]:
+        """Mark the runs whose process is gone as killed; gives their ids."""
+        return reaped(self.database, self._owner(), self._now())
+
+    def _tidy(self) -> None:
+        """Before a look. That a dead run cannot be marked, on a full disk, is no reason not to show what is there."""
+        with suppress(StoreError):
+            self.reap()
+
+    def resolve(self, run: str) -> str:
+        return self._read(resolve, run, self.sight)
+
+    def get(self, run: str) -> Run:
+        """The run with its profile, parameters and files."""
+        self._tidy()
+        return self._read(lambda connection: run_of(connection, resolve(connection, run, self.sight)))
+
+    def row(self, run: str) -> RunRow:
+        """The run as a list shows it, with its times and why it ended."""
+        self._tidy()
+
+        def work(connection: Connection) -> RunRow:
+            query = select(*LIST_COLUMNS).where(runs.c.id == resolve(connection, run, self.sight))
+            return rows_of(connection, [connection.execute(query).mappings().one()])[0]
+
+        return self._read(work)
+
+    def list(
+        self, wanted: Filter | None = None, *, sort: str = "-created", limit: int = 50, after: str | None = None
+    ) -> Page:
+        self._tidy()
+        return self._read(listing.page, wanted or Filter(), self.sight, sort=sort, limit=limit, after=after)
+
+    def count(self, wanted: Filter | None = None) -> int:
+        return self._read(listing.count, wanted or Filter(), self.sight)
+
+    def known(self, what: str) -> tuple[str, ...]:
+        """Every model, device, machine, runtime, kind or tag that some run has."""
+        column = tags.c.tag if what == "tag" else runs.c[what]
+        query = select(column).where(column.is_not(None)).distinct().order_by(column)
+        if self.sight is not None:
+            mine = select(runs.c.id).where(*in_sight(self.sight))
+            query = query.where(tags.c.run_id.in_(mine) if what == "tag" else runs.c.id.in_(mine))
+        return tuple(self._read(lambda connection: connection.execute(query).scalars().all()))
+
+    def metrics(self, run: str, name: str | None = None) -> tuple[Metric, ...]:
+        def work(connection: Connection) -> tuple[Metric, ...]:
+            query = select(metrics).where(metrics.c.run_id == resolve(connection, run, self.sight))
+            if name is not None:
+                query = query.where(metrics.c.name == name)
+            rows = connection.execute(query.order_by(metrics.c.name, metrics.c.step))
+            return tuple(Metric(name=m.name, value=m.value, step=m.step, at=m.at_us / 1e6) for m in rows)
+
+        return self._read(work)
+
+    def artifact(self, run: str, name: str) -> Path:
+        """Where a run's file lies. It is shared with other runs: read it, never write it."""
+        hashes = {artifact.name: artifact.sha256 for artifact in self.get_artifacts(run)}
+        if name not in hashes:
+            raise UnknownNameError("file of this run", name, list(hashes))
+        return files.read(self.location.artifacts, hashes[name])
+
+    def get_artifacts(self, run: str) -> tuple[Artifact, ...]:
+        return self._read(lambda connection: artifacts_of(connection, resolve(connection, run, self.sight)))
+
+    def devices(self) -> tuple[Device, ...]:
+        query = select(devices).order_by(devices.c.name)
+        if self.sight is not None:
+            query = query.where(devices.c.name.in_(select(runs.c.device).where(*in_sight(self.sight)).distinct()))
+        rows = self._read(lambda connection: connection.execute(query).all())
+        return tuple(Device(name=d.name, title=d.title, first=d.first_us / 1e6, last=d.last_us / 1e6) for d in rows)
+
 
 # What does not change once a run has ended.
 _LASTING = ("profile", "status", "created", "parameters", "artifacts")

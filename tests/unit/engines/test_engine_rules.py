@@ -33,27 +33,24 @@ from inferometer.engines.executorch.layers import layers_of as executorch_layers
 from inferometer.engines.feeding import require_arrays_on_cpu, require_fitting, require_request
 from inferometer.engines.litert.events import DELEGATE_INTERNAL, OPERATOR, ProfilerEvent, StepEvents, kernel_events
 from inferometer.engines.litert.mapping import Operator, Ran, layers_of_kernels
-from inferometer.engines.litert.operators import operators_of, partitions_of, placed
 from inferometer.engines.litert.ports import FileTensor, check_inputs, concrete, tensors_of
-from inferometer.engines.llamacpp.chunks import read_chunk
+from inferometer.engines.litert.session import operators_of, partitions_of, placed
 from inferometer.engines.llamacpp.placing import choose_devices
+from inferometer.engines.llamacpp.server import read_chunk
 from inferometer.engines.onnx_nodes import name_nodes, open_sizes, require_sizes, topology_of
-from inferometer.engines.onnxruntime.decoder import decoder_of
-from inferometer.engines.onnxruntime.events import NodeTable, NodeTime
 from inferometer.engines.onnxruntime.fusion import Fusion, constant_nodes, map_fusion, with_served
-from inferometer.engines.onnxruntime.overhead import _quiet, timers_from
 from inferometer.engines.onnxruntime.ports import to_port, wrongly_declared
 from inferometer.engines.onnxruntime.providers import CPU, choose_providers, placement_notes
-from inferometer.engines.onnxruntime.recorder import kernels_from_table
-from inferometer.engines.onnxruntime.text import _parts
-from inferometer.engines.onnxruntime_genai.model import config_of, folder_of
+from inferometer.engines.onnxruntime.recorder import NodeTable, NodeTime, _quiet, kernels_from_table, timers_from
+from inferometer.engines.onnxruntime.text import _parts, decoder_of
+from inferometer.engines.onnxruntime_genai.session import config_of, folder_of
 from inferometer.engines.openvino.counters import Means, Reading, mean_between
 from inferometer.engines.openvino.devices import choose_device, placement_note, precision_hint, unit_of
 from inferometer.engines.openvino.executed import Executed, Flow, needed, running
 from inferometer.engines.openvino.names import ends_made_up, known_names, listed_layers, own_names
 from inferometer.engines.openvino.recorded import executed_seconds
 from inferometer.engines.tokens import end_tokens
-from inferometer.engines.torch.names import modules_renamed
+from inferometer.engines.torch.host import modules_renamed
 from unit.engines.onnxruntime.test_fusion import graph, node
 
 CUDA, AZURE = "CUDAExecutionProvider", "AzureExecutionProvider"

@@ -17,7 +17,7 @@ from inferometer.engines.mnn import session as mnn
 from inferometer.engines.ncnn import session as ncnn
 from inferometer.engines.onnxruntime.recorder import SKIP
 from inferometer.engines.onnxruntime_genai import session as genai
-from inferometer.engines.onnxruntime_genai.model import GenaiModel
+from inferometer.engines.onnxruntime_genai.session import GenaiModel
 
 OPENED = Opened(stages=(), versions={})
 

@@ -15,19 +15,18 @@ import pytest
 from inferometer.core.errors import DomainError, EngineError
 from inferometer.engines.base import Opened, Request, Stage, Target
 from inferometer.engines.llamacpp import server as servers
-from inferometer.engines.llamacpp.generation import DirectSession, Handles
+from inferometer.engines.llamacpp.direct import DirectSession, Handles
 from inferometer.engines.llamacpp.nodes import Node
 from inferometer.engines.llamacpp.observe import Watch
 from inferometer.engines.llamacpp.options import LlamaOptions
 from inferometer.engines.onnxruntime import recorder as recorders
-from inferometer.engines.onnxruntime.events import Details, ProfileEvent
 from inferometer.engines.onnxruntime.fusion import Fusion
-from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
+from inferometer.engines.onnxruntime.recorder import SKIP, Details, ProfileEvent, ProfileRecorder
 from inferometer.engines.onnxruntime.text import DecoderSession
 from inferometer.engines.torch import host as hosts
 from inferometer.engines.torch.engine import Place
 from inferometer.engines.torch.recorder import NoRecorder, cost_per_kernel
-from inferometer.engines.torch.text import Text
+from inferometer.engines.torch.session import Text
 from unit.engines.test_sessions_told import World, event
 
 PIECES = {7: b"\xc3", 8: b"\xa9!", 6: b"six"}  # the first two are one character and a mark
@@ -625,7 +624,7 @@ def test_a_pipeline_is_set_to_latency_and_f32_throughout_only_where_it_is_asked_
 
 
 def test_a_network_that_is_stepped_sees_all_tokens_and_the_places_of_the_new_ones(openvino):
-    from inferometer.engines.openvino_genai.stepping import SteppedNetwork
+    from inferometer.engines.openvino_genai.session import SteppedNetwork
 
     fed = []
     made = object.__new__(SteppedNetwork)

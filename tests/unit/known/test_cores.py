@@ -5,7 +5,7 @@ import pytest
 from inferometer.core.errors import CatalogError
 from inferometer.known import device
 from inferometer.known.cores import core_aliases, core_design
-from inferometer.known.usable import usable_rules
+from inferometer.known.hardware import usable_rules
 
 PHONE = """
 [sources.sheet]

@@ -11,7 +11,7 @@ from inferometer.core.errors import UnknownNameError
 from inferometer.known import device, devices
 from inferometer.known.cores import core_aliases
 from inferometer.known.names import match_device
-from inferometer.known.names.phrases import phrases
+from inferometer.known.names.match import phrases
 from inferometer.known.names.table import name_table
 from inferometer.predict.ask import model_graph
 

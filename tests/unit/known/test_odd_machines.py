@@ -16,7 +16,7 @@ from inferometer.known.machine.detect.macos import parse_sw_vers, parse_swap_usa
 from inferometer.known.machine.detect.sensors import nvidia_sensor
 from inferometer.known.machine.detect.windows import COMMAND
 from inferometer.known.machine.local import _caches, _near, local_device
-from inferometer.known.names import described, match, match_device, words
+from inferometer.known.names import match, match_device, words
 
 MIB, GIB = 2**20, 2**30
 
@@ -290,7 +290,7 @@ def test_how_many_a_name_speaks_of(name, count):
      ("12 cores", 12), ("a53", 1)],
 )  # fmt: skip
 def test_how_many_cores_a_part_lists(part, count):
-    assert described._count_in(part) == count
+    assert match._count_in(part) == count
 
 
 @pytest.mark.parametrize(
@@ -301,17 +301,17 @@ def test_how_many_cores_a_part_lists(part, count):
      ("nothing known", 1e9, None)],
 )  # fmt: skip
 def test_a_part_names_its_core(part, clock, core):
-    assert described._core_in(part, clock) == core
+    assert match._core_in(part, clock) == core
 
 
 def test_a_part_without_a_core_goes_on_with_the_one_before():
-    assert [*described._segments("kryo 485 2.8ghz + 2.4 ghz x 3 + 1.8ghz x 4 + cores")] == [
+    assert [*match._segments("kryo 485 2.8ghz + 2.4 ghz x 3 + 1.8ghz x 4 + cores")] == [
         ("cortex-a76", 1, 2.8e9), ("cortex-a76", 3, 2.4e9), ("cortex-a55", 4, 1.8e9),
     ]  # fmt: skip
-    assert [*described._segments("cortex-a53 1.2 ghz ~ 1500mhz + 600mhz")] == [
+    assert [*match._segments("cortex-a53 1.2 ghz ~ 1500mhz + 600mhz")] == [
         ("cortex-a53", 1, 1.5e9), ("cortex-a53", 1, 0.6e9),
     ]  # fmt: skip
-    assert [*described._segments("2.4ghz x 4")] == []
+    assert [*match._segments("2.4ghz x 4")] == []
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_a_part_without_a_core_goes_on_with_the_one_before():
     ],
 )
 def test_an_instance_has_as_many_threads_as_its_size_says(name, threads):
-    found = described.described_instance(name)
+    found = match.described_instance(name)
     assert (None if found is None else found.cores.value) == threads, "Graviton has a thread a core"
 
 
@@ -369,16 +369,16 @@ def test_fewer_cores_have_their_share_of_every_peak():
 
 
 def test_a_raised_clock_raises_every_peak_of_a_cpu():
-    raised = described.overclocked(chip("c", "cpu", {"f32": 40.0}, clock=2e9), "C (overclocked to 2.5 GHz)")
+    raised = match.overclocked(chip("c", "cpu", {"f32": 40.0}, clock=2e9), "C (overclocked to 2.5 GHz)")
     assert (raised.name, raised.peaks["f32"].value, raised.clock_hz.value) == ("c-at-2.5ghz", 50.0, 2.5e9)
     assert [group.clock_hz for group in raised.core_groups] == [2.5e9, 2.5e9]
     assert raised.notes == "Overclocked to 2.5 GHz, as its published name says."
-    assert described.overclocked(chip("g", "gpu", {}), "G (overclocked to 2.5 GHz)") is None
-    assert described.overclocked(chip("c", "cpu", {}), "C at 2.5 GHz") is None
+    assert match.overclocked(chip("g", "gpu", {}), "G (overclocked to 2.5 GHz)") is None
+    assert match.overclocked(chip("c", "cpu", {}), "C at 2.5 GHz") is None
 
 
 def test_described_cores_are_listed_by_what_one_of_them_does():
-    made = described.described_cores("Cortex-A55 2.0GHz x 4 + Cortex-A76 2.4GHz x 2")
+    made = match.described_cores("Cortex-A55 2.0GHz x 4 + Cortex-A76 2.4GHz x 2")
     assert [(group.core, group.count, group.clock_hz) for group in made.core_groups] == [
         ("cortex-a76", 2, 2.4e9), ("cortex-a55", 4, 2.0e9),
     ]  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from inferometer.core.device import Sourced
 from inferometer.core.errors import CatalogError
 from inferometer.core.workload import Precision
-from inferometer.known import places, reference, schedulers, usable, zoo
+from inferometer.known import hardware, places, reference, schedulers, zoo
 from inferometer.known.cores import _design
 from inferometer.known.engines import EngineRank, _descriptor, costs_of, version_numbers
 from inferometer.known.load import read_rows
@@ -159,7 +159,7 @@ def test_a_scheduler_has_every_rule_of_its_row(tmp_path):
 
 def test_a_rule_of_usable_memory_holds_for_its_vendor_unit_level_kind_and_size(tmp_path):
     text = 'title = "R"\nvendor = "V"\nunit = "gpu"\nlevel = "dram"\nkinds = ["server"]\nabove = "8 GB"\nshare = 0.5\n'
-    rule = usable._rule(row(tmp_path, "usable", text))
+    rule = hardware._rule(row(tmp_path, "usable", text))
     assert plain(rule) == {
         "name": "x", "title": "R", "vendor": "V", "unit": "gpu", "level": "dram", "share": 0.5, "kinds": ("server",),
         "above_bytes": 8e9,
@@ -173,21 +173,21 @@ def test_a_rule_of_usable_memory_holds_for_its_vendor_unit_level_kind_and_size(t
     assert holds()
     assert not any([holds(level="l2"), holds(capacity=8e9), holds(vendor="W"), holds(unit="cpu"), holds(kind="phone")])
     with pytest.raises(CatalogError, match="share is missing"):
-        usable._rule(row(tmp_path, "usable", 'title = "R"\nvendor = "V"\nunit = "gpu"\nlevel = "dram"\n'))
+        hardware._rule(row(tmp_path, "usable", 'title = "R"\nvendor = "V"\nunit = "gpu"\nlevel = "dram"\n'))
     with pytest.raises(CatalogError, match="out of range"):
-        usable._rule(row(tmp_path, "usable", text.replace("0.5", "1.5")))
+        hardware._rule(row(tmp_path, "usable", text.replace("0.5", "1.5")))
 
 
 def test_a_share_by_rule_is_of_the_label_and_says_so(tmp_path, monkeypatch):
     text = 'title = "R"\nvendor = "V"\nunit = "gpu"\nlevel = "dram"\nshare = 0.75\n'
-    rules = tuple(usable._rule(row(tmp_path, "usable", text.replace("0.75", str(s)))) for s in (0.75, 0.5))
-    monkeypatch.setattr(usable, "usable_rules", lambda: rules)
+    rules = tuple(hardware._rule(row(tmp_path, "usable", text.replace("0.75", str(s)))) for s in (0.75, 0.5))
+    monkeypatch.setattr(hardware, "usable_rules", lambda: rules)
     device = row(tmp_path, "devices", 'vendor = "V"\nunit = "gpu"\n')
     label = Sourced(value=16e9, origin="datasheet", source="sheet", date="2020")
-    found = usable.usable_by_rule(device, "dram", label)
+    found = hardware.usable_by_rule(device, "dram", label)
     assert (found.value, found.note) == (12e9, "by rule: 0.75 of the label (R)")
     assert found.source == "T, U", "the rule's, and not the label's"
-    assert usable.usable_by_rule(device, "dram", None) is usable.usable_by_rule(device, "l2", label) is None
+    assert hardware.usable_by_rule(device, "dram", None) is hardware.usable_by_rule(device, "l2", label) is None
 
 
 def test_a_core_has_its_rates_by_format(tmp_path):

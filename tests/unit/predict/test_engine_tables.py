@@ -11,8 +11,7 @@ from inferometer.known.engines import engine
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.calibrations import higher_rates
 from inferometer.predict.basis.engine_tables import calibrating, reading
-from inferometer.predict.basis.engine_tables.calibrating import engine_calibration, system_of
-from inferometer.predict.basis.engine_tables.forms import form_calibration
+from inferometer.predict.basis.engine_tables.calibrating import engine_calibration, form_calibration, system_of
 from inferometer.predict.basis.engine_tables.reading import read_tables, version_distance, version_key
 from inferometer.predict.fitting import memory_fit
 from inferometer.predict.price.kernel_floors import PeakRates, floor_of, gemm_ideals

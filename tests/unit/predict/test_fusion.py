@@ -4,7 +4,7 @@ import pytest
 
 from inferometer.core import Block, Graph, Op
 from inferometer.core.engine import RuntimeEffects
-from inferometer.predict.work.fusion import fuse
+from inferometer.predict.work.collect import fuse
 from unit.predict.decoders import LLAMA_3_1_8B, add, project, rms_norm, tokens
 
 CHAINS = RuntimeEffects(name="c", title="c", fusion="chains", fused=frozenset({"norm", "elementwise", "activation"}))

@@ -25,9 +25,8 @@ from inferometer.predict.precision import arithmetic_for, counted_precision, wei
 from inferometer.predict.price.plan import plan_of
 from inferometer.predict.price.priors import _prior, storage_prior
 from inferometer.predict.ready import make_ready
-from inferometer.predict.work.collect import collect
+from inferometer.predict.work.collect import Fused, collect, fuse
 from inferometer.predict.work.count import coverage, known_part, with_formats
-from inferometer.predict.work.fusion import Fused, fuse
 from inferometer.predict.work.polynomial import NotPolynomialError, Polynomial, spread_monomials
 from inferometer.predict.work.prepare import Terms, prepare
 from inferometer.predict.work.rules import work_of

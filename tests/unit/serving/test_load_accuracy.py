@@ -10,10 +10,10 @@ from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.objectives import parse_objective
 from inferometer.serving.load.apis import Endpoint, parse_address
-from inferometer.serving.load.levels import level_of
 from inferometer.serving.load.local import Here
 from inferometer.serving.load.play import RoundPlan
 from inferometer.serving.load.prompts import PromptMaker
+from inferometer.serving.load.run import level_of
 
 FIRST_S, STEP_S, TOKENS = 0.2, 0.02, 11
 E2E_S = FIRST_S + (TOKENS - 1) * STEP_S

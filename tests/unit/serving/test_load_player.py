@@ -12,10 +12,9 @@ from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.load import server
 from inferometer.serving.load.apis import Endpoint, parse_address
 from inferometer.serving.load.faults import Fault
-from inferometer.serving.load.fetch import Fetched, fetch
 from inferometer.serving.load.play import Player, RoundPlan
 from inferometer.serving.load.prompts import WORDS, PromptMaker
-from inferometer.serving.load.server import ServerFacts, facts_of, prompt_maker, single_tokens
+from inferometer.serving.load.server import Fetched, ServerFacts, facts_of, fetch, prompt_maker, single_tokens
 from inferometer.serving.load.wire import Connection, parse_head
 
 

@@ -20,13 +20,13 @@ from inferometer.serving.load import run
 from inferometer.serving.load.answers import Answer, _Delta, _refusal, _seconds, _shares, text_of
 from inferometer.serving.load.apis import Endpoint, parse_address, parse_header, plain_request
 from inferometer.serving.load.faults import Fault, fault_of
-from inferometer.serving.load.levels import level_of
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
 from inferometer.serving.load.play import RoundPlan
 from inferometer.serving.load.processes import _share
 from inferometer.serving.load.profile import Facts, _environment, _model_name, phases_of, summary_of, workload_of
 from inferometer.serving.load.prompts import WORDS, PromptMaker
 from inferometer.serving.load.rounds import RequestRow, RoundRows, joined, rows_of, token_gaps
+from inferometer.serving.load.run import level_of
 from inferometer.serving.load.server import ServerFacts, parse_metrics
 from inferometer.serving.load.sse import SseReader
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed: modules are not tra
 
 from inferometer.formats.networks import packages
 from inferometer.formats.networks.benchmarked import NETWORKS
-from inferometer.formats.networks.packages import PACKAGES, built, usual_image
+from inferometer.formats.networks.read import PACKAGES, built, usual_image
 from inferometer.formats.networks.sketch import Sketch
 from inferometer.formats.networks.tracing import MARK, traced
 from workshop.networks import packages as build

@@ -7,28 +7,290 @@ An engine that has ONNX Runtime underneath begins its own sessions: they too end
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import onnxruntime as ort
+
 from inferometer.core.errors import EngineError
 from inferometer.engines.base import Kernel, Stage
 from inferometer.engines.onnx_nodes import Topology, load_model, name_nodes, topology_of
-from inferometer.engines.onnxruntime.events import NodeTable, add_run, node_times, parse_profile
 from inferometer.engines.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step, with_served
 from inferometer.engines.onnxruntime.loading import ORT, Clock, LoadPlan, as_onnx, load
-from inferometer.engines.onnxruntime.overhead import Timers, measure_timers
-from inferometer.engines.onnxruntime.printed import printed_names
-from inferometer.engines.onnxruntime.providers import unit_of
+from inferometer.engines.onnxruntime.providers import CPU, unit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from inferometer.engines.onnxruntime.events import NodeTime
+    from inferometer.engines.onnx_nodes import Topology
+
+
+# The engine's profile, a list of events as JSON, into seconds a node and run.
+#
+# Sizes are text, `dur` is in whole microseconds, and nothing numbers the runs: a `model_run` ends each. What runs
+# within a node (a branch, a loop's body) has events of its own, listed before the node's; they are taken out of its
+# time.
+
+_SUFFIX = "_kernel_time"
+_HOLDERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_MICRO = 1e-6
+
+
+class Details(msgspec.Struct, gc=False):
+    op_name: str = ""
+    provider: str = ""
+    activation_size: str = "0"
+    output_size: str = "0"
+    output_type_shape: list[dict[str, list[int]]] = []
+
+
+class ProfileEvent(msgspec.Struct, gc=False):
+    cat: str
+    name: str
+    ts: int
+    dur: int
+    args: Details | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTime:
+    """A node in one run: the time that is its own, however often it ran; `bytes` read and written, weights apart."""
+
+    name: str
+    kind: str
+    provider: str
+    seconds: float
+    bytes: float
+    dtype: str | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    inside: str | None = None  # the name of the node in whose graph it ran
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeTable:
+    """Nodes of several runs in order, each with one sample a run: 0 where it did not run."""
+
+    rows: dict[str, NodeTime] = field(default_factory=dict)
+    samples_s: dict[str, list[float]] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+    runs: int = 0
+
+
+def parse_profile(text: bytes) -> list[list[ProfileEvent]]:
+    """The events of nodes, a list a run. What came before the first run, and after the last whole one, is left out."""
+    try:
+        events = msgspec.json.decode(text, type=list[ProfileEvent])
+    except msgspec.DecodeError as error:
+        raise EngineError(
+            f"ONNX Runtime wrote a profile that cannot be read: {error}.",
+            remedy="Measure without per-op times, or with another version of onnxruntime.",
+        ) from error
+    runs: list[list[ProfileEvent]] = []
+    current: list[ProfileEvent] = []
+    for event in events:
+        if event.cat == "Node" and event.name.endswith(_SUFFIX):
+            current.append(event)
+        elif event.cat == "Session" and event.name == "model_run":
+            runs.append(current)
+            current = []
+    return runs
+
+
+def node_times(events: Sequence[ProfileEvent]) -> list[NodeTime]:
+    """One run's nodes by start, each once. Two of one name in the graphs of different nodes are two."""
+    own = list(_own_times(events))
+    own.sort(key=lambda row: row[0].ts)  # stable: of two at the same microsecond the holder was put first
+    times: dict[tuple[str | None, str], NodeTime] = {}
+    for event, micros, inside in own:
+        name, details = event.name.removesuffix(_SUFFIX), event.args or Details()
+        before = times.get((inside, name))
+        moved = float(details.activation_size) + float(details.output_size)
+        outputs = [next(iter(entry.items())) for entry in details.output_type_shape if entry]
+        times[inside, name] = NodeTime(
+            name=name,
+            kind=details.op_name or name,
+            provider=details.provider,
+            seconds=micros * _MICRO + (before.seconds if before else 0.0),
+            bytes=moved + (before.bytes if before else 0.0),
+            dtype=outputs[0][0] if outputs else None,
+            shapes=tuple(tuple(shape) for _, shape in outputs),
+            inside=inside,
+        )
+    return list(times.values())
+
+
+_Own = tuple[ProfileEvent, int, str | None]  # an event, microseconds that are its own, and the node it ran in
+
+
+def _own_times(events: Sequence[ProfileEvent]) -> list[_Own]:
+    """Events with the time that is not within others. A holder takes those before it that started after it.
+
+    The gaps between those are not its own either: they are mostly the profiler's.
+    """
+    open_: list[tuple[ProfileEvent, list[_Own]]] = []  # events no holder has taken, with what they hold
+    for event in events:
+        held: list[_Own] = []
+        within = 0
+        if event.args is not None and event.args.op_name in _HOLDERS:
+            start = len(open_)
+            while start and open_[start - 1][0].ts >= event.ts:
+                start -= 1
+            inside = [inner for inner, _ in open_[start:]]
+            name = event.name.removesuffix(_SUFFIX)
+            held = [(row, micros, outer or name) for _, rows in open_[start:] for row, micros, outer in rows]
+            within = max((inner.ts + inner.dur for inner in inside), default=0) - min(
+                (inner.ts for inner in inside), default=0
+            )
+            del open_[start:]
+        open_.append((event, [(event, max(0, event.dur - within), None), *held]))
+    return [row for _, rows in open_ for row in rows]
+
+
+def add_run(table: NodeTable, rows: Sequence[NodeTime]) -> None:
+    """One run more. A node that the runs before it had not stands after its neighbour in this one."""
+    fresh = [row.name for row in rows if row.name not in table.rows]
+    for name in fresh:
+        table.samples_s[name] = [0.0] * table.runs
+    if not table.order:
+        table.order.extend(fresh)
+    elif fresh:
+        _insert(table.order, [row.name for row in rows])
+    for row in rows:
+        table.rows[row.name] = row
+    times: Mapping[str, float] = {row.name: row.seconds for row in rows}
+    for name, samples in table.samples_s.items():
+        samples.append(times.get(name, 0.0))
+    table.runs += 1
+
+
+def _insert(order: list[str], names: Sequence[str]) -> None:
+    known, place = set(order), 0
+    for name in names:
+        if name in known:
+            place = order.index(name) + 1
+        else:
+            order.insert(place, name)
+            place += 1
+
+
+# What the engine's profiler itself costs inside the time it reports of a node, and what a run costs besides its nodes.
+#
+# Two chains of nodes that do next to nothing are run with and without it. Without it, one node more costs so much, and
+# a chain of none would still take the rest; with it, a node reports more than that. The difference is the profiler's
+# own, and what rounding `dur` down to whole microseconds takes off is in it too.
+
+_SHAPE = (1, 1, 1, 1)
+_SHORT, _LONG, _RUNS, _WARM = 16, 144, 40, 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timers:
+    node_s: float  # that the profiler adds to what it reports of a node
+    step_s: float  # of a run without it that are spent in no node
+
+
+def timers_from(reported_s: float, short_s: float, long_s: float) -> Timers:
+    """From the mean reported time of a node, and the two chains' runs without the profiler; never below zero."""
+    each_s = (long_s - short_s) / (_LONG - _SHORT)
+    return Timers(node_s=max(0.0, reported_s - each_s), step_s=max(0.0, short_s - _SHORT * each_s))
+
+
+def measure_timers(threads: int, *, clock: Clock = time.perf_counter) -> Timers:
+    """Measured here and now on the CPU provider."""
+    with TemporaryDirectory(prefix="inferometer-") as folder:
+        place = Path(folder)
+        chains = {count: _chain(place / f"{count}.onnx", count) for count in (_SHORT, _LONG)}
+        plain = {count: load(_plan(path, threads))[0] for count, path in chains.items()}
+        timed = load(_plan(chains[_LONG], threads), profile=place / "profile")[0]
+        steps = {count: _step(session) for count, session in plain.items()}
+        timed_step = _step(timed)
+        walls: dict[int, list[float]] = {_SHORT: [], _LONG: []}
+        for run in range(_WARM + _RUNS):
+            timed_step()
+            for count, step in steps.items():
+                step()  # its caches are its own again
+                start = clock()
+                step()
+                if run >= _WARM:
+                    walls[count].append(clock() - start)
+        runs = parse_profile(Path(timed.end_profiling()).read_bytes())[_WARM:]
+        reported = _quiet(sum(row.seconds for row in node_times(events)) / _LONG for events in runs)
+    return timers_from(reported, _quiet(walls[_SHORT]), _quiet(walls[_LONG]))
+
+
+def _quiet(values: Iterable[float]) -> float:
+    """The first decile: a busy machine only ever adds to a time."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 10]
+
+
+def _plan(path: Path, threads: int) -> LoadPlan:
+    return LoadPlan(path=path, threads=threads, providers=((CPU, {}),), level="none")
+
+
+def _chain(path: Path, count: int) -> Path:
+    """Sums of a tensor and two stored ones: as many inputs as a convolution has, since each is written down."""
+    onnx = import_module("onnx")
+    made, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [made.make_node("Sum", [f"t{i}", "a", "b"], [f"t{i + 1}"], name=f"n{i}") for i in range(count)]
+    ports = [made.make_tensor_value_info(name, kind, _SHAPE) for name in ("t0", f"t{count}")]
+    stored = [made.make_tensor(name, kind, _SHAPE, [0.0]) for name in ("a", "b")]
+    graph = made.make_graph(nodes, "chain", ports[:1], ports[1:], stored)
+    model = made.make_model(graph, ir_version=8, opset_imports=[made.make_opsetid("", 14)])
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def _step(session: Any) -> Callable[[], Any]:
+    import numpy as np  # noqa: PLC0415 - beside the engine that needs it
+
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("t0", ort.OrtValue.ortvalue_from_numpy(np.ones(_SHAPE, np.float32)))
+    binding.bind_output(session.get_outputs()[0].name)
+    return partial(session.run_with_iobinding, binding)
+
+
+# Which node a name stands for that the engine prints.
+#
+# A function of the file (HardSwish) is replaced by nodes without names. The engine's profile prints such a node as its
+# kind and a number (`Mul_571`) that stands nowhere else; but both lists keep the order of execution. And in a file of
+# the engine's own format, branches and loops may hold nodes of the same name: those are told apart by the node around
+# them.
+
+_NUMBERED = re.compile(r"(?P<kind>.+)_\d+")
+
+
+def printed_names(optimised: Topology, ran: Sequence[NodeTime]) -> dict[tuple[str | None, str], str]:
+    """By what is printed of a node and of the one around it, its name in the topology. `ran` is one run in order."""
+    around = {node.name: node.printed or node.engine_name for node in optimised.nodes}
+    place: dict[tuple[str | None, str], int] = {}
+    for number, node in enumerate(optimised.nodes):
+        if node.printed:
+            place.setdefault((None if node.inside is None else around[node.inside], node.printed), number)
+    names: dict[tuple[str | None, str], str] = {}
+    reached = -1  # the last node that is known to have run: what comes next lies behind it
+    for row in ran:
+        key = (row.inside, row.name)
+        match = _NUMBERED.fullmatch(row.name)
+        if key in place:
+            reached = place[key]
+            names[key] = optimised.nodes[reached].engine_name
+        elif match is not None and match["kind"] == row.kind:
+            later = range(reached + 1, len(optimised.nodes))
+            fitting = (n for n in later if not optimised.nodes[n].printed and optimised.nodes[n].kind == row.kind)
+            reached = next(fitting, reached)
+            if not optimised.nodes[reached].printed:
+                names[key] = optimised.nodes[reached].engine_name
+    return names
+
 
 EVENTS_AT_MOST = 100_000  # in one profile; the engine drops what comes after a million, and each takes a kilobyte
 SKIP = ""  # the phase of runs that do not count

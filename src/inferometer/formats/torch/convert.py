@@ -1,18 +1,245 @@
 """From a `Program` to a `Graph`."""
 
+import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
 from inferometer.formats.torch import control, moves, products, reductions
-from inferometer.formats.torch.folding import fold
-from inferometer.formats.torch.naming import with_module_names
+from inferometer.formats.torch.naming import rewritten, with_module_names
 from inferometer.formats.torch.program import Body, Call, Program, Ref
-from inferometer.formats.torch.scope import Bound, Scope, UnreadableError, is_in_place
+from inferometer.formats.torch.scope import Bound, Placed, Scope, UnreadableError, is_in_place
 from inferometer.formats.torch.table import AtenRow, row_of
+
+# Equal layers as one block.
+#
+# Layers are modules whose names differ in an index (`model.layers.0`, `model.layers.1`). A run of them is one block
+# when their ops are equal but for that index, and when what each takes from the one before has the same place in all.
+# What is handed on keeps the name it has where it enters the run; every repetition writes it again. What a layer makes
+# for others (a skip, a cache) has the index in its name.
+
+_NUMBER = re.compile(r"(?:^|\.)(\d{1,9})(?=\.|$)")
+_PREVIOUS = "\0"  # before a name: the tensor of that name in the layer before
+_FLOWING = frozenset({"activation", "index"})
+_TRIES = 3  # the first layers of a run may be given something else than the others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    blocks: tuple[Block, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layer:
+    """Consecutive ops of one indexed module. `place` is the number of the first of them in the graph.
+
+    `template` are its ops with `{}` for its index and a mark on what comes from the layer before.
+    """
+
+    prefix: str
+    index: int
+    place: int
+    entries: tuple[Placed, ...]
+    template: tuple[Op, ...]
+
+    @property
+    def name(self) -> str:
+        return _indexed(self.prefix, str(self.index))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Names:
+    """The last op that reads each tensor, by number; and what tensors are called after folding."""
+
+    last_read: dict[str, int]
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def final(self, tensor: Tensor) -> Tensor:
+        name = tensor.name
+        while name in self.renamed:
+            name = self.renamed[name]
+        return tensor if name == tensor.name else replace(tensor, name=name)
+
+
+def fold(placed: Sequence[Placed], *, outputs: Sequence[Tensor]) -> Folded:
+    """Blocks in the order of execution. `outputs` are the graph's own."""
+    last_read = {tensor.name: index for index, entry in enumerate(placed) for tensor in _read(entry.op)}
+    last_read |= {tensor.name: len(placed) for tensor in outputs}
+    names = _Names(last_read=last_read)
+    blocks = _joined(_folded(placed, 0, 0, names, "main"))
+    return Folded(
+        blocks=tuple(replace(block, ops=tuple(rewritten(op, names.final) for op in block.ops)) for block in blocks),
+        outputs=tuple(names.final(tensor) for tensor in outputs),
+    )
+
+
+def _joined(blocks: list[Block]) -> Iterator[Block]:
+    """Neighbours of one name that are not repeated are one block."""
+    for (name, count), same in groupby(blocks, key=lambda block: (block.name, block.count)):
+        members = list(same)
+        if count == 1:
+            yield Block(name=name, ops=tuple(op for block in members for op in block.ops))
+        else:
+            yield from members
+
+
+def _read(op: Op) -> Iterator[Tensor]:
+    """Tensors that flow into an op or into ops inside it."""
+    yield from (tensor for tensor in op.inputs if tensor.role in _FLOWING)
+    for body in op.get("bodies", ()):
+        for inner in body:
+            yield from _read(inner)
+
+
+def _folded(placed: Sequence[Placed], place: int, depth: int, names: _Names, name: str) -> list[Block]:
+    """Fold at the `depth`-th index of module names, and within what is not folded at the next."""
+    blocks: list[Block] = []
+    run: list[_Layer] = []
+    for key, members in groupby(placed, key=lambda entry: _layer_of(entry.path, depth)):
+        entries = tuple(members)
+        if run and (key is None or (run[-1].prefix, run[-1].index + 1) != key):
+            blocks += _run_blocks(run, depth, names, name)
+            run = []
+        if key is None:
+            blocks.append(Block(name=name, ops=tuple(entry.op for entry in entries)))
+        else:
+            template = _template(*key, entries)
+            run.append(_Layer(prefix=key[0], index=key[1], place=place, entries=entries, template=template))
+        place += len(entries)
+    return [*blocks, *_run_blocks(run, depth, names, name)]
+
+
+def _layer_of(path: str, depth: int) -> tuple[str, int] | None:
+    """The module down to its `depth`-th index: `layers.3.mlp.experts.7` is (`layers`, 3), then (`…experts`, 7)."""
+    indices = list(_NUMBER.finditer(path))
+    return (path[: indices[depth].start()], int(indices[depth][1])) if len(indices) > depth else None
+
+
+def _run_blocks(run: list[_Layer], depth: int, names: _Names, name: str) -> Iterator[Block]:
+    """Layers whose indices count up: those that are equal as one block, the others as they are."""
+    start = end = 0
+    tries = 0
+    while start < len(run):
+        if end < start + 2:
+            end, tries = start + 2, 0
+            while end < len(run) and run[end].template == run[end - 1].template:
+                end += 1
+        block = _block(run[start:end], names) if tries < _TRIES else None
+        tries += 1
+        if block is None:
+            yield from _single(run[start], depth, names, name)
+            start += 1
+        else:
+            yield block
+            start = end
+
+
+def _single(layer: _Layer, depth: int, names: _Names, name: str) -> list[Block]:
+    """A layer that is not folded. One without modules of its own (a Sequential's ReLU) belongs to what is around it."""
+    if all(entry.path == layer.name for entry in layer.entries):
+        return [Block(name=name, ops=tuple(entry.op for entry in layer.entries))]
+    return _folded(layer.entries, layer.place, depth + 1, names, layer.name)
+
+
+def _indexed(prefix: str, index: str) -> str:
+    return f"{prefix}.{index}" if prefix else index
+
+
+def _template(prefix: str, index: int, entries: Sequence[Placed]) -> tuple[Op, ...]:
+    mine, before = _indexed(prefix, str(index)), _indexed(prefix, str(index - 1))
+    stem = _indexed(prefix, "{}")
+
+    def name_of(name: str) -> str:
+        rest = _under(mine, name)
+        return name if rest is None else stem + rest
+
+    def tensor(found: Tensor) -> Tensor:
+        rest = _under(before, found.name)
+        return replace(found, name=name_of(found.name) if rest is None else _PREVIOUS + rest)
+
+    return tuple(
+        rewritten(replace(entry.op, name=name_of(entry.op.name)), tensor, name_of=name_of) for entry in entries
+    )
+
+
+def _under(module: str, name: str) -> str | None:
+    """What follows a module's name in a name under it."""
+    if name == module:
+        return ""
+    return name[len(module) :] if name.startswith((f"{module}.", f"{module}[")) else None
+
+
+def _block(run: list[_Layer], names: _Names) -> Block | None:
+    """The layers as one block; None where they are not equal, or hand on what others read too."""
+    if len(run) < 2:
+        return None
+    first, last = run[0], run[-1]
+    entering = _entering(first, run[1])
+    if entering is None or not all(_carried(run, rest, initial, names) for rest, initial in entering.items()):
+        return None
+    stem, before = _indexed(first.prefix, "{}"), _indexed(first.prefix, str(first.index - 1))
+    local = {stem + rest: initial for rest, initial in entering.items()}
+    names.renamed |= {last.name + rest: initial for rest, initial in entering.items()}
+
+    def tensor(found: Tensor) -> Tensor:
+        name = local.get(found.name, _absolute(found.name, before))
+        return found if name == found.name else replace(found, name=name)
+
+    ops = tuple(rewritten(op, tensor) for op in first.template)
+    return Block(name=first.prefix or "layers", ops=ops, count=len(run), first=first.index)
+
+
+def _absolute(name: str, before: str) -> str:
+    """A marked name in full, given the module before."""
+    return before + name.removeprefix(_PREVIOUS) if name.startswith(_PREVIOUS) else name
+
+
+def _entering(first: _Layer, second: _Layer) -> dict[str, str] | None:
+    """What the first layer is given where the second has the first's tensors; None where they are not equal."""
+    ops = list(zip(first.template, second.template, strict=False))
+    alike = len(first.template) == len(second.template) and all(_alike(one, other) for one, other in ops)
+    if not alike:
+        return None
+    before = _indexed(first.prefix, str(first.index - 1))
+    entering: dict[str, str] = {}
+    for mine, theirs in (pair for one, other in ops for pair in zip(one.inputs, other.inputs, strict=True)):
+        initial = _absolute(mine.name, before)
+        if not theirs.name.startswith(_PREVIOUS):
+            same = initial == theirs.name
+        else:
+            same = entering.setdefault(theirs.name.removeprefix(_PREVIOUS), initial) == initial
+        if not same:
+            return None
+    return entering if len(set(entering.values())) == len(entering) else None
+
+
+def _alike(one: Op, other: Op) -> bool:
+    """Whether two ops are equal but for the names of what flows in."""
+    anonymous = [tuple(replace(tensor, name="") for tensor in op.inputs) for op in (one, other)]
+    same = replace(one, inputs=()) == replace(other, inputs=()) and anonymous[0] == anonymous[1]
+    return same and not _reaches_back(one) and not _reaches_back(other)
+
+
+def _reaches_back(op: Op) -> bool:
+    """Whether ops inside an op read from the layer before; such layers are not folded."""
+    inner = (tensor for body in op.get("bodies", ()) for within in body for tensor in _read(within))
+    return any(tensor.name.startswith(_PREVIOUS) for tensor in inner)
+
+
+def _carried(run: list[_Layer], rest: str, initial: str, names: _Names) -> bool:
+    """Whether nobody reads what is handed on once the next layer has written its own."""
+    stem = _indexed(run[0].prefix, "{}") + rest
+    maker = next((n for n, op in enumerate(run[0].template) if any(t.name == stem for t in op.outputs)), None)
+    if maker is None:
+        return False
+    handed = [initial, *(layer.name + rest for layer in run[:-1])]
+    return all(names.last_read.get(name, 0) <= layer.place + maker for name, layer in zip(handed, run, strict=True))
+
 
 Form = Callable[[Scope, Call, AtenRow], None]
 

@@ -148,7 +148,7 @@ class Forecaster:
         return Expected(seconds=measuring + starting, source=source)
 
     def floors(self, job: Job, device: FleetDevice, profiles: Sequence[Profile]) -> dict[str, Any]:
-        """What an answer of this device is held against (`hub/fleet/checking.py`); empty where it cannot be known."""
+        """What an answer of this device is held against (`hub/fleet/desk.py`); empty where it cannot be known."""
         if not device.facts.get("device") or not profiles:
             return {}
         workloads = [msgspec.to_builtins(profile.workload) for profile in profiles]

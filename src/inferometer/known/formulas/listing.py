@@ -5,10 +5,35 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.core.units import format_quantity
-from inferometer.known.formulas.calculate import calculate
+from inferometer.core.errors import DomainError, UnitError, UnknownNameError
+from inferometer.core.units import format_quantity, parse_quantity
+from inferometer.known.formulas.quantities import Quantity
 from inferometer.known.formulas.registry import SECTIONS, Formula, all_formulas, find_formula
+
+# A formula computed from text: what a person types after `inferometer formulas`.
+
+
+def calculate(name: str, assignments: Mapping[str, str]) -> Any:
+    """The formula `name` with arguments as text: `{"bytes": "1 GB", "bandwidth": "50 GB/s"}`.
+
+    "10ms, 20ms, 5ms" is a list: the values of a sequence argument, or a sweep of a scalar one, which then gives an
+    array. Swept arguments go side by side, first with first, so their lists are equally long. The result is in the
+    formula's own unit.
+    """
+    formula = find_formula(name)
+    formula.signature.check_names(assignments)
+    arguments = {key: _argument(name, key, formula.inputs[key], text) for key, text in assignments.items()}
+    return formula.function(**arguments)
+
+
+def _argument(formula: str, name: str, quantity: Quantity, text: str) -> Any:
+    if quantity.choices:
+        return text.strip()
+    try:
+        values = [parse_quantity(part, quantity.unit) for part in text.split(",")]
+    except UnitError as error:
+        raise UnitError(f"{formula}: {name}: {error.message}", remedy=error.remedy) from None
+    return values if quantity.sequence or len(values) > 1 else values[0]
 
 
 def formula_records(section: str | None = None) -> list[dict[str, Any]]:

@@ -2,18 +2,179 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from inferometer.core.calibration import Calibration
+from inferometer.core.device import Sourced
+from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.known import device as device_named
+from inferometer.known.atlas.measurement import SetAside
 from inferometer.known.atlas.reading import read_atlas
 from inferometer.known.atlas.shipped import load
-from inferometer.measure.calibrate.published import PublishedFit, calibration_from
+from inferometer.known.engines import engine as engine_named
+from inferometer.measure.calibrate.priors.cases import cases_of
+from inferometer.measure.calibrate.priors.judged import effect_on
+from inferometer.measure.calibrate.priors.language import QUANTITIES, language_cases
+from inferometer.measure.calibrate.priors.own import own_levels
+from inferometer.measure.calibrate.priors.stack import log_times
 from inferometer.predict.basis.files import own_folder, write_calibration
+from inferometer.predict.price.class_figures import with_class_figures
+from inferometer.predict.price.deviations import EIGHT_IN_TEN, PARAMETERS
 from inferometer.predict.published_rows import impossible
 
 if TYPE_CHECKING:
-    from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
+    from collections.abc import Callable, Iterable, Sequence
+
+    from inferometer.core.device import Device
+    from inferometer.known.atlas.measurement import PublishedMeasurement
+    from inferometer.measure.calibrate.priors.hierarchy import Hierarchy
+    from inferometer.measure.calibrate.priors.stack import Case
+
+
+# A device that nobody here can touch, calibrated from whole-model times that others published.
+#
+# The fit moves only the narrowest level: its parents' sum is where it begins and what it is pulled to, by how far
+# devices lie from their parents. A model that others measured elsewhere counts without its own effect. Each model is
+# left out once, and what it is then off by gives the interval.
+
+LEAST_MODELS = 3
+_FOLDS = 30
+_LEAST_SPREAD = 0.03
+
+
+@frozen
+class PublishedFit:
+    """The calibration, the rows that were not used with their reasons, and how the models left out came off."""
+
+    calibration: Calibration
+    rows: int
+    set_aside: tuple[SetAside, ...]
+    left: Counter[str]
+    median_error: float
+
+
+def calibration_from(  # noqa: PLR0913 - what is fitted, from what, and what can be
+    rows: Iterable[PublishedMeasurement],
+    *,
+    device: str,
+    runtime: str,
+    dtype: str | None = None,
+    set_aside: Sequence[SetAside] = (),
+    impossible: Callable[[PublishedMeasurement], str | None] | None = None,
+    now: Callable[[], datetime] | None = None,
+) -> PublishedFit:
+    """Fit from the rows of a device with a runtime; `dtype` is the activations' format, the commonest by default."""
+    where, engine = device_named(device), engine_named(runtime)
+    own, aside = _usable(rows, where, engine.name, impossible)
+    speaks = sum(row.quantity in QUANTITIES for row in own) * 2 > len(own)
+    reading = language_cases(own) if speaks else cases_of(own)
+    cases = _in_one_format(reading.cases, dtype)
+    models = sorted({case.model for case in cases})
+    if len(models) < LEAST_MODELS:
+        raise DomainError(
+            f"{len(models)} models of {where.name} with {engine.name} can be used; a fit needs {LEAST_MODELS} or more, "
+            f"and ten make it good.{_why(reading.left, aside)}",
+            remedy="Give a table with more models whose names `inferometer models` knows.",
+        )
+    fit = own_levels(cases, [effect_on(case) for case in cases])
+    residuals = _left_out(fit, cases)
+    spread = max(_LEAST_SPREAD, float(np.quantile(np.abs(residuals), 0.8)) / EIGHT_IN_TEN)
+    sums = fit.stack.base[0] + fit.theta()[0]
+    created = (now or (lambda: datetime.now(UTC)))().isoformat(timespec="seconds")
+    calibration = Calibration(
+        device=where.name,
+        runtime=engine.name,
+        dtype=cases[0].standing.activations,
+        created=created,
+        unit=where.unit,
+        parameters={name: float(f"{np.exp(value):.5g}") for name, value in zip(PARAMETERS, sums, strict=True) if value},
+        residuals={"step": round(spread, 4)},
+        peaks=_effective(where, created)[0],
+        bandwidths=_effective(where, created)[1],
+        steps=len(cases),
+        fitted_on=tuple(models),
+        notes=(f"Fitted from {len(cases)} published steps of {len(models)} models; no op was measured.",),
+    )
+    median = float(np.median(np.abs(np.expm1(-residuals))))
+    return PublishedFit(
+        calibration=calibration,
+        rows=len(cases),
+        set_aside=(*set_aside, *aside),
+        left=reading.left,
+        median_error=median,
+    )
+
+
+def _usable(
+    rows: Iterable[PublishedMeasurement],
+    device: Device,
+    runtime: str,
+    impossible: Callable[[PublishedMeasurement], str | None] | None,
+) -> tuple[list[PublishedMeasurement], list[SetAside]]:
+    own, aside = [], []
+    for row in rows:
+        if row.device != device.name or row.engine != runtime:
+            continue
+        reason = None if impossible is None else impossible(row)
+        if reason is None:
+            own.append(row)
+        else:
+            aside.append(SetAside(file=row.file or "", line=row.line or 0, reason=reason))
+    return own, aside
+
+
+def _in_one_format(cases: Sequence[Case], dtype: str | None) -> list[Case]:
+    """The cases in one format of weights and activations; of several ways to run, the one with the most rows."""
+    wanted = [case for case in cases if dtype in {None, case.standing.activations}]
+    if not wanted:
+        return []
+    commonest = Counter(case.standing for case in wanted).most_common(1)[0][0]
+    return [case for case in wanted if case.standing == commonest]
+
+
+def _why(left: Counter[str], aside: Sequence[SetAside]) -> str:
+    reasons = [f"{reason} ({rows} rows)" for reason, rows in left.most_common(3)]
+    reasons += [f"{each.file}, line {each.line}: {each.reason}" for each in aside[:3]]
+    return f" Not used: {'; '.join(reasons)}." if reasons else ""
+
+
+def _left_out(fit: Hierarchy, cases: Sequence[Case]) -> Any:
+    """What each row is off by when its model is left out."""
+    names = [case.model.partition("@")[0] for case in cases]
+    distinct = sorted(set(names))
+    fold = {name: index % min(_FOLDS, len(distinct)) for index, name in enumerate(distinct)}
+    of_rows = np.array([fold[name] for name in names])
+    residuals = np.zeros(len(cases))
+    for number in range(of_rows.max() + 1):
+        out = of_rows == number
+        other = fit.without(out, rounds=2)
+        residuals[out] = (fit.stack.logs - log_times(fit.stack, other.theta(), slopes=False)[0])[out]
+    return residuals
+
+
+def _effective(device: Device, created: str) -> tuple[dict[str, Sourced], dict[str, Sourced]]:
+    """The peaks and the bandwidth that the shares are of, where the device's row has none: its class's, marked so."""
+    filled, notes = with_class_figures(device)
+    if not notes:
+        return {}, {}
+
+    def marked(figure: Sourced) -> Sourced:
+        note = "effective: what the fitted shares are shares of, no datasheet's figure"
+        return Sourced(value=figure.value, origin="prior", source=figure.source, date=created[:10], note=note)
+
+    peaks = {} if device.peaks else {name: marked(peak) for name, peak in filled.peaks.items()}
+    main, had = filled.memory, device.memory
+    lacks = main is not None and (had is None or had.bandwidth_bytes_per_s is None)
+    if main is None or main.bandwidth_bytes_per_s is None or not lacks:
+        return peaks, {}
+    return peaks, {main.level: marked(main.bandwidth_bytes_per_s)}
+
 
 ATLAS = "atlas"
 

@@ -3,25 +3,26 @@
 import os
 import platform
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter_ns, time_ns
-from typing import Any
+from typing import Any, Protocol
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.known.machine.detect.machine import LocalMachine, Machine
 from inferometer.measure.spans.batch import Batch, batch_of
-from inferometer.measure.spans.cost import span_cost_s
 from inferometer.measure.spans.cuda import CudaEvents, CudaMemory, NvtxRanges, load_torch
 from inferometer.measure.spans.files import SpanFile, SpanWriter
 from inferometer.measure.spans.keeping import Everything, Keep, Log, Spilling, log_for
 from inferometer.measure.spans.meters import PeakMeter, PythonMemory, process_memory
 from inferometer.measure.spans.places import (
+    Link,
     Places,
     asyncio_loaded,
     look,
@@ -44,7 +45,108 @@ from inferometer.measure.spans.record import (
 )
 from inferometer.measure.spans.recording import Run
 from inferometer.measure.spans.sampler import Sampler
-from inferometer.measure.spans.watch import Meter, Watcher
+
+# What is recorded besides time when enabled: asyncio tasks, memory, device events.
+
+
+class Meter(Protocol):
+    """Reads something at both ends of a span; what it found goes into columns by name."""
+
+    def begin(self, span: Open) -> Any: ...
+
+    def end(self, span: Open, state: Any) -> dict[str, float]: ...
+
+
+class Device(Protocol):
+    """Marks both ends of a span on a device's own time line, without waiting for it."""
+
+    def begin(self, span: Open) -> Any: ...
+
+    def end(self, span: Open, state: Any) -> Any: ...
+
+
+class Watcher:
+    """Keeps the meters' readings at the beginning of each open span until its end. `places` is None without tasks."""
+
+    def __init__(
+        self,
+        keep: Callable[[Closed], None],
+        places: Places | None,
+        meters: Sequence[Meter],
+        device: Device | None,
+        *,
+        numbers: Callable[[], int] | None = None,
+    ) -> None:
+        self._keep, self._places, self._meters, self._device = keep, places, tuple(meters), device
+        self._numbers = numbers
+        self._open: dict[int, tuple[Link | None, list[Any], Any]] = {}
+
+    def begin(self, span: Open) -> None:
+        link = None if self._places is None else self._places.enter()
+        states = [meter.begin(span) for meter in self._meters] if self._meters else _NO_STATES
+        mark = None if self._device is None else self._device.begin(span)
+        if link is not None or states or self._device is not None:
+            self._open[id(span)] = (link, states, mark)
+
+    def end(self, span: Open, error: Failure, end_ns: int) -> None:
+        number = -1 if self._numbers is None else self._numbers()
+        held = self._open.pop(id(span), None) if self._open else None
+        if held is None:
+            self._keep(Closed(span, end_ns, number, error))
+            return
+        link, states, mark = held
+        device = None if self._device is None else self._device.end(span, mark)
+        readings: dict[str, float] = {}
+        for meter, state in zip(reversed(self._meters), reversed(states), strict=True):
+            readings |= meter.end(span, state)
+        if link is not None and self._places is not None:
+            self._places.leave(link)
+        self._keep(
+            Closed(
+                span=span,
+                end=end_ns,
+                number=number,
+                error=error,
+                task=None if link is None else link.task,
+                link=None if link is None else link.number,
+                above=None if link is None or link.above is None else link.above.number,
+                readings=readings or None,
+                device=device,
+            )
+        )
+
+
+_NO_STATES: list[Any] = []
+
+
+# What recording a span costs, measured in the process that records: only a known overhead can be corrected for.
+
+_SPANS, _ROUNDS = 50, 20  # short rounds: on a busy machine some of them are left in peace
+
+
+def span_cost_s(
+    make: Making, *, clock: Callable[[], int] = time.perf_counter_ns, spans: int = _SPANS, rounds: int = _ROUNDS
+) -> float:
+    """Seconds that one empty span takes, the loop around it taken off: the least of a few rounds.
+
+    The least, because everything that disturbs makes it longer. About half of it falls inside the span itself.
+    """
+    with_spans = min(_timed(make, clock, spans) for _ in range(rounds))
+    without = min(_timed(None, clock, spans) for _ in range(rounds))
+    return max(with_spans - without, 0) / spans * 1e-9
+
+
+def _timed(make: Making | None, clock: Callable[[], int], spans: int) -> int:
+    begin = clock()
+    if make is None:
+        for _ in repeat(None, spans):
+            pass
+    else:
+        for _ in repeat(None, spans):
+            with make("cost"):
+                pass
+    return clock() - begin
+
 
 _AT_A_TIME = 2048  # spans turned into columns together: few enough to stay in a core's cache meanwhile
 _SPILL_EVERY = 8192  # spans in memory at a time, where they go to a file

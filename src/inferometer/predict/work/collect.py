@@ -9,15 +9,125 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Op
+from inferometer.core.graph import Op, Tensor
 from inferometer.predict.parallel import WHOLE, Placed, Scale, message_op
 from inferometer.predict.work.classes import class_of
 from inferometer.predict.work.count import known_part
-from inferometer.predict.work.fusion import UNFUSED, Fused, fuse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Block, Graph
+
+
+# Which ops of a block run as one kernel, and which tensors therefore never reach memory.
+#
+# Ops that a runtime fuses and that follow each other are one group; with `epilogues` a group may begin with a product.
+# Inside a group a tensor is read from memory once, and one that only the group reads is never written.
+
+_ANCHORS = frozenset({"linear", "matmul", "convolution", "attention", "moe_experts"})
+
+
+@frozen
+class Fused:
+    """What an op's group does for it: kernels it starts, and tensors it need not read or write."""
+
+    launches: int = 1
+    reads: tuple[Tensor, ...] = ()
+    writes: tuple[Tensor, ...] = ()
+
+
+UNFUSED = Fused()
+
+
+def fuse(graph: Graph, effects: RuntimeEffects) -> list[list[Fused]]:
+    """For each block, for each op. Ops that move nothing (views) start no kernel in any runtime."""
+    outside = _read_elsewhere(graph)
+    return [_in_block(block, effects, outside[number]) for number, block in enumerate(graph.blocks)]
+
+
+def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) -> list[Fused]:
+    fused = [Fused(launches=0 if op.kind in {"view", "custom"} else effects.kernels(op)) for op in block.ops]
+    roots = _roots(block.ops)
+    outside = frozenset(roots.get(name, name) for name in outside)
+    for group in _groups(block.ops, effects, roots):
+        kept = _read_outside(block.ops, set(group), roots) | outside
+        known: set[str] = set()  # in the group's hands: made or read by it
+        for place, index in enumerate(group):
+            op = block.ops[index]
+            inputs = tuple(tensor for tensor in op.inputs if roots.get(tensor.name, tensor.name) in known)
+            outputs = tuple(tensor for tensor in op.outputs if tensor.name not in kept)
+            fused[index] = Fused(launches=fused[index].launches if place == 0 else 0, reads=inputs, writes=outputs)
+            known |= {roots.get(tensor.name, tensor.name) for tensor in (*op.inputs, *op.outputs)}
+    return fused
+
+
+def _roots(ops: tuple[Op, ...]) -> dict[str, str]:
+    """For each name that a view gives, the name of what it is a view of."""
+    roots: dict[str, str] = {}
+    for op in ops:
+        if op.kind == "view" and op.inputs:
+            source = op.inputs[0].name
+            roots |= {tensor.name: roots.get(source, source) for tensor in op.outputs}
+    return roots
+
+
+def _groups(ops: tuple[Op, ...], effects: RuntimeEffects, roots: Mapping[str, str]) -> list[list[int]]:
+    """Runs of two or more fusible ops, views between them left out. A member must read what the group made."""
+    if effects.fusion == "none":
+        return []
+    groups: list[list[int]] = []
+    current: list[int] = []
+    for index, op in enumerate(ops):
+        if op.kind == "view":
+            continue
+        begins = ops[current[0]].kind if current else None
+        free = not current or effects.fusion == "chains"
+        if effects.fuses(op, begins) and (free or _touches(ops, current, op, roots)):
+            current.append(index)
+            continue
+        groups.append(current)
+        current = [index] if effects.fusion == "epilogues" and op.kind in _ANCHORS else []
+    groups.append(current)
+    return [group for group in groups if len(group) > 1]
+
+
+def _touches(ops: tuple[Op, ...], group: Iterable[int], op: Op, roots: Mapping[str, str]) -> bool:
+    made = {tensor.name for index in group for tensor in ops[index].outputs}
+    return any(roots.get(tensor.name, tensor.name) in made for tensor in op.inputs)
+
+
+def _read_outside(ops: tuple[Op, ...], group: set[int], roots: Mapping[str, str]) -> set[str]:
+    """Names that ops of the block outside the group read; a loop's body counts."""
+    return {
+        roots.get(tensor.name, tensor.name)
+        for index, op in enumerate(ops)
+        if index not in group and op.kind != "view"
+        for inner in op.nested()
+        for tensor in inner.inputs
+    }
+
+
+def _read_elsewhere(graph: Graph) -> list[frozenset[str]]:
+    """For each block: names that other blocks, the graph's outputs or the next repetition read."""
+    outputs = {tensor.name for tensor in graph.outputs}
+    reads = [{tensor.name for op in block.ops for tensor in op.inputs} for block in graph.blocks]
+    elsewhere = []
+    for number, block in enumerate(graph.blocks):
+        others = set().union(*(names for index, names in enumerate(reads) if index != number))
+        elsewhere.append(frozenset(outputs | others | _carried(block)))
+    return elsewhere
+
+
+def _carried(block: Block) -> set[str]:
+    """Names that a repetition reads before it makes them: they come from the one before."""
+    made: set[str] = set()
+    carried: set[str] = set()
+    for op in block.ops:
+        carried |= {tensor.name for tensor in op.inputs if tensor.name not in made}
+        made |= {tensor.name for tensor in op.outputs}
+    return carried if block.count > 1 else set()
 
 
 @frozen

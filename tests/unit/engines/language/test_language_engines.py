@@ -14,7 +14,7 @@ from inferometer.core.errors import FormatError, InferometerError
 from inferometer.core.graph import is_generative
 from inferometer.core.plugins import load_all
 from inferometer.engines.base import Ready, Request
-from inferometer.engines.openvino_genai.layers import layer_of
+from inferometer.engines.openvino_genai.session import layer_of
 from inferometer.formats.resolve import read
 
 RUNTIMES = load_all("inferometer.runtimes")[0]

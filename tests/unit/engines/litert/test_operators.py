@@ -1,4 +1,4 @@
-from inferometer.engines.litert.operators import operators_of, partitions_of, placed
+from inferometer.engines.litert.session import operators_of, partitions_of, placed
 
 DETAILS = [
     {"index": 0, "op_name": "CONV_2D", "inputs": [0, 9], "outputs": [1]},

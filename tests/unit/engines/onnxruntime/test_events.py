@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.core.errors import EngineError
-from inferometer.engines.onnxruntime.events import NodeTable, NodeTime, add_run, node_times, parse_profile
+from inferometer.engines.onnxruntime.recorder import NodeTable, NodeTime, add_run, node_times, parse_profile
 
 CPU = "CPUExecutionProvider"
 

@@ -3,9 +3,8 @@
 import pytest
 
 from inferometer.engines.onnx_nodes import NodeRow, Topology
-from inferometer.engines.onnxruntime.events import NodeTime
 from inferometer.engines.onnxruntime.fusion import map_fusion, map_layout, needs_layout_step
-from inferometer.engines.onnxruntime.printed import printed_names
+from inferometer.engines.onnxruntime.recorder import NodeTime, printed_names
 
 
 def node(name, kind, inputs, outputs, **more):

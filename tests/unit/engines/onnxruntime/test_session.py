@@ -18,7 +18,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: onnxrun
 onnx = pytest.importorskip("onnx", reason="SKIPPED LOUDLY: onnx is not installed, nothing was run")
 
 from inferometer.engines.onnxruntime import recorder, runtime  # noqa: E402 - only with the engine
-from inferometer.engines.onnxruntime.overhead import measure_timers, timers_from  # noqa: E402 - as above
+from inferometer.engines.onnxruntime.recorder import measure_timers, timers_from  # noqa: E402 - as above
 
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 make = onnx.helper

@@ -1,7 +1,7 @@
 """Operations of OpenVINO's front end against operators of a TFLite file, named as it names MediaPipe's."""
 
 from inferometer.engines.base import FileNode
-from inferometer.engines.openvino.tflite import Operation, known_operators
+from inferometer.engines.openvino.recorded import Operation, known_operators
 from inferometer.engines.openvino.topology import file_topology
 
 CONV, DEPTHWISE, POINTWISE, HEAD = NODES = (

@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from inferometer.core.errors import FormatError
-from inferometer.engines.results.document import load_document
+from inferometer.engines.results.detect import load_document
 from unit.engines.results.sources import written
 
 

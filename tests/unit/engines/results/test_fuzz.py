@@ -12,8 +12,7 @@ from fakes.closing import contradictions_allowed
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import InferometerError
 from inferometer.core.profile import Profile
-from inferometer.engines.results.detect import choose_importer
-from inferometer.engines.results.document import parse_document
+from inferometer.engines.results.detect import choose_importer, parse_document
 from unit.engines.results.sources import DATA, OURS, SAMPLES
 
 ODD = [

@@ -118,7 +118,7 @@ def test_the_help_names_every_source():
 def test_the_command_loads_no_engine():
     code = (
         "import sys; from inferometer.engines.torch.results import importer;"
-        "from inferometer.engines.results.document import load_document; from pathlib import Path;"
+        "from inferometer.engines.results.detect import load_document; from pathlib import Path;"
         f"importer.read(load_document(Path({str(DATA / 'torch_cpu.json')!r})));"
         "print({'torch', 'onnxruntime', 'openvino', 'numpy', 'scipy'} & set(sys.modules))"
     )

@@ -15,7 +15,7 @@ import pytest
 
 from fakes.closing import contradictions_allowed
 from inferometer.core.errors import InferometerError
-from inferometer.engines.results.document import parse_document
+from inferometer.engines.results.detect import parse_document
 from unit.engines.results.sources import DATA, OURS, SAMPLES
 from unit.formats.listing import cases_in, rewrite
 

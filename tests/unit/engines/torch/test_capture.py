@@ -14,8 +14,7 @@ from inferometer.engines.torch import eager, lacks_cuda
 from inferometer.engines.torch.arrays import Arrays
 from inferometer.engines.torch.capture import capture_graph
 from inferometer.engines.torch.forward import Eager, Static
-from inferometer.engines.torch.session import open_session
-from inferometer.engines.torch.text import Text
+from inferometer.engines.torch.session import Text, open_session
 from unit.engines.torch.configs import ARRAYS, TEXT, written
 from unit.engines.torch.test_text import PROMPT, Cuda, Engine, Place, stepped
 

@@ -9,7 +9,7 @@ from inferometer.core.workload import Workload
 from inferometer.engines.base import Target
 from inferometer.engines.results.words import kind_of
 from inferometer.engines.torch import eager
-from inferometer.engines.torch.names import modules_renamed
+from inferometer.engines.torch.host import modules_renamed
 from inferometer.formats.detect import read_graph
 from inferometer.formats.sizes import bind
 from inferometer.measure.run.correct import Corrected, steady_mean

@@ -9,10 +9,8 @@ import pytest
 from inferometer.core.binding import Binding
 from inferometer.core.errors import FormatError, InferometerError
 from inferometer.formats.executorch import reader
-from inferometer.formats.executorch.delegated import _convolution
-from inferometer.formats.executorch.graph import pte_graph
+from inferometer.formats.executorch.graph import KINDS, _convolution, pte_graph
 from inferometer.formats.executorch.program import Instruction, PteProgram, PteTensor, TensorList
-from inferometer.formats.executorch.xnnpack import KINDS
 from inferometer.predict.work.count import coverage, op_works
 
 PROGRAMS = Path(__file__).parents[3] / "data" / "executorch"

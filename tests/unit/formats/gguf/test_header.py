@@ -151,7 +151,7 @@ def test_a_file_that_is_not_there_or_empty_is_said_plainly(tmp_path):
 
 def test_every_type_ggml_has_is_known_with_its_size():
     constants = pytest.importorskip("gguf.constants")
-    from inferometer.formats.gguf.formats import TENSOR_TYPES
+    from inferometer.formats.gguf.header import TENSOR_TYPES
 
     for kind, (elements, size) in constants.GGML_QUANT_SIZES.items():
         if kind.name == "Q8_1":  # gguf counts two 32-bit scales; ggml's block has two 16-bit ones, and no file holds it

@@ -8,8 +8,7 @@ import pytest
 from inferometer.core.errors import FormatError
 from inferometer.formats.gguf import cursor, header
 from inferometer.formats.gguf.architecture import Architecture, _holds, _rotated_share, config_of
-from inferometer.formats.gguf.formats import TENSOR_TYPES
-from inferometer.formats.gguf.header import Counted, parse_header
+from inferometer.formats.gguf.header import TENSOR_TYPES, Counted, parse_header
 from unit.formats.gguf.gguf_bytes import header as written
 
 

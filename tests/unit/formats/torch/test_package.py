@@ -9,7 +9,7 @@ import pytest
 import inferometer as im
 from inferometer.core.errors import EngineError, FormatError
 from inferometer.engines.torch.engine import Place
-from inferometer.engines.torch.packages import open_package, require_here
+from inferometer.engines.torch.modules import open_package, require_here
 from inferometer.formats.detect import read_graph
 
 PROGRAM = Path(__file__).parents[3] / "data" / "torch" / "mlp.pt2"

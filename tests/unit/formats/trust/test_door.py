@@ -10,8 +10,7 @@ from fakes import hostile
 from inferometer.core.errors import FormatError, InferometerError, TrustError
 from inferometer.formats.trust import made_here
 from inferometer.formats.trust.door import require_data
-from inferometer.formats.trust.pickles import strange_calls
-from inferometer.formats.trust.programs import is_arithmetic, is_operator
+from inferometer.formats.trust.programs import is_arithmetic, is_operator, strange_calls
 from unit.formats.torch.archives import DATA, NAMES, members_of, packed
 
 SAID = {

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from inferometer.core.errors import FormatError, TrustError
-from inferometer.formats.trust import archive, door, folders, made_here, pickles, programs
+from inferometer.formats.trust import archive, door, folders, made_here, programs
 from inferometer.formats.trust.archive import Archive, local_names, open_archive
 from inferometer.formats.trust.door import require_data
 from inferometer.formats.trust.formats import FORMATS
@@ -154,9 +154,9 @@ def test_the_first_bytes_of_a_zip_file_show_its_first_names(tmp_path):
     ],
 )  # fmt: skip
 def test_a_pickle_may_name_tensors_and_containers(name, plain):
-    assert pickles._is_plain(name) is plain
+    assert programs._is_plain(name) is plain
     written = b"\x80\x02c" + name.replace(" ", "\n", 1).encode() + b"\n."
-    assert list(pickles.strange_calls(written)) == ([] if plain else [name.replace(" ", ".")])
+    assert list(programs.strange_calls(written)) == ([] if plain else [name.replace(" ", ".")])
 
 
 @pytest.mark.parametrize(
@@ -165,16 +165,16 @@ def test_a_pickle_may_name_tensors_and_containers(name, plain):
      (b"\x82\x01.", "EXT1"), (b"\x83\x01\x00.", "EXT2"), (b"\x84\x01\x00\x00\x00.", "EXT4"), (b"\x92.", "NEWOBJ_EX")],
 )  # fmt: skip
 def test_a_pickle_that_puts_names_together_says_so(code, name):
-    assert list(pickles.strange_calls(code)) == [f"a name that it puts together as it runs ({name})"]
+    assert list(programs.strange_calls(code)) == [f"a name that it puts together as it runs ({name})"]
 
 
 def test_a_pickle_has_so_many_instructions_and_says_all_that_it_calls(monkeypatch):
-    monkeypatch.setattr(pickles, "_MOST_OPCODES", 3)
-    assert list(pickles.strange_calls(b"NNN.")) == []
-    assert list(pickles.strange_calls(b"NNNN.")) == ["more instructions than any model has"]
+    monkeypatch.setattr(programs, "_MOST_OPCODES", 3)
+    assert list(programs.strange_calls(b"NNN.")) == []
+    assert list(programs.strange_calls(b"NNNN.")) == ["more instructions than any model has"]
     monkeypatch.undo()
-    assert list(pickles.strange_calls(b"cos\nsystem\ncos\nremove\n.")) == ["os.system", "os.remove"]
-    assert "cannot be followed" in next(pickles.strange_calls(b"cos\n"))
+    assert list(programs.strange_calls(b"cos\nsystem\ncos\nremove\n.")) == ["os.system", "os.remove"]
+    assert "cannot be followed" in next(programs.strange_calls(b"cos\n"))
 
 
 # Programs

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.formats.networks import packages
-from inferometer.formats.networks.packages import built
+from inferometer.formats.networks import read
+from inferometer.formats.networks.read import built
 
 pytest.importorskip("torch", reason="torch is not installed: no network is built")
 
@@ -21,12 +21,12 @@ def test_timm_builds_for_a_size_where_it_takes_one(monkeypatch):
         get_pretrained_cfg=lambda name: None if name == "a" else SimpleNamespace(input_size=(3, 5, 6)),
     )  # fmt: skip
     folded = SimpleNamespace(reparameterize_model=lambda module, inplace: (module, inplace))
-    monkeypatch.setattr(packages, "import_module", {"timm": timm, "timm.utils": folded}.__getitem__)
-    assert packages._timm_build("free", 7) == (("free", {"img_size": 7}), True)
-    assert packages._timm_build("free", None) == packages._timm_build("free", None) == (("free", {}), True)
-    assert packages._timm_build("fixed", 7) == (("fixed", {}), True)
-    assert packages._timm_names() == ("a", "a.tag")
-    assert [packages._timm_usual(name) for name in ("a", "b")] == [(3, 224, 224), (3, 5, 6)]
+    monkeypatch.setattr(read, "import_module", {"timm": timm, "timm.utils": folded}.__getitem__)
+    assert read._timm_build("free", 7) == (("free", {"img_size": 7}), True)
+    assert read._timm_build("free", None) == read._timm_build("free", None) == (("free", {}), True)
+    assert read._timm_build("fixed", 7) == (("fixed", {}), True)
+    assert read._timm_names() == ("a", "a.tag")
+    assert [read._timm_usual(name) for name in ("a", "b")] == [(3, 224, 224), (3, 5, 6)]
 
 
 def test_torchvisions_networks_are_those_of_images_that_look_once(monkeypatch):
@@ -42,11 +42,11 @@ def test_torchvisions_networks_are_those_of_images_that_look_once(monkeypatch):
         list_models=lambda module: known.get(id(module), ["vit_b"]), get_model=get_model, detection=detection,
         segmentation=segmentation,
     )  # fmt: skip
-    monkeypatch.setattr(packages, "import_module", {"torchvision.models": models}.__getitem__)
-    assert packages._torchvision_names() == ("vit_b", "fcn_resnet50", "ssd300_vgg16", "fcos_resnet")
+    monkeypatch.setattr(read, "import_module", {"torchvision.models": models}.__getitem__)
+    assert read._torchvision_names() == ("vit_b", "fcn_resnet50", "ssd300_vgg16", "fcos_resnet")
     for name in ("vit_b", "resnet18", "fcn_resnet50"):
-        packages._torchvision_build(name, 7)
-    packages._torchvision_build("vit_l", None)
+        read._torchvision_build(name, 7)
+    read._torchvision_build("vit_l", None)
     assert built_with == {
         "vit_b": {"weights": None, "image_size": 7}, "resnet18": {"weights": None}, "vit_l": {"weights": None},
         "fcn_resnet50": {"weights": None, "weights_backbone": None},
@@ -59,7 +59,7 @@ def test_torchvisions_networks_are_those_of_images_that_look_once(monkeypatch):
         "deeplabv3": 520,
         "lraspp": 520,
     }
-    assert {name: packages._torchvision_usual(name) for name in sides} == {
+    assert {name: read._torchvision_usual(name) for name in sides} == {
         name: (3, side, side) for name, side in sides.items()
     }
 
@@ -71,12 +71,12 @@ def test_a_detector_is_its_backbone_and_its_head():
         def forward(self, x):
             return {"low": x, "high": x + 1} if not isinstance(x, list) else sum(x)
 
-    made = packages._detector(SimpleNamespace(backbone=Net(), head=Net()))
+    made = read._detector(SimpleNamespace(backbone=Net(), head=Net()))
     assert made(torch.tensor(2)) == 5
 
 
 def test_an_image_of_another_side_is_a_square():
-    asked = packages.Package(
+    asked = read.Package(
         name="p", needs=(), names=tuple, build=lambda _name, image: SimpleNamespace(eval=lambda: image),
         usual=lambda _: (3, 4, 6),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from inferometer.core.job import JobFile, JobModel
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import ModelFacts
 from inferometer.core.workload import Workload
-from inferometer.hub.fleet.checking import mismatch, too_fast
+from inferometer.hub.fleet.desk import mismatch, too_fast
 from inferometer.hub.fleet.forecast import Said, answer, floors
 from inferometer.known import device as device_named
 from unit.hub.web.samples import decoder, network

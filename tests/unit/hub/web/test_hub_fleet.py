@@ -14,7 +14,7 @@ from fakes.fleet import a_job, a_result
 from fakes.waiting import until
 from inferometer.core.codec import document, encode
 from inferometer.core.job import JobFile, JobModel
-from inferometer.hub.fleet import dispatching
+from inferometer.hub.fleet import desk
 from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.forecasting import Forecaster
 from inferometer.hub.web.guard.rules import Rules
@@ -129,7 +129,7 @@ def test_a_job_goes_from_its_submitter_to_an_agent_and_back(here):
 
 
 def test_the_hub_drops_old_uploads_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(dispatching, "_TIDY_S", 0.0)
+    monkeypatch.setattr(desk, "_TIDY_S", 0.0)
     with hub(tmp_path) as (store, client):
         said(client.put(f"{API}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA[:10]))
         parts = list((FleetDesk(store, Rules()).root / "incoming").iterdir())
@@ -146,12 +146,12 @@ def test_an_agent_that_waits_is_served_when_a_job_comes(here, monkeypatch):
     _, client = here
     waits, got = threading.Event(), []
 
-    class Seen(dispatching._Waiter):
+    class Seen(desk._Waiter):
         def __init__(self, *given):
             super().__init__(*given)
             waits.set()
 
-    monkeypatch.setattr(dispatching, "_Waiter", Seen)
+    monkeypatch.setattr(desk, "_Waiter", Seen)
     said(client.post(f"{API}/agent/register", json=registration()))
     sent(client)
     agent = threading.Thread(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from inferometer.hub.web.live import event
+from inferometer.hub.web.app import event
 from unit.hub.web.samples import hub, network
 
 

@@ -21,9 +21,9 @@ from inferometer.hub.web import assets
 from inferometer.hub.web.pages.catalog import device_list
 from inferometer.hub.web.pages.compare import compare_values
 from inferometer.hub.web.pages.explaining import page_explanation
+from inferometer.hub.web.pages.routes import RunListing
 from inferometer.hub.web.pages.run import badges_of, environment_text, run_values
 from inferometer.hub.web.pages.run_charts import chart_spec, charts_of
-from inferometer.hub.web.pages.run_listing import RunListing
 from inferometer.hub.web.pages.run_view import cards_of, layer_columns
 from inferometer.hub.web.rendering import data_element, environment
 from inferometer.predict.flags import FLAGS
@@ -502,7 +502,7 @@ def test_every_formula_has_a_page_whose_example_gives_the_answer_it_names(here):
     import html
 
     from inferometer.hub.web.pages.catalog import formula_values
-    from inferometer.known.formulas.calculate import calculate
+    from inferometer.known.formulas.listing import calculate
     from inferometer.known.formulas.registry import all_formulas
 
     for name, formula in all_formulas().items():

@@ -14,9 +14,9 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Environment, OpTime, Phase, Provenance, Verification
 from inferometer.core.run import Run
-from inferometer.hub.fleet import dispatching, forecast, forecasting, starting
-from inferometer.hub.fleet.checking import cases_of, too_fast
-from inferometer.hub.web import live
+from inferometer.hub.fleet import desk, forecast, forecasting, starting
+from inferometer.hub.fleet.desk import cases_of, too_fast
+from inferometer.hub.web import app
 from inferometer.hub.web.api.agents import _event
 from inferometer.hub.web.api.people import _csv, _grants
 from inferometer.hub.web.downloads import exported_run
@@ -84,7 +84,7 @@ class Fleet:
 def played(play, *given, **options):
     async def run():
         fleet = Fleet(*given, **options)
-        dispatcher = dispatching.Dispatcher(fleet)
+        dispatcher = desk.Dispatcher(fleet)
         try:
             return await play(dispatcher, fleet)
         finally:
@@ -146,7 +146,7 @@ def test_a_device_that_asks_by_another_connection_is_answered_there():
         fleet.jobs.append("job")
         dispatcher.ring()
         assert await second == "job"
-        gone = dispatching._Waiter(device("gone"), None)
+        gone = desk._Waiter(device("gone"), None)
         gone.answer.cancel()
         dispatcher._answer(gone, "lease")
         assert dispatcher._unheard == {"gone"}
@@ -176,20 +176,20 @@ def test_a_job_that_one_may_not_have_goes_to_the_next_that_waits():
 )
 def test_a_batch_is_no_more_than_there_are_jobs(waiters, wishes, batch, monkeypatch):
     async def found():
-        made = {name: dispatching._Waiter(device(name), None) for name in waiters}
-        counted = [dispatching._Wish(count, Wanted()) for count in wishes]
-        return "".join(waiter.device for waiter, _ in dispatching._batch(made, counted)), sum(w.count for w in counted)
+        made = {name: desk._Waiter(device(name), None) for name in waiters}
+        counted = [desk._Wish(count, Wanted()) for count in wishes]
+        return "".join(waiter.device for waiter, _ in desk._batch(made, counted)), sum(w.count for w in counted)
 
     assert asyncio.run(found()) == (batch, sum(wishes) - len(batch))
-    monkeypatch.setattr(dispatching, "_AT_ONCE", 1)
+    monkeypatch.setattr(desk, "_AT_ONCE", 1)
     assert asyncio.run(found())[0] == batch[:1]
 
 
 def test_leases_are_looked_after_every_second_and_old_events_dropped_every_hour(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(dispatching.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(desk.time, "monotonic", lambda: now[0])
     fleet = Fleet()
-    dispatcher = dispatching.Dispatcher(fleet)
+    dispatcher = desk.Dispatcher(fleet)
     for moment in (0.9, 1.0, 1.9, 2.0, 3599.9, 3600.0):
         now[0] = moment
         asyncio.run(dispatcher._round())
@@ -443,7 +443,7 @@ def streamed(store, *, visitor=None, count=99, poll_s=0.5):
         return "run", value, value == "last"
 
     request = SimpleNamespace(scope={"inferometer.visitor": visitor}, is_disconnected=is_disconnected)
-    streams = live.LiveStreams(store, Rules(poll_s=poll_s), pause)
+    streams = app.LiveStreams(store, Rules(poll_s=poll_s), pause)
 
     async def gathered():
         return [encoded async for encoded in streams._changes(request, look)]
@@ -453,14 +453,14 @@ def streamed(store, *, visitor=None, count=99, poll_s=0.5):
 
 def test_a_stream_tells_what_changed_once_and_ends_with_the_last():
     told, pauses = streamed(Watched("a", "a", "b", "b", "last"))
-    assert told == [live.event("run", value) for value in ("a", "b", "last")]
+    assert told == [app.event("run", value) for value in ("a", "b", "last")]
     assert pauses == [0.5] * 4
 
 
 def test_a_quiet_stream_says_every_fifteen_seconds_that_it_is_there():
     told, _ = streamed(Watched(*["a"] * 8, "b", *["b"] * 4, "last"), poll_s=5.0)
     quiet = b": still here\n\n"
-    a, b, last = (live.event("run", value) for value in ("a", "b", "last"))
+    a, b, last = (app.event("run", value) for value in ("a", "b", "last"))
     assert told == [a, quiet, quiet, b, quiet, last]
 
 
@@ -492,7 +492,7 @@ def test_a_stream_sees_what_its_visitor_may_see_by_now_and_ends_with_their_right
 
 def test_streams_are_counted_by_whose_they_are():
     async def counted():
-        streams = live.LiveStreams(None, Rules())
+        streams = app.LiveStreams(None, Rules())
 
         async def two():
             yield b"1"
@@ -510,14 +510,14 @@ def test_streams_are_counted_by_whose_they_are():
 
 
 def test_the_newest_metrics_are_told_by_the_time_they_came(monkeypatch):
-    monkeypatch.setattr(live, "_MOST_METRICS", 2)
+    monkeypatch.setattr(app, "_MOST_METRICS", 2)
     metrics = [Metric(name="a", value=1.0, step=9, at=1.0), Metric(name="a", value=2.0, step=0, at=2.0)]
     metrics += [Metric(name="b", value=3.0, step=1, at=2.0), Metric(name="a", value=4.0, step=5)]
     row = RunRow(id="r", project="p", status="running", kind="k", created=1.0)
     store = SimpleNamespace(row=lambda _run: row, metrics=lambda _run: metrics)
-    name, value, last = live.LiveStreams(None, Rules())._one_run("r")(store)
+    name, value, last = app.LiveStreams(None, Rules())._one_run("r")(store)
     assert (name, [metric["value"] for metric in value["metrics"]], last) == ("run", [2.0, 3.0], False)
-    assert live._last(metrics) == {"a": {"value": 2.0, "step": 0}, "b": {"value": 3.0, "step": 1}}
+    assert app._last(metrics) == {"a": {"value": 2.0, "step": 0}, "b": {"value": 3.0, "step": 1}}
 
 
 # People

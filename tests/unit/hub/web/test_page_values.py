@@ -19,7 +19,7 @@ from inferometer.core.served import Distribution, LevelFigures
 from inferometer.core.workload import Parallel, Workload
 from inferometer.hub.web.pages import compare as compare_page
 from inferometer.hub.web.pages import load_view, run_charts
-from inferometer.hub.web.pages.run_listing import COLUMNS, listing_from
+from inferometer.hub.web.pages.routes import COLUMNS, listing_from
 from inferometer.hub.web.pages.run_view import cards_of, layer_columns
 from inferometer.store.values import RunRow
 

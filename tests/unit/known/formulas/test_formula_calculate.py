@@ -4,7 +4,7 @@ import pytest
 from fakes.every import every
 from inferometer.core.errors import DomainError, UnitError, UnknownNameError
 from inferometer.core.units import parse_unit
-from inferometer.known.formulas.calculate import calculate
+from inferometer.known.formulas.listing import calculate
 from inferometer.known.formulas.registry import all_formulas
 
 

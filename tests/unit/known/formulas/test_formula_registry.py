@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.known.formulas import distributed, inference, llm, parallel, quantities, queueing, registry
+from inferometer.known.formulas import cloud, distributed, llm, parallel, quantities, registry
 from inferometer.known.formulas.quantities import Bytes, Count, Quantity, Seconds, SecondsList
 from inferometer.known.formulas.registry import SECTIONS, all_formulas, find_formula, formula, quantity_of
 
@@ -116,17 +116,17 @@ def test_an_argument_without_its_name_is_refused():
 )
 def test_a_value_outside_the_domain_is_refused_with_formula_argument_reason_and_value(value, why):
     with pytest.raises(DomainError, match=rf"^inference_latency: model {why}"):
-        inference.inference_latency(model=value)
+        cloud.inference_latency(model=value)
 
 
 def test_large_python_integers_are_numbers():
-    assert inference.inference_latency(model=[10**20]) == [1e20]
-    assert inference.inference_latency(model=10**20) == 10**20
+    assert cloud.inference_latency(model=[10**20]) == [1e20]
+    assert cloud.inference_latency(model=10**20) == 10**20
 
 
 def test_a_long_value_is_cut_in_the_message():
     with pytest.raises(DomainError) as caught:
-        inference.inference_latency(model=np.full(1000, -1.0))
+        cloud.inference_latency(model=np.full(1000, -1.0))
     assert len(str(caught.value)) < 200
 
 
@@ -139,7 +139,7 @@ def test_a_result_too_large_for_a_float_is_refused():
 
 
 def test_a_formula_can_be_sent_to_another_process():
-    assert pickle.loads(pickle.dumps(queueing.littles_law))(arrival_rate=2, time=3) == 6  # noqa: S301 - our own bytes
+    assert pickle.loads(pickle.dumps(cloud.littles_law))(arrival_rate=2, time=3) == 6  # noqa: S301 - our own bytes
 
 
 def test_two_formulas_may_not_share_a_name():

@@ -18,17 +18,16 @@ from inferometer.measure.calibrate import job as jobs
 from inferometer.measure.calibrate.fitting.points import StepPoint, overhead
 from inferometer.measure.calibrate.job import Job, PreparedEngine, calibrate
 from inferometer.measure.calibrate.probes import pace as paces
+from inferometer.measure.calibrate.probes.decoders import _once, generation_kernels
 from inferometer.measure.calibrate.probes.models import WRITES
 from inferometer.measure.calibrate.probes.pace import Flood
 from inferometer.measure.calibrate.probes.points import ops_of
 from inferometer.measure.calibrate.probes.provider import _sizes, _timed, ceiling_runs
 from inferometer.measure.calibrate.probes.steps import ProbeTimes
-from inferometer.measure.calibrate.probes.texts import _once, generation_kernels
 from inferometer.measure.calibrate.run import CalibrationJournal, CalibrationOutcome, Candidate, CandidateResult
 from inferometer.measure.calibrate.torch.kernels import KernelSizes
 from inferometer.measure.calibrate.torch.models import TINY
-from inferometer.measure.calibrate.torch.provider import torch_provider
-from inferometer.measure.calibrate.torch.readings import TorchReadings
+from inferometer.measure.calibrate.torch.provider import TorchReadings, torch_provider
 from inferometer.measure.calibrate.torch.timing import Clock
 from inferometer.measure.run.order import TextOrder
 from unit.measure.run.test_profiles_told import names, subject

@@ -9,9 +9,10 @@ import pytest
 
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.engines.base import Kernel
-from inferometer.measure.calibrate import published
+from inferometer.measure.calibrate import from_table
 from inferometer.measure.calibrate.fitting.points import OpPoint, OpWork, StepPoint, drifts, middle_of, middle_steps
 from inferometer.measure.calibrate.fitting.streams import StepWorks, Streams, points_from, streams_of
+from inferometer.measure.calibrate.from_table import _in_one_format, _usable, _why
 from inferometer.measure.calibrate.priors import cases, own
 from inferometer.measure.calibrate.priors.cases import device_as_run
 from inferometer.measure.calibrate.probes.host_readings import stream_bytes
@@ -26,7 +27,6 @@ from inferometer.measure.calibrate.probes.pace import (
 )
 from inferometer.measure.calibrate.probes.steps import _reading
 from inferometer.measure.calibrate.progress import line_of, step_of
-from inferometer.measure.calibrate.published import _in_one_format, _usable, _why
 from inferometer.measure.calibrate.run import CalibrationProgress, Candidate, _is_step
 from inferometer.measure.calibrate.torch.kernels import SIZES
 from inferometer.predict.price.deviations import PARAMETERS, Standing
@@ -90,7 +90,7 @@ def test_why_rows_were_not_used_is_told_by_the_commonest_reasons():
         " Not used: a (5 rows); b (3 rows); c (2 rows); f, line 0: r; f, line 1: r; f, line 2: r."
     )
     assert _why(Counter(), []) == ""
-    assert published.LEAST_MODELS == 3
+    assert from_table.LEAST_MODELS == 3
 
 
 def test_a_device_by_name_is_no_description():

@@ -8,7 +8,7 @@ from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.engines import ProbedEngine, decoders_beside
-from inferometer.measure.calibrate.fitting.decoders import joined, told_apart, with_decoders_of, without_decoders
+from inferometer.measure.calibrate.fitting.assemble import joined, told_apart, with_decoders_of, without_decoders
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, overhead
 from inferometer.measure.calibrate.probes.provider import Ceilings, ProbeProvider, with_rates
 from inferometer.measure.run.child import runtime_named

@@ -24,11 +24,10 @@ from inferometer.measure.calibrate.job import (
     prepare_engine,
 )
 from inferometer.measure.calibrate.probes import decoders as probe_decoders
-from inferometer.measure.calibrate.probes.decoders import decoder_provider
+from inferometer.measure.calibrate.probes.decoders import PhaseTimes, decoder_provider
 from inferometer.measure.calibrate.probes.models import read_probes
 from inferometer.measure.calibrate.probes.points import price_probe
 from inferometer.measure.calibrate.probes.provider import Ceilings, ceiling_runs, with_rates
-from inferometer.measure.calibrate.probes.texts import PhaseTimes
 from inferometer.predict.basis.calibrations import formats_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.torch.kernels import Kernels, KernelSizes
 from inferometer.measure.calibrate.torch.models import TINY, ProbeModels
-from inferometer.measure.calibrate.torch.readings import TorchReadings
+from inferometer.measure.calibrate.torch.provider import TorchReadings
 from inferometer.measure.calibrate.torch.timing import Timing
 
 TOLD = Path(__file__).parent / "kernels_told.json"

@@ -10,10 +10,9 @@ import pytest
 from inferometer.core.device import Device
 from inferometer.core.errors import DomainError
 from inferometer.engines.base import Event, Kernel, Request
-from inferometer.measure.calibrate.probes.decoders import DecoderProvider, text_runs
+from inferometer.measure.calibrate.probes.decoders import DecoderProvider, generation_kernels, run_texts, text_runs
 from inferometer.measure.calibrate.probes.models import ProbeRun
 from inferometer.measure.calibrate.probes.pace import Flood, MachinePace
-from inferometer.measure.calibrate.probes.texts import generation_kernels, run_texts
 from inferometer.measure.run.order import TextOrder
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from inferometer.core.workload import Workload
 from inferometer.engines.base import Event, Kernel, Opened
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run import model as running
-from inferometer.measure.run.assemble import _device, _environment, _peak, _top_units
+from inferometer.measure.run.assemble import _device, _environment, _peak, _top_units, mean_step
 from inferometer.measure.run.beside import _by_layer, _Expected, _op, remarks
 from inferometer.measure.run.correct import correct
 from inferometer.measure.run.formats import mixture_note
-from inferometer.measure.run.generations import mean_step
 from inferometer.measure.run.layers import graph_layers
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.measure.run.order import TextOrder

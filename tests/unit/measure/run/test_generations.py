@@ -12,8 +12,14 @@ from inferometer.core.steps import KEPT_STEPS
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Event, Kernel
 from inferometer.formats.resolve import read
-from inferometer.measure.run.assemble import MeasuredSubject, assemble_profile
-from inferometer.measure.run.generations import decode_phase, detokenise_phase, middle, prefill_phase
+from inferometer.measure.run.assemble import (
+    MeasuredSubject,
+    assemble_profile,
+    decode_phase,
+    detokenise_phase,
+    middle,
+    prefill_phase,
+)
 from inferometer.measure.run.order import TextOrder
 from inferometer.measure.run.raw import Generation, MemoryReadings, Raw, memory_over_time
 from inferometer.measure.run.spans import trace_of

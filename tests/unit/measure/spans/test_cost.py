@@ -4,8 +4,8 @@ import pytest
 
 from fakes.counting import calls_of
 from inferometer.measure.spans import Measure, Profiler, recorder
-from inferometer.measure.spans.cost import span_cost_s
 from inferometer.measure.spans.record import nothing, quick
+from inferometer.measure.spans.recorder import span_cost_s
 from unit.measure.spans.clocks import Ticking
 
 

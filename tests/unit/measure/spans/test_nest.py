@@ -10,8 +10,8 @@ from inferometer.core.codec import decode, encode
 from inferometer.core.errors import SchemaError
 from inferometer.core.trace import Segment, Span, Trace
 from inferometer.measure.spans import Profiler, from_trace, nest, stats
-from inferometer.measure.spans.folding import Repeat, fold, stretches
-from inferometer.understand.view.spans import csv_rows
+from inferometer.measure.spans.flow import Repeat, fold, stretches
+from inferometer.understand.view.spans_page import csv_rows
 
 
 def ints(*values):

@@ -13,14 +13,13 @@ from inferometer.measure.spans.attribution import attribute, calls_of, time_by_l
 from inferometer.measure.spans.batch import Batch
 from inferometer.measure.spans.build import build
 from inferometer.measure.spans.files import SpanFile
-from inferometer.measure.spans.flow import flow
-from inferometer.measure.spans.folding import Repeat, Stretch, fold, stretches
+from inferometer.measure.spans.flow import Repeat, Stretch, flow, fold, stretches
 from inferometer.measure.spans.keeping import Everything, Reservoir, Ring, Spilling, log_for
 from inferometer.measure.spans.loading import _placed, _process_numbers, _shift_ns, _sound, run_of
 from inferometer.measure.spans.meters import Level, PeakMeter
 from inferometer.measure.spans.power import Power, Series, energy_curve, energy_of_spans, uses
+from inferometer.measure.spans.recorder import Watcher
 from inferometer.measure.spans.span_stats import stats, stats_of_all
-from inferometer.measure.spans.watch import Watcher
 
 
 def trace(*rows):

@@ -15,7 +15,7 @@ from inferometer.measure.spans import Profiler, from_trace
 from inferometer.measure.spans.power import Power, Series
 from inferometer.measure.spans.profiler import EXPORTS
 from inferometer.measure.spans.recording import Run
-from inferometer.understand.view.spans import timeline, tree_table
+from inferometer.understand.view.spans_page import timeline, tree_table
 from inferometer.understand.view.traces import chrome
 from unit.measure.spans.clocks import Manual
 

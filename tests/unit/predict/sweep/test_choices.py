@@ -13,7 +13,7 @@ from inferometer.core.roof import Roof
 from inferometer.predict.basis.files import own_folder, write_calibration
 from inferometer.predict.basis.roof import machine_roof
 from inferometer.predict.sweep import run_study, stream, study_of
-from inferometer.predict.sweep.resume import fingerprint
+from inferometer.predict.sweep.write import fingerprint
 from unit.predict.sweep.studies import device, graph, small
 
 TABLE = Utilisation(op_class="linear", stream="floor", axes=("rows",), grid=((1.0,),), values=(0.25,), residual=0.1)

@@ -15,10 +15,9 @@ from inferometer.predict.sweep import Rows, answer, evaluate, grid, run_study, s
 from inferometer.predict.sweep.choose import parse_condition
 from inferometer.predict.sweep.engines import _in_order, _process_count, spread_over
 from inferometer.predict.sweep.grid import Sizes, _tiles
-from inferometer.predict.sweep.resume import Journal, Standing, fingerprint
 from inferometer.predict.sweep.sinks import discard, partial_of
 from inferometer.predict.sweep.table import table_of
-from inferometer.predict.sweep.write import Progress, _together
+from inferometer.predict.sweep.write import Journal, Progress, Standing, _together, fingerprint
 from unit.predict.sweep.studies import device, graph, small
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from inferometer.core.errors import DomainError, FormatError, InferometerError, MissingDependencyError
 from inferometer.predict.sweep import Progress, Saved, read_rows, run_study, stream
-from inferometer.predict.sweep.resume import fingerprint, journal_of
 from inferometer.predict.sweep.sinks import partial_of
+from inferometer.predict.sweep.write import fingerprint, journal_of
 from unit.predict.sweep.studies import small
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
@@ -238,7 +238,7 @@ def test_the_journal_is_lines_of_json(tmp_path):
 
 
 def test_a_fingerprint_is_of_what_is_asked_and_the_same_in_every_process():
-    code = "from unit.predict.sweep.studies import small; from inferometer.predict.sweep.resume import fingerprint;"
+    code = "from unit.predict.sweep.studies import small; from inferometer.predict.sweep.write import fingerprint;"
     code += "print(fingerprint(small(), 'csv'))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}  # noqa: TID251 - as above
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)

@@ -9,7 +9,7 @@ import pytest
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import OpTime, Phase
 from inferometer.known.atlas.measurement import PublishedMeasurement
-from inferometer.understand.accuracy import judge, page, served_rows
+from inferometer.understand.accuracy import atlas_file, judge, page
 from inferometer.understand.accuracy.cases import AccuracyCase, Peer
 from inferometer.understand.accuracy.edgeprofiler import EdgeHardware, edge_hardware
 from inferometer.understand.accuracy.judge import Judged, chart_rows, error_summary, groups_of, peer_errors
@@ -138,7 +138,7 @@ MAX = {"client": "inferencemax"}
     ],
 )
 def test_the_lengths_of_a_published_service(more, sizes):
-    assert served_rows._sizes(published(**more)) == sizes
+    assert atlas_file._sizes(published(**more)) == sizes
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_the_lengths_of_a_published_service(more, sizes):
     ],
 )
 def test_the_devices_of_a_published_service_share_it(more, plan):
-    assert served_rows._plan(published(**more), "vllm") == plan
+    assert atlas_file._plan(published(**more), "vllm") == plan
 
 
 def test_copies_of_mlperf_are_as_many_as_fit(monkeypatch):
-    monkeypatch.setattr(served_rows, "_fewest_devices", lambda *_: 2)
-    assert served_rows._plan(published(dataset="mlperf", count=8), "vllm") == (2, 1, 4, 1)
-    assert served_rows._plan(published(dataset="mlperf", count=1), "vllm") == (2, 1, 1, 1)
-    assert served_rows._plan(published(dataset="mlperf", model="deepseek-v3", count=6), "vllm") == (2, 1, 3, 1)
+    monkeypatch.setattr(atlas_file, "_fewest_devices", lambda *_: 2)
+    assert atlas_file._plan(published(dataset="mlperf", count=8), "vllm") == (2, 1, 4, 1)
+    assert atlas_file._plan(published(dataset="mlperf", count=1), "vllm") == (2, 1, 1, 1)
+    assert atlas_file._plan(published(dataset="mlperf", model="deepseek-v3", count=6), "vllm") == (2, 1, 3, 1)
 
 
 @pytest.mark.parametrize(
@@ -189,13 +189,13 @@ def test_copies_of_mlperf_are_as_many_as_fit(monkeypatch):
 )
 def test_the_formats_of_a_published_service(more, formats, cache):
     row = published(**more)
-    assert served_rows._formats(row) == formats
-    assert served_rows._cache_format(row, "vllm", formats[0]) == cache
+    assert atlas_file._formats(row) == formats
+    assert atlas_file._cache_format(row, "vllm", formats[0]) == cache
 
 
 def test_the_version_is_stated_or_that_of_the_day():
     def version(runtime="vllm", **more):
-        return served_rows._version(published(**more), runtime)
+        return atlas_file._version(published(**more), runtime)
 
     assert version(version="0.9.1", date="2026-04-01") == "0.9.1"
     assert version("trtllm", version="0.9.1", date="2025-08-01") == "0.21.0"
@@ -209,7 +209,7 @@ def test_the_version_is_stated_or_that_of_the_day():
 
 def test_how_long_servers_hold_prompts_back():
     def waits(runtime, users, *, tp=4, **more):
-        return served_rows._waits(published(settings=MAX, **more), runtime, tp, users)
+        return atlas_file._waits(published(settings=MAX, **more), runtime, tp, users)
 
     assert [waits("sglang", users, device="nvidia-b200") for users in (15, 16)] == [5.0, 15.0]
     assert waits("sglang", 16) == 0.0
@@ -217,12 +217,12 @@ def test_how_long_servers_hold_prompts_back():
     others = 20 * 64 / 1024
     assert waits("trtllm", 64, **even) == pytest.approx(20 * (1 + others / 2) / (1 + others))
     assert waits("trtllm", 64, tp=8, **even) == waits("trtllm", 64) == waits("trtllm", 64, model="x", **even) == 0.0
-    assert served_rows._waits(published(**even), "trtllm", 4, 64) == 0.0
+    assert atlas_file._waits(published(**even), "trtllm", 4, 64) == 0.0
 
 
 def test_how_many_tokens_a_step_was_given():
     def tokens(users, runtime="trtllm", **more):
-        return served_rows._step_tokens(published(settings=MAX, **more), runtime, users)
+        return atlas_file._step_tokens(published(settings=MAX, **more), runtime, users)
 
     assert tokens(4) == 16384
     assert tokens(4, model="qwen3-235b-a22b") == 1088  # 1000 + 4 + 64 in blocks of 64
@@ -230,12 +230,12 @@ def test_how_many_tokens_a_step_was_given():
     assert tokens(25, model="qwen3-235b-a22b") == 1152
     assert tokens(None, model="qwen3-235b-a22b") == 1088
     assert tokens(4, "vllm") is None
-    assert served_rows._step_tokens(published(), "trtllm", 4) is None
+    assert atlas_file._step_tokens(published(), "trtllm", 4) is None
 
 
 def test_drafts_are_kept_one_after_the_other(monkeypatch):
-    monkeypatch.setattr(served_rows, "fitted_number", lambda _name: 0.5)
-    assert served_rows.accepted_tokens(3) == 1 + 0.5 + 0.25 + 0.125
+    monkeypatch.setattr(atlas_file, "fitted_number", lambda _name: 0.5)
+    assert atlas_file.accepted_tokens(3) == 1 + 0.5 + 0.25 + 0.125
 
 
 @pytest.mark.parametrize(
@@ -251,22 +251,22 @@ def test_drafts_are_kept_one_after_the_other(monkeypatch):
     ],
 )
 def test_why_a_row_cannot_be_asked(more, words):
-    found = served_rows.not_served(published(**more))
+    found = atlas_file.not_served(published(**more))
     assert found is None if words is None else words in found
-    assert served_rows.is_served(published(**more)) is (
+    assert atlas_file.is_served(published(**more)) is (
         words is None or ("engine" not in more and "quantity" not in more)
     )
 
 
 def test_users_are_of_each_replica():
     def users(**more):
-        return served_rows.served_case(published(settings={"tp": "1", "dp": "2"}, **more)).users
+        return atlas_file.served_case(published(settings={"tp": "1", "dp": "2"}, **more)).users
 
     assert users(concurrency=9) == 4
     assert users(concurrency=1) == 1
     assert users(concurrency=9, batch=3) == 3
     assert users(concurrency=9, quantity="request") is None
-    asked = served_rows.served_case(published(settings={"tp": "1", "dp": "2"}, concurrency=9)).question.workload
+    asked = atlas_file.served_case(published(settings={"tp": "1", "dp": "2"}, concurrency=9)).question.workload
     assert (asked.parallel.dp, asked.batch, asked.prompt, asked.generate) == (2, 2, 1000, 100)
 
 
@@ -281,10 +281,10 @@ def figure(monkeypatch, **more):
         saturated=lambda _traffic, most: calls.append(most) or 50.0,
         batch_seconds=lambda _traffic, batch: calls.append(batch) or 8.0,
     )  # fmt: skip
-    monkeypatch.setattr(served_rows.ServedCase, "served", lambda _self: what)
-    monkeypatch.setattr(served_rows, "fitted_number", lambda name: {"cold_s": 3.0, "front_s.vllm": 0.5}[name])
+    monkeypatch.setattr(atlas_file.ServedCase, "served", lambda _self: what)
+    monkeypatch.setattr(atlas_file, "fitted_number", lambda name: {"cold_s": 3.0, "front_s.vllm": 0.5}[name])
     given = {"question": SimpleNamespace(runtime_name="vllm"), "traffic": None, "users": 5, "quantity": "tpot"}
-    found = served_rows.predict_served(served_rows.ServedCase(**{**given, **more}))
+    found = atlas_file.predict_served(atlas_file.ServedCase(**{**given, **more}))
     return (found.seconds, found.low_s, found.high_s), calls
 
 
@@ -292,7 +292,7 @@ def test_a_published_service_is_predicted_in_the_seconds_of_its_row(monkeypatch)
     assert figure(monkeypatch) == ((0.1, pytest.approx(0.05), pytest.approx(0.3)), [15])  # five of each replica
     assert figure(monkeypatch, quantity="ttft", users=None) == ((2.0, 1.0, 4.0), [3])
     assert figure(monkeypatch, quantity="ttft", fronted=True)[0] == pytest.approx((2.5, 1.25, 5.0))
-    wide = exp(served_rows.EIGHT_IN_TEN * 0.2)
+    wide = exp(atlas_file.EIGHT_IN_TEN * 0.2)
     assert figure(monkeypatch, quantity="tokens") == (
         (0.02, pytest.approx(0.02 / wide), pytest.approx(0.02 * wide)),
         [5],
@@ -304,12 +304,12 @@ def test_a_published_service_is_predicted_in_the_seconds_of_its_row(monkeypatch)
 def parts(monkeypatch, room, **more):
     """What the kernels are asked for: sequences in a step, and users."""
     what = SimpleNamespace(limits="limits", memory="memory", step="step", rules="rules", stages=2)
-    monkeypatch.setattr(served_rows.ServedCase, "served", lambda _self: what)
-    monkeypatch.setattr(served_rows, "held", lambda *given: room if given == ("limits", "traffic", "memory") else None)
+    monkeypatch.setattr(atlas_file.ServedCase, "served", lambda _self: what)
+    monkeypatch.setattr(atlas_file, "held", lambda *given: room if given == ("limits", "traffic", "memory") else None)
     seen = {}
-    monkeypatch.setattr(served_rows, "kernel_parts", lambda *given, **asked: seen.update(asked, given=given))
+    monkeypatch.setattr(atlas_file, "kernel_parts", lambda *given, **asked: seen.update(asked, given=given))
     given = {"question": None, "traffic": "traffic", "users": 5, "quantity": "tpot"}
-    served_rows.parts_of(served_rows.ServedCase(**{**given, **more}))
+    atlas_file.parts_of(atlas_file.ServedCase(**{**given, **more}))
     assert (seen["given"], seen["stages"]) == (("step", "rules", "limits", "traffic"), 2)
     return seen["sequences"], seen["users"]
 
@@ -340,27 +340,27 @@ def test_the_fewest_devices_leave_room_for_a_cache(monkeypatch):
             memory=None if found is None else SimpleNamespace(kv_bytes=found[0], usable_bytes=found[1])
         )
 
-    monkeypatch.setattr(served_rows, "ask", ask)
-    monkeypatch.setattr(served_rows, "served", memory)
+    monkeypatch.setattr(atlas_file, "ask", ask)
+    monkeypatch.setattr(atlas_file, "served", memory)
     row = published(weights="f16", count=6)
-    assert served_rows._fewest_devices(row, "vllm") == 4
+    assert atlas_file._fewest_devices(row, "vllm") == 4
     assert asked == [("llama-3.1-8b", "nvidia-h200", "vllm", "bf16", {})] * 3
     room[2] = None  # nothing is known of its memory
-    assert served_rows._fewest_devices(row, "vllm") == 2
+    assert atlas_file._fewest_devices(row, "vllm") == 2
     room.update(dict.fromkeys((1, 2, 4, 8), (1.0, 100.0)))
-    assert [served_rows._fewest_devices(published(count=count), "vllm") for count in (6, 0)] == [6, 1]
+    assert [atlas_file._fewest_devices(published(count=count), "vllm") for count in (6, 0)] == [6, 1]
 
 
 def test_drafts_are_as_long_as_attention_is_not_copied(monkeypatch):
-    monkeypatch.setattr(served_rows, "accepted_tokens", lambda length: length + 0.5)
+    monkeypatch.setattr(atlas_file, "accepted_tokens", lambda length: length + 0.5)
     for dp, length in ((1, 3), (2, 1)):
-        found = served_rows.served_case(published(settings={"tp": "1", "dp": str(dp), "drafts": "1"}))
+        found = atlas_file.served_case(published(settings={"tp": "1", "dp": str(dp), "drafts": "1"}))
         drafts = found.traffic.drafts
         assert (drafts.length, drafts.gained, drafts.layers) == (length, length + 0.5, 32)
-    assert served_rows.served_case(published(model=None)) is None
-    cold = served_rows.served_case(published(settings={"tp": "1", "cold": "1"}))
+    assert atlas_file.served_case(published(model=None)) is None
+    cold = atlas_file.served_case(published(settings={"tp": "1", "cold": "1"}))
     assert (cold.cold, cold.traffic.drafts, cold.memory_share, cold.fronted) == (True, None, None, False)
-    room = served_rows.served_case(published(model="minimax-m2", settings={"tp": "8", **MAX}))
+    room = atlas_file.served_case(published(model="minimax-m2", settings={"tp": "8", **MAX}))
     assert (room.memory_share, room.sequences) == (0.95, 256)
 
 

@@ -8,13 +8,14 @@ have the formats of the engine's descriptor, whatever the file holds.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.device import Device
@@ -22,7 +23,7 @@ from inferometer.core.dtypes import dtype as format_named
 from inferometer.core.errors import DomainError
 from inferometer.core.settings import cache_folder
 from inferometer.core.workload import Workload
-from inferometer.engines.base import Runtime, Target
+from inferometer.engines.base import Event, Kernel, Request, Runtime, Target
 from inferometer.engines.host import captured_stderr
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, device_rates, overhead
@@ -34,7 +35,15 @@ from inferometer.measure.calibrate.probes.checkpoints import (
     steps_to,
 )
 from inferometer.measure.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
-from inferometer.measure.calibrate.probes.pace import Flood, MachinePace, first_decile
+from inferometer.measure.calibrate.probes.pace import (
+    Flood,
+    MachinePace,
+    Timed,
+    first_decile,
+    steady_places,
+    steady_seconds,
+    usual_seconds,
+)
 from inferometer.measure.calibrate.probes.points import Beside, PricedProbe, ops_of, price_probe, probe_points
 from inferometer.measure.calibrate.probes.provider import (
     ABOVE,
@@ -52,18 +61,144 @@ from inferometer.measure.calibrate.probes.provider import (
     write_ceilings,
 )
 from inferometer.measure.calibrate.probes.steps import ProbeTimes
-from inferometer.measure.calibrate.probes.texts import PhaseTimes, generation_kernels, run_texts
 from inferometer.measure.calibrate.probes.workshop import Workshop
 from inferometer.measure.calibrate.run import Candidate, CandidateResult
 from inferometer.measure.prepare.steps import Step, require_tool
 from inferometer.measure.run.order import TextOrder
+from inferometer.measure.run.texts import prompt_ids
 from inferometer.predict.basis.calibrations import formats_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from inferometer.core.calibration import Calibration
     from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime
-    from inferometer.engines.base import Kernel
+    from inferometer.engines.base import TextSession
+
+
+# Running a language model for a calibration: prompts and decode steps, timed one by one.
+#
+# Between two events a generation stands still, so a piece of fixed work fits there, and each step can be judged by it.
+# The weights of a small probe would stay in the cache from one step to the next, which a real model's cannot: a `flood`
+# between two events evicts them.
+
+_PHASES = {"prefill": "prefill", "token": "decode"}
+_FEWEST = 2
+_MOST = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTimes:
+    """One phase of a generation: reading the prompt, or a decode step at the mean context of the steps."""
+
+    phase: str
+    seconds: float
+    query: int
+    context: int
+    runs: int
+    steady: int
+    kernels: tuple[Kernel, ...] = field(default=(), compare=False)
+
+
+def run_texts(  # noqa: PLR0913 - what is run, how long, and what stands between
+    session: Any,
+    run: TextOrder,
+    pace: MachinePace,
+    *,
+    limit_s: float,
+    threads: int,
+    flood: Callable[[], None] | None = None,
+) -> tuple[PhaseTimes, ...]:
+    """Generate for `limit_s`, at least twice after a warm-up; once and cold if a cache has to be filled first."""
+    ids = prompt_ids(session, run, 0)
+    request = Request(prompt=ids, generate=run.generate, depth=run.depth, apart=True)
+    if not run.depth:
+        _once(session, Request(prompt=ids, generate=1), pace)
+    steps: dict[str, list[Timed]] = defaultdict(list)
+    contexts: dict[str, list[int]] = defaultdict(list)
+    begun, done = pace.clock(), 0
+    while done < (1 if run.depth else _FEWEST) or (done < _MOST and pace.clock() - begun < limit_s):
+        for phase, context, step in _once(session, request, pace, flood):
+            steps[phase].append(step)
+            contexts[phase].append(context)
+        done += 1
+    return tuple(
+        PhaseTimes(
+            phase=phase,
+            seconds=_seconds(phase, steps[phase], pace, threads),
+            query=run.prompt if phase == "prefill" else 1,
+            context=round(fmean(contexts[phase])),
+            runs=len(steps[phase]),
+            steady=len(steady_places(steps[phase], pace, threads=threads)),
+        )
+        for phase in steps
+    )
+
+
+def _seconds(phase: str, steps: list[Timed], pace: MachinePace, threads: int) -> float:
+    """A real model's prompt takes a hundred times as long as a probe's, and meets every pace of the machine."""
+    return usual_seconds(steps, threads=threads) if phase == "prefill" else steady_seconds(steps, pace, threads=threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """An event, when it was asked for, and what passed until it was told: on the wall, and on the process's clock."""
+
+    event: Event
+    asked_s: float
+    spent_s: float
+    own_s: float
+    beside_s: float
+
+
+def _once(
+    session: TextSession, request: Request, pace: MachinePace, flood: Callable[[], None] | None = None
+) -> list[tuple[str, int, Timed]]:
+    """One generation: each event with its clocks. Filling the cache before the prompt belongs to no event."""
+    told: list[_Told] = []
+    events = iter(session.generate(request))
+    while True:
+        if flood is not None:
+            flood()
+        before = pace.beside()
+        mine, asked = pace.own(), pace.clock()
+        event = next(events, None)
+        own, spent = pace.own() - mine, pace.clock() - asked
+        if event is None:
+            break
+        beside = max(before, pace.beside())
+        told.append(_Told(event=event, asked_s=asked, spent_s=spent, own_s=own, beside_s=beside))
+    at_once = any(each.event.end_ns * 1e-9 <= each.asked_s for each in told)
+    share = min(1.0, told[0].own_s / told[0].spent_s) if at_once else None
+    return [(_PHASES[each.event.kind], each.event.context, _timed(each, share, request)) for each in told]
+
+
+def _timed(told: _Told, share: float | None, request: Request) -> Timed:
+    """An event's seconds a step. `share` is that of the wall which was the process's own, if one call made them all."""
+    event = told.event
+    wall = (event.end_ns - event.start_ns) * 1e-9
+    own = told.own_s if share is None else share * wall
+    if event.kind == "prefill" and request.depth:
+        own = wall  # the clock also ran while the cache was filled
+    elif event.own_s is not None:
+        own = event.own_s
+    many = event.tokens if event.kind == "token" else 1
+    return Timed(wall_s=wall / many, own_s=own / many, beside_s=told.beside_s)
+
+
+def generation_kernels(
+    session: TextSession, run: TextOrder, flood: Callable[[], None] | None = None
+) -> Mapping[str, tuple[Kernel, ...]]:
+    """The kernels of a short generation with timers on, by phase, after a warm-up."""
+    ids = prompt_ids(session, run, 0)
+    for generate in (min(run.generate, 6),) if run.depth else (1, min(run.generate, 6)):
+        session.kernels()
+        for _ in session.generate(Request(prompt=ids, generate=generate, depth=run.depth, apart=True)):
+            if flood is not None:
+                flood()
+    return session.kernels()
+
 
 _WRITTEN = ("gguf", "config")  # the formats of decoders that need no converter
 _PLAIN = "f32"  # the arithmetic of everything but matrix products

@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from inferometer.measure.calibrate.priors import judged as judging
-from inferometer.measure.calibrate.priors.effects import ModelEffects, effects_of
-from inferometer.measure.calibrate.priors.hierarchy import KINDS, _first_variance, _noise, hierarchy_of, starting_point
+from inferometer.measure.calibrate.priors.hierarchy import (
+    KINDS,
+    ModelEffects,
+    _first_variance,
+    _noise,
+    effects_of,
+    hierarchy_of,
+    starting_point,
+)
 from inferometer.measure.calibrate.priors.judged import (
     JudgedRow,
     _from_few,
