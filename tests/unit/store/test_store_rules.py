@@ -19,7 +19,7 @@ from inferometer.core.profile import (
     Verification,
 )
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.store import Filter, StoreError, files, headline, listing, names, open_store, run_reading
+from inferometer.store import Filter, StoreError, exchange, files, headline, listing, names, open_store
 from inferometer.store.engine import passing, store_error
 from inferometer.store.errors import ConflictError
 from inferometer.store.exchange import _columns, _metric, _micros, _whole
@@ -238,16 +238,16 @@ HERE = Owner(host="here", boot="b", space="s", pid=1, born="1")
     [
         ({"host": None}, 1e6, None),
         ({"boot": "before"}, 0, "ended without a word"),
-        ({"host": "there"}, run_reading.STALE_S, None),
-        ({"host": "there"}, run_reading.STALE_S + 1, "no sign of life for a day"),
-        ({"space": "container"}, run_reading.STALE_S + 1, "no sign of life for a day"),
+        ({"host": "there"}, exchange.STALE_S, None),
+        ({"host": "there"}, exchange.STALE_S + 1, "no sign of life for a day"),
+        ({"space": "container"}, exchange.STALE_S + 1, "no sign of life for a day"),
         ({"host": "there", "heartbeat_us": None}, 0, "no sign of life for a day"),
     ],
 )
 def test_a_run_is_dead_where_its_process_is_seen_to_be_or_silent_for_a_day(owner, silent_s, words):
     now = int(NOW * 1e6)
     given = {"host": "here", "boot": "b", "space": "s", "pid": 1, "born": "1", "heartbeat_us": now - silent_s * 1e6}
-    found = run_reading._reason(SimpleNamespace(**{**given, **owner}), HERE, now)
+    found = exchange._reason(SimpleNamespace(**{**given, **owner}), HERE, now)
     assert found is None if words is None else words in found
 
 
@@ -255,7 +255,7 @@ def test_a_dead_run_ended_when_it_last_gave_a_sign_and_one_that_ended_meanwhile_
     dead, ended = store.begin(), store.begin()
     store.add_metrics(dead, {"x": 1.0})
     store.finish(ended, profile())
-    marked = store.database.write(lambda connection: run_reading._marked(connection, {dead: "why", ended: "why"}))
+    marked = store.database.write(lambda connection: exchange._marked(connection, {dead: "why", ended: "why"}))
     assert marked == (dead,)
     row = store.row(dead)
     assert (row.status, row.reason, store.row(ended).status) == ("killed", "why", "finished")

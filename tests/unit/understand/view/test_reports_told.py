@@ -55,7 +55,7 @@ from inferometer.understand.view import (
     prepared,
     profiles,
     serving,
-    spans,
+    spans_page,
 )
 from inferometer.understand.view.charts.layers import kind_chart, layer_chart, unit_chart
 from inferometer.understand.view.charts.load_tests import chart_names, load_chart
@@ -341,9 +341,9 @@ def of_spans():
     made = recording()
     flow = dataflow(made)
     return {
-        "report": spans.report(made), "operations": spans.report(made, "operations"),
-        "tree": text(spans.tree_table(made, rows=4)), "timeline": spans.timeline(made, width=60),
-        "markdown": joined(spans.markdown(made)), "csv": joined(spans.csv_rows(made)), "flow": flow.text(),
+        "report": spans_page.report(made), "operations": spans_page.report(made, "operations"),
+        "tree": text(spans_page.tree_table(made, rows=4)), "timeline": spans_page.timeline(made, width=60),
+        "markdown": joined(spans_page.markdown(made)), "csv": joined(spans_page.csv_rows(made)), "flow": flow.text(),
         "drawing": flow.svg(), "chrome": json.loads(joined(chrome(made)))["traceEvents"],
         "speedscope": json.loads(joined(speedscope(made)))["profiles"], "folded": joined(folded(made)),
     }  # fmt: skip
@@ -544,9 +544,9 @@ def of_runs():
     return {
         "runs": render(run_table(rows, "csv"), "csv"), "names": machine_names(rows),
         "trend": run_trend(rows, "latency_s"),
-        "fleet": text(each_table(("a", "b", "c"), results)), "power": text(spans.power_table(powered)),
-        "headline": spans.headline(powered), "statistics": whole, "page": page_.replace("><", ">\n<"),
-        "powered csv": joined(spans.csv_rows(powered)), "other layers": difference_chart(longer),
+        "fleet": text(each_table(("a", "b", "c"), results)), "power": text(spans_page.power_table(powered)),
+        "headline": spans_page.headline(powered), "statistics": whole, "page": page_.replace("><", ">\n<"),
+        "powered csv": joined(spans_page.csv_rows(powered)), "other layers": difference_chart(longer),
         "durations": [duration_text(seconds) for seconds in (1.0, 7199.0, 7200.0, 172_799.0, 172_800.0, 86_399_999.0,
                                                              8.64e7, 9e8)],
         "apart": [apart_text(predicted_s, 1.0) for predicted_s in (1.0049, 1.005, 0.9, 2.0, 2.01, 0.5, 0.49, 1.3)],
