@@ -161,6 +161,8 @@ class Headline:
     peak_memory_bytes: int | None = None
     fits: bool | None = None
     energy_j: float | None = None
+    energy_low_j: float | None = None
+    energy_high_j: float | None = None
     usd_per_million_tokens: float | None = None
     usd_per_million_inferences: float | None = None  # of a model that makes no tokens
     co2e_g: float | None = None

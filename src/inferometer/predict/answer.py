@@ -8,6 +8,7 @@ mean step, because a step's time grows evenly with the context.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from inferometer.core.sizes import require_room
 from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.formulas.edge import frame_budget, frame_headroom
-from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, power_model
+from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, energy_costs, power_model
 from inferometer.predict.headline import headline_times, tokens_gained, with_repeats
 from inferometer.predict.memory.fit import capacity_of, peak_use, reserve_of
 from inferometer.predict.money import carbon_grams, hourly_price, million_usd
@@ -224,13 +225,15 @@ class _Job:
         needed = used + reserve_of(self.effects, self.device)
         times = headline_times(phases, self.workload, self.options)
         speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
-        joules = self._joules(phases)
+        joules, low_j, high_j = self._joules(phases)
         return Headline(
             **times,
             tokens_per_s=speed,
             peak_memory_bytes=round(used),
             fits=None if capacity is None else needed <= capacity,
             energy_j=joules,
+            energy_low_j=low_j,
+            energy_high_j=high_j,
             co2e_g=None if joules is None else carbon_grams(joules, self.options.place),
             **self._prices(times, speed),
             **self._battery(joules, times),
@@ -251,13 +254,24 @@ class _Job:
         self.notes.append(price.note)
         return {f"usd_per_million_{paid}": float(million_usd(price, rate))}
 
-    def _joules(self, phases: list[Phase]) -> float | None:
-        """Energy of the whole request: reading the prompt and every step after the first token."""
+    def _joules(self, phases: list[Phase]) -> tuple[float | None, float | None, float | None]:
+        """Energy of the whole request, reading the prompt and every step after the first token, and its two ends.
+
+        They are known where the power is an estimate: not of a bound, nor of prices for an operation and a byte.
+        """
         repeats = phase_repeats(phases, self.workload, "predicted")
-        counted = [(repeats[phase.name], phase.energy_j) for phase in phases if phase.ops and phase.name in repeats]
-        if any(joules is None for _, joules in counted):
-            return None
-        return sum(times * (joules or 0.0) for times, joules in counted)
+        counted = [phase for phase in phases if phase.ops and phase.name in repeats]
+        if any(phase.energy_j is None for phase in counted):
+            return None, None, None
+        joules = sum(repeats[phase.name] * (phase.energy_j or 0.0) for phase in counted)
+        power = power_model(self.device)
+        if power is None or power.bound or energy_costs(self.device, self.options) is not None:
+            return joules, None, None
+        low, high = 0.0, 0.0
+        for phase in counted:
+            ends = power.ends(repeats[phase.name] * (phase.energy_j or 0.0), phase.time_s, phase.low_s, phase.high_s)
+            low, high = low + ends[0], high + ends[1]
+        return joules, low, high if math.isfinite(high) else None
 
     def _battery(self, joules: float | None, times: Mapping[str, float | None]) -> dict[str, float]:
         """How long the battery lasts and what it answers, where there is one."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _WRITING = ("decode", "draft", "detokenise")
+_OF_ONE = ("energy_j", "energy_low_j", "energy_high_j", "co2e_g", "battery_s")  # of one machine, and nobody's of two
 
 
 def handed_over(reading: Profile, writing: Profile, *, cache_bytes: float, link: Link, options: Options) -> Profile:
@@ -45,7 +46,7 @@ def handed_over(reading: Profile, writing: Profile, *, cache_bytes: float, link:
         writing,
         device=DeviceFacts(name=f"{reading.device.name}+{writing.device.name}", count=2 * writing.device.count),
         phases=phases,
-        summary=replace(writing.summary, **times, energy_j=None, co2e_g=None, battery_s=None),
+        summary=replace(writing.summary, **times, **dict.fromkeys(_OF_ONE)),
     )
 
 

@@ -1,11 +1,13 @@
 """Energy: from power and how busy the device is, or from coefficients for an operation and a byte; idle included.
 
-A device draws its idle power while it waits, a share of its power limit while it moves data, and a larger one while it
-computes. Where a kind of unit has no such shares (`power.toml`) the power limit stands for all of it: an upper bound.
+A device draws its idle power while it waits, a share of its power limit while it moves data, and a larger one the more
+its arithmetic is busy: steeply at first, until the limit holds it. Where a kind of unit has no such shares
+(`power.toml`) the power limit stands for all of it: an upper bound.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,19 +27,40 @@ if TYPE_CHECKING:
 
 @frozen
 class PowerModel:
-    """Watts of one device: waiting, moving data, computing at full rate. `bound`: an upper bound, not an estimate."""
+    """Watts of one device: waiting, moving data, computing. `bound`: an upper bound, not an estimate.
+
+    `full_share`: with arithmetic busy for that share of the time the device draws all of `computing_w`. `spread`: of
+    ten powers about eight lie within power / spread and power · spread.
+    """
 
     idle_w: float
     moving_w: float
     computing_w: float
+    full_share: float = 1.0
+    spread: float = 1.0
     bound: bool = False
 
     def joules(self, *, time_s: Any, computing_s: Any, waiting_s: Any) -> Any:
-        """Energy of a phase: `waiting_s` at idle; in the rest the arithmetic is busy for `computing_s` of it."""
+        """Energy of a phase: `waiting_s` at idle; in the rest the arithmetic is busy for `computing_s` of it.
+
+        Power grows with the root of that share: a clock that is up and data that flow cost most of it already.
+        """
         busy = np.maximum(0.0, time_s - waiting_s)
-        moving = self.moving_w * busy
-        computing = (self.computing_w - self.moving_w) * np.minimum(busy, computing_s)
-        return moving + computing + self.idle_w * np.minimum(waiting_s, time_s)
+        full = self.full_share * busy
+        # The root of share · busy², so that a phase in which nothing runs needs no division by nothing.
+        computing = (self.computing_w - self.moving_w) * np.sqrt(busy * np.minimum(full, computing_s) / self.full_share)
+        return self.moving_w * busy + computing + self.idle_w * np.minimum(waiting_s, time_s)
+
+    def ends(self, joules: float, time_s: float, low_s: float | None, high_s: float | None) -> tuple[float, float]:
+        """The low and the high end of an energy: power and time are off for reasons of their own.
+
+        A time without a low end may be as short as one likes, and so may its energy be; without a high one as long.
+        """
+        low, high = (
+            math.hypot(math.log(self.spread), math.log(end / time_s)) if end and time_s > 0 else math.inf
+            for end in (low_s, high_s)
+        )
+        return joules * math.exp(-low), joules * math.exp(high)
 
 
 def power_model(device: Device) -> PowerModel | None:
@@ -52,6 +75,8 @@ def power_model(device: Device) -> PowerModel | None:
         idle_w=_or(device.idle_w, limit * float(prior.idle_share)),
         moving_w=limit * float(prior.moving_share),
         computing_w=limit * float(prior.computing_share),
+        full_share=float(prior.full_share),
+        spread=float(prior.spread),
     )
 
 

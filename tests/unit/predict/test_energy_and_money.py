@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from inferometer import predict
 from inferometer.core import Workload
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.known import device, grids, instances, pues
@@ -30,6 +31,32 @@ def test_energy_is_time_at_a_power_and_takes_arrays():
     joules = power.joules(time_s=times, computing_s=0.5 * times, waiting_s=0 * times)
     assert joules[1] == pytest.approx(2 * joules[0])
     assert power.joules(time_s=0.0, computing_s=0.0, waiting_s=0.0) == 0
+
+
+def test_the_ends_of_an_energy_are_those_of_its_power_and_its_time_together():
+    power = replace(power_model(MACHINE), spread=1.25)
+    assert power.ends(10.0, 2.0, 2.0, 2.0) == (pytest.approx(8.0), pytest.approx(12.5)), "of the power alone"
+    low, high = power.ends(10.0, 2.0, 1.0, 4.0)
+    assert 4 < low < 5, "wider than the time, and less than both at once"
+    assert 20 < high < 25
+    assert power.ends(10.0, 2.0, 1.0, None)[1] == np.inf, "how long it takes at most is not known"
+
+
+def test_a_request_has_the_ends_of_its_energy_where_its_power_is_an_estimate():
+    summary = predict_graph(LLAMA_3_1_8B, MACHINE, workload=Workload(prompt=64, generate=8)).summary
+    assert summary.energy_low_j < summary.energy_j < summary.energy_high_j
+    assert summary.energy_low_j < summary.energy_j * summary.e2e_low_s / summary.e2e_s, "wider than the time alone"
+    costs = Options(energy=EnergyCosts(joules_per_flop=1e-12, joules_per_byte=2e-9))
+    for other, options in ((machine(unit="npu"), Options()), (MACHINE, costs)):
+        found = predict_graph(LLAMA_3_1_8B, other, workload=Workload(prompt=64), options=options).summary
+        assert (found.energy_low_j, found.energy_high_j) == (None, None), "a bound and a price have no interval"
+
+
+def test_an_h100_that_decodes_draws_what_was_measured():
+    """ML.ENERGY leaderboard, 2026-02: 444 W with 8 sequences of Qwen3-14B, 542 W with 96, of a limit of 700 W."""
+    for batch, measured_w in ((8, 444), (96, 542)):
+        step = predict("qwen3-14b", on="nvidia-h100-sxm", runtime="vllm", batch=batch, prompt=550).phase("decode")
+        assert step.energy_j / step.time_s == pytest.approx(measured_w, rel=0.15)
 
 
 def test_a_unit_without_shares_draws_its_limit_and_says_that_it_is_a_bound():

@@ -373,9 +373,10 @@ def test_loading_is_between_the_longer_way_and_both_ways():
 
 
 def test_energy_is_of_waiting_moving_and_computing():
-    power = PowerModel(idle_w=1.0, moving_w=10.0, computing_w=100.0)
-    assert power.joules(time_s=8.0, computing_s=3.0, waiting_s=2.0) == 6 * 10 + 3 * 90 + 2
-    assert power.joules(time_s=8.0, computing_s=30.0, waiting_s=2.0) == 6 * 10 + 6 * 90 + 2, "no longer than it is busy"
+    power = PowerModel(idle_w=1.0, moving_w=10.0, computing_w=100.0, full_share=0.5)
+    assert power.joules(time_s=11.0, computing_s=1.125, waiting_s=2.0) == 9 * 10 + 9 * 0.5 * 90 + 2, "the root of 1/4"
+    assert power.joules(time_s=8.0, computing_s=3.0, waiting_s=2.0) == 6 * 10 + 6 * 90 + 2, "half of the time is full"
+    assert power.joules(time_s=8.0, computing_s=30.0, waiting_s=2.0) == 6 * 10 + 6 * 90 + 2, "and more than full is not"
     assert power.joules(time_s=8.0, computing_s=3.0, waiting_s=20.0) == 8
     assert power_model(machine(idle_w=stated(500.0))).idle_w < 100, "no more than the share of the limit"
     assert power_model(machine(idle_w=stated(1.0))).idle_w == 1

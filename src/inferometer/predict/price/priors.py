@@ -41,12 +41,14 @@ class Prior:
 
 @frozen
 class PowerPrior:
-    """Shares of the power limit that a unit draws: idle, moving data, and computing at full rate."""
+    """Shares of the power limit that a unit draws: idle, moving data, and computing for `full_share` of the time."""
 
     unit: str
     idle_share: Sourced
     moving_share: Sourced
     computing_share: Sourced
+    full_share: Sourced
+    spread: Sourced
 
 
 @frozen
@@ -77,12 +79,14 @@ def power_prior(unit: str) -> PowerPrior | None:
     row = read_rows([_HERE / "power.toml"], "power").by_name.get(unit)
     if row is None:
         return None
-    row.allow("idle", "moving", "computing")
+    row.allow("idle", "moving", "computing", "full", "spread")
     return PowerPrior(
         unit=unit,
         idle_share=_required(row, "idle"),
         moving_share=_required(row, "moving"),
         computing_share=_required(row, "computing"),
+        full_share=_required(row, "full"),
+        spread=_required(row, "spread", most=None),
     )
 
 

@@ -288,11 +288,12 @@ def _site(members: Sequence[Member], parallel: Parallel, options: Options) -> Si
     site = site_of(first.device, first.ready.graph, parallel, options)
     known = {id(member.device): power_model(member.device) for member in members}
     powers = [known[id(member.device)] for member in members]
-    idle, moving, computing = (
+    idle, moving, computing, full = (
         np.array([[np.nan if power is None else getattr(power, name)] for power in powers])
-        for name in ("idle_w", "moving_w", "computing_w")
+        for name in ("idle_w", "moving_w", "computing_w", "full_share")
     )
-    return replace(site, power=PowerModel(idle_w=idle, moving_w=moving, computing_w=computing))  # type: ignore[arg-type]  # a vector of them
+    power = PowerModel(idle_w=idle, moving_w=moving, computing_w=computing, full_share=full)  # type: ignore[arg-type]  # a vector of them
+    return replace(site, power=power)
 
 
 def _prices(members: Sequence[Member], devices: int, options: Options) -> list[float]:

@@ -103,12 +103,30 @@ def energy_fact(profile: Profile) -> Iterator[tuple[str, str, str]]:
     joules, facts = profile.summary.energy_j, profile.environment.energy if profile.environment else None
     decode = profile.phase("decode")
     rest = f"{format_quantity(facts.idle_w, 'W')} at rest" if facts and facts.idle_w is not None else None
-    token = f"{format_quantity(decode.energy_j, 'J')} a token" if decode and decode.energy_j is not None else None
+    token = _token_energy(profile)
     if joules is not None:
         what = "a request" if decode else "a run"
         yield "energy", format_quantity(joules, "J"), ", ".join(filter(None, (what, token, rest)))
     elif token is not None:
         yield "energy", token, rest or ""
+
+
+def energy_remarks(profile: Profile) -> list[str]:
+    """What stands beside the predicted energy of a request: its ends, and what a token or an input of it takes."""
+    summary, batch = profile.summary, profile.workload.batch
+    low, high = summary.energy_low_j, summary.energy_high_j
+    ends = [] if low is None or high is None else [interval_text(low, high, "J")]
+    each = _token_energy(profile)
+    if each is None and summary.energy_j is not None and batch > 1:
+        each = f"{format_quantity(summary.energy_j / batch, 'J')} an input"
+    return ["of the whole request" if profile.phase("decode") else "of a pass", *ends, *([each] if each else [])]
+
+
+def _token_energy(profile: Profile) -> str | None:
+    decode = profile.phase("decode")
+    if decode is None or decode.energy_j is None:
+        return None
+    return f"{format_quantity(decode.energy_j / profile.workload.batch, 'J')} a token"
 
 
 def sizes_of(profile: Profile) -> str:

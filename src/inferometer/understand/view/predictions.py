@@ -10,6 +10,7 @@ from inferometer.understand.view.cards import Card, Fact
 from inferometer.understand.view.phrases import (
     TIMES,
     duration_text,
+    energy_remarks,
     formats_of,
     fraction,
     interval_text,
@@ -85,7 +86,7 @@ def prediction_card(profile: Profile) -> Card:
         facts.append(_speed_fact(profile))
     facts += _memory_facts(profile)
     if summary.energy_j is not None:
-        facts.append(("energy", format_quantity(summary.energy_j, "J"), "of the whole request"))
+        facts.append(("energy", format_quantity(summary.energy_j, "J"), ", ".join(energy_remarks(profile))))
     if summary.battery_s is not None:
         facts.append(_battery_fact(profile))
     if summary.frame_budget_s is not None:
