@@ -156,6 +156,12 @@ class Device:
         return self.memories[0] if self.memories else None
 
     @property
+    def streams_weights(self) -> bool:
+        """Whether all its memory is on the chip and its host sends what that does not hold, as to a USB accelerator."""
+        on_chip = self.memory is not None and self.memory.level == "sram"
+        return on_chip and self.host_link is not None and self.host_link.bandwidth_bytes_per_s is not None
+
+    @property
     def instruction_set(self) -> str | None:
         """Of a CPU, by the name of its cores or, of a machine that was detected, of its architecture."""
         core = self.core_groups[0].core if self.core_groups else self.family

@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from inferometer import predict
-from inferometer.core.device import DeviceShares
+from inferometer import predict, sweep
+from inferometer.core.device import DeviceShares, Memory
 from inferometer.core.errors import CatalogError, DomainError
 from inferometer.known import device as device_named
 from inferometer.predict.options import Battery, Options
-from unit.predict.machines import stated
+from inferometer.predict.price.plan import streamed_share
+from unit.predict.machines import machine, stated
 
 ROW = """
 [sources.me]
@@ -122,3 +125,24 @@ def test_a_table_of_a_calibration_stands_above_what_the_row_states():
     )
     assert any(mine.origin == "calibrated" for mine, _ in ops)
     assert all(mine.time_s == theirs.time_s for mine, theirs in ops if mine.origin == "calibrated")
+
+
+def test_a_device_without_a_memory_beside_its_chip_is_sent_what_it_cannot_hold():
+    """Coral's own page: 296 ms for VGG-16 and 49 for ResNet-50, which are 138 and 26 MB of weights over USB."""
+    for model, published_s in (("vgg16", 0.296), ("resnet50", 0.049)):
+        found = predict(model, on="google-coral-edge-tpu")
+        assert found.summary.latency_s == pytest.approx(published_s, rel=0.15)
+        assert found.phase("forward").bound == "link"
+        assert any("of the weights do not fit on" in note for note in found.provenance.notes)
+        (swept,) = sweep(model, "google-coral-edge-tpu")["latency_s"]
+        assert swept == pytest.approx(found.summary.latency_s)
+    small = predict("mobilenet-v2", on="google-coral-edge-tpu")
+    assert small.phase("forward").streams["host_link"] == 0
+
+
+@given(st.floats(1e6, 1e9), st.floats(1e6, 1e11))
+def test_what_is_held_and_what_is_sent_are_all_weights(room, weights):
+    chip = machine(memories=(Memory(level="sram", capacity_bytes=stated(room)),))
+    sent = streamed_share(chip, weights)
+    assert (1 - sent) * weights == pytest.approx(min(room, weights), rel=1e-3)
+    assert streamed_share(replace(chip, host_link=None), weights) == 0, "a microcontroller has nobody who would"

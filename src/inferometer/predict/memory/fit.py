@@ -96,8 +96,11 @@ def fit(
 
 
 def capacity_of(device: Device) -> float | None:
-    """Bytes of main memory that a program can fill: what the driver shows, not what the label says."""
-    room = device.memory.room if device.memory else None
+    """Bytes of main memory that a program can fill: what the driver shows, not what the label says.
+
+    A device that is sent what it cannot hold is no limit: that lies with its host, of which nothing is known.
+    """
+    room = device.memory.room if device.memory and not device.streams_weights else None
     return None if room is None else float(room)
 
 

@@ -65,6 +65,7 @@ class Plan:
     effects: Mapping[str, ModelEffect] = field(default_factory=dict)  # by phase, of rows that are priced by the fit
     variants: tuple[str, ...] = ()  # settings of the run that fitted levels may know
     host_speed: float = 1.0  # over the host that the overheads were measured on
+    streamed: float = 0.0  # the share of the weights that the device cannot hold: its host sends them at every step
     rates: dict[str, Rates] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
     parts: dict[Any, Any] = field(default_factory=dict)  # by phase: see `over`
@@ -188,7 +189,7 @@ class Plan:
 
     def needs_floor(self, quantities: Quantities) -> bool:
         """Whether a price could lie below its floor: factors and effects may be below 1, and links raise floors."""
-        return self.calibration is not None or self._faster or bool(quantities.link.any())
+        return self.calibration is not None or self._faster or bool(self.streamed or quantities.link.any())
 
     @property
     def _faster(self) -> bool:
@@ -215,7 +216,7 @@ class Plan:
 
     def links(self, q: Quantities, rates: Rates | None = None) -> Callable[[Any], Any] | None:
         """What gives the seconds on links and raises their floors in place; None where nothing travels."""
-        return partial(self._links, q, rates) if q.link.any() else None
+        return partial(self._links, q, rates) if self.streamed or q.link.any() else None
 
     def _links(self, q: Quantities, rates: Rates | None, floor: Any) -> Any:
         seconds = np.zeros_like(floor)
@@ -227,8 +228,10 @@ class Plan:
                     measured = curves[number].seconds(peak_rates(self.device), {"bytes": q.link[number]})
                     # Kernels of messages were timed alone; what runs beside other work is not waited for.
                     seconds[number] = np.maximum(floor[number], measured * (1 - self.overlap))
-            elif row.offloaded:
-                seconds[number], least = self._streamed(q.link[number])
+            elif row.offloaded or self.streamed:
+                seconds[number], least = self._streamed(
+                    q.link[number] if row.offloaded else self.streamed * q.weights[number]
+                )
                 floor[number] = np.maximum(floor[number], least)
         return seconds
 
@@ -266,6 +269,21 @@ class Plan:
         return 1.0 if prior is None or prior.link_share is None else float(prior.link_share)
 
 
+def streamed_share(device: Device, weights_bytes: float) -> float:
+    """The share of the weights that a device without a memory beside its chip has to be sent at every step."""
+    room = device.memory.room if device.memory else None
+    if not device.streams_weights or room is None or weights_bytes <= float(room):
+        return 0.0
+    return 1 - float(room) / weights_bytes
+
+
+def _streaming(device: Device, streamed: float) -> tuple[str, ...]:
+    if not streamed or device.host_link is None:
+        return ()
+    link = device.host_link.title
+    return (f"{streamed:.0%} of the weights do not fit on {device.name}: they cross {link} at every inference.",)
+
+
 def standing_in(prepared: Prepared, device: Device, variants: tuple[str, ...] = ()) -> Standing:
     """Where a graph on a device stands among the levels: with the format that most of its weights have."""
     precision = counted_precision(prepared.graph, prepared.terms.precision)
@@ -296,7 +314,8 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
     levels = levels_of(device)
     inverse, arithmetic, notes = _inverse_peaks(prepared, device)
-    notes = (*notes, *_stated_shares(device))
+    streamed = streamed_share(device, weights_bytes)
+    notes = (*notes, *_stated_shares(device), *_streaming(device, streamed))
     effects: dict[str, ModelEffect] = {}
     if not ideal and (calibration is None or calibration.is_published):
         standing = standing_in(prepared, device, variants)
@@ -321,6 +340,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         effects=effects,
         variants=variants,
         host_speed=host_speed,
+        streamed=streamed,
     )
 
 

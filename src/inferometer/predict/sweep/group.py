@@ -71,7 +71,8 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     """
     shape = points[1]
     sizes = _flat(*points)
-    if dense or any(row.op_class == "collective" or row.offloaded for row in plans[0].prepared.rows):
+    travels = any(row.op_class == "collective" or row.offloaded for row in plans[0].prepared.rows)
+    if dense or travels or any(plan.streamed for plan in plans):
         sums = _stacked([_dense(plan, points, phase, once=once) for plan in plans])
     else:
         sums = _together(plans, sizes, phase, once=once)
