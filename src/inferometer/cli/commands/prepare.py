@@ -37,7 +37,12 @@ if TYPE_CHECKING:
     "-o", "--out", type=OutputFile(folders=True), metavar="FILE",
     help="The file to write; its ending says the format. Some engines open a folder.",
 )  # fmt: skip
+@click.option("--dry", is_flag=True, help="Only predict what each format would gain, op by op; nothing is made.")
 @click.option("--search", "searching", is_flag=True, help="Try every format that the engine can run.")
+@click.option(
+    "--goal", "goals", multiple=True, metavar="LIMIT",
+    help='Search for what keeps it: "drift<=1%", "latency<=0.7x", "size<=0.5x"; repeatable. -o writes the fastest.',
+)  # fmt: skip
 @click.option("--budget", default="10 min", metavar="TIME", help="Begin no further format after this time.")
 @click.option("--no-measure", is_flag=True, help="Verify and predict, but measure no times.")
 @click.option("--force", is_flag=True, help="Write the file although its outputs are wrong.")
@@ -59,7 +64,9 @@ def command(
     quantise: str | None,
     given: tuple[str, ...],
     out: Path | None,
+    dry: bool,
     searching: bool,
+    goals: tuple[str, ...],
     budget: str,
     no_measure: bool,
     force: bool,
@@ -84,6 +91,7 @@ def command(
     inferometer prepare checkpoint/ --for llamacpp --quantise q4_0 -o model.gguf
     inferometer prepare checkpoint/ --for onnxruntime-genai --quantise i4 -o model/
     inferometer prepare model.onnx --for onnxruntime --search --budget "5 min"
+    inferometer prepare model.onnx --for openvino --dry
 
     Each step is done by the tool that is made for it, and proven: its outputs against the original's within the limits
     that `inferometer verify` has, its size, the gain that is predicted and the one that is measured here, in turns with
@@ -114,11 +122,14 @@ def command(
         seed=seed,
         trust=trust,
     )
-    if searching:
-        _search(request, parse_quantity(budget, "s"), form)
+    if dry:
+        _foretell(request, form)
+        return
+    if searching or goals:
+        _search(request, parse_quantity(budget, "s"), goals, form)
         return
     if out is None:
-        raise DomainError("There is no file to write.", remedy="Say -o FILE, or --search to see what there is to gain.")
+        raise DomainError("There is no file to write.", remedy="Say -o FILE, or --dry to see what there is to gain.")
     recorder = recording_from(options, kind="prepare", model=model, runtime=runtime, quantise=quantise or "none")
     with recorder:
         prepared = _prepared(request)
@@ -166,20 +177,44 @@ def _print(prepared: Prepared, form: str) -> None:
         say(f"Saved {prepared.artifact}.")
 
 
-def _search(request: PrepareRequest, budget_s: float, form: str) -> None:
+def _foretell(request: PrepareRequest, form: str) -> None:
+    from dataclasses import asdict
+
+    from inferometer.measure.prepare.foretell import foretell
+    from inferometer.understand.view.prepared import foretold_ops, foretold_table
+
+    found = foretell(request)
+    if form == "json":
+        rows = [asdict(row) | {"verdict": row.verdict} for row in found]
+        print_document({"schema": "inferometer.prepare-foretold/1", "formats": rows})
+        return
+    print_table(foretold_table(found), form)
+    if request.quantise is not None and form != "csv":
+        print_table(foretold_ops(found[0], rows=None if form == "md" else 12), form)
+
+
+def _search(request: PrepareRequest, budget_s: float, goals: tuple[str, ...], form: str) -> None:
+    from dataclasses import replace
+
     from inferometer.core.notices import told_to
     from inferometer.measure.prepare.run import prepared_document
-    from inferometer.measure.prepare.search import search
+    from inferometer.measure.prepare.search import AS_IT_IS, chosen, parse_goal, search
     from inferometer.understand.view.prepared import search_table
 
     with progress_line(str) as draw, told_to(draw):
-        found = search(request, budget_s=budget_s)
+        found = search(request, budget_s=budget_s, goals=[parse_goal(goal) for goal in goals])
     if form == "json":
         rows = [
-            {"quantise": row.quantise, "best": row.best, "reason": row.reason}
+            {"quantise": row.quantise, "best": row.best, "meets": row.meets, "reason": row.reason}
             | ({} if row.prepared is None else {"prepared": prepared_document(row.prepared)})
             for row in found
         ]
         print_document({"schema": "inferometer.measure.prepare-search/1", "formats": rows})
     else:
         print_table(search_table(found), form)
+    best = chosen(found)
+    if goals and best is None:
+        raise GateError("No format keeps every goal.", remedy="Allow more, or ask for another runtime.")
+    if best is not None and request.out is not None:
+        made = _prepared(replace(request, quantise=None if best.quantise == AS_IT_IS else best.quantise))
+        say(f"Saved {made.artifact}: {best.quantise}." if made.artifact else f"{request.model} keeps them as it is.")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.units import format_quantity
 from inferometer.understand.view.table import Column, ReportTable
 
 if TYPE_CHECKING:
+    from inferometer.measure.prepare.foretell import Foretold
     from inferometer.measure.prepare.run import Prepared, StepResult
     from inferometer.measure.prepare.search import Found
 
@@ -29,7 +31,24 @@ _SEARCH = (
     Column(key="predicted", heading="predicted gain", label="predicted_gain"),
     Column(key="measured", heading="measured gain", label="measured_gain"),
     Column(key="best", heading="on the front"),
+    Column(key="meets", heading="keeps the goals", label="meets"),
     Column(key="reason", heading="why not"),
+)
+_FORETOLD = (
+    Column(key="quantise", heading="format"),
+    Column(key="tools", heading="made by", label="tools"),
+    Column(key="bytes", heading="weights", label="weight_bytes", unit="B"),
+    Column(key="gain", heading="predicted gain", label="predicted_gain"),
+    Column(key="verdict", heading="foretold"),
+    Column(key="reason", heading="why not"),
+)
+_OPS = (
+    Column(key="name", heading="op"),
+    Column(key="kind", heading="kind"),
+    Column(key="count", heading="×"),
+    Column(key="before_s", heading="before", unit="s"),
+    Column(key="after_s", heading="after", unit="s"),
+    Column(key="gain", heading="gain"),
 )
 
 
@@ -83,9 +102,40 @@ def whole_text(prepared: Prepared) -> str:
     return f"{', '.join(parts)}: {prepared.artifact}"
 
 
+def foretold_table(found: tuple[Foretold, ...]) -> ReportTable:
+    """A row for each format, and below it why each is as fast as it is."""
+    rows = tuple(
+        {
+            "quantise": row.quantise,
+            "tools": ", ".join(f"{tool} (not installed)" if tool in row.missing else tool for tool in row.tools),
+            "bytes": row.weight_bytes,
+            "gain": None if row.gain is None else gain_text(row.gain.gain, row.gain.low, row.gain.high),
+            "verdict": row.verdict,
+            "reason": row.reason,
+        }
+        for row in found
+    )
+    why = [f"{row.quantise}: {note}" for row in found for note in row.why]
+    return ReportTable(columns=_FORETOLD, rows=rows, note="\n".join([*why, "Nothing was made or measured."]))
+
+
+def foretold_ops(found: Foretold, *, rows: int | None = None) -> ReportTable:
+    """The ops that change most with a format."""
+    shown = found.ops[:rows]
+    left = len(found.ops) - len(shown)
+    return ReportTable(
+        title=f"What {found.quantise} changes",
+        columns=_OPS,
+        rows=tuple(asdict(op) | {"gain": f"{op.before_s / op.after_s:.2f} ×" if op.after_s else None} for op in shown),
+        note=f"{left} more ops: --format json lists all of them." if left else None,
+    )
+
+
 def search_table(found: tuple[Found, ...]) -> ReportTable:
     note = "On the front: no other format is faster, smaller and nearer to the original at once."
-    return ReportTable(columns=_SEARCH, rows=tuple(_found(row) for row in found), note=note)
+    aimed = any(row.meets is not None for row in found)
+    columns = tuple(column for column in _SEARCH if aimed or column.key != "meets")
+    return ReportTable(columns=columns, rows=tuple(_found(row) for row in found), note=note)
 
 
 def _found(row: Found) -> dict[str, Any]:
@@ -99,5 +149,6 @@ def _found(row: Found) -> dict[str, Any]:
         if prepared is None
         else gain_text(prepared.measured_gain, prepared.measured_low, prepared.measured_high),
         "best": row.best,
+        "meets": row.meets,
         "reason": row.reason,
     }

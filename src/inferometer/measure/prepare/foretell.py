@@ -1,0 +1,152 @@
+"""Would quantising help here? Each format that a target can run, predicted op by op before anything is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.frozen import frozen
+from inferometer.core.reformat import with_formats
+from inferometer.formats.resolve import read
+from inferometer.known.engines import engine as engine_named
+from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name
+from inferometer.measure.prepare.source import starting_format
+from inferometer.predict.ask import ask
+from inferometer.predict.gains import Gain, gain_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.engine import EngineDescriptor
+    from inferometer.core.profile import Phase, Profile
+    from inferometer.measure.prepare.run import PrepareRequest
+
+_EQUAL = 0.02  # of the whole: what changes less by a change of format is not told
+
+
+@frozen
+class OpChange:
+    """One op, or `count` equal ones, before and after."""
+
+    name: str
+    kind: str
+    count: int
+    before_s: float
+    after_s: float
+
+
+@frozen
+class Foretold:
+    """What a format would bring: its gain, the weights' bytes, ops by how much they change, and why it is so."""
+
+    quantise: str
+    tools: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # packages that would have to be installed
+    gain: Gain | None = None
+    weight_bytes: int | None = None
+    ops: tuple[OpChange, ...] = ()
+    why: tuple[str, ...] = ()
+    reason: str | None = None  # why nothing can be said
+
+    @property
+    def verdict(self) -> str | None:
+        """`faster` and `slower` where the whole interval says so."""
+        if self.gain is None:
+            return None
+        if self.gain.low > 1 or self.gain.high < 1:
+            return "faster" if self.gain.gain > 1 else "slower"
+        if abs(self.gain.gain - 1) <= _EQUAL:
+            return "no gain"
+        return "likely faster" if self.gain.gain > 1 else "likely slower"
+
+
+def foretell(request: PrepareRequest) -> tuple[Foretold, ...]:
+    """Every format of the target, or the one that is asked for. Nothing is made, and no tool is needed."""
+    engine = engine_named(request.runtime)
+    form, generates = starting_format(request.model, engine)
+    formats = formats_for(form, engine, generates=generates)
+    if request.quantise is not None:
+        formats = (format_meant(quantised_name(request.quantise), form, engine, generates=generates),)
+    if not formats:
+        raise DomainError(
+            f"No tool here quantises a model in the format {form} for {engine.title}.",
+            remedy="`inferometer prepare --help` names the formats; another runtime may have some.",
+        )
+    before = _asked(request, engine, {})
+    return tuple(_foretold(request, engine, name, (form, generates), before) for name in formats)
+
+
+def _foretold(
+    request: PrepareRequest, engine: EngineDescriptor, name: str, source: tuple[str, bool], before: Profile
+) -> Foretold:
+    form, generates = source
+    chain = chain_for(form, engine, quantise=name, generates=generates)
+    changes = {key: value for step in chain for key, value in step.changes.items()}
+    tools = tuple(dict.fromkeys(step.tool for step in chain if not step.optional))
+    missing = tuple(dict.fromkeys(filter(None, (step.missing() for step in chain if not step.optional))))
+    try:
+        after = _asked(request, engine, changes)
+    except InferometerError as error:
+        return Foretold(quantise=name, tools=tools, missing=missing, reason=str(error))
+    old, new = before.steady, after.steady
+    if old is None or new is None:
+        return Foretold(quantise=name, tools=tools, missing=missing, reason="its time is not known")
+    ops = _changes(old, new)
+    return Foretold(
+        quantise=name,
+        tools=tools,
+        missing=missing,
+        gain=gain_of(name, old.name, before, after),
+        weight_bytes=after.model.weight_bytes,
+        ops=ops,
+        why=(*_computed(before, after), *_kinds(ops, old.time_s)),
+    )
+
+
+def _asked(request: PrepareRequest, engine: EngineDescriptor, changes: Mapping[str, str]) -> Profile:
+    load = request.workload
+    return ask(
+        with_formats(read(request.model), **changes, kinds=engine.effects.dynamic),
+        on=request.device or "local",
+        runtime=engine.name,
+        weights=changes.get("weights"),
+        activations=changes.get("activations"),
+        batch=load.batch,
+        prompt=load.prompt,
+        generate=load.generate,
+        image=load.image,
+        sizes=request.sizes,
+        threads=request.threads,
+    ).answer()
+
+
+def _changes(old: Phase, new: Phase) -> tuple[OpChange, ...]:
+    """Ops by their names, those that change most first."""
+    before = {op.name: op for op in old.ops}
+    changes = [
+        OpChange(name=op.name, kind=op.kind, count=op.count, before_s=before[op.name].time_s, after_s=op.time_s)
+        for op in new.ops
+        if op.name in before
+    ]
+    return tuple(sorted(changes, key=lambda change: -abs(change.before_s - change.after_s)))
+
+
+def _computed(before: Profile, after: Profile) -> tuple[str, ...]:
+    """The notes on formats that an engine computes otherwise than they are stored: they are why a gain is small."""
+    known, notes = (() if each.provenance is None else each.provenance.notes for each in (before, after))
+    return tuple(note for note in notes if " are computed in " in note and note not in known)
+
+
+def _kinds(ops: tuple[OpChange, ...], whole_s: float) -> tuple[str, ...]:
+    """How the time of each kind of op changes, the largest change first, where it is a part of the whole."""
+    kinds: dict[str, tuple[float, float]] = {}
+    for op in ops:
+        old, new = kinds.get(op.kind, (0.0, 0.0))
+        kinds[op.kind] = old + op.before_s, new + op.after_s
+    ranked = sorted(kinds.items(), key=lambda item: -abs(item[1][0] - item[1][1]))
+    told = [
+        f"{kind} {'gains' if new < old else 'loses'} {abs(old - new) / whole_s:.0%} of the time"
+        for kind, (old, new) in ranked
+        if abs(old - new) > _EQUAL * whole_s
+    ]
+    return (f"{', '.join(told)}.",) if told else ()
