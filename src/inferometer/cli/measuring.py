@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from inferometer.store.recording import RunRecorder
 
 _LIST = "N,…"
+_SHORTEST_S, _LONGEST_S = 10.0, 86_400.0  # of a sustained run
+_MANY_RUNS = 100_000_000
 _RECORD_S = 1.0  # writing to the store takes a few milliseconds of this process, not of the one that measures
 
 
@@ -70,6 +72,7 @@ def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--runs", type=int, metavar="N", help="Minimum number of runs.  [default: 30; generation 5]"),
         click.option("--seconds", metavar="TIME", help="Minimum time for all runs.  [default: 1 s; generation 2 s]"),
         click.option("--seconds-at-most", metavar="TIME", help="Maximum time.  [default: 30 s; generation 60 s]"),
+        click.option("--sustained", metavar="TIME", help="Go on for so long, such as 30min: does the speed last?"),
         click.option("--warmup", type=int, metavar="N", help="Warm-up runs.  [default: until times are steady]"),
         click.option("--no-shape", is_flag=True, help="Only measure the total: no layers."),
         click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet."),
@@ -108,6 +111,7 @@ class _EffortOptions(TypedDict):
     runs: int | None
     seconds: str | None
     seconds_at_most: str | None
+    sustained: str | None
     warmup: int | None
     no_shape: bool
     no_guard: bool
@@ -119,8 +123,8 @@ class MeasuringOptions(SubjectOptions, _EffortOptions):
 
 
 ONCE: _EffortOptions = {
-    "depth": None, "runs": None, "seconds": None, "seconds_at_most": None, "warmup": None, "no_shape": True,
-    "no_guard": True, "strict": False,
+    "depth": None, "runs": None, "seconds": None, "seconds_at_most": None, "sustained": None, "warmup": None,
+    "no_shape": True, "no_guard": True, "strict": False,
 }  # fmt: skip
 
 
@@ -145,6 +149,7 @@ def measurement_from(
             image=options["image"],
         ),
         plan=_plan(options),
+        sustained_s=_sustained(options),
         cases=_cases(prompts, generates, depths, words),
         words=words,
         weights=options["weights"],
@@ -217,14 +222,35 @@ def _parse_pairs(texts: tuple[str, ...], name: str) -> dict[str, str]:
 def _plan(options: MeasuringOptions) -> Plan | None:
     """None if no option is given: the default depends on the kind of model."""
     runs, warmup, seconds, most = options["runs"], options["warmup"], options["seconds"], options["seconds_at_most"]
-    if all(value is None for value in (runs, warmup, seconds, most)):
+    span_s = _sustained(options)
+    if span_s is None and all(value is None for value in (runs, warmup, seconds, most)):
         return None
     from inferometer.measure.bench.plan import Plan
 
+    if span_s is not None:
+        # Nothing is repeated and nothing warmed up: what the machine becomes is what is looked for.
+        return Plan(seconds=span_s, seconds_at_most=2 * span_s, runs_at_most=_MANY_RUNS, retries=0, warmup=0)
     most_s = None if most is None else _quantity("seconds-at-most", most, "s")
     least_s = min(1.0, most_s or 1.0) if seconds is None else _quantity("seconds", seconds, "s")
     plan = Plan(seconds=least_s, seconds_at_most=max(30.0, least_s) if most_s is None else most_s, warmup=warmup)
     return plan if runs is None else replace(plan, runs=runs)
+
+
+def _sustained(options: MeasuringOptions) -> float | None:
+    """How long the speed is watched. How often and how long is then no other option's matter."""
+    if options["sustained"] is None:
+        return None
+    other = next((name for name in ("runs", "seconds", "seconds_at_most", "warmup") if options[name] is not None), None)
+    if other is not None:
+        raise DomainError(
+            f"--sustained says how long it runs, and --{other.replace('_', '-')} does too.", remedy="Leave one out."
+        )
+    span_s = _quantity("sustained", options["sustained"], "s")
+    if not _SHORTEST_S <= span_s <= _LONGEST_S:
+        raise DomainError(
+            f"Speed cannot be watched for {options['sustained']}.", remedy="Give a time from 10 s to a day."
+        )
+    return span_s
 
 
 def record(recorder: RunRecorder, outcome: MeasuredOutcome) -> None:

@@ -238,6 +238,30 @@ class Verification:
 
 
 @frozen
+class Sustained:
+    """How a step's time went over a long run: medians of windows, by the second that each ended at.
+
+    `first_s` and `steady_s` are those of its first and last level, `steady_after_s` when the last began and
+    `changes_s` when each did that was not the first. Clock and temperature are at first and in the last level.
+    """
+
+    span_s: float
+    at_s: tuple[float, ...]
+    latency_s: tuple[float, ...]
+    first_s: float
+    steady_s: float
+    steady_after_s: float
+    changes_s: tuple[float, ...] = ()
+    clock_hz: tuple[float, float] | None = None
+    temperature_c: tuple[float, float] | None = None
+
+    @property
+    def slower(self) -> float:
+        """How much longer a step takes in the end than at first, as a share; below 0 where it became faster."""
+        return self.steady_s / self.first_s - 1
+
+
+@frozen
 class Provenance:
     tool: str
     version: str
@@ -295,6 +319,7 @@ class Profile(Framed):
     arithmetic: tuple[str, ...] = ()  # the formats that a prediction counts matrix products in
     sizes: Mapping[str, int] = field(default_factory=dict)  # given for a file that leaves more open than the workload
     served: Served | None = None  # of a service under load: its requests, level by level
+    sustained: Sustained | None = None  # of a long run: how its speed lasted
 
     @property
     def steady(self) -> Phase | None:

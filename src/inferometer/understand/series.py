@@ -18,15 +18,12 @@ from inferometer.core.frozen import frozen
 from inferometer.measure.bench.verdict import Call, Criteria, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from inferometer.core.profile import Environment, Profile
 
 State = Literal["too few", "steady", "suspected", "withdrawn", "confirmed"]
 _NORMAL = 1.4826  # median absolute deviation → standard deviation
 ROUNDS = 12  # of confirming, each two processes in turns: few enough to wait for, enough to be sure of 5 %
 _MISSED = 1.645  # standard errors below which one in twenty lies
-_NEIGHBOURS = 10  # runs on either side of a change that it is judged by
 _QUIET = 0.002  # of a series that seems to have no noise: clocks and alignment differ by as much
 
 
@@ -92,36 +89,6 @@ def suspicion(times: Sequence[float], rule: AlarmRule | None = None) -> Suspicio
             )
         )  # fmt: skip
     return max(found, key=lambda each: (each.stands_out, abs(each.errors)), default=None)
-
-
-def change_points(times: Sequence[float], *, threshold: float = 0.02, least: int = 5) -> tuple[int, ...]:
-    """Where a series went to another level: the first run of each, found by halving, judged as `compare` judges.
-
-    Of all places that leave `least` runs on either side, the one whose sides differ most is judged by the rank test on
-    the runs next to it: further away there may be levels more. A part with no such place is one level.
-    """
-    return tuple(sorted(_splits(times, 0, Criteria(threshold=threshold, alpha=0.001), least)))
-
-
-def _splits(times: Sequence[float], start: int, criteria: Criteria, least: int) -> Iterator[int]:
-    places = range(least, len(times) - least + 1)
-    if not places:
-        return
-    logs = [math.log(time) for time in times]
-
-    def apart(place: int) -> float:
-        before, after = logs[:place], logs[place:]
-        weight = math.sqrt(len(before) * len(after) / len(logs))
-        return weight * abs(median(after) - median(before))
-
-    place = max(places, key=apart)
-    near = slice(max(0, place - _NEIGHBOURS), place), slice(place, place + _NEIGHBOURS)
-    found, counts = judge(*(times[side] for side in near), criteria=criteria), math.log1p(criteria.threshold)
-    if found.verdict not in {"faster", "slower"} or abs(math.log(found.evidence.ratio)) < counts:
-        return
-    yield start + place
-    yield from _splits(times[:place], start, criteria, least)
-    yield from _splits(times[place:], start + place, criteria, least)
 
 
 def rounds_verdict(baseline: Sequence[float], run: Sequence[float], rule: AlarmRule) -> Call:

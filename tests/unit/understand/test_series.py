@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFacts, Profile
 from inferometer.core.workload import Workload
-from inferometer.understand.series import AlarmRule, change_points, environment_changes, rounds_verdict, suspicion
+from inferometer.measure.bench.levels import change_points
+from inferometer.understand.series import AlarmRule, environment_changes, rounds_verdict, suspicion
 
 
 def noisy(count, spread, seed, level=1.0):
@@ -86,3 +87,10 @@ def test_what_moved_on_the_machine_is_named_with_both_its_states():
     moved = {each.name: (each.before, each.after) for each in environment_changes(old, new)}
     assert moved == {"governor": ("performance", "powersave"), "version of onnxruntime": ("1.20", "1.21")}
     assert environment_changes(old, old) == ()
+
+
+@pytest.mark.parametrize("first", [6, 12, 24, 60, 100])
+def test_a_change_is_found_wherever_it_lies(first):
+    """A median of one side does not move before half of it is of the other level: it must not choose the place."""
+    times = [*noisy(first, 0.01, 1), *(1.2 * time for time in noisy(120 - first, 0.01, 2))]
+    assert change_points(times) == (first,)

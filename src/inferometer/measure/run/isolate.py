@@ -23,7 +23,7 @@ from inferometer.measure.run.raw import Raw
 from inferometer.measure.run.watch import MemoryWatch, resident_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from inferometer.measure.bench.loop import Progress
     from inferometer.measure.run.raw import Ended
@@ -47,16 +47,22 @@ def isolated(
     *,
     limits: ChildLimits | None = None,
     progress: Progress | None = None,
+    sensors: Mapping[str, Callable[[], int | None]] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Raw:
-    """What the child reported. Nothing that the child does raises here: `ended` and `error` say how it went."""
+    """What the child reported. Nothing that the child does raises here: `ended` and `error` say how it went.
+
+    `sensors` are read beside it while it runs, every second or less often.
+    """
     with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "engine.log"
         child = _Child(order, log)
         try:
             watch = MemoryWatch(resident_of(child.process.pid), clock)
-            raw = _listen(child, limits or ChildLimits(), progress, watch, clock)
-            raw = replace(raw, resident=watch.series)
+            sensed = {name: MemoryWatch(read, clock, step_s=1.0) for name, read in (sensors or {}).items()}
+            raw = _listen(child, limits or ChildLimits(), progress, (watch, *sensed.values()), clock)
+            series = {name: each.series for name, each in sensed.items()}
+            raw = replace(raw, resident=watch.series, sensed=series)
         finally:
             child.end()
         return replace(_with_partial(raw), log=_tail(log))
@@ -118,13 +124,18 @@ def _answer(stream: IO[bytes]) -> tuple[str, Any] | None:
 
 
 def _listen(
-    child: _Child, limits: ChildLimits, progress: Progress | None, watch: MemoryWatch, clock: Callable[[], float]
+    child: _Child,
+    limits: ChildLimits,
+    progress: Progress | None,
+    watches: tuple[MemoryWatch, ...],
+    clock: Callable[[], float],
 ) -> Raw:
     raw, tree = Raw(ended="crashed"), Tree(child.process.pid)
     begun = heard = clock()
     try:
         while True:
-            watch.look()
+            for watch in watches:
+                watch.look()
             try:
                 answer = child.answers.get(timeout=_LOOK_S)
             except queue.Empty:
@@ -143,19 +154,20 @@ def _listen(
                 if progress is not None:
                     progress(value)
                 continue
-            _follow(watch, name)
+            _follow(watches, name)
             raw = _with(raw, name, value)
     except KeyboardInterrupt:
         child.process.kill()  # who asks for the end does not wait for what the child has still to say
         return replace(raw, ended="stopped", error="It was stopped before it was done.")
 
 
-def _follow(watch: MemoryWatch, name: str) -> None:
+def _follow(watches: tuple[MemoryWatch, ...], name: str) -> None:
     """The steady phase lasts from the first step, or generation, to the end of the clean run."""
-    if name in {"first_s", "generation"}:
-        watch.begin()
-    elif name == "memory":
-        watch.end()
+    for watch in watches:
+        if name in {"first_s", "generation"}:
+            watch.begin()
+        elif name == "memory":
+            watch.end()
 
 
 def _with(raw: Raw, name: str, value: Any) -> Raw:
@@ -166,7 +178,7 @@ def _with(raw: Raw, name: str, value: Any) -> Raw:
     if name == "shape":
         return replace(raw, shapes=(*raw.shapes, value))
     if name == "samples":
-        return replace(raw, partial_s=(*raw.partial_s, *value))
+        return replace(raw, reported=(*raw.reported, value))
     if name == "kept":
         return replace(raw, kept={**raw.kept, **value})
     fields: dict[str, Any] = {name: value}

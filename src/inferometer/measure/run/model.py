@@ -31,6 +31,7 @@ from inferometer.measure.run.model_file import PreparedModel, SyntheticWeights, 
 from inferometer.measure.run.nodes import file_nodes
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.raw import Raw
+from inferometer.measure.run.sustained import sensor_readers, with_sustained
 from inferometer.measure.run.turns import TurnsAddress
 from inferometer.predict.memory.footprint import footprint
 from inferometer.predict.precision import held_precision
@@ -74,6 +75,7 @@ class MeasureRequest:
     guarded: bool = True
     strict: bool = False
     energy: bool = True
+    sustained_s: float | None = None  # how long the speed is watched, with clock and temperature
     ignore_memory: bool = False  # run it though the estimate says that it does not fit
     trust: tuple[str, ...] = ()  # files of the user's own choice that may run code of theirs; see formats/trust/door.py
     command: str | None = None
@@ -117,7 +119,8 @@ def measure_model(
     request, workload, facts, binding = _counted(named, runtime, prepared, _unit(named))
     _require_memory(request, prepared, binding)
     order = _order(request, runtime, prepared, binding, workload)
-    raw = isolated(order, limits=request.limits, progress=progress)
+    sensors = sensor_readers() if request.sustained_s is not None else None
+    raw = isolated(order, limits=request.limits, progress=progress, sensors=sensors)
     _require_something(raw, request, runtime)
     if raw.opened is not None:  # an engine without the machine's GPU ran elsewhere than expected
         request, workload, facts, binding = _counted(named, runtime, prepared, raw.opened.unit)
@@ -132,6 +135,8 @@ def measure_model(
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
     profiles = tuple(_profile(subject, raw, case) for case in cases)
+    if request.sustained_s is not None:
+        profiles = tuple(with_sustained(each, request.sustained_s, raw.sensed) for each in profiles)
     return MeasuredRun(
         profiles=profiles,
         graph=prepared.graph,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 from inferometer.core.profile import Environment
@@ -81,11 +82,12 @@ class Raw:
     clean: Collected | None = None
     launch_s: float | None = None  # of a step of arrays: the host starts a device's work; None: it does not tell
     host_call_s: float | None = None  # of the host of a device that is no CPU: known/machine/health/host_calls.py
-    partial_s: tuple[float, ...] = ()  # of the clean run, reported as it went: all there is if it ended early
+    reported: tuple[tuple[float, ...], ...] = ()  # of the clean run, as it went: all there is if it ended early
     generations: tuple[Generation, ...] = ()
     shapes: tuple[Shape, ...] = ()
     memory: MemoryReadings = field(default_factory=MemoryReadings)
     resident: Resident = field(default_factory=Resident)
+    sensed: Mapping[str, Resident] = field(default_factory=dict)  # other readings beside a long run, by name
     environment: Environment | None = None
     energies: tuple[CaseEnergy, ...] = ()
     counters: StepCounters | None = None  # None: nobody looked for counters
@@ -93,6 +95,10 @@ class Raw:
     error: str | None = None
     remedy: str | None = None
     log: str = ""  # what the engine printed
+
+    @property
+    def partial_s(self) -> tuple[float, ...]:
+        return tuple(chain.from_iterable(self.reported))
 
 
 def memory_over_time(raw: Raw) -> dict[float, int]:

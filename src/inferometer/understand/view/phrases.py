@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from inferometer.core.machine import MachineFacts
-    from inferometer.core.profile import Environment, Headline, Phase, Profile
+    from inferometer.core.profile import Environment, Headline, Phase, Profile, Sustained
 
 _SOME = 0.05  # of the parameters: a format that fewer have is not named in a title
 
@@ -109,6 +109,27 @@ def energy_fact(profile: Profile) -> Iterator[tuple[str, str, str]]:
         yield "energy", format_quantity(joules, "J"), ", ".join(filter(None, (what, token, rest)))
     elif token is not None:
         yield "energy", token, rest or ""
+
+
+def sustained_fact(sustained: Sustained | None) -> Iterator[tuple[str, str, str]]:
+    """What a step takes in the end of a long run, since when, and how that is to the beginning."""
+    if sustained is None:
+        return
+    share, span = sustained.slower, duration_text(sustained.span_s)
+    if not sustained.changes_s:
+        told = [f"for all of {span}"]
+    else:
+        word = "slower" if share > 0 else "faster"
+        first = format_quantity(sustained.first_s, "s")
+        told = [
+            f"from {duration_text(sustained.steady_after_s)} on, of {span}",
+            f"{abs(share):.0%} {word} than {first}",
+        ]
+    if sustained.clock_hz is not None:
+        told.append("clock {} to {}".format(*(format_quantity(hz, "Hz", digits=2) for hz in sustained.clock_hz)))
+    if sustained.temperature_c is not None:
+        told.append("{:.0f} to {:.0f} °C".format(*sustained.temperature_c))
+    yield "sustained", format_quantity(sustained.steady_s, "s"), ", ".join(told)
 
 
 def energy_remarks(profile: Profile) -> list[str]:

@@ -25,6 +25,7 @@ from inferometer.understand.view.phrases import (
     profile_notes,
     profile_title,
     sizes_of,
+    sustained_fact,
     time_remarks,
 )
 from inferometer.understand.view.table import Column, ReportTable, columns, filled
@@ -125,6 +126,7 @@ def _circumstances(profile: Profile) -> Iterator[Fact]:
     if summary.peak_memory_bytes is not None:
         yield "memory", format_capacity(summary.peak_memory_bytes), "peak of the model, without Python"
     yield from energy_fact(profile)
+    yield from sustained_fact(profile.sustained)
     yield from counter_fact(profile.steady)
     if summary.top_unit is not None:
         yield "top unit", summary.top_unit, f"by time; {_by_count(profile)}"
