@@ -67,7 +67,7 @@ def test_prepare_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
     searched = handed(monkeypatch, "inferometer.measure.prepare.search.search")(
         prepare.command, "m", "--for", "onnxruntime", "--search", "--budget", "2 min"
     )
-    assert (searched.given[0].out, searched.asked) == (None, {"budget_s": 120.0})
+    assert (searched.given[0].out, searched.asked) == (None, {"budget_s": 120.0, "goals": []})
 
 
 def test_a_step_that_makes_outputs_wrong_fails_and_is_told(monkeypatch, tmp_path):

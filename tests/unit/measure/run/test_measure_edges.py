@@ -72,7 +72,7 @@ def test_what_a_child_tells_is_added_to_what_it_told(tmp_path):
     partial = _with_partial(raw).clean
     assert (partial.samples_s, partial.runs, partial.complete) == ((1.0, 2.0, 3.0), 3, False)
     assert _with_partial(replace(raw, clean="whole")).clean == "whole"
-    assert _with_partial(replace(raw, partial_s=())).clean is None
+    assert _with_partial(replace(raw, reported=())).clean is None
     log = tmp_path / "log"
     assert _tail(log) == ""
     log.write_bytes(b"a" * 64_000 + b"end")
@@ -92,7 +92,7 @@ def test_the_log_of_a_child_is_kept(monkeypatch, tmp_path):
 
     monkeypatch.setattr(isolate, "_Child", Child)
     monkeypatch.setattr(isolate, "resident_of", lambda _pid: lambda: 5)
-    monkeypatch.setattr(isolate, "_listen", lambda *_: Raw(ended="done", partial_s=(1.0,)))
+    monkeypatch.setattr(isolate, "_listen", lambda *_: Raw(ended="done", reported=((1.0,),)))
     found = isolate.isolated(SimpleNamespace())
     assert (found.log, found.clean.samples_s) == ("printed", (1.0,))
 
@@ -141,7 +141,8 @@ def measured(monkeypatch, request, *, raw=None):
     """The run of a request, and the order that the child got."""
     seen = []
 
-    def isolated(order, *, limits, progress):
+    def isolated(order, *, limits, progress, sensors):
+        assert sensors is None, "nobody asked whether the speed lasts"
         seen.append((order, limits, progress))
         made = tuple(generation(text) for text in order.text)
         return raw or Raw(ended="done", opened=Opened(stages=(), versions={}), generations=made)

@@ -166,7 +166,7 @@ def heard(*answers, limits=None, ticks=None):
     now = iter(ticks or [float(n) for n in range(999)])
     told, watched = [], []
     watch = SimpleNamespace(look=lambda: None, begin=lambda: watched.append("begin"), end=lambda: watched.append("end"))
-    raw = _listen(Answers(*answers), limits or ChildLimits(), told.append, watch, lambda: next(now))
+    raw = _listen(Answers(*answers), limits or ChildLimits(), told.append, (watch,), lambda: next(now))
     return raw, told, watched
 
 
@@ -247,13 +247,13 @@ def test_what_a_child_runs_depends_on_the_order(monkeypatch):
 
 
 def test_a_clean_run_that_was_cut_short_is_of_the_times_so_far():
-    clean = _with_partial(Raw(ended="crashed", partial_s=(1.0, 2.0))).clean
+    clean = _with_partial(Raw(ended="crashed", reported=((1.0, 2.0),))).clean
     assert (clean.name, clean.warmup_s, clean.failures, clean.discarded) == ("forward", (), (), 0)
     assert (clean.settled, clean.calls, clean.peak_memory_bytes, clean.disturbances) == (None, 1, None, ())
     watch = MemoryWatch(lambda: 1, lambda: 0.0)
-    _follow(watch, "opened")
+    _follow((watch,), "opened")
     assert watch.series.at_s == ()
-    _follow(watch, "generation")
+    _follow((watch,), "generation")
     assert watch.series.at_s == (0.0,)
 
 

@@ -57,7 +57,8 @@ def test_every_option_reaches_the_request():
     assert (workload.batch, workload.prompt, workload.generate, workload.context, workload.image) == (3, 20, 7, 40, 96)
     assert found.plan == replace(Plan(seconds=4.0, seconds_at_most=9.0, warmup=2), runs=11)
     assert (found.limits.silence_s, found.limits.memory_bytes) == (30.0, 2_000_000_000)
-    told = {*wanted, "workload", "plan", "limits", "energy", "turns"}  # the last two are no options
+    assert asked("--sustained", "5min").sustained_s == 300
+    told = {*wanted, "workload", "plan", "limits", "sustained_s", "energy", "turns"}  # the last two are no options
     assert {field.name for field in fields(MeasureRequest)} <= told, "a new field: is it an option, and does it arrive?"
 
 
