@@ -65,7 +65,7 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
     """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
     once = name == "encode"
     ops = _ops(step, plan, _rated(name), once=once, stretch=site.stretch)
-    once_s = step.step_s * step.priced.time_s.shape[1] * site.stretch
+    once_s = site.stretch * float(np.broadcast_to(step.step_s, step.priced.time_s.shape[1]).sum())
     time_s = sum(op.time_s for op in ops)
     floor_s = sum(op.floor_s or 0.0 for op in ops)
     flops = sum(op.flops or 0.0 for op in ops)

@@ -83,7 +83,7 @@ class Plan:
         if rates.covered:
             slower, far = rates.slower(self.prepared.binding(sizes), quantities, doubt=doubt)
         if rates.curves:
-            slower = self.as_measured(slower, rates, sizes, quantities, phase)
+            slower = self.as_measured(slower, rates, sizes, quantities)
         priced, waiting = price_rows(
             quantities,
             pace,
@@ -104,7 +104,7 @@ class Plan:
             priced=priced,
             quantities=quantities,
             counts=counts,
-            step_s=0.0 if once else pace.step_s,
+            step_s=pace.outside_s(sizes, once=once),
             far=far,
             rates=rates,
             rows=self.prepared.rows,
@@ -138,16 +138,18 @@ class Plan:
             # kernels and probes were timed without any model around them.
             slower = np.where(rates.fitted > 0, effect.times, 1.0)
             captured = phase in overheads.captured  # replayed as one graph: the host starts nothing between kernels
-            kernel, host, step = (
+            kernel, host, step, sequence = (
                 0.0 if each is None else float(each)
                 for each in (
                     overheads.kernel_in(phase),
                     None if captured else overheads.host_s,
                     overheads.step_in(phase),
+                    overheads.sequence_s,
                 )
             )
             host, step = self._fitted(rates, host, step, effect)
             host /= self.host_speed
+            factors = {} if self.calibration is None else self.calibration.factors
             self.paces[phase] = Pace(
                 inverse_peaks=self.inverse_peaks,
                 levels=self.levels,
@@ -159,6 +161,8 @@ class Plan:
                 overhead_s=kernel * rates.kernels,
                 host_s=host * rates.launches * slower,
                 step_s=step,
+                sequence_s=sequence,
+                kernels=factors.get(f"kernels.{phase}", 1.0),
             )
         return self.paces[phase]
 
@@ -198,10 +202,8 @@ class Plan:
         """Bytes that every step reads: where they fit into a cache, nothing has to come from main memory."""
         return self.weights_bytes + over_rows(self.prepared.counts(once=False), quantities.kv)
 
-    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], q: Quantities, phase: str) -> Any:
+    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], q: Quantities) -> Any:
         """`slower` with what makes the longer stream of each row as long as its kernel was measured to take."""
-        factors = {} if self.calibration is None else self.calibration.factors
-        factor = factors.get(f"kernels.{phase}", 1.0)
         slower = np.ones((2, *q.bytes.shape)) if slower is None else slower
         longer = np.maximum(*self.ideals(q))
         binding, peaks = self.prepared.binding(sizes), peak_rates(self.device)
@@ -210,7 +212,7 @@ class Plan:
             if row.op_class != "collective":
                 seconds = np.ravel(curve.seconds(peaks, kernel_sizes(row, binding)))
                 # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
-                slower[:, number] = factor * seconds / np.maximum(longer[number], 1e-15)
+                slower[:, number] = seconds / np.maximum(longer[number], 1e-15)
         return slower
 
     def links(self, q: Quantities, rates: Rates | None = None) -> Callable[[Any], Any] | None:
@@ -418,6 +420,7 @@ def _overheads(prepared: Prepared, device: Device, calibration: Calibration | No
         kernel_s=measured.get("kernel", stated.kernel_s),
         host_s=measured.get("host", stated.host_s),
         step_s=measured.get("step", stated.step_s),
+        sequence_s=measured.get("sequence", stated.sequence_s),
     )
 
 
