@@ -244,7 +244,7 @@ def _plan(row: PublishedMeasurement, runtime: str) -> tuple[int, int, int, int]:
         name: int(text) for name, text in row.settings.items() if name in {"tp", "pp", "dp", "ep", "moe_tp", "dep"}
     }
     if "dep" in stated:
-        return 1, 1, stated["dep"], stated["dep"]
+        return 1, stated.get("pp", 1), stated["dep"], stated["dep"]
     if not stated and row.dataset == "mlperf":
         if (row.model or "").startswith("deepseek") and _EXPERTS % row.count == 0:
             return 1, 1, row.count, row.count

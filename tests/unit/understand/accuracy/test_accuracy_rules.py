@@ -149,6 +149,7 @@ def test_the_lengths_of_a_published_service(more, sizes):
         ({"settings": {"tp": "2", "dp": "4"}}, (2, 1, 4, 1)),
         ({"settings": {"tp": "2", "dp": "4"}, "model": "mixtral-8x7b"}, (2, 1, 4, 8)),
         ({"settings": {"dep": "8"}, "model": "deepseek-v3"}, (1, 1, 8, 8)),
+        ({"settings": {"dep": "2", "pp": "2"}, "model": "qwen3-235b-a22b"}, (1, 2, 2, 2)),
         ({"settings": {"tp": "2", "ep": "8"}, "model": "deepseek-v3"}, (2, 1, 4, 8)),
         ({"settings": {"tp": "4", "ep": "4"}, "model": "qwen3-235b-a22b"}, (4, 1, 1, 4)),
         ({"settings": {"tp": "4", "ep": "4"}}, (4, 1, 1, 1)),
