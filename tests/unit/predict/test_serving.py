@@ -223,7 +223,11 @@ def test_drafts_pay_as_far_as_they_are_kept(question):
 
 def test_stages_of_a_pipeline_work_on_their_share_of_the_sequences(what):
     one, four = what.steady(CHAT, 64), replace(what, stages=4).steady(CHAT, 64)
-    assert four.step_s == pytest.approx(what.steady(CHAT, 16).step_s)
+    costs, context = what.step.costs, CHAT.prompt + CHAT.generate / 2
+    behind = what.step.behind_kernels(16, context, verified=1, stages=4, flowing=4)
+    hosts = 3 * (costs.step_s.value + 16 * costs.sequence_s.value)
+    assert behind > 0  # the last stage has the logits beside its layers
+    assert four.step_s == pytest.approx(what.steady(CHAT, 16).step_s + costs.kernels.value * behind + hosts)
     assert four.tpot_s < one.tpot_s  # each stage has a quarter of them, and of the prompts
 
 

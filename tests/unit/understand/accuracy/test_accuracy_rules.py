@@ -363,6 +363,8 @@ def test_drafts_are_as_long_as_attention_is_not_copied(monkeypatch):
     assert (cold.cold, cold.traffic.drafts, cold.memory_share, cold.fronted) == (True, None, None, False)
     room = atlas_file.served_case(published(model="minimax-m2", settings={"tp": "8", **MAX}))
     assert (room.memory_share, room.sequences) == (0.95, 256)
+    crowded = atlas_file.served_case(published(model="minimax-m2", batch=512, settings={"tp": "8", **MAX}))
+    assert crowded.sequences == 512  # a server that is asked by more at once lets them all in
 
 
 # Which calibration a case is judged with
