@@ -121,9 +121,14 @@ def energy_notes(device: Device, site: Site) -> list[str]:
 
 
 def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[str]:
-    """The note about a link of unknown latency between devices. Replicas do not talk."""
+    """The note about a link of unknown latency between devices, or about a bus. Replicas do not talk."""
     link = chosen_link(device, options.link)
-    if link is None or link.latency_s is not None or parallel.devices == parallel.dp:
+    if link is None or parallel.devices == parallel.dp:
+        return []
+    if options.link is None and link.kind == "host" and parallel.tp > 1:
+        own = f"Messages over {link.title} are those of devices with access to each other's memory"
+        return [f"{own}; where the host allows none, they take 2 to 4 times as long: --link pcie-5-x16-through-host."]
+    if link.latency_s is not None:
         return []
     return [f"The latency of {link.title} is not known and counts nothing: short messages take longer than predicted."]
 

@@ -18,7 +18,7 @@ from inferometer.core.engine import Overheads
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import is_generative
 from inferometer.predict.precision import arithmetic_for, counted_precision, widened_to
-from inferometer.predict.price.collectives import between_devices, message_floor, message_seconds
+from inferometer.predict.price.collectives import between_devices, chosen_link, message_floor, message_seconds
 from inferometer.predict.price.deviations import (
     NO_EFFECT,
     ModelEffect,
@@ -221,7 +221,7 @@ class Plan:
 
     def _links(self, q: Quantities, rates: Rates | None, floor: Any) -> Any:
         seconds = np.zeros_like(floor)
-        curves = {} if rates is None else rates.curves
+        curves = rates.curves if rates is not None and self._own_link else {}
         for number, row in enumerate(self.prepared.rows):
             if row.op_class == "collective":
                 seconds[number], floor[number] = self._message(row, q.link[number])
@@ -234,6 +234,11 @@ class Plan:
                 floor[number] = np.maximum(floor[number], least)
         return seconds
 
+    @property
+    def _own_link(self) -> bool:
+        """Whether messages go the way that they were measured on, which says nothing of another that is asked for."""
+        return self.link is None or self.link == chosen_link(self.device)
+
     def _message(self, row: OpRow, nbytes: Any) -> tuple[Any, Any]:
         link, share = between_devices(self.device, self.link), self._link_share(self.device.shares.network)
         function, devices = row.op["function"], row.op["devices"]
@@ -245,7 +250,7 @@ class Plan:
         """Seconds of another collective (`function`) of `nbytes` among the devices of a collective's row."""
         other = replace(row, op=replace(row.op, attributes={**row.op.attributes, "function": function}))
         curve = kernel_curve(other, "decode", kernel_tables(self.calibration), self.prepared.binding({"batch": 1}))
-        if curve is None:
+        if curve is None or not self._own_link:
             return self._message(other, nbytes)[0]
         return curve.seconds(peak_rates(self.device), {"bytes": nbytes})
 
