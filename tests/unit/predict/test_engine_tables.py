@@ -277,6 +277,20 @@ def test_the_fastest_of_every_point_is_taken(tmp_path):
     assert reading._fastest(replace(PLAIN, best="engine"), tmp_path / "none", "vllm") is None
 
 
+def test_a_file_that_others_contradict_is_not_believed_of_that_format(tmp_path):
+    """Not even at points that it alone has: there it would be as wrong."""
+    older = [("int4_wo", place, 9.0, "wanted") for place in range(40)] + [
+        ("fp8", place, 3.0, "wanted") for place in range(40)
+    ]
+    newer = [(name, place, 2.0, "wanted") for name in ("int4_wo", "fp8") for place in range(25)]
+    table_of(tmp_path / "gemm" / "vllm" / "1.0" / "t.parquet", older)
+    table_of(tmp_path / "gemm" / "vllm" / "2.0" / "t.parquet", newer)
+    found = reading._fastest(replace(PLAIN, best="version"), tmp_path, "vllm")
+    known = {name: sorted(found["rows"][found["format"] == name].tolist()) for name in ("int4_wo", "fp8")}
+    assert known == {"int4_wo": [*range(25)], "fp8": [*range(40)]}
+    assert set(found["seconds"][found["format"] == "int4_wo"]) == {2e-3}
+
+
 def test_the_nearest_version_comes_first_and_without_one_the_newest(tmp_path):
     for version in ("0.9.0", "0.14.0", "0.19.0"):
         table_of(tmp_path / version / "t.parquet", [("fp8", 1, 1.0, "wanted")])
