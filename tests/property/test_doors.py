@@ -19,6 +19,8 @@ from inferometer.core.errors import InferometerError
 from inferometer.known import device
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.files import SHIPPED, files_in, own_folder, read_calibration, write_calibration
+from inferometer.predict.options import Options
+from inferometer.predict.served.question import served
 from inferometer.understand.accuracy.cases import AccuracyCase, case_graph
 from inferometer.understand.accuracy.judge import ask_like
 from inferometer.understand.judging import judge_profile
@@ -150,6 +152,23 @@ def test_the_hub_answers_as_the_command_does(client, on):
         lists = {name: [size] for name, size in sizes.items()}
         swept = client.post("/api/v1/sweeps", json={"models": [model], "devices": [on], **lists}).json()["columns"]
         assert same_times([swept[name][0] for name in TIMES], summary_times(answer))
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "sglang", "trtllm"])
+def test_a_batch_and_as_many_users_take_the_same_steps(runtime):
+    """A step of a serving engine costs its host as much for each sequence, whether users or a batch are asked about.
+
+    Within what is lost between the points of the grids that a served step is read from.
+    """
+    models = (("llama-3.1-8b", {}), ("qwen3-30b-a3b", {"tp": 2}), ("llama-3.1-70b", {"tp": 4, "dp": 2}))
+    for (model, plan), version in product(models, (None, "0.5.3")):
+        for batch, context in ((2, 300), (16, 2000), (64, 700), (200, 5000)):
+            question = ask(
+                model, on="nvidia-h100-sxm", runtime=runtime, batch=batch, context=context, **plan,
+                options=Options(engine_version=version),
+            )  # fmt: skip
+            of_users = served(question).step.decode_seconds(batch / plan.get("dp", 1), context)
+            assert question.answer().phase("decode").time_s == pytest.approx(of_users, rel=0.01)
 
 
 def test_the_accuracy_page_judges_what_predict_answers():

@@ -30,7 +30,9 @@ DEVICES = (
     "nvidia-l4", "nvidia-t4", "amd-mi300x", "raspberry-pi-5", "apple-m4-ane", "google-tpu-v5e",
 )  # fmt: skip
 SUMMARY = [entry.name for entry in fields(Headline) if entry.name in COLUMNS]
-RUNTIMES = (None, "ideal", "torch-compile", "torch-graph", "torch-eager", "onnxruntime", "openvino", "llamacpp")
+RUNTIMES = (
+    None, "ideal", "torch-compile", "torch-graph", "torch-eager", "onnxruntime", "openvino", "llamacpp", "vllm",
+)  # fmt: skip
 
 
 @cache
@@ -230,6 +232,14 @@ CORNERS = {
     ),
     "no power known": ({"devices": ["apple-m4-ane", "nvidia-h200"], "models": ["resnet50"]}, Options(place=GRID)),
     "a spot price": ({"devices": ["nvidia-l4", "nvidia-h200"], "context": [10]}, Options(place=Place(spot=True))),
+    "sequences that cost the host": (
+        {"runtimes": ["vllm", "sglang"], "devices": ["nvidia-h100-sxm", "nvidia-l4"], "batch": [1, 64], "tp": [1, 2],
+         "dp": [1, 2], "generate": [8]}, Options(place=GRID),
+    ),
+    "the same with details": (
+        {"runtimes": ["trtllm"], "devices": ["nvidia-h200", "nvidia-l4"], "batch": [2, 64], "pp": [1, 2],
+         "generate": [8]}, Options(micro_batches=2, engine_version="0.9"),
+    ),
     "threads and formats": (
         {"devices": ["intel-emerald-rapids-1-vcpu"], "weights": [None, "q4_0"], "activations": ["f32"], "context": [9]},
         Options(host_speed=2.0),

@@ -38,14 +38,16 @@ class Overheads:
 
     `kernel_s` is spent on the device for each kernel. `host_s` is spent by the host to start one, while the device
     works on those before it: it shows only where the device runs dry, and not in phases that are `captured` and
-    replayed as a whole. `step_s` is spent once a step, in the open. On a CPU all of it is work of the CPU itself:
-    `call_s` is what a call took where they were measured, and one whose calls take longer takes as much longer. What
-    was measured of one phase alone is in `apart` (`kernel.decode`), in place of what holds for all.
+    replayed as a whole. `step_s` is spent once a step, in the open, and `sequence_s` for each sequence in it. On a
+    CPU all of it is work of the CPU itself: `call_s` is what a call took where they were measured, and one whose
+    calls take longer takes as much longer. What was measured of one phase alone is in `apart` (`kernel.decode`), in
+    place of what holds for all.
     """
 
     kernel_s: Sourced | None = None
     host_s: Sourced | None = None
     step_s: Sourced | None = None
+    sequence_s: Sourced | None = None
     call_s: Sourced | None = None
     apart: Mapping[str, Sourced] = field(default_factory=dict)
     captured: frozenset[str] = frozenset()

@@ -234,7 +234,8 @@ class _Split:
         """Experts spread over `ep` devices, each of them shared by those that are left of tp · dp.
 
         Where attention is shared by all devices (dp = 1) each has every token: it computes its own experts, and the
-        results are summed. Where attention is copied, tokens travel to their experts and back.
+        results are summed. Where attention is copied, tokens travel to their experts and back: among few copies all
+        tokens are gathered everywhere and the sums scattered, as engines do, and among many each goes where it must.
         """
         tp, ep, dp = self.parallel.tp, self.parallel.ep, self.parallel.dp
         if ep == 1:
@@ -246,7 +247,12 @@ class _Split:
         scale = Scale(flops=busy / each, weights=1 / ep / each, reads=busy, writes=busy, batch=dp)
         if dp == 1:
             return Placed(op=op, scale=scale, messages=(self._sum(op),))
-        way = Message(function="all_to_all", tensor=op.inputs[0], devices=ep, share=dp * op["top_k"] * self.imbalance)
+        if dp <= op["top_k"] + 1:
+            way = Message(function="all_gather", tensor=op.inputs[0], devices=ep, share=dp)
+            back = replace(way, function="reduce_scatter", tensor=op.outputs[0])
+            return Placed(op=op, scale=scale, messages=(way, back))
+        visited = ep * (1 - (1 - 1 / ep) ** op["top_k"])  # devices: a token travels once to all its experts on one
+        way = Message(function="all_to_all", tensor=op.inputs[0], devices=ep, share=dp * visited * self.imbalance)
         return Placed(op=op, scale=scale, messages=(way, replace(way, tensor=op.outputs[0])))
 
     def _squares(self, op: Op) -> tuple[Message, ...]:

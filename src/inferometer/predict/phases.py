@@ -65,7 +65,7 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
     """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
     once = name == "encode"
     ops = _ops(step, plan, _rated(name), once=once, stretch=site.stretch)
-    once_s = step.step_s * step.priced.time_s.shape[1] * site.stretch
+    once_s = site.stretch * float(np.broadcast_to(step.step_s, step.priced.time_s.shape[1]).sum())
     time_s = sum(op.time_s for op in ops)
     floor_s = sum(op.floor_s or 0.0 for op in ops)
     flops = sum(op.flops or 0.0 for op in ops)
@@ -121,9 +121,14 @@ def energy_notes(device: Device, site: Site) -> list[str]:
 
 
 def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[str]:
-    """The note about a link of unknown latency between devices. Replicas do not talk."""
+    """The note about a link of unknown latency between devices, or about a bus. Replicas do not talk."""
     link = chosen_link(device, options.link)
-    if link is None or link.latency_s is not None or parallel.devices == parallel.dp:
+    if link is None or parallel.devices == parallel.dp:
+        return []
+    if options.link is None and link.kind == "host" and parallel.tp > 1:
+        own = f"Messages over {link.title} are those of devices with access to each other's memory"
+        return [f"{own}; where the host allows none, they take 2 to 4 times as long: --link pcie-5-x16-through-host."]
+    if link.latency_s is not None:
         return []
     return [f"The latency of {link.title} is not known and counts nothing: short messages take longer than predicted."]
 

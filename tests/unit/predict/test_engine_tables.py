@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from inferometer.core import Sourced
+from inferometer.core.calibration import KernelShares
 from inferometer.known import device, devices
 from inferometer.known.engines import engine
 from inferometer.predict.ask import ask
@@ -14,6 +15,7 @@ from inferometer.predict.basis.engine_tables import calibrating, reading
 from inferometer.predict.basis.engine_tables.calibrating import engine_calibration, form_calibration, system_of
 from inferometer.predict.basis.engine_tables.reading import read_tables, version_distance, version_key
 from inferometer.predict.fitting import memory_fit
+from inferometer.predict.price import kernels
 from inferometer.predict.price.kernel_floors import PeakRates, floor_of, gemm_ideals
 from inferometer.predict.served.question import served, serving_answer
 
@@ -275,6 +277,20 @@ def test_the_fastest_of_every_point_is_taken(tmp_path):
     assert reading._fastest(replace(PLAIN, best="engine"), tmp_path / "none", "vllm") is None
 
 
+def test_a_file_that_others_contradict_is_not_believed_of_that_format(tmp_path):
+    """Not even at points that it alone has: there it would be as wrong."""
+    older = [("int4_wo", place, 9.0, "wanted") for place in range(40)] + [
+        ("fp8", place, 3.0, "wanted") for place in range(40)
+    ]
+    newer = [(name, place, 2.0, "wanted") for name in ("int4_wo", "fp8") for place in range(25)]
+    table_of(tmp_path / "gemm" / "vllm" / "1.0" / "t.parquet", older)
+    table_of(tmp_path / "gemm" / "vllm" / "2.0" / "t.parquet", newer)
+    found = reading._fastest(replace(PLAIN, best="version"), tmp_path, "vllm")
+    known = {name: sorted(found["rows"][found["format"] == name].tolist()) for name in ("int4_wo", "fp8")}
+    assert known == {"int4_wo": [*range(25)], "fp8": [*range(40)]}
+    assert set(found["seconds"][found["format"] == "int4_wo"]) == {2e-3}
+
+
 def test_the_nearest_version_comes_first_and_without_one_the_newest(tmp_path):
     for version in ("0.9.0", "0.14.0", "0.19.0"):
         table_of(tmp_path / version / "t.parquet", [("fp8", 1, 1.0, "wanted")])
@@ -355,6 +371,23 @@ def test_a_product_is_as_long_as_the_nearest_one_that_was_measured():
 
 
 # What fits
+
+
+def test_attention_that_was_too_large_to_measure_reaches_no_less_than_what_was():
+    """Many sequences were measured at short lengths alone, where they mostly start."""
+    measured = {(1, 64): 0.02, (1, 4096): 0.6, (512, 64): 0.1, (1024, 64): 0.08}  # of the peak, by batch and length
+    table = KernelShares(
+        family="attention.decode",
+        sizes={"batch": np.array([batch for batch, _ in measured]), "keys": np.array([long for _, long in measured])},
+        texts={},
+        shares=np.array([*measured.values()]),
+        residual=0.1,
+    )
+    _, plane = kernels._plane(table, np.arange(4), "keys")
+    assert np.exp(plane) == pytest.approx(np.array([[0.02, 0.6], [0.1, 0.6], [0.08, 0.6]]))
+    # With a window length adds no work, and so many sequences reach at any length what they did at a short one.
+    windowed = replace(table, shares=np.array([0.02, 0.02, 0.1, 0.2]))
+    assert np.exp(kernels._plane(windowed, np.arange(4), "keys")[1])[:, 1] == pytest.approx([0.02, 0.1, 0.2])
 
 
 def test_a_batch_fits_by_what_it_takes():

@@ -88,7 +88,16 @@ def test_experts_are_spread_over_devices_and_rows_travel_both_ways():
     assert entry.scale.weights == 1 / 8
     assert entry.scale.flops == 1.5 / 8
     assert entry.scale.batch == 4  # the rows of four replicas meet there
+    # Four copies: all of them hold every token for a while, and each keeps the sums of its own.
+    assert functions(entry) == ["all_gather", "reduce_scatter"]
+    assert [(message.devices, message.share) for message in entry.messages] == [(8, 4), (8, 4)]
+
+
+def test_a_token_travels_once_to_each_device_that_has_experts_of_its_own():
+    (entry,) = place(graph(experts(top_k=6)), Parallel(dp=16, ep=16), imbalance=1.5)[0]
     assert functions(entry) == ["all_to_all", "all_to_all"]
+    visited = 16 * (1 - (15 / 16) ** 6)  # fewer than six: some of the six experts are neighbours
+    assert entry.messages[0].share == pytest.approx(16 * visited * 1.5)
 
 
 def test_stages_hand_the_stream_on_once_each():
@@ -176,7 +185,7 @@ def test_experts_within_one_attention_group_are_summed_and_not_sent():
     assert within.scale.weights == pytest.approx(1 / 8)  # four groups of experts, each shared by two devices
     assert within.scale.reads == pytest.approx(1 / 4)
     (copied,) = place(graph(experts()), Parallel(tp=2, dp=4, ep=8))[0]
-    assert {message.function for message in copied.messages} == {"all_to_all"}
+    assert {message.function for message in copied.messages} == {"all_gather", "reduce_scatter"}
 
 
 def test_a_norm_over_all_heads_leaves_them_split():

@@ -10,6 +10,7 @@ from fakes.counting import calls_of
 from inferometer.core.calibration import Calibration, KernelShares
 from inferometer.core.errors import DomainError
 from inferometer.core.workload import Precision
+from inferometer.known import link
 from inferometer.known.engines import costs_of, engine, runtime_effects
 from inferometer.known.serving_costs import FILE
 from inferometer.measure.run.child import runtime_named
@@ -223,8 +224,36 @@ def test_drafts_pay_as_far_as_they_are_kept(question):
 
 def test_stages_of_a_pipeline_work_on_their_share_of_the_sequences(what):
     one, four = what.steady(CHAT, 64), replace(what, stages=4).steady(CHAT, 64)
-    assert four.step_s == pytest.approx(what.steady(CHAT, 16).step_s)
+    costs, context = what.step.costs, CHAT.prompt + CHAT.generate / 2
+    behind = what.step.behind_kernels(16, context, verified=1, stages=4, flowing=4)
+    hosts = 3 * (costs.step_s.value + 16 * costs.sequence_s.value)
+    assert behind > 0  # the last stage has the logits beside its layers
+    assert four.step_s == pytest.approx(what.steady(CHAT, 16).step_s + costs.kernels.value * behind + hosts)
     assert four.tpot_s < one.tpot_s  # each stage has a quarter of them, and of the prompts
+
+
+def test_messages_take_the_link_that_is_asked_for():
+    """Tables of messages were measured over the device's own link, and say nothing of another."""
+
+    def step(name, batch):
+        options = Options() if name is None else Options(link=link(name))
+        question = ask(
+            "llama-3.1-8b",
+            on="nvidia-rtx-pro-6000-server",
+            runtime="vllm",
+            tp=2,
+            batch=batch,
+            context=99,
+            options=options,
+        )
+        return question.answer()
+
+    own, same, slow = (step(name, 1) for name in (None, "pcie-5-x16", "pcie-5-x16-through-host"))
+    assert own.summary.tpot_s == same.summary.tpot_s
+    assert slow.summary.tpot_s - own.summary.tpot_s > 64 * 5e-6  # two messages a layer
+    assert step("pcie-5-x16-through-host", 64).summary.tpot_s > 1.05 * step(None, 64).summary.tpot_s
+    assert any("--link pcie-5-x16-through-host" in note for note in own.provenance.notes)
+    assert not any("through-host" in note for note in slow.provenance.notes)
 
 
 def test_the_closed_form_takes_arrays(what):

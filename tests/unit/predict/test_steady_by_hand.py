@@ -12,6 +12,7 @@ from inferometer.predict.price.class_figures import with_class_figures
 from inferometer.predict.served import steady
 from inferometer.predict.served.memory import StepLimits
 from inferometer.predict.served.steady import Drafts, KernelParts, Steady, Traffic, kernel_parts
+from inferometer.predict.served.step import EngineStep, Grid, Grid2
 
 COSTS = {"step_s": 0.01, "sequence_s": 0.001, "prompt_s": 0.5, "launch_s": 0.0, "later": 1.0, "kernels": 1.5,
          "kernels_prompt": 2.0, "together": 0.25}  # fmt: skip
@@ -62,6 +63,30 @@ def test_held_back_prompts_drafts_and_stages():
     assert piped.decode == pytest.approx(1.5 * 0.2 + 0.01 + 4 * 0.001)
     assert piped.share == pytest.approx(base.share / 2)
     assert piped.tpot == pytest.approx(piped.decode + 7 * piped.extra / (2 * 11))
+    flowing = steady.steady_times(replace(PARTS, stages=2, flowing=2, behind=0.1), costs())
+    assert flowing.decode == pytest.approx(piped.decode + 1.5 * 0.1 + 0.01 + 4 * 0.001)
+    assert flowing.extra == pytest.approx(piped.extra)
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "flowing", "behind"),
+    [
+        (8, 1, 1, 0.0),
+        (8, 4, 4, 4 * (2.0 + 1.0) - 9.0),  # the last stage has two of eight layers, and the logits
+        (8, 4, 2, 0.0),  # two steps pass it in less than one takes through all stages
+        (8, 3, 3, 0.0),  # three, three, and two layers with the logits: as long as each other
+        (8, 5, 5, 5 * 2.0 - 9.0),  # a stage of two layers is as slow as the last with one and the logits
+    ],
+)
+def test_a_pipeline_goes_at_the_pace_of_its_slowest_stage(layers, stages, flowing, behind):
+    """Eight seconds of layers, one of logits."""
+    grid = Grid(sizes=[1, 1000], seconds=[1.0, 1.0])
+    attention = Grid2(rows=[1, 1000], columns=[1, 1000], seconds=[[3.0, 3.0], [3.0, 3.0]])
+    step = EngineStep(
+        costs=costs(), dense=Grid(sizes=[1, 1000], seconds=[5.0, 5.0]), logits=grid, decode=attention,
+        prompt=attention, launches=1, spread=0.1, layers=layers,
+    )  # fmt: skip
+    assert step.behind_kernels(4, 100.0, verified=2, stages=stages, flowing=flowing) == pytest.approx(behind)
 
 
 def test_a_prompt_of_several_steps_is_read_alone_in_them_and_one_of_an_unmixed_engine_too():
@@ -114,6 +139,9 @@ class Step:
     def decode_kernels(self, sequences, context, *, verified=1):
         return np.asarray(context, float) * sequences * verified
 
+    def behind_kernels(self, sequences, context, *, verified, stages, flowing):
+        return sequences * context * verified * (flowing - 1) / stages
+
 
 RULES = SimpleNamespace(mixed=True)
 
@@ -131,6 +159,7 @@ def test_the_kernels_of_a_prompt_in_steps_with_others_beside_it():
     assert (parts.own, parts.alone, parts.steps, parts.packed) == (6100.0, 100.0, 3, 1)
     assert (parts.decode, parts.whole, parts.waits, parts.launches) == (360.0, 360.0, 2.0, 7)
     assert (parts.sequences, parts.users, parts.stages, parts.generate, parts.gained) == (6, 9, 2, 20, 1.0)
+    assert (parts.flowing, parts.behind) == (2, 180.0)
     short = kernel_parts(step, RULES, limits, Traffic(prompt=15, generate=20), sequences=1, users=1)
     assert (short.packed, short.steps, short.full) == (2, 1, 30.0)
     assert step.asked[-2] == (15, 1.0, 0, 25.0, 2)

@@ -1,6 +1,6 @@
 """The sums behind a plan: what a device draws, how long a request stays, and when a servers' answer is there."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +9,8 @@ import yaml
 
 from inferometer.core.errors import DomainError
 from inferometer.core.served import Distribution, LevelFigures, Objective
+from inferometer.core.traffic.agents import Agents
+from inferometer.core.traffic.agents import made_up as made_up_agents
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.plans import closed, edge, search
 from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan
@@ -78,7 +80,7 @@ def test_between_two_loads_latencies_lie_between_theirs():
 
 def searched(**more):
     given = {"prompt": Lengths(kind="fixed", mean=100), "generate": Lengths(kind="fixed", mean=50)}
-    return PlanSearch(model="m", rate_per_s=10.0, **{**given, **more})
+    return PlanSearch(**{"model": "m", "rate_per_s": 10.0, **given, **more})
 
 
 def configured(**more):
@@ -193,6 +195,25 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
         assert plan.question == {
             "on": "d", "runtime": "vllm", "weights": "i4", "tp": 4, "options": given.options,
         }  # fmt: skip
+
+
+def test_sessions_are_judged_at_the_rate_that_was_asked_for():
+    """They begin one by one and wait for their tools: a few from the beginning make a fraction of the rate."""
+    trace = made_up_agents(Agents(sessions=150))
+    given = replace(searched(trace=trace, model="llama-3.2-1b"), rate_per_s=2.0)
+    candidate = SimpleNamespace(
+        replicas=1,
+        ttft_s=0.1,
+        tpot_s=0.005,
+        device="nvidia-h100-sxm",
+        runtime="vllm",
+        weights=None,
+        tp=1,
+        sequences=256,
+    )
+    level, figures = search._simulated(given, candidate)
+    assert 0.97 * 2.0 <= figures.offered_per_s < 1.4 * 2.0
+    assert level.windows[0].why == "the middle half of the requests"
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "i8": ("int8", "fp8", "fp8_block", "bfloat16"),
     "i4": ("int4_wo", "bfloat16"),
     "nvfp4": ("nvfp4", "fp8_block", "fp8", "bfloat16"),
-    "mxfp4": ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8", "int4_wo", "nvfp4", "bfloat16"),
+    "mxfp4": ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4", "int4_wo", "nvfp4", "bfloat16"),
 }
 # Published checkpoints of mixtures in 8 bits have scales for blocks (DeepSeek-V3, Qwen3, MiniMax-M2).
 _EXPERT_FORMATS = {"f8e4m3": ("fp8_block", "fp8", "bfloat16")}
@@ -276,6 +276,10 @@ def _experts_curve(row: OpRow, kernels: Tables, binding: Binding) -> Curve | Non
     named = _named_format(table, stored, _EXPERT_FORMATS)
     if not named:
         return None
+    if stored == "mxfp4" and not isinstance(table, KernelForms):
+        # Engines that have both on a GPU were measured with those that they choose for the model.
+        own = (table.sizes["hidden"] == op["hidden"]) & (table.sizes["experts"] == op["experts"])
+        named = next((name for name in FORMATS[stored][:2] if (own & (table.texts["format"] == name)).any()), named)
     tp = max(1, round(scale.reads / scale.flops))  # devices that share an expert compute parts of the same rows
     ep = max(1, round(1 / scale.weights / tp))
     wanted = {
@@ -397,12 +401,18 @@ def _of_window(table: KernelShares, chosen: Any, wanted: dict[str, float]) -> tu
 
 
 def _plane(table: KernelShares, chosen: Any, length: str) -> tuple[tuple[Any, Any], Any]:
-    """Logarithms of the shares over [batch, length]; what was too large to measure takes the share before it."""
+    """Logarithms of the shares over [batch, length].
+
+    What was too large to measure takes the share of as many sequences that are shorter, or of fewer as long as these:
+    the larger one, since more work reaches no less. Of a thousand sequences a hundred tokens each were measured at
+    most, which is all starting and no reading; with a window, length adds no work, and sequences do.
+    """
     batches, lengths = (np.asarray(table.sizes[name])[chosen] for name in ("batch", length))
     rows, columns = _distinct(batches), _distinct(lengths)
     plane = np.full((len(rows), len(columns)), np.nan)
     plane[np.searchsorted(rows, batches), np.searchsorted(columns, lengths)] = np.log(table.shares[chosen])
-    plane = _filled(_filled(plane, 1), 0)
+    larger = np.fmax(_filled(plane, 0), _filled(plane, 1))
+    plane = _filled(_filled(np.where(np.isnan(plane), larger, plane), 0), 1)
     return (np.log(rows.astype(float)), np.log(columns.astype(float))), plane
 
 

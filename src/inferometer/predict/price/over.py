@@ -57,8 +57,8 @@ def sums_over(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool = 
     device, computing, overhead = np.broadcast_to(seconds, (3, *_shape(sizes))).reshape(3, -1)
     host = float(counts @ np.broadcast_to(pace.host_s, (len(counts), 1))[:, 0])
     waiting = exposed_host(device, host) if host else 0.0
-    step_s = 0.0 if once else pace.step_s
-    return Sums(time_s=device + waiting + step_s, computing_s=computing, waiting_s=overhead + waiting + step_s)
+    outside_s = pace.outside_s(sizes, once=once)
+    return Sums(time_s=device + waiting + outside_s, computing_s=computing, waiting_s=overhead + waiting + outside_s)
 
 
 def _shape(sizes: Mapping[str, Any]) -> tuple[int, ...]:
@@ -163,7 +163,7 @@ def _at_once(part: Part, sizes: Mapping[str, Any], phase: str) -> Any:
     rates, work = plan.rates_in(phase), plan.prepared.quantities(sizes)
     slower = rates.slower(plan.prepared.binding(sizes), work, doubt=False)[0] if rates.covered else None
     if rates.curves:
-        slower = plan.as_measured(slower, rates, sizes, work, phase)
+        slower = plan.as_measured(slower, rates, sizes, work)
     priced, _ = price_rows(
         work,
         plan.pace(phase),

@@ -18,7 +18,7 @@ from inferometer.core.engine import Overheads
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import is_generative
 from inferometer.predict.precision import arithmetic_for, counted_precision, widened_to
-from inferometer.predict.price.collectives import between_devices, message_floor, message_seconds
+from inferometer.predict.price.collectives import between_devices, chosen_link, message_floor, message_seconds
 from inferometer.predict.price.deviations import (
     NO_EFFECT,
     ModelEffect,
@@ -84,7 +84,7 @@ class Plan:
         if rates.covered:
             slower, far = rates.slower(self.prepared.binding(sizes), quantities, doubt=doubt)
         if rates.curves:
-            slower = self.as_measured(slower, rates, sizes, quantities, phase)
+            slower = self.as_measured(slower, rates, sizes, quantities)
         priced, waiting = price_rows(
             quantities,
             pace,
@@ -105,7 +105,7 @@ class Plan:
             priced=priced,
             quantities=quantities,
             counts=counts,
-            step_s=0.0 if once else pace.step_s,
+            step_s=pace.outside_s(sizes, once=once),
             far=far,
             rates=rates,
             rows=self.prepared.rows,
@@ -139,16 +139,18 @@ class Plan:
             # kernels and probes were timed without any model around them.
             slower = np.where(rates.fitted > 0, effect.times, 1.0)
             captured = phase in overheads.captured  # replayed as one graph: the host starts nothing between kernels
-            kernel, host, step = (
+            kernel, host, step, sequence = (
                 0.0 if each is None else float(each)
                 for each in (
                     overheads.kernel_in(phase),
                     None if captured else overheads.host_s,
                     overheads.step_in(phase),
+                    overheads.sequence_s,
                 )
             )
             host, step = self._fitted(rates, host, step, effect)
             host /= self.host_speed
+            factors = {} if self.calibration is None else self.calibration.factors
             self.paces[phase] = Pace(
                 inverse_peaks=self.inverse_peaks,
                 levels=self.levels,
@@ -160,6 +162,8 @@ class Plan:
                 overhead_s=kernel * rates.kernels,
                 host_s=host * rates.launches * slower,
                 step_s=step,
+                sequence_s=sequence,
+                kernels=factors.get(f"kernels.{phase}", 1.0),
             )
         return self.paces[phase]
 
@@ -199,10 +203,8 @@ class Plan:
         """Bytes that every step reads: where they fit into a cache, nothing has to come from main memory."""
         return self.weights_bytes + over_rows(self.prepared.counts(once=False), quantities.kv)
 
-    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], q: Quantities, phase: str) -> Any:
+    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], q: Quantities) -> Any:
         """`slower` with what makes the longer stream of each row as long as its kernel was measured to take."""
-        factors = {} if self.calibration is None else self.calibration.factors
-        factor = factors.get(f"kernels.{phase}", 1.0)
         slower = np.ones((2, *q.bytes.shape)) if slower is None else slower
         longer = np.maximum(*self.ideals(q))
         binding, peaks = self.prepared.binding(sizes), peak_rates(self.device)
@@ -211,7 +213,7 @@ class Plan:
             if row.op_class != "collective":
                 seconds = np.ravel(curve.seconds(peaks, kernel_sizes(row, binding)))
                 # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
-                slower[:, number] = factor * seconds / np.maximum(longer[number], 1e-15)
+                slower[:, number] = seconds / np.maximum(longer[number], 1e-15)
         return slower
 
     def links(self, q: Quantities, rates: Rates | None = None) -> Callable[[Any], Any] | None:
@@ -220,7 +222,7 @@ class Plan:
 
     def _links(self, q: Quantities, rates: Rates | None, floor: Any) -> Any:
         seconds = np.zeros_like(floor)
-        curves = {} if rates is None else rates.curves
+        curves = rates.curves if rates is not None and self._own_link else {}
         for number, row in enumerate(self.prepared.rows):
             if row.op_class == "collective":
                 seconds[number], floor[number] = self._message(row, q.link[number])
@@ -235,6 +237,11 @@ class Plan:
                 floor[number] = np.maximum(floor[number], least)
         return seconds
 
+    @property
+    def _own_link(self) -> bool:
+        """Whether messages go the way that they were measured on, which says nothing of another that is asked for."""
+        return self.link is None or self.link == chosen_link(self.device)
+
     def _message(self, row: OpRow, nbytes: Any) -> tuple[Any, Any]:
         link, share = between_devices(self.device, self.link), self._link_share(self.device.shares.network)
         function, devices = row.op["function"], row.op["devices"]
@@ -246,7 +253,7 @@ class Plan:
         """Seconds of another collective (`function`) of `nbytes` among the devices of a collective's row."""
         other = replace(row, op=replace(row.op, attributes={**row.op.attributes, "function": function}))
         curve = kernel_curve(other, "decode", kernel_tables(self.calibration), self.prepared.binding({"batch": 1}))
-        if curve is None:
+        if curve is None or not self._own_link:
             return self._message(other, nbytes)[0]
         return curve.seconds(peak_rates(self.device), {"bytes": nbytes})
 
@@ -438,6 +445,7 @@ def _overheads(prepared: Prepared, device: Device, calibration: Calibration | No
         kernel_s=measured.get("kernel", stated.kernel_s),
         host_s=measured.get("host", stated.host_s),
         step_s=measured.get("step", stated.step_s),
+        sequence_s=measured.get("sequence", stated.sequence_s),
     )
 
 

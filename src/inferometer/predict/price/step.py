@@ -22,7 +22,8 @@ class Pace:
     """Every number that a phase's rows are priced with on a device.
 
     Those of a row are [rows, 1], those of the device plain numbers. Several devices stand side by side as columns:
-    [rows, n] and [n]. `host_s` is nothing where the phase is captured and replayed as a whole.
+    [rows, n] and [n]. `host_s` is nothing where the phase is captured and replayed as a whole. All that a row takes on
+    the device is multiplied by `kernels`: what kernels take in an engine's step over what they took alone.
     """
 
     inverse_peaks: Mapping[str, Any]  # seconds an operation, by the format that work is counted in
@@ -35,6 +36,14 @@ class Pace:
     overhead_s: Any
     host_s: Any
     step_s: Any
+    sequence_s: Any = 0.0
+    kernels: Any = 1.0
+
+    def outside_s(self, sizes: Mapping[str, Any], *, once: bool = False) -> Any:
+        """Seconds of a step on no op, one number or one a column; what runs `once` a request is no step of its own."""
+        if once or not np.any(self.sequence_s):
+            return 0.0 if once else self.step_s
+        return self.step_s + self.sequence_s * np.ravel(np.broadcast_arrays(sizes["batch"], *sizes.values())[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +53,7 @@ class Step:
     priced: Priced
     quantities: Quantities
     counts: Any
-    step_s: float  # spent once, on no op
+    step_s: Any  # spent on no op, one number or one a column
     far: Any  # of each row: how far it lies outside of its table, as a logarithm
     rates: Rates
     rows: tuple[OpRow, ...] = ()
@@ -192,6 +201,9 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     if slower is not None:
         compute, memory = compute * slower[0], memory * slower[1]
     overhead, host = pace.overhead_s, pace.host_s
+    if np.any(pace.kernels != 1):
+        compute, memory, overhead = (pace.kernels * each for each in (compute, memory, overhead))
+        link = None if link is None else pace.kernels * link
     if np.ndim(done):
         compute, memory, overhead, host = compute * done, memory * done, overhead * done, host * done
         link = None if link is None else link * done

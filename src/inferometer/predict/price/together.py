@@ -50,7 +50,8 @@ def sums_together(plans: Sequence[Plan], sizes: Mapping[str, Any], phase: str, *
         resident=resident,
         slower=_slower(plans, [works[place] for place in which], sizes, phase),
     )
-    sums = sums_of(priced, counts, 0.0 if once else pace.step_s)
+    batch = np.tile(np.broadcast_to(sizes["batch"], points), len(plans))
+    sums = sums_of(priced, counts, pace.outside_s({"batch": batch}, once=once))
     return sums.shaped((len(plans), points))
 
 
@@ -81,6 +82,8 @@ def _pace(paces: Sequence[Pace], points: int) -> Pace:
         inverse_peaks={key: columns([pace.inverse_peaks.get(key, nothing) for pace in paces]) for key in formats},
         levels=_levels([pace.levels for pace in paces], points),
         step_s=np.repeat([pace.step_s for pace in paces], points),
+        sequence_s=np.repeat([pace.sequence_s for pace in paces], points),
+        kernels=np.repeat([pace.kernels for pace in paces], points),
         **of_rows,
     )
 
@@ -112,7 +115,7 @@ def _slower(plans: Sequence[Plan], works: Sequence[Quantities], sizes: Mapping[s
         rates = plan.rates_in(phase)
         if rates.curves:
             before = rates.slower(plan.prepared.binding(sizes), work, doubt=False)[0] if rates.covered else None
-            slower[:, :, index] = plan.as_measured(before, rates, sizes, work, phase)
+            slower[:, :, index] = plan.as_measured(before, rates, sizes, work)
             continue
         if not rates.covered:
             continue

@@ -110,6 +110,8 @@ class KernelParts:
     mixed: Any
     waits: Any = 0.0  # steps that a prompt is held back for
     stages: Any = 1  # of a pipeline: each works on its share of the sequences, which pass through all of them
+    flowing: Any = 1  # shares of the sequences that are under way in it at once
+    behind: Any = 0.0  # what a decoding step waits for the others in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,7 @@ def kernel_parts(  # noqa: PLR0913 - an engine, its limits, and what is asked of
     n, new, drafts = -(-sequences // stages), traffic.prompt - traffic.cached, traffic.drafts
     context = traffic.prompt + traffic.generate / 2
     others = n - 1 if rules.mixed else 0
-    verified = 1 + drafts.length if drafts else 1
+    verified, flowing = 1 + drafts.length if drafts else 1, min(stages, sequences)
     own = alone = 0.0
     steps, done = 0, 0
     while done < new:
@@ -160,6 +162,8 @@ def kernel_parts(  # noqa: PLR0913 - an engine, its limits, and what is asked of
         users=users,
         generate=traffic.generate,
         gained=drafts.gained if drafts else 1.0,
+        flowing=flowing,
+        behind=step.behind_kernels(n, context, verified=verified, stages=stages, flowing=flowing),
         decode=float(step.decode_kernels(n, context, verified=verified)),
         drafting=_drafting(step, drafts, n, context),
         own=own,
@@ -189,7 +193,10 @@ def steady_times(parts: KernelParts, costs: StepCosts) -> SteadyTimes:
     mixed = np.asarray(p.mixed) > 0
     eager = p.launches * costs.launch_s.value
     beside = costs.kernels.value * (p.decode + p.drafting)
-    decode = beside + step_s + p.sequences / p.stages * sequence_s
+    riding = p.sequences / p.stages * sequence_s
+    passing = beside + step_s + riding
+    # Each stage of a pipeline has a host that prepares every step in it.
+    decode = passing + costs.kernels.value * p.behind + (p.flowing - 1) * (step_s + riding)
 
     def reading(kernels: Any, steps: Any, prompts: Any, decoding: Any) -> Any:
         """Steps that read prompts: as long as their kernels, or as their launches where those take longer."""
@@ -198,9 +205,8 @@ def steady_times(parts: KernelParts, costs: StepCosts) -> SteadyTimes:
         return longer + steps * step_s + prompts * sequence_s
 
     alone, empty = reading(p.alone, p.steps, p.steps, 0.0), reading(p.empty, 1, p.packed, 0.0)
-    riding = p.sequences / p.stages * sequence_s
     own = np.where(mixed, reading(p.own, p.steps, p.steps, p.decode) + p.steps * riding, alone)
-    extra = np.where(mixed, np.maximum(0.0, own - p.steps * decode), alone)
+    extra = np.where(mixed, np.maximum(0.0, own - p.steps * passing), alone)
     share = np.where(np.asarray(p.steps) > 1, alone, empty / p.packed) / p.stages
     full = reading(p.full, 1, p.packed, p.decode) + riding
     spread = decode / p.gained + (p.sequences - 1) * extra / (p.stages * p.generate)

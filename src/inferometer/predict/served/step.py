@@ -16,6 +16,7 @@ import numpy as np
 
 from inferometer.core.engine import StepCosts
 from inferometer.core.frozen import frozen
+from inferometer.predict.parallel import layer_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +51,7 @@ class EngineStep:
     prompt: Grid2
     launches: int  # kernels of a step
     spread: float  # standard deviation of the logarithm of a step's time
+    layers: int = 1  # that the stages of a pipeline share
 
     def seconds(self, chunks: Iterable[Chunk] = (), sequences: int = 0, context: float = 0.0) -> float:
         """One step: the chunks of prompts, and `sequences` that decode with `context` cached tokens on average."""
@@ -85,6 +87,18 @@ class EngineStep:
         """
         n, cached = np.asarray(sequences, float), np.maximum(1.0, np.asarray(context, float))
         return self.dense(n * verified) + self.logits(n * verified) + self.decode(n, cached)
+
+    def behind_kernels(self, sequences: int, context: float, *, verified: int, stages: int, flowing: int) -> float:
+        """What such a step waits for others in a pipeline, `flowing` of which go around its stages at once.
+
+        All of them pass the slowest stage, one after the other: the one with most layers, or the last, which has the
+        logits beside its layers.
+        """
+        head = self.logits.at(sequences * verified)
+        whole = float(self.decode_kernels(sequences, context, verified=verified))
+        most, least = -(-self.layers // stages) / self.layers, self.layers // stages / self.layers
+        slowest = max(most * (whole - head), least * (whole - head) + head)
+        return max(0.0, flowing * slowest - whole)
 
     def mixed_kernels(self, tokens: Any, before: Any, sequences: Any, context: Any, *, chunks: Any = 1.0) -> Any:
         """As `mixed_seconds`, the kernels alone."""
@@ -218,6 +232,7 @@ def engine_step(ready: ReadyGraph, costs: StepCosts, spread: float) -> EngineSte
             sum(count * _kernels(row) for count, row in zip(ready.plan.prepared.counts(once=False), rows, strict=True))
         ),
         spread=spread,
+        layers=layer_count(ready.graph),
     )
 
 

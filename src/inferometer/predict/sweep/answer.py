@@ -25,7 +25,7 @@ class Answer:
     """`first` is all of a request up to its first token, or all of it in a model with one phase; `step` a decode step.
 
     The axes are combination, batch, prompt, generate, context. `constants` have a value for each combination, and the
-    three numbers a vector of them, NaN where one is not known. `room_bytes` is a device's memory without the runtime's
+    two numbers a vector of them, NaN where one is not known. `room_bytes` is a device's memory without the runtime's
     reserve, `usd_rate` the price of a million tokens at one token a second. `reasons` are texts, or None where there is
     nothing against a row; the first one counts.
     """
@@ -38,7 +38,6 @@ class Answer:
     context: Any
     first: Stage
     step: Stage
-    unattributed_s: tuple[Any, Any]  # in each of the two
     room_bytes: Any
     usd_rate: Any
     loading: Mapping[str, Any] = field(default_factory=dict)  # seconds by stream, with details
@@ -222,9 +221,8 @@ def _carbon(answer: Answer) -> Any:
 
 
 def _unattributed(answer: Answer) -> Any:
-    parts = zip((answer.first, answer.step), answer.unattributed_s, strict=True)
-    known = [(~np.isnan(part.time_s), seconds) for part, seconds in parts]
-    return sum(seconds if where.all() else where * seconds for where, seconds in known) + np.zeros(())
+    stages = [(~np.isnan(stage.time_s), stage.outside_s) for stage in (answer.first, answer.step)]
+    return sum(seconds if where.all() else np.where(where, seconds, 0.0) for where, seconds in stages) + np.zeros(())
 
 
 def _first_bound(answer: Answer, *, single: bool) -> Any:

@@ -201,10 +201,10 @@ def _assembled(  # noqa: PLR0913 - what an answer is made of
 ) -> Answer:
     """One answer for all combinations, in their order."""
     count = len(questions)
-    numbers = np.full((4 + len(LOADING), count), np.nan)
+    numbers = np.full((2 + len(LOADING), count), np.nan)
     for result in results:
         numbers[:, result.places] = result.numbers
-    room, usd, of_first, of_step, *loading = numbers.reshape(-1, count, 1, 1, 1, 1)
+    room, usd, *loading = numbers.reshape(-1, count, 1, 1, 1, 1)
     absent = absent_stage(details=details)
     return Answer(
         shape=(count, *asked.shape),
@@ -215,7 +215,6 @@ def _assembled(  # noqa: PLR0913 - what an answer is made of
         context=asked.context,
         first=spread_stages([(result.places, result.first) for result in results], count) if results else absent,
         step=spread_stages([(result.places, result.step) for result in results], count) if results else absent,
-        unattributed_s=(of_first, of_step),
         room_bytes=room,
         usd_rate=usd,
         loading=dict(zip(LOADING, loading, strict=True)),

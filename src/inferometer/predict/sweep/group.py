@@ -78,8 +78,11 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
         sums = _together(plans, sizes, phase, once=once)
     time = site.stretch * sums.time_s
     joules = _joules(site, time, sums).reshape(-1, *shape)
+    batch = {"batch": points[0]["batch"]}
+    spent = [np.broadcast_to(plan.pace(phase).outside_s(batch, once=once), np.size(batch["batch"])) for plan in plans]
+    outside = site.stretch * np.stack(spent).reshape(len(plans), -1, 1, 1, 1)
     if not details:
-        return Stage(seconds=time.reshape(1, -1, *shape), energy_j=joules, bytes=np.array(np.nan))
+        return Stage(seconds=time.reshape(1, -1, *shape), energy_j=joules, bytes=np.array(np.nan), outside_s=outside)
     found = [_details(plan, sizes, phase, once=once) for plan in plans]
     low, high = np.stack([ends for ends, _, _ in found], axis=1)
     # the last bit may differ between the two ways to add up
@@ -87,7 +90,9 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     seconds = np.stack([time, *ends]).reshape(3, -1, *shape)
     bound = np.stack([names for _, names, _ in found]).reshape(-1, *shape)
     streams = site.stretch * np.stack([streams for _, _, streams in found], axis=1).reshape(len(RUNNING), -1, *shape)
-    return Stage(seconds=seconds, energy_j=joules, bytes=np.array(np.nan), bound=bound, streams=streams)
+    return Stage(
+        seconds=seconds, energy_j=joules, bytes=np.array(np.nan), outside_s=outside, bound=bound, streams=streams
+    )
 
 
 def _dense(plan: Plan, points: tuple[Sizes, tuple[int, ...]], phase: str, *, once: bool) -> Sums:
@@ -243,10 +248,9 @@ class Group:
         return np.stack([each.weights_bytes + used[id(each.passing)] for each in residencies]).reshape(-1, *shape)
 
     def numbers(self) -> tuple[list[float], ...]:
-        """Of each member: room in memory, dollars for a million tokens at one a second, seconds on no op; or NaN.
+        """Of each member: room in memory, and dollars for a million tokens at one a second; or NaN.
 
-        The seconds are two: of the first pass, and of a step. With details also those that storage and the host link
-        take to load it.
+        With details also the seconds that storage and the host link take to load it.
         """
         prices = _prices(self.members, self.parallel.devices, self.options)
         capacities = [capacity_of(member.device) for member in self.members]
@@ -254,13 +258,8 @@ class Group:
             np.nan if capacity is None else capacity - reserve_of(member.effects, member.device)
             for member, capacity in zip(self.members, capacities, strict=True)
         ]
-        phases = ("prefill", "decode") if self.members[0].ready.generative else ("forward", "forward")
-        outside = (
-            [self.site.stretch * float(member.ready.plan.pace(phase).step_s) for member in self.members]
-            for phase in phases
-        )
         loads = [self._load(member) if self.details else {} for member in self.members]
-        return rooms, prices, *outside, *([load.get(name, np.nan) for load in loads] for name in LOADING)
+        return rooms, prices, *([load.get(name, np.nan) for load in loads] for name in LOADING)
 
     def _load(self, member: Member) -> Mapping[str, float]:
         site = site_of(member.device, member.ready.graph, self.parallel, self.options)

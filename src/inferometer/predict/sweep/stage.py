@@ -23,12 +23,13 @@ class Stage:
 
     `seconds` has an axis before those: the expected time, and with details also the low and the high end. `bound` is
     what most of the time is bound by, `streams` (with an axis before, in the order of RUNNING) what each resource takes
-    of one pass by itself; both are None without details.
+    of one pass by itself; both are None without details. `outside_s` are the seconds of one pass on no op.
     """
 
     seconds: Any
     energy_j: Any
     bytes: Any
+    outside_s: Any
     bound: Any = None
     streams: Any = None
 
@@ -69,7 +70,9 @@ def absent_stage(*, details: bool) -> Stage:
     nothing = np.full((3 if details else 1, 1, 1, 1, 1, 1), np.nan)
     bound = np.full((1, 1, 1, 1, 1), None, dtype=object) if details else None
     streams = np.full((len(RUNNING), 1, 1, 1, 1, 1), np.nan) if details else None
-    return Stage(seconds=nothing, energy_j=nothing[0], bytes=nothing[0], bound=bound, streams=streams)
+    return Stage(
+        seconds=nothing, energy_j=nothing[0], bytes=nothing[0], outside_s=nothing[0], bound=bound, streams=streams
+    )
 
 
 def spread_stages(stages: Sequence[tuple[Sequence[int], Stage]], combinations: int) -> Stage:

@@ -10,10 +10,13 @@ from math import ceil, comb
 from os import cpu_count
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
+from inferometer.core.served import Window
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.traces import part_of, repeated_tokens, scaled
@@ -44,7 +47,8 @@ if TYPE_CHECKING:
 _TP = (1, 2, 4, 8)
 _WEIGHTS = (None, "f8e4m3", "i4")
 _SIMULATED_REPLICAS = 2
-_LEAST_REQUESTS, _MOST_REQUESTS = 600, 4000
+_LEAST_REQUESTS, _MOST_REQUESTS, _MOST_OF_SESSIONS = 600, 4000, 20_000
+_TRIES_AT_THE_RATE = 3  # simulations of sessions that come ever quicker
 _KEPT_UP = 0.97  # of the offered rate
 _MOST_SIMULATIONS = 24
 _MOST_OTHERS, _TRIES_OF_OTHERS = 6, 3  # devices beside those of the best plans, and simulations for each
@@ -352,6 +356,23 @@ def _simulated(search: PlanSearch, candidate: Candidate) -> tuple[Level, LevelFi
     rate = search.cloud_rate_per_s * replicas / candidate.replicas
     stay_s = candidate.ttft_s + search.generate.mean * candidate.tpot_s
     count = int(min(_MOST_REQUESTS, max(_LEAST_REQUESTS, 10 * rate * stay_s)))
+    trace = search.trace
+    if trace is not None and trace.after:
+        # A session goes on for its waits and answers: the rate is there when as many have begun as go on at once.
+        session_s = (float(trace.wait_s.sum()) + len(trace) * stay_s) / trace.first_turns
+        count = int(min(_MOST_OF_SESSIONS, max(count, 10 * rate * session_s)))
+    quicker = 1.0
+    for _ in range(_TRIES_AT_THE_RATE):
+        level, figures = _played(search, candidate, rate * quicker, replicas, count)
+        if trace is None or not trace.after or (reached := figures.offered_per_s or rate) >= _KEPT_UP * rate:
+            break
+        quicker *= rate / reached
+    return level, figures
+
+
+def _played(
+    search: PlanSearch, candidate: Candidate, rate: float, replicas: int, count: int
+) -> tuple[Level, LevelFigures]:
     question = ask(
         search.model, on=candidate.device, runtime=candidate.runtime, weights=candidate.weights, tp=candidate.tp,
         options=search.options,
@@ -373,6 +394,10 @@ def _simulated(search: PlanSearch, candidate: Candidate) -> tuple[Level, LevelFi
     profile = simulate(asked)
     assert profile.served is not None  # noqa: S101 - of a simulation
     level = profile.served.levels[0]
+    if trace is not None and trace.after and level.requests is not None:
+        # Sessions begin one by one and end one by one: the load is as asked for between.
+        begin, end = np.quantile(np.asarray(level.requests.due_s, float), (0.25, 0.75)).tolist()
+        level = replace(level, windows=(Window(start_s=begin, end_s=end, why="the middle half of the requests"),))
     return level, figures_of(level, search.objectives)
 
 
@@ -405,6 +430,9 @@ def _plan(
     usd, busy = candidate.usd_per_hour, counters.get("busy_share", 0.0)
     load = search.cloud_rate_per_s / (candidate.capacity_per_s * candidate.replicas)
     watts = _watts(candidate.device, candidate.count, load)
+    simulated = min(candidate.replicas, _SIMULATED_REPLICAS)
+    share, reached = search.cloud_rate_per_s * simulated / candidate.replicas, figures.offered_per_s
+    short = search.trace is not None and reached is not None and reached < _KEPT_UP * share
     tokens_per_h = search.cloud_rate_per_s * search.generate.mean * 3600
     return ServingPlan(
         device=candidate.device,
@@ -429,7 +457,8 @@ def _plan(
         kv_share=gauges.get("kv_share", (0.0, 0.0))[1],
         requests=figures.requests,
         notes=(
-            f"busy {busy:.0%} of the time in the simulation of {min(candidate.replicas, _SIMULATED_REPLICAS)} replicas",
+            f"busy {busy:.0%} of the time in the simulation of {simulated} replicas",
+            *((f"the trace is too short for the rate: simulated at {reached:.3g} of {share:.3g}/s",) if short else ()),
         ),
     )
 

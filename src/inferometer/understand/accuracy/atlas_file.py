@@ -63,8 +63,9 @@ _DRAWN = 0.9
 # Its servers with drafts propose three tokens a step (one where attention is copied), of random text; how many of them
 # are kept it does not state: this is what workshop/serving/fit.py finds.
 _DRAFTED, _DRAFTED_COPIES = 3, 1
-# Its vLLM servers of MiniMax and Kimi: --gpu-memory-utilization 0.95 --max-num-seqs 256.
-_ROOM: dict[str, Any] = {"memory_share": 0.95, "sequences": 256}
+# Its vLLM servers of MiniMax and Kimi: --gpu-memory-utilization 0.95 --max-num-seqs 256, or as many as its client has
+# users: the first tokens of 512 come twice as late as those of 256, where half of them would wait for an answer.
+_ROOM, _ROOM_SEQUENCES = 0.95, 256
 # Its TensorRT-LLM servers of Llama read up to 16,384 tokens a step and, for 1,024 tokens in and out on fewer than eight
 # devices, hold prompts back for up to 20 steps; its SGLang servers on B200 look for requests every 10 steps, or every
 # 30 from 16 users on (benchmarks/*.sh of the project, 2025-10).
@@ -147,10 +148,11 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
         users=users,
         quantity=row.quantity,
         step_tokens=_step_tokens(row, runtime, users),
+        sequences=max(_ROOM_SEQUENCES, users or 1) if _is_vllm_of_inferencemax(row, runtime) else None,
+        memory_share=_ROOM if _is_vllm_of_inferencemax(row, runtime) else None,
         waits=_waits(row, runtime, tp, (users or 1) * dp),
         cold=row.settings.get("cold") == "1",
         fronted=is_fronted(row),
-        **(_ROOM if _is_vllm_of_inferencemax(row, runtime) else {}),
     )
 
 
@@ -244,7 +246,7 @@ def _plan(row: PublishedMeasurement, runtime: str) -> tuple[int, int, int, int]:
         name: int(text) for name, text in row.settings.items() if name in {"tp", "pp", "dp", "ep", "moe_tp", "dep"}
     }
     if "dep" in stated:
-        return 1, 1, stated["dep"], stated["dep"]
+        return 1, stated.get("pp", 1), stated["dep"], stated["dep"]
     if not stated and row.dataset == "mlperf":
         if (row.model or "").startswith("deepseek") and _EXPERTS % row.count == 0:
             return 1, 1, row.count, row.count
@@ -286,6 +288,8 @@ def _formats(row: PublishedMeasurement) -> tuple[str | None, dict[str, str]]:
         device = row.device or ""
         weights = _NARROW.get(device) or ("f8e4m3" if device.startswith(_EIGHT_BITS) else None)
     model = row.model or ""
+    if model.startswith("gpt-oss"):
+        return None, {}  # its own blocks of 4 bits, whatever a table's column says of the arithmetic
     if model.startswith("deepseek"):
         if weights == "nvfp4":
             return None, {"*experts*": "nvfp4", "*mlp*_proj*": "nvfp4", "*attn*_proj*": "bf16"}

@@ -149,6 +149,7 @@ def test_the_lengths_of_a_published_service(more, sizes):
         ({"settings": {"tp": "2", "dp": "4"}}, (2, 1, 4, 1)),
         ({"settings": {"tp": "2", "dp": "4"}, "model": "mixtral-8x7b"}, (2, 1, 4, 8)),
         ({"settings": {"dep": "8"}, "model": "deepseek-v3"}, (1, 1, 8, 8)),
+        ({"settings": {"dep": "2", "pp": "2"}, "model": "qwen3-235b-a22b"}, (1, 2, 2, 2)),
         ({"settings": {"tp": "2", "ep": "8"}, "model": "deepseek-v3"}, (2, 1, 4, 8)),
         ({"settings": {"tp": "4", "ep": "4"}, "model": "qwen3-235b-a22b"}, (4, 1, 1, 4)),
         ({"settings": {"tp": "4", "ep": "4"}}, (4, 1, 1, 1)),
@@ -362,6 +363,8 @@ def test_drafts_are_as_long_as_attention_is_not_copied(monkeypatch):
     assert (cold.cold, cold.traffic.drafts, cold.memory_share, cold.fronted) == (True, None, None, False)
     room = atlas_file.served_case(published(model="minimax-m2", settings={"tp": "8", **MAX}))
     assert (room.memory_share, room.sequences) == (0.95, 256)
+    crowded = atlas_file.served_case(published(model="minimax-m2", batch=512, settings={"tp": "8", **MAX}))
+    assert crowded.sequences == 512  # a server that is asked by more at once lets them all in
 
 
 # Which calibration a case is judged with

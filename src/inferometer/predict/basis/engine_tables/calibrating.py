@@ -80,7 +80,7 @@ PACKAGE, MODULE = "aiconfigurator-core", "aiconfigurator_core"
 REMEDY = "pip install 'inferometer[engines]'"
 WIDER_DEVICE = 2.0  # by how much intervals grow with tables of another device
 _ALIGNED = 8  # bytes that every kept array begins at a multiple of
-_FORM = 9  # of what is kept; another number makes it again
+_FORM = 10  # of what is kept; another number makes it again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,7 @@ def _with_costs(made: Calibration, costs: StepCosts | None, wider: float) -> Cal
     return replace(
         made,
         kernels=kernels,
-        overheads={"step": costs.step_s},
+        overheads={"step": costs.step_s, "sequence": costs.sequence_s},
         factors=factors_of(costs),
         residuals={"step": costs.tpot_spread.value, "step.prefill": costs.batch_spread.value},
     )
