@@ -131,6 +131,15 @@ def test_what_a_device_states_counts_where_no_op_was_timed(kind, timed):
     assert ops["norm"].rung == "stated in the device's row"
 
 
+def test_a_stated_share_of_the_compute_peak_has_the_unpacking_of_weights_in_it():
+    question = ask("llama-3.2-1b", on="nvidia-l40s", runtime="llamacpp", weights="q4_0", context=256)
+    own = replace(question.device, peaks={"f16": stated(2e11)}, shares=DeviceShares(compute=stated(0.7)))
+    ops = replace(question, device=own, calibrated=False).answer().phase("decode").ops
+    (product,) = [op for op in ops if op.name == "layers.0.mlp.down_proj"]
+    assert product.rung == "stated in the device's row"
+    assert product.time_s == pytest.approx(product.flops / (0.7 * 2e11), rel=0.01)
+
+
 def test_where_no_op_of_a_kind_is_known_the_peaks_answer_in_doubt():
     ops = rungs_of(on="google-tpu-v7", runtime="ideal", calibrated=False)
     unknown = [op for op in ops.values() if op.rung == "the peaks alone"]

@@ -66,6 +66,7 @@ class RowRates(NamedTuple):
     kernels: int = 0
     fitted: bool = False  # from whole steps, so the model effect holds for it
     in_steps: bool = False  # its own doubt is in what whole steps were off by
+    unpacks: bool = True  # weights are unpacked beside its products: that is not in its compute share
     group: str = UNMEASURED
     tables: tuple[Utilisation, ...] = ()  # the shares are read from them at each size
     curve: Curve | None = None  # its seconds are read from it at each size
@@ -235,6 +236,8 @@ class StatedShare(Rung):
         for stream, share in (("compute", stated.compute), ("memory", stated.memory)):
             if share is not None:
                 self._shares |= {f"{stream}_share": float(share), f"{stream}_ramp_s": 0.0}
+        if stated.compute is not None:
+            self._shares["unpacks"] = False  # whole models unpack too
         first = stated.compute or stated.memory
         self.origin = "datasheet" if first is None else first.origin
 
