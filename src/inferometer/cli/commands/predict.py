@@ -187,17 +187,14 @@ def _print_prediction(question: Question, form: str, *, why: bool) -> None:
     if form == "csv":
         print_table(prediction_rows(profile), form)
         return
-    from inferometer.known.atlas.shipped import source_named
     from inferometer.predict.published import published_beside
-    from inferometer.understand.view.published import beside_fact, prediction_document
+    from inferometer.understand.view.published import beside_facts, prediction_document
 
     if form == "json":
         print_document(prediction_document(question, profile))
         return
-    facts = [
-        beside_fact(each.measured, source_named(each.measured.source), phase=each.phase, predicted_s=each.predicted_s)
-        for each in published_beside(question, profile)
-    ]
+    besides = published_beside(question, profile)
+    facts = beside_facts(besides, model=profile.model.name, device=profile.device.name)
     card = prediction_card(profile)
     print_card(replace(card, facts=(*card.facts, *facts)), form)
     tables = why_tables(profile) if why else (phase_table(profile), stream_table(profile), op_table(profile))
@@ -208,15 +205,20 @@ def _print_prediction(question: Question, form: str, *, why: bool) -> None:
 
 def _print_serving(questions: list[Question], users: int, tokens_per_user: float | None, form: str) -> None:
     """The steady state of many users; one card, or one row each where several are compared."""
+    from inferometer.predict.published import served_beside
     from inferometer.predict.served.question import serving_answer
+    from inferometer.understand.view.published import beside_documents, beside_facts
     from inferometer.understand.view.serving import serving_card, serving_table
 
     answers = [serving_answer(question, users, tokens_per_user) for question in questions]
     if form == "json":
-        found = [answer.document() for answer in answers]
+        found = [{**answer.document(), "published": beside_documents(served_beside(answer))} for answer in answers]
         print_document(found[0] if len(found) == 1 else found)
     elif len(answers) == 1 and form != "csv":
-        print_card(serving_card(answers[0]), form)
+        (answer,) = answers
+        card = serving_card(answer)
+        facts = beside_facts(served_beside(answer), model=answer.model, device=answer.device)
+        print_card(replace(card, facts=(*card.facts, *facts)), form)
     else:
         print_table(serving_table(answers), form)
 
