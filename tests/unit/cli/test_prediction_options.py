@@ -59,6 +59,7 @@ CASES = {
     "per_second": ("battery.per_s", 5.0, (*RESNET, "--battery", "15Wh")),
     "battery_efficiency": ("battery.efficiency", 0.5, (*RESNET, "--battery", "15Wh")),
     "frame_rate": ("frame_rate", 30.0, RESNET),
+    "audio": ("audio_s", "40s", ("whisper-base", "--on", "nvidia-l4")),
     "layout": ("layout", "nhwc", (*EAGER, "--batch", "64")),
     "host_speed": ("host_speed", "0.5", EAGER),
 }  # fmt: skip
@@ -153,6 +154,7 @@ def test_a_flag_changes_the_answer(flag):
     (RESNET, "--override f16", "is no assignment"),
     (RESNET, "--offload-experts", "no weights that could be offloaded"),
     (LLAMA, "--frame-rate 30", "answers in one pass"),
+    (LLAMA, "--audio 90s", "for a model of speech"),
     (LLAMA, "--steps 20", "those of a diffusion model"),
     (("t5-small", *LLAMA[1:]), "--chunk 16", "reads the prompt in one go"),
     (("llama-3.2-1b", "--on", "nvidia-l4", "--context", "9"), "--cached-prefix 4", "none is read"),

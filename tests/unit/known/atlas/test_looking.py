@@ -148,6 +148,17 @@ def test_what_cannot_be_compared_is_not_shown(other):
     assert _nearest([_measured(**other)]) is None
 
 
+def test_what_an_engine_converts_to_is_what_was_published():
+    rows = [_measured(engine="qnn")]
+    assert _nearest(rows, engine="qnn", weights="f32", computed=frozenset({"f16", "f32"})).line == 2
+
+
+@pytest.mark.parametrize("asked", [{"engine": "litert"}, {"engine": "qnn", "computed": frozenset({"f32"})}])
+def test_another_format_of_another_engine_is_not_shown(asked):
+    other = {"weights": "f32", "computed": frozenset({"f16", "f32"}), **asked}
+    assert _nearest([_measured(engine="qnn")], **other) is None
+
+
 def test_a_part_of_a_chip_is_shown_where_nobody_measured_all_of_it(monkeypatch, tmp_path):
     one, two = (_measured(line=cores, settings={"cores": str(cores)}, unit="npu") for cores in (1, 2))
     assert _nearest([one, two]).line == 2
