@@ -89,7 +89,7 @@ def windows_per_s(graph: Graph, options: Options) -> float | None:
     frames, frame_s = graph.metadata.get("default_sizes", {}).get("frames"), graph.metadata.get("frame_s")
     if frames is None or frame_s is None:
         return None
-    window_s = frames * frame_s
+    window_s = float(frames * frame_s)
     audio_s = options.audio_s or window_s
     return ceil(audio_s / window_s) / audio_s
 

@@ -233,3 +233,21 @@ def test_the_commands_on_the_page_run_and_it_names_every_flag(tmp_path, monkeypa
             assert result.exception is None, line
     for name in FLAGS:
         assert f"--{name.replace('_', '-')}" in PAGE, name
+
+
+NCNN = """7767517
+2 2
+Input data 0 1 data 0={side} 1={side} 2=3
+Convolution conv 1 1 data out 0=16 1=3 4=1 5=1 6=432
+"""
+
+
+def test_the_files_of_a_folder_are_ranked_and_one_that_cannot_be_read_comes_last(tmp_path):
+    for name, side in (("large", 512), ("small", 32)):
+        (tmp_path / f"{name}.param").write_text(NCNN.format(side=side), encoding="utf-8")
+    (tmp_path / "broken.onnx").write_bytes(b"nothing")
+    (tmp_path / "readme.txt").write_text("no model", encoding="utf-8")
+    rows = json.loads(run("predict", str(tmp_path), "--on", "raspberry-pi-5", "--format", "json").stdout)
+    assert [row["model"]["name"] for row in rows[:2]] == ["small", "large"]
+    assert [Path(row["model"]).name for row in rows[2:]] == ["broken.onnx"]
+    assert "error" in rows[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from inferometer.cli.options import (
     print_text,
 )
 from inferometer.cli.prediction_options import prediction_options, taken
-from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.predict.flags import options_from, parse_sizes
 
 if TYPE_CHECKING:
@@ -108,9 +109,11 @@ def command(
     inferometer predict llama-3.1-8b --on nvidia-l40s --runtime vllm --context 2048 --why
 
     MODEL is a catalog name, a package's network (timm:resnet50), a file, or a folder with a config.json. DEVICE is a
-    catalog name or a TOML file. Several models, devices or formats are compared in one table.
+    catalog name or a TOML file. Several models, devices or formats are compared in one table. The files of a folder
+    that is no model itself are ranked, the fastest first.
     """
     from inferometer.api import ask
+    from inferometer.formats.resolve import files_in
 
     if edgeprofiler:
         from inferometer.cli.edgeprofiler import print_edgeprofiler
@@ -131,7 +134,8 @@ def command(
             options=options,
         )  # fmt: skip
 
-    cases: list[Case] = list(product(models, devices, weights or (None,)))
+    files = tuple(file for model in models for file in files_in(model))
+    cases: list[Case] = list(product(files, devices, weights or (None,)))
     if tokens_per_user is not None and users is None:
         raise DomainError(
             "--tokens-per-user is what each of the --users should see.", remedy="Say how many: --users N."
@@ -147,7 +151,7 @@ def command(
     if len(cases) > 1 and changes:
         raise DomainError("--what-if takes one model, one device and one format.", remedy="Ask about one at a time.")
     if len(cases) > 1:
-        _print_comparison(cases, question_of, form)
+        _print_comparison(cases, question_of, form, ranked=files != models)
     elif changes:
         _print_gains(question_of(cases[0]), changes, form)
     else:
@@ -223,8 +227,10 @@ def _print_serving(questions: list[Question], users: int, tokens_per_user: float
         print_table(serving_table(answers), form)
 
 
-def _print_comparison(cases: list[Case], question_of: Callable[[Case], Question], form: str) -> None:
-    """One row for each case; a case that is impossible has the reason instead of numbers."""
+def _print_comparison(
+    cases: list[Case], question_of: Callable[[Case], Question], form: str, *, ranked: bool = False
+) -> None:
+    """One row for each case, the fastest first if `ranked`. One that is impossible has the reason instead of numbers."""
     from inferometer.core.codec import document
     from inferometer.understand.view.predictions import comparison_table, summary_row
 
@@ -234,18 +240,26 @@ def _print_comparison(cases: list[Case], question_of: Callable[[Case], Question]
         named = {"model": model, "device": device, "weights": stored}
         try:
             profile = question_of((model, device, stored)).answer()
-        except DomainError as error:
+        except (DomainError, FormatError) as error:
             rows.append({**named, "error": str(error)})
             documents.append({**named, "error": str(error)})
             continue
         documents.append(document(profile))
         rows.append(summary_row(profile))
+    if ranked:
+        order = sorted(range(len(rows)), key=lambda place: _seconds(rows[place]))
+        rows, documents = [rows[place] for place in order], [documents[place] for place in order]
     if form == "json":
         print_document(documents)
     else:
         print_table(comparison_table(rows, ends=form == "csv"), form)
     if all("error" in row for row in rows):
         raise InferometerError("None of these can be predicted.")
+
+
+def _seconds(row: dict[str, Any]) -> float:
+    """What a row is ranked by: its pass, else its token; without either it comes last."""
+    return float(row.get("latency_s") or row.get("tpot_s") or row.get("ttft_s") or inf)
 
 
 def _print_gains(question: Question, changes: tuple[str, ...], form: str) -> None:
