@@ -158,6 +158,9 @@ class Headline:
     e2e_low_s: float | None = None
     e2e_high_s: float | None = None
     tokens_per_s: float | None = None
+    tokens_per_s_per_user: float | None = None  # what each of its sequences sees
+    inputs_per_s: float | None = None  # of a model that makes no tokens: images, frames, texts, whole pictures
+    real_time_factor: float | None = None  # of speech: seconds that a second of audio takes
     peak_memory_bytes: int | None = None
     fits: bool | None = None
     energy_j: float | None = None

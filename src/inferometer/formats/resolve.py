@@ -46,6 +46,22 @@ def read(source: Any, example_inputs: tuple[Any, ...] | None = None, *, image: i
     raise _unknown(str(source))
 
 
+def files_in(source: str) -> tuple[str, ...]:
+    """The model files of a folder that is no model itself, by name; the source alone where it is anything else."""
+    path = Path(source)
+    if row_named("models", source) is not None or not path.is_dir():
+        return (source,)
+    from inferometer.formats.base import look  # noqa: PLC0415 - as above
+    from inferometer.formats.detect import choose_reader  # noqa: PLC0415 - as above
+
+    try:
+        choose_reader(look(path))
+    except FormatError:
+        files = sorted(str(file) for file in path.iterdir() if file.suffix in _SUFFIXES)
+        return tuple(files) or (source,)  # whose error says what is in it
+    return (source,)
+
+
 def published_parameters(source: str) -> int | None:
     """What was published of a catalog model; None for a file."""
     if row_named("models", source) is None:

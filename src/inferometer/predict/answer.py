@@ -25,7 +25,7 @@ from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.formulas.edge import frame_budget, frame_headroom
 from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, energy_costs, power_model
-from inferometer.predict.headline import headline_times, tokens_gained, with_repeats
+from inferometer.predict.headline import headline_times, tokens_gained, windows_per_s, with_repeats
 from inferometer.predict.memory.fit import capacity_of, peak_use, reserve_of
 from inferometer.predict.money import carbon_grams, hourly_price, million_usd
 from inferometer.predict.options import Options
@@ -226,9 +226,13 @@ class _Job:
         times = headline_times(phases, self.workload, self.options)
         speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
         joules, low_j, high_j = self._joules(phases)
+        windows = windows_per_s(self.ready.graph, self.options)
         return Headline(
             **times,
             tokens_per_s=speed,
+            tokens_per_s_per_user=1 / times["tpot_s"] if times["tpot_s"] else None,
+            inputs_per_s=self.workload.batch / times["latency_s"] if times["latency_s"] else None,
+            real_time_factor=windows * times["e2e_s"] if windows and times["e2e_s"] else None,
             peak_memory_bytes=round(used),
             fits=None if capacity is None else needed <= capacity,
             energy_j=joules,

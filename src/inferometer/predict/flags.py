@@ -76,6 +76,9 @@ FLAGS: dict[str, Flag] = {
         "Speed of the host that starts kernels: over the one calibrated (0.8), or as doctor reads it (1.6us).",
         _HOST,
     ),
+    "audio": Flag(
+        "text", "TIME", "How long a recording is, such as 10min.  [default: one window of the model]", _ENERGY
+    ),
     "frame_rate": Flag("number", "X", "Frames a second: does the model keep up, and what is left of a frame.", _ENERGY),
 }
 # Flags whose names and values are those of the options.
@@ -105,6 +108,8 @@ def options_from(flags: Flags, base: Options | None = None) -> Options:
     changed: dict[str, Any] = {name: flags[name] for name in _SAME_NAME & flags.keys()}
     if "link" in flags:
         changed["link"] = link(flags["link"])
+    if "audio" in flags:
+        changed["audio_s"] = _quantity(flags, "audio", "s")
     if "storage" in flags:
         changed["storage_bytes_per_s"] = _quantity(flags, "storage", "B/s")
     if "host_speed" in flags:

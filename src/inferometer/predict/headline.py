@@ -10,12 +10,13 @@ steps narrow for no reason. So the ends are added, and an interval that is off i
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from inferometer.core.graph import Graph
     from inferometer.core.profile import Phase
     from inferometer.core.workload import Workload
     from inferometer.predict.options import Options, Speculative
@@ -78,6 +79,19 @@ def tokens_gained(drafting: Speculative) -> float:
     from inferometer.known.formulas.llm import speculative_tokens  # noqa: PLC0415 - only drafting needs it
 
     return float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
+
+
+def windows_per_s(graph: Graph, options: Options) -> float | None:
+    """Windows that a model of speech hears for each second of a recording; None of a model that states no window.
+
+    A recording is heard window by window, and the last one is padded: 31 s of audio take two windows of 30 s.
+    """
+    frames, frame_s = graph.metadata.get("default_sizes", {}).get("frames"), graph.metadata.get("frame_s")
+    if frames is None or frame_s is None:
+        return None
+    window_s = float(frames * frame_s)
+    audio_s = options.audio_s or window_s
+    return ceil(audio_s / window_s) / audio_s
 
 
 def with_repeats(phases: Iterable[Phase], workload: Workload, options: Options) -> list[Phase]:

@@ -114,10 +114,11 @@ class Options:
 
     `micro_batches` are what a pipeline works on at once. `overlap` is the share of communication that hides behind
     computing. `imbalance` is the busiest expert device's rows over the mean. `steps` are those of a diffusion model.
-    `frame_rate` are the frames that a camera gives a second. `overrides` are formats of the weights of some ops, by
-    patterns of their names. `sizes` binds further symbols of a file's inputs. `threads` are those that
-    the engine has of a CPU, `layout` is that of images (nchw, nhwc). `host_speed` is how fast the host starts kernels,
-    over the host that is assumed otherwise; `host_call_s` says so by the figure that `doctor` reads there.
+    `frame_rate` are the frames that a camera gives a second, `audio_s` is how long a recording is. `overrides` are
+    formats of the weights of some ops, by patterns of their names. `sizes` binds further symbols of a file's inputs.
+    `threads` are those that the engine has of a CPU, `layout` is that of images (nchw, nhwc). `host_speed` is how fast
+    the host starts kernels, over the host that is assumed otherwise; `host_call_s` says so by the figure that `doctor`
+    reads there.
     """
 
     chunk: int | None = None
@@ -134,6 +135,7 @@ class Options:
     energy: EnergyCosts | None = None
     battery: Battery | None = None
     frame_rate: float | None = None
+    audio_s: float | None = None
     link: Link | None = None
     storage_bytes_per_s: float | None = None
     engine_version: str | None = None  # of a serving engine: the nearest whose kernels were measured is used
@@ -161,6 +163,9 @@ class Options:
         if self.frame_rate is not None and not self.frame_rate > 0:
             raise DomainError(f"frame_rate must be greater than 0, and is {self.frame_rate!r}.")
         _require("frame_rate", self.frame_rate, least=0, most=1e9)
+        if self.audio_s is not None and not self.audio_s > 0:
+            raise DomainError(f"audio_s must be greater than 0, and is {self.audio_s!r}.")
+        _require("audio_s", self.audio_s, least=0, most=1e9)
         _require("storage_bytes_per_s", self.storage_bytes_per_s, least=1, most=1e15)
         for name, size in self.sizes.items():
             if type(size) is not int or size < 1:

@@ -11,6 +11,7 @@ from inferometer.known.atlas.nearest import Comparison, nearest_published
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.predict.question import Question
+    from inferometer.predict.served.question import ServingAnswer
 
 _PHASES = ("forward", "prefill", "decode")
 
@@ -40,6 +41,20 @@ def published_beside(question: Question, profile: Profile) -> tuple[Beside, ...]
             measured = nearest_published(_asked(question, profile, name))
             if measured is not None:
                 found.append(Beside(phase=name, predicted_s=phase.time_s, measured=measured))
+    return tuple(found)
+
+
+def served_beside(answer: ServingAnswer) -> tuple[Beside, ...]:
+    """The nearest published first token and token of a service with as many users."""
+    found = []
+    for name in ("ttft", "tpot"):
+        asked = Comparison(
+            model=answer.model, device=answer.device, quantity=name, engine=answer.runtime, weights=answer.weights,
+            count=answer.devices, batch=answer.users, prompt=answer.prompt, generate=answer.generate,
+        )  # fmt: skip
+        measured = nearest_published(asked)
+        if measured is not None:
+            found.append(Beside(phase=name, predicted_s=getattr(answer, f"{name}_s"), measured=measured))
     return tuple(found)
 
 

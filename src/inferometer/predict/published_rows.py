@@ -6,11 +6,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.graph import takes_prompt
 from inferometer.core.units import format_quantity
 from inferometer.known import device as device_named
 from inferometer.known.atlas.names import same_models
 from inferometer.known.engines import known_engine
-from inferometer.predict.ask import ask
+from inferometer.predict.ask import ask, model_graph
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase
@@ -45,10 +46,13 @@ def _has_own_figures(name: str) -> bool:
     return bool(device.peaks) and memory is not None and memory.bandwidth_bytes_per_s is not None
 
 
-def predicted_seconds(row: PublishedMeasurement) -> float | None:
+def predicted_phase(row: PublishedMeasurement) -> Phase | None:
     """What `predict` answers to the question of a row; None where it knows the model, device or sizes not."""
-    engine = row.engine if row.engine and known_engine(row.engine) else None
-    phase = _predicted(row, engine)
+    return _predicted(row, row.engine if row.engine and known_engine(row.engine) else None)
+
+
+def predicted_seconds(row: PublishedMeasurement) -> float | None:
+    phase = predicted_phase(row)
     return None if phase is None else phase.time_s
 
 
@@ -57,8 +61,11 @@ def _predicted(row: PublishedMeasurement, runtime: str | None) -> Phase | None:
         return None
     if row.quantity not in _PHASES or row.input is not None or (row.quantity == "prefill" and not row.prompt):
         return None
+    model = _askable(row.model)
     try:
-        return _phase(_askable(row.model), row.device, runtime, row.quantity, _sizes(row))
+        if row.quantity == "forward" and row.prompt is None and takes_prompt(model_graph(model)):
+            return None  # of how long a text, nobody says
+        return _phase(model, row.device, runtime, row.quantity, _sizes(row))
     except (InferometerError, OverflowError):
         return None  # no row for its peak, no reader for its model: nothing can be said
 
@@ -74,7 +81,12 @@ def _sizes(row: PublishedMeasurement) -> tuple[tuple[str, Any], ...]:
     sizes: dict[str, Any] = {
         "batch": row.batch or 1, "image": row.image, "weights": weights, "activations": row.activations,
     }  # fmt: skip
-    if row.quantity == "decode":
+    threads = row.settings.get("threads", "")
+    if threads.isdecimal() and device_named(row.device or "").unit == "cpu":
+        sizes["threads"] = int(threads)
+    if row.quantity == "forward":
+        sizes["prompt"] = row.prompt
+    elif row.quantity == "decode":
         mean = (row.context or 0) + (row.generate or 0) // 2
         sizes |= {"prompt": 1, "context": max(mean, 1)}
     elif row.quantity == "prefill":

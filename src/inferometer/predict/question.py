@@ -39,7 +39,7 @@ from inferometer.predict.options import Offload, Options
 from inferometer.predict.precision import engine_formats, held_precision
 from inferometer.predict.price.class_figures import with_class_figures
 from inferometer.predict.price.variants import with_threads
-from inferometer.predict.running import measured_otherwise, require_run, threads_notes, with_own_host
+from inferometer.predict.running import engine_notes, measured_otherwise, require_run, threads_notes, with_own_host
 from inferometer.predict.unused import require_used
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Question:
             if calibration is not None and (reason := measured_otherwise(self, calibration)) is not None:
                 calibration, notes = None, (reason,)
         device = _figures(self.device, calibration, self.roof)
-        notes = (*notes, *busy_notes(self.roof))
+        notes = (*engine_notes(self), *notes, *busy_notes(self.roof))
         if calibration is not None:
             precision = as_calibrated(self.runtime_name, precision)
         if calibration is None or calibration.is_published:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative
-from inferometer.known.engines import require_effects
+from inferometer.known.engines import known_engine, require_effects
 from inferometer.predict.precision import counted_precision
 from inferometer.predict.price.deviations import standing_of
 from inferometer.predict.price.hosts import host_speed_of
@@ -85,6 +85,15 @@ def threads_notes(question: Question) -> tuple[str, ...]:
         return ()
     told = f"Nobody measured {question.runtime_name} with {threads} of {cores} cores"
     return (f"{told}: what it computes is taken as the share of those that run, and its memory as all of it.",)
+
+
+def engine_notes(question: Question) -> tuple[str, ...]:
+    """What is said where an accelerator is answered by what stands in for engines: no software is that good."""
+    device, known = question.device, known_engine(question.runtime_name)
+    if device.unit in {"cpu", "gpu"} or known is None or "accelerator" not in known.first_for:
+        return ()
+    models = "models that write tokens" if is_generative(question.graph) else "such networks"
+    return (f"No engine that runs {models} on {device.title} is known: the answer is the device without any software.",)
 
 
 def _require_layout(question: Question, layout: str) -> None:

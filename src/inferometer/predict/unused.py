@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import is_generative
 from inferometer.predict.energy import energy_costs, power_model
+from inferometer.predict.headline import windows_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,10 @@ def unused(
     if options == type(options)():  # what nearly everyone asks
         return {}
     of_model = _of_writers(graph, options) if is_generative(graph) else _of_others(graph, options)
+    if options.audio_s is not None and windows_per_s(graph, options) is None:
+        of_model["audio"] = (
+            f"An audio length is for a model of speech, and {graph.name} is none that states its window."
+        )
     reasons = of_model | _of_devices(parallel, options) | _of_energy(device, options, two_machines=two_machines)
     if two_machines:
         reasons.pop("link", None)

@@ -213,9 +213,12 @@ def row(**more):
 @pytest.mark.parametrize(
     ("given", "sizes"),
     [
-        ({}, {}),
+        ({}, {"prompt": None}),
+        ({"prompt": 384}, {"prompt": 384}),
         ({"batch": 4, "image": 7, "activations": "f16", "settings": {"autocast": "1"}},
-         {"batch": 4, "image": 7, "weights": "f16", "activations": "f16"}),
+         {"batch": 4, "image": 7, "weights": "f16", "activations": "f16", "prompt": None}),
+        ({"device": "raspberry-pi-5", "settings": {"threads": "2"}}, {"prompt": None, "threads": 2}),
+        ({"device": "nvidia-l4", "settings": {"threads": "2"}}, {"prompt": None}),
         ({"quantity": "decode", "context": 100, "generate": 31, "batch": 3}, {"batch": 3, "prompt": 1, "context": 115}),
         ({"quantity": "decode", "context": 7}, {"prompt": 1, "context": 7}),
         ({"quantity": "decode", "generate": 31}, {"prompt": 1, "context": 15}),
@@ -230,12 +233,14 @@ def test_a_published_figure_is_asked_with_its_sizes(given, sizes):
 
 def test_only_a_figure_that_a_prediction_has_is_predicted(monkeypatch):
     monkeypatch.setattr(published_rows, "_askable", lambda model: model)
+    monkeypatch.setattr(published_rows, "takes_prompt", lambda graph: graph == "reads")
+    monkeypatch.setattr(published_rows, "model_graph", lambda model: model)
     monkeypatch.setattr(published_rows, "_phase", lambda *given: SimpleNamespace(time_s=given, floor_s=1.0))
     assert published_rows.predicted_seconds(row(engine="onnxruntime"))[:4] == ("m", "d", "onnxruntime", "forward")
     assert published_rows.predicted_seconds(row(engine="unheard of"))[2] is None
     assert published_rows.predicted_seconds(row(quantity="prefill", prompt=3)) is not None
     for wrong in ({"model": None}, {"device": None}, {"count": 2}, {"part": "a"}, {"quantity": "ttft"},
-                  {"input": "x"}, {"quantity": "prefill"}):  # fmt: skip
+                  {"input": "x"}, {"quantity": "prefill"}, {"model": "reads"}):  # fmt: skip
         assert published_rows.predicted_seconds(row(**wrong)) is None
 
 

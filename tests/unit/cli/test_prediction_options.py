@@ -59,6 +59,7 @@ CASES = {
     "per_second": ("battery.per_s", 5.0, (*RESNET, "--battery", "15Wh")),
     "battery_efficiency": ("battery.efficiency", 0.5, (*RESNET, "--battery", "15Wh")),
     "frame_rate": ("frame_rate", 30.0, RESNET),
+    "audio": ("audio_s", "40s", ("whisper-base", "--on", "nvidia-l4")),
     "layout": ("layout", "nhwc", (*EAGER, "--batch", "64")),
     "host_speed": ("host_speed", "0.5", EAGER),
 }  # fmt: skip
@@ -153,6 +154,7 @@ def test_a_flag_changes_the_answer(flag):
     (RESNET, "--override f16", "is no assignment"),
     (RESNET, "--offload-experts", "no weights that could be offloaded"),
     (LLAMA, "--frame-rate 30", "answers in one pass"),
+    (LLAMA, "--audio 90s", "for a model of speech"),
     (LLAMA, "--steps 20", "those of a diffusion model"),
     (("t5-small", *LLAMA[1:]), "--chunk 16", "reads the prompt in one go"),
     (("llama-3.2-1b", "--on", "nvidia-l4", "--context", "9"), "--cached-prefix 4", "none is read"),
@@ -231,3 +233,21 @@ def test_the_commands_on_the_page_run_and_it_names_every_flag(tmp_path, monkeypa
             assert result.exception is None, line
     for name in FLAGS:
         assert f"--{name.replace('_', '-')}" in PAGE, name
+
+
+NCNN = """7767517
+2 2
+Input data 0 1 data 0={side} 1={side} 2=3
+Convolution conv 1 1 data out 0=16 1=3 4=1 5=1 6=432
+"""
+
+
+def test_the_files_of_a_folder_are_ranked_and_one_that_cannot_be_read_comes_last(tmp_path):
+    for name, side in (("large", 512), ("small", 32)):
+        (tmp_path / f"{name}.param").write_text(NCNN.format(side=side), encoding="utf-8")
+    (tmp_path / "broken.onnx").write_bytes(b"nothing")
+    (tmp_path / "readme.txt").write_text("no model", encoding="utf-8")
+    rows = json.loads(run("predict", str(tmp_path), "--on", "raspberry-pi-5", "--format", "json").stdout)
+    assert [row["model"]["name"] for row in rows[:2]] == ["small", "large"]
+    assert [Path(row["model"]).name for row in rows[2:]] == ["broken.onnx"]
+    assert "error" in rows[2]

@@ -115,7 +115,8 @@ def test_the_default_runtime_is_the_first_of_them():
         ("qualcomm-snapdragon-8-elite-npu", "qnn", "genie"), ("apple-m4-ane", "coreml", "coreml"),
         ("google-coral-edge-tpu", "edgetpu", "ideal"), ("intel-core-ultra-7-155h-npu", "openvino", "openvino-genai"),
         ("aws-inferentia2", "neuron", "neuron"), ("intel-gaudi-3", "habana", "habana"),
-        ("st-stm32h7a3", "stedgeai", "llamacpp"), ("google-tpu-v5e", "ideal", "ideal"),
+        ("st-stm32h7a3", "stedgeai", "llamacpp"), ("google-tpu-v5e", "xla", "vllm"),
+        ("samsung-exynos-2400-npu", "enn", "ideal"),
     ],
 )  # fmt: skip
 def test_a_device_is_asked_about_with_the_engine_that_its_owners_run(name, network, language):

@@ -176,7 +176,10 @@ def test_an_image_of_a_few_pixels_is_refused_with_the_least_that_is_not():
 @pytest.mark.parametrize(("runtime", "times"), [("llamacpp", 1), ("vllm", 4)])
 def test_a_window_may_be_filled_and_not_overrun(runtime, times):
     def asked(**sizes):
-        return ask("tinyllama-1.1b", on="nvidia-h200", runtime=runtime, calibrated=False, **sizes).answer()
+        question = ask("tinyllama-1.1b", on="nvidia-h200", runtime=runtime, calibrated=False, **sizes)
+        profile = question.answer()
+        assert question.fit().fits  # memory is asked about in the same window
+        return profile
 
     limit = times * 2048
     assert asked(prompt=limit, generate=1).summary.ttft_s  # the token that is written is not read again

@@ -314,10 +314,10 @@ def test_the_longest_and_the_largest_are_looked_for_up_to_their_limits():
     assert none.devices_at_least == -(-held // 10)
 
 
-def test_a_reserve_that_leaves_nothing_is_refused():
+def test_a_reserve_that_leaves_nothing_fits_on_no_number_of_devices():
     greedy = replace(IDEAL, overheads={"gpu": Overheads(reserve_bytes=stated(16e9))})
-    with pytest.raises(DomainError, match="leaves nothing"):
-        fit(SMALL, MACHINE, workload=Workload(prompt=4), runtime=greedy)
+    full = fit(SMALL, MACHINE, workload=Workload(prompt=4), runtime=greedy)
+    assert (full.fits, full.largest_batch, full.devices_at_least) == (False, 0, None)
     some = replace(IDEAL, overheads={"gpu": Overheads(reserve_bytes=stated(1e9))})
     kept, plain = (fit(SMALL, MACHINE, workload=Workload(prompt=4), runtime=effects) for effects in (some, IDEAL))
     assert (kept.reserve_bytes, plain.reserve_bytes) == (10**9, None)

@@ -1,6 +1,8 @@
 """Who says how long an op takes: the ladder of sources, and the kinds of calibration that it is made of."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,9 +19,18 @@ from inferometer.core.calibration import (
 )
 from inferometer.core.device import DeviceShares
 from inferometer.core.errors import DomainError
+from inferometer.core.workload import Precision
+from inferometer.known import devices
 from inferometer.predict.ask import ask
 from inferometer.predict.price import ladder
-from inferometer.predict.price.deviations import PARAMETERS
+from inferometer.predict.price.deviations import (
+    EIGHT_IN_TEN,
+    PARAMETERS,
+    fitted_prior,
+    known_deviations,
+    spread_of,
+    standing_of,
+)
 from inferometer.predict.price.priors import prior_for
 from unit.predict.machines import stated
 
@@ -131,6 +142,15 @@ def test_what_a_device_states_counts_where_no_op_was_timed(kind, timed):
     assert ops["norm"].rung == "stated in the device's row"
 
 
+def test_a_stated_share_of_the_compute_peak_has_the_unpacking_of_weights_in_it():
+    question = ask("llama-3.2-1b", on="nvidia-l40s", runtime="llamacpp", weights="q4_0", context=256)
+    own = replace(question.device, peaks={"f16": stated(2e11)}, shares=DeviceShares(compute=stated(0.7)))
+    ops = replace(question, device=own, calibrated=False).answer().phase("decode").ops
+    (product,) = [op for op in ops if op.name == "layers.0.mlp.down_proj"]
+    assert product.rung == "stated in the device's row"
+    assert product.time_s == pytest.approx(product.flops / (0.7 * 2e11), rel=0.01)
+
+
 def test_where_no_op_of_a_kind_is_known_the_peaks_answer_in_doubt():
     ops = rungs_of(on="google-tpu-v7", runtime="ideal", calibrated=False)
     unknown = [op for op in ops.values() if op.rung == "the peaks alone"]
@@ -149,3 +169,32 @@ def test_the_factor_of_whole_steps_is_applied_to_rates_of_ops_alone():
     inside = alone.in_whole_steps(2.0)
     assert inside[:6] == (0.4, 2e-6, 0, 0.3, 4e-6, 0)
     assert inside[6:] == alone[6:]
+
+
+def few_and_many():
+    """(standing, steps) of every device and engine that tokens were published of, in one of their formats."""
+    levels = known_deviations(tokens=True).levels
+    steps = Counter()
+    for name, level in levels.items():
+        if name.startswith("device+engine:"):
+            steps[tuple(name.split(":")[1:3])] += level.rows
+    for (name, engine), many in steps.items():
+        if name not in devices():
+            continue  # a part of one, which nobody can ask about
+        weights = next(level.split(":")[3] for level in levels if level.startswith(f"device+engine:{name}:{engine}:"))
+        stored, _, computed = weights.partition("/")
+        standing = standing_of(devices()[name], engine, Precision(weights=stored, activations=computed))
+        yield standing, many
+
+
+def test_less_than_ten_steps_of_a_device_are_no_surer_than_its_kind():
+    seen = set()
+    for (standing, steps), phase in product(few_and_many(), ("prefill", "decode")):
+        rung = ladder.ShippedFit.of(ladder.Sources(standing=standing, phase=phase, binding=None), ())
+        if rung is None:
+            continue
+        kind = spread_of(replace(standing, device="", vendor=""), phase, seen=True, known="known") / EIGHT_IN_TEN
+        seen.add(steps < ladder.ENOUGH_STEPS)
+        assert steps >= ladder.ENOUGH_STEPS or rung.prior.spread >= kind, standing
+        assert steps < ladder.ENOUGH_STEPS or rung.prior == fitted_prior(standing, phase)
+    assert seen == {True, False}

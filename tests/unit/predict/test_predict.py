@@ -26,6 +26,7 @@ from inferometer.known.engines import runtime_effects
 from inferometer.known.formulas.llm import speculative_tokens
 from inferometer.predict import graph_work
 from inferometer.predict.answer import predict_graph
+from inferometer.predict.ask import ask
 from inferometer.predict.options import HostCosts, Offload, Options, Place, Speculative
 from inferometer.predict.question import Question
 from inferometer.predict.ready import make_ready
@@ -353,6 +354,19 @@ def test_a_diffusion_models_latency_is_all_its_steps():
     one, many = (predict(Workload(prompt=64), graph=ENCODER, steps=n).summary for n in (1, 30))
     assert many.latency_s == pytest.approx(30 * one.latency_s)
     assert many.energy_j == pytest.approx(30 * one.energy_j)
+
+
+def test_answers_are_in_the_units_that_people_ask_for():
+    hears = ask("whisper-base", on="nvidia-l4", generate=32)
+    one = hears.answer().summary
+    assert one.real_time_factor == pytest.approx(one.e2e_s / 30)  # a window is 3,000 frames of 10 ms
+    longer = replace(hears, options=Options(audio_s=31.0)).answer().summary
+    assert longer.real_time_factor == pytest.approx(2 * one.e2e_s / 31)  # and the second one is padded
+    pictures = ask("sd-1.5-unet", on="nvidia-l4", batch=2, options=Options(steps=20)).answer().summary
+    assert pictures.inputs_per_s == pytest.approx(2 / pictures.latency_s)
+    tokens = ask("llama-3.2-1b", on="nvidia-l4", batch=4).answer().summary
+    assert tokens.tokens_per_s_per_user == pytest.approx(tokens.tokens_per_s / 4)
+    assert (tokens.inputs_per_s, tokens.real_time_factor, pictures.tokens_per_s_per_user) == (None, None, None)
 
 
 def test_an_encoder_runs_once_a_request():

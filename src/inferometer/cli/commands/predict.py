@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from inferometer.cli.options import (
     print_text,
 )
 from inferometer.cli.prediction_options import prediction_options, taken
-from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.predict.flags import options_from, parse_sizes
 
 if TYPE_CHECKING:
@@ -108,9 +109,11 @@ def command(
     inferometer predict llama-3.1-8b --on nvidia-l40s --runtime vllm --context 2048 --why
 
     MODEL is a catalog name, a package's network (timm:resnet50), a file, or a folder with a config.json. DEVICE is a
-    catalog name or a TOML file. Several models, devices or formats are compared in one table.
+    catalog name or a TOML file. Several models, devices or formats are compared in one table. The files of a folder
+    that is no model itself are ranked, the fastest first.
     """
     from inferometer.api import ask
+    from inferometer.formats.resolve import files_in
 
     if edgeprofiler:
         from inferometer.cli.edgeprofiler import print_edgeprofiler
@@ -131,7 +134,8 @@ def command(
             options=options,
         )  # fmt: skip
 
-    cases: list[Case] = list(product(models, devices, weights or (None,)))
+    files = tuple(file for model in models for file in files_in(model))
+    cases: list[Case] = list(product(files, devices, weights or (None,)))
     if tokens_per_user is not None and users is None:
         raise DomainError(
             "--tokens-per-user is what each of the --users should see.", remedy="Say how many: --users N."
@@ -147,7 +151,7 @@ def command(
     if len(cases) > 1 and changes:
         raise DomainError("--what-if takes one model, one device and one format.", remedy="Ask about one at a time.")
     if len(cases) > 1:
-        _print_comparison(cases, question_of, form)
+        _print_comparison(cases, question_of, form, ranked=files != models)
     elif changes:
         _print_gains(question_of(cases[0]), changes, form)
     else:
@@ -187,17 +191,14 @@ def _print_prediction(question: Question, form: str, *, why: bool) -> None:
     if form == "csv":
         print_table(prediction_rows(profile), form)
         return
-    from inferometer.known.atlas.shipped import source_named
     from inferometer.predict.published import published_beside
-    from inferometer.understand.view.published import beside_fact, prediction_document
+    from inferometer.understand.view.published import beside_facts, prediction_document
 
     if form == "json":
         print_document(prediction_document(question, profile))
         return
-    facts = [
-        beside_fact(each.measured, source_named(each.measured.source), phase=each.phase, predicted_s=each.predicted_s)
-        for each in published_beside(question, profile)
-    ]
+    besides = published_beside(question, profile)
+    facts = beside_facts(besides, model=profile.model.name, device=profile.device.name)
     card = prediction_card(profile)
     print_card(replace(card, facts=(*card.facts, *facts)), form)
     tables = why_tables(profile) if why else (phase_table(profile), stream_table(profile), op_table(profile))
@@ -208,21 +209,28 @@ def _print_prediction(question: Question, form: str, *, why: bool) -> None:
 
 def _print_serving(questions: list[Question], users: int, tokens_per_user: float | None, form: str) -> None:
     """The steady state of many users; one card, or one row each where several are compared."""
+    from inferometer.predict.published import served_beside
     from inferometer.predict.served.question import serving_answer
+    from inferometer.understand.view.published import beside_documents, beside_facts
     from inferometer.understand.view.serving import serving_card, serving_table
 
     answers = [serving_answer(question, users, tokens_per_user) for question in questions]
     if form == "json":
-        found = [answer.document() for answer in answers]
+        found = [{**answer.document(), "published": beside_documents(served_beside(answer))} for answer in answers]
         print_document(found[0] if len(found) == 1 else found)
     elif len(answers) == 1 and form != "csv":
-        print_card(serving_card(answers[0]), form)
+        (answer,) = answers
+        card = serving_card(answer)
+        facts = beside_facts(served_beside(answer), model=answer.model, device=answer.device)
+        print_card(replace(card, facts=(*card.facts, *facts)), form)
     else:
         print_table(serving_table(answers), form)
 
 
-def _print_comparison(cases: list[Case], question_of: Callable[[Case], Question], form: str) -> None:
-    """One row for each case; a case that is impossible has the reason instead of numbers."""
+def _print_comparison(
+    cases: list[Case], question_of: Callable[[Case], Question], form: str, *, ranked: bool = False
+) -> None:
+    """One row for each case, the fastest first if `ranked`. One that is impossible has the reason instead of numbers."""
     from inferometer.core.codec import document
     from inferometer.understand.view.predictions import comparison_table, summary_row
 
@@ -232,18 +240,26 @@ def _print_comparison(cases: list[Case], question_of: Callable[[Case], Question]
         named = {"model": model, "device": device, "weights": stored}
         try:
             profile = question_of((model, device, stored)).answer()
-        except DomainError as error:
+        except (DomainError, FormatError) as error:
             rows.append({**named, "error": str(error)})
             documents.append({**named, "error": str(error)})
             continue
         documents.append(document(profile))
         rows.append(summary_row(profile))
+    if ranked:
+        order = sorted(range(len(rows)), key=lambda place: _seconds(rows[place]))
+        rows, documents = [rows[place] for place in order], [documents[place] for place in order]
     if form == "json":
         print_document(documents)
     else:
         print_table(comparison_table(rows, ends=form == "csv"), form)
     if all("error" in row for row in rows):
         raise InferometerError("None of these can be predicted.")
+
+
+def _seconds(row: dict[str, Any]) -> float:
+    """What a row is ranked by: its pass, else its token; without either it comes last."""
+    return float(row.get("latency_s") or row.get("tpot_s") or row.get("ttft_s") or inf)
 
 
 def _print_gains(question: Question, changes: tuple[str, ...], form: str) -> None:

@@ -13,6 +13,7 @@ from inferometer.formats.huggingface.layer import Layer, stack
 from inferometer.formats.huggingface.plan import attention_of, planned_layers
 
 _TEXT = 512  # tokens of a text, where neither the config nor the question says how many
+_FRAME_S = 0.01  # of the log-Mel spectrogram that Whisper hears: 160 samples at 16 kHz
 
 
 def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
@@ -33,6 +34,7 @@ def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: Place
             **decoder.metadata,
             "encoder_layers": encoder.metadata["layers"],
             "default_sizes": {**encoder.metadata["default_sizes"], "logits": 1},
+            **{name: encoder.metadata[name] for name in ("frame_s",) if name in encoder.metadata},
         },
     )
 
@@ -64,7 +66,7 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
         ),
         inputs=(source,),
         outputs=(nn.output(final),),
-        metadata={**named_sizes(ready, layers), "default_sizes": sizes},
+        metadata={**named_sizes(ready, layers), "default_sizes": sizes, **({"frame_s": _FRAME_S} if hears else {})},
     )
 
 

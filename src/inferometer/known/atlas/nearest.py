@@ -39,27 +39,34 @@ class Comparison:
 
 def nearest_published(asked: Comparison) -> PublishedMeasurement | None:
     """The best of those that can be compared: the same engine first, then the same formats, then the newest."""
-    names = same_models(asked.model)
-    parts = (
-        table.where(model=names, device=asked.device, quantity=asked.quantity, part=None, count=asked.count)
-        for table in tables_with(names, asked.device)
-    )
-    rows = _with_all_cores(tuple(row for part in parts for row in part.rows()))
+    rows = _with_all_cores(_rows(asked.model, asked.device, quantity=asked.quantity, count=asked.count))
     comparable = [row for row in rows if _same_sizes(row, asked) and _same_formats(row, asked)]
     return min(comparable, key=lambda row: _distance(row, asked)) if comparable else None
 
 
+def count_published(model: str, device: str) -> int:
+    """How many figures of a model on a device there are, under whatever conditions."""
+    return len(_rows(model, device))
+
+
+def _rows(model: str, device: str, **wanted: str | int) -> tuple[PublishedMeasurement, ...]:
+    names = same_models(model)
+    parts = (table.where(model=names, device=device, part=None, **wanted) for table in tables_with(names, device))
+    return tuple(row for part in parts for row in part.rows())
+
+
 def _with_all_cores(rows: tuple[PublishedMeasurement, ...]) -> list[PublishedMeasurement]:
-    """Rows that had the whole device: not one core of an NPU, nor fewer threads than others gave the same CPU."""
-    most: dict[str, int] = {}
+    """Rows that had the most of a device that anybody gave a model: all cores of an NPU, all threads of a CPU."""
+    most: dict[str, float] = {}
     for row in rows:
-        most[row.device_published] = max(most.get(row.device_published, 0), _threads(row))
-    return [row for row in rows if "cores" not in row.settings and _threads(row) == most[row.device_published]]
+        most[row.device_published] = max(most.get(row.device_published, 0), _share(row))
+    return [row for row in rows if _share(row) == most[row.device_published]]
 
 
-def _threads(row: PublishedMeasurement) -> int:
-    threads = row.settings.get("threads", "0") if row.unit == "cpu" else "0"
-    return int(threads) if threads.isdecimal() else 0
+def _share(row: PublishedMeasurement) -> float:
+    """What tells rows of one device apart: threads on a CPU; else cores, which are all of them where none are said."""
+    stated = row.settings.get("threads", "0") if row.unit == "cpu" else row.settings.get("cores", "inf")
+    return float(stated) if stated == "inf" or stated.isdecimal() else 0
 
 
 def _same_sizes(row: PublishedMeasurement, asked: Comparison) -> bool:
@@ -69,7 +76,7 @@ def _same_sizes(row: PublishedMeasurement, asked: Comparison) -> bool:
         return row.image == asked.image and (asked.image is not None or _near(row.prompt, asked.prompt))
     if row.quantity == "prefill":
         return _near(row.prompt, asked.prompt) and not row.context
-    if row.quantity == "request":
+    if row.quantity in {"request", "ttft", "tpot"}:
         return _near(row.prompt, asked.prompt) and _near(row.generate, asked.generate)
     return row.quantity == "decode" and _near_context(row, asked.context)
 
@@ -93,6 +100,8 @@ def _same_formats(row: PublishedMeasurement, asked: Comparison) -> bool:
     if "autocast" in row.settings:
         return True  # stored in one format and computed in another: only the second decides
     ratio = float(dtype(row.weights).bits / dtype(asked.weights).bits)
+    if row.quantity == "forward" and ratio < 1 and (row.engine, row.weights in asked.computed) == (asked.engine, True):
+        return True  # an engine that computes in fewer bits than a model states has converted its weights
     return abs(ratio - 1) <= _BITS
 
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.lazy import late
 from inferometer.core.workload import MOST, Workload
@@ -14,7 +13,7 @@ from inferometer.known.engines import known_engine, require_effects
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import replica_batch
 from inferometer.predict.ready import make_layout, make_ready
-from inferometer.predict.request import completed, last_tokens, prefill_steps, start_tokens
+from inferometer.predict.request import completed, goes_beyond, last_tokens, prefill_steps, start_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +66,7 @@ def fit(
 ) -> Fit:
     """The memory of a whole request: the prompt being read, and the last token being written."""
     chosen, effects = options or Options(), require_effects(runtime)
-    workload = completed(graph, workload or Workload(), chosen)
+    workload = completed(graph, workload or Workload(), chosen, beyond=goes_beyond(effects))
     ready = make_ready(graph, device, effects=effects, workload=workload, options=chosen)
     reserve, capacity = reserve_of(effects, device), capacity_of(device)
     use = peak_use(ready, workload, chosen)
@@ -177,12 +176,12 @@ def largest_that(limit: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _devices(use: MemoryUse, workload: Workload, reserve: float, capacity: float) -> int:
-    """All that a replica holds, shared evenly: no plan needs less."""
+def _devices(use: MemoryUse, workload: Workload, reserve: float, capacity: float) -> int | None:
+    """All that a replica holds, shared evenly: no plan needs less. None where the runtime itself leaves no room."""
     parallel = workload.parallel
     held = (use.weights_bytes + use.kv_bytes + use.state_bytes) * parallel.tp * parallel.pp
     room = capacity - reserve
     if room <= 0:
-        raise DomainError(f"The runtime's reserve of {reserve:.3g} B leaves nothing of {capacity:.3g} B.")
+        return None
     needed = float(held + use.activations_bytes + use.workspace_bytes)
     return parallel.dp * max(1, math.ceil(needed / room))

@@ -9,9 +9,9 @@ takes over what its work says: `Plan.pace`. An op of a profile names its rung: `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from math import log
+from math import log, sqrt
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from inferometer.core.binding import Binding
@@ -19,12 +19,16 @@ from inferometer.core.calibration import Calibration, FormRates, KernelRates
 from inferometer.core.device import DeviceShares, is_local
 from inferometer.known.engines import known_engine
 from inferometer.predict.price.deviations import (
+    EIGHT_IN_TEN,
     FittedPrior,
     Standing,
     fitted_class,
     fitted_prior,
     is_fitted_for,
+    known_deviations,
+    known_unit,
     prior_from,
+    spread_of,
 )
 from inferometer.predict.price.kernels import Curve, KernelCurve, kernel_curve, kernel_tables
 from inferometer.predict.price.price import NINE_IN_TEN
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 # A factor that nine in ten such ops lie within, as in `priors.toml`: the spreads there go from 1.5 to 3.5, and what
 # nobody has even a prior of is as much in doubt as the vaguest of those.
 DATASHEET_SPREAD = 3.0
+ENOUGH_STEPS = 10  # published of a device with an engine, before what they are off by among themselves is believed
 UNPRICED = FREE | {"collective"}  # nothing moves, or it moves over links: no share of a peak is in their price
 UNMEASURED = "prior"  # the group of rows that nothing here was measured of: they err together
 
@@ -66,6 +71,7 @@ class RowRates(NamedTuple):
     kernels: int = 0
     fitted: bool = False  # from whole steps, so the model effect holds for it
     in_steps: bool = False  # its own doubt is in what whole steps were off by
+    unpacks: bool = True  # weights are unpacked beside its products: that is not in its compute share
     group: str = UNMEASURED
     tables: tuple[Utilisation, ...] = ()  # the shares are read from them at each size
     curve: Curve | None = None  # its seconds are read from it at each size
@@ -235,6 +241,8 @@ class StatedShare(Rung):
         for stream, share in (("compute", stated.compute), ("memory", stated.memory)):
             if share is not None:
                 self._shares |= {f"{stream}_share": float(share), f"{stream}_ramp_s": 0.0}
+        if stated.compute is not None:
+            self._shares["unpacks"] = False  # whole models unpack too
         first = stated.compute or stated.memory
         self.origin = "datasheet" if first is None else first.origin
 
@@ -301,9 +309,37 @@ class ShippedFit(PublishedTimes):
         if calibration is not None and is_fitted_for(calibration.parameters, phase):
             return None  # where the fit of the device alone began: it says nothing that the rung above does not
         prior = fitted_prior(sources.standing, phase)
+        prior = None if prior is None else _of_few(prior, sources.standing, phase)
         # The one residual of a published calibration is that of whole steps, and holds for phases it has no fit of.
         in_steps = calibration is not None and calibration.is_published
         return None if prior is None else cls(prior, phase, prior.name, in_steps=in_steps)
+
+
+def _of_few(prior: FittedPrior, standing: Standing, phase: str) -> FittedPrior:
+    """No fewer than ten published steps say how far the fit is off on a device: below that, its kind does.
+
+    A mean of n steps is off by 1/√n of their spread itself, which is added; and where those n had other formats, the
+    device counts as one that was never seen.
+    """
+    tokens = phase in {"prefill", "decode"}
+    steps = _published_steps(standing.device, standing.engine, tokens=tokens)
+    if not 0 < steps < ENOUGH_STEPS:
+        return prior
+    of_kind = replace(known_unit(standing, tokens=tokens), device="", vendor="")
+    few = sqrt(1 + 1 / steps) / EIGHT_IN_TEN
+
+    def at_least(spread: float, model: str) -> float:
+        return max(spread, few * spread_of(of_kind, phase, seen=prior.rows > 0, known=model))
+
+    unmeasured = {model: at_least(spread, model) for model, spread in prior.unmeasured.items()}
+    return replace(prior, spread=at_least(prior.spread, "known"), unmeasured=unmeasured)
+
+
+@cache
+def _published_steps(device: str, engine: str, *, tokens: bool) -> int:
+    """Of a device with an engine, in whatever formats."""
+    levels = known_deviations(tokens=tokens).levels.items()
+    return sum(level.rows for name, level in levels if name.startswith(f"device+engine:{device}:{engine}:"))
 
 
 class ClassPrior(Rung):

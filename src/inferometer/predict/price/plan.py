@@ -171,7 +171,8 @@ class Plan:
         """Rows that unpacking the weights takes as long as: the fit's, and the runtime's own where nothing tells."""
         fitted = 0.0 if rates.prior is None else rates.prior.unpack
         stated = self.prepared.effects.unpack
-        return rates.fitted * fitted + (1 - rates.fitted) * ~rates.tabled * (0.0 if stated is None else stated.value)
+        own = ~rates.tabled * (0.0 if stated is None else stated.value)
+        return rates.unpacks * (rates.fitted * fitted + (1 - rates.fitted) * own)
 
     def doubt(self, rates: Rates, phase: str) -> Any:
         """How much more doubt there is of a fitted row where nobody has measured the model."""

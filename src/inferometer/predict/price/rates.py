@@ -90,6 +90,7 @@ class Rates:
     launches: Any
     kernels: Any
     fitted: Any
+    unpacks: Any
     prior: FittedPrior | None
     step_spread: float | None
     host_spread: float
@@ -180,6 +181,7 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: Sources) ->
         launches=column["launches"],
         kernels=column["kernels"] + np.array([_groups(row, effects) for row in rows])[:, None],
         fitted=column["fitted"],
+        unpacks=column["unpacks"],
         prior=fits[0] if fits else None,
         step_spread=None if calibration is None else step_residual(calibration, phase, experts=mixed),
         host_spread=residuals.get("host", _HOST_RESIDUAL),

@@ -42,6 +42,7 @@ class Answer:
     usd_rate: Any
     loading: Mapping[str, Any] = field(default_factory=dict)  # seconds by stream, with details
     frame_rate: float | None = None
+    windows_per_s: float | None = None  # of a model of speech
     grams_per_j: float | None = None
     single: bool = False  # a model with one phase
     reasons: tuple[Any, ...] = ()
@@ -216,6 +217,10 @@ def _frame_headroom(answer: Answer) -> Any:
     return 1 - answer.first.time_s / _frame_budget(answer)
 
 
+def _real_time(answer: Answer) -> Any:
+    return _NOWHERE if answer.windows_per_s is None else answer.windows_per_s * _e2e(answer, _expected(answer))
+
+
 def _carbon(answer: Answer) -> Any:
     return _NOWHERE if answer.grams_per_j is None else answer.grams_per_j * _energy(answer)
 
@@ -248,6 +253,9 @@ _COLUMNS: dict[str, Callable[[Answer], Any]] = {
     **_times(_low, "_low_s"),
     **_times(_high, "_high_s"),
     "tokens_per_s": _speed,
+    "tokens_per_s_per_user": lambda answer: _speed(answer) / answer.batch,
+    "inputs_per_s": lambda answer: answer.batch / answer.first.time_s if answer.single else _NOWHERE,
+    "real_time_factor": _real_time,
     "peak_memory_bytes": _memory,
     "fits": _fits,
     "energy_j": _energy,

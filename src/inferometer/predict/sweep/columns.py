@@ -61,7 +61,8 @@ DETAILS: dict[str, Column] = {
 }
 _ALL = COLUMNS | DETAILS
 HIGHER_IS_BETTER = frozenset({
-    "tokens_per_s", "battery_s", "inferences_per_charge", "frame_headroom", "batch", "prompt", "generate", "context",
+    "tokens_per_s", "tokens_per_s_per_user", "inputs_per_s",
+    "battery_s", "inferences_per_charge", "frame_headroom", "batch", "prompt", "generate", "context",
 })  # fmt: skip
 
 _UNITS = {"_per_s": "1", "_s": "s", "_bytes": "B", "_j": "J", "_g": "g"}

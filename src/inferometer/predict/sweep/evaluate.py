@@ -17,6 +17,7 @@ from inferometer.core.graph import is_generative
 from inferometer.known.engines import require_effects
 from inferometer.predict.applicable import meaningful, require_engine
 from inferometer.predict.energy import energy_costs
+from inferometer.predict.headline import windows_per_s
 from inferometer.predict.money import carbon_grams
 from inferometer.predict.precision import counted_precision
 from inferometer.predict.ready import Layout, make_layout, on_device
@@ -219,6 +220,7 @@ def _assembled(  # noqa: PLR0913 - what an answer is made of
         usd_rate=usd,
         loading=dict(zip(LOADING, loading, strict=True)),
         frame_rate=questions[0].options.frame_rate,
+        windows_per_s=windows_per_s(questions[0].graph, questions[0].options),
         grams_per_j=carbon_grams(1.0, questions[0].options.place),
         single=not is_generative(questions[0].graph),
         reasons=reasons,

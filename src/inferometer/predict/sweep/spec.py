@@ -21,7 +21,7 @@ _TABLES: dict[str, Any] = {
 }  # fmt: skip
 _PLAIN = (
     "chunk", "cached_prefix", "micro_batches", "overlap", "imbalance", "sequence_parallel", "steps",
-    "storage_bytes_per_s", "frame_rate", "link", "layout", "host_speed", "host_call_s", "overrides", "sizes",
+    "storage_bytes_per_s", "frame_rate", "audio_s", "link", "layout", "host_speed", "host_call_s", "overrides", "sizes",
 )  # fmt: skip
 _FLAGS = ("priors", "details")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")

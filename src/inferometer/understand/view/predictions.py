@@ -50,8 +50,8 @@ _RUNGS = columns("phase", Column(key="rung", heading="who says so"), "origin",
 _WHY = columns(Column(key="name", heading="op"), "count", "time_s", "share", "low_s", "high_s",
                Column(key="rung", heading="who says so"))  # fmt: skip
 _COMPARED = columns(
-    "model", "device", "runtime", "weights", "latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes",
-    "fits", "energy_j", "usd_per_million_tokens",
+    "model", "device", "runtime", "weights", "latency_s", "inputs_per_s", "ttft_s", "tpot_s", "tokens_per_s",
+    "real_time_factor", "peak_memory_bytes", "fits", "energy_j", "usd_per_million_tokens",
     "usd_per_million_inferences", "co2e_g", "battery_s", "inferences_per_charge", "frame_headroom",
     "error",
 )  # fmt: skip
@@ -61,7 +61,8 @@ _ENDS = columns(
 )  # fmt: skip
 # The figures of a headline, in the order of the card, with the unit of each.
 _FIGURES = {
-    "latency_s": "s", "ttft_s": "s", "tpot_s": "s", "e2e_s": "s", "tokens_per_s": "1/s", "peak_memory_bytes": "B",
+    "latency_s": "s", "ttft_s": "s", "tpot_s": "s", "e2e_s": "s", "tokens_per_s": "1/s", "tokens_per_s_per_user": "1/s",
+    "inputs_per_s": "1/s", "real_time_factor": "1", "peak_memory_bytes": "B",
     "energy_j": "J", "battery_s": "s", "usd_per_million_tokens": "USD", "co2e_g": "g",
 }  # fmt: skip
 _ENDED = ("latency_s", "ttft_s", "tpot_s", "e2e_s")  # times of the headline with an interval of their own
@@ -84,6 +85,7 @@ def prediction_card(profile: Profile) -> Card:
     facts = [fact for fact in (_time_fact(profile, *row) for row in TIMES) if fact]
     if summary.tokens_per_s is not None:
         facts.append(_speed_fact(profile))
+    facts += _rate_facts(profile)
     facts += _memory_facts(profile)
     if summary.energy_j is not None:
         facts.append(("energy", format_quantity(summary.energy_j, "J"), ", ".join(energy_remarks(profile))))
@@ -113,6 +115,23 @@ def _speed_fact(profile: Profile) -> Fact:
     step = summary.interval("tpot")
     between = f"{interval_text(batch / step[1], batch / step[0], '1')}, " if step and step[0] > 0 else ""
     return "tokens/s", format_quantity(summary.tokens_per_s, "1"), f"{between}of all sequences together"
+
+
+def _rate_facts(profile: Profile) -> list[Fact]:
+    """What people ask in other units than seconds: inputs or pictures a second, tokens of a user, real time."""
+    summary, batch, facts = profile.summary, profile.workload.batch, []
+    if summary.tokens_per_s_per_user is not None and batch > 1:
+        facts.append(("tokens/s/user", format_quantity(summary.tokens_per_s_per_user, "1"), f"of each of {batch}"))
+    if summary.inputs_per_s is not None and summary.latency_s is not None:
+        forward = profile.phase("forward")
+        steps = forward.repeats if forward is not None else None
+        each = f"{format_quantity(summary.latency_s / batch, 's')} each" if batch > 1 or steps else ""
+        label, remark = ("inputs/s", each) if steps is None else ("pictures/s", f"{each}, in {steps:g} steps")
+        facts.append((label, format_quantity(summary.inputs_per_s, "1"), remark))
+    if summary.real_time_factor is not None:
+        faster = format_quantity(1 / summary.real_time_factor, "1")
+        facts.append(("real time", f"{summary.real_time_factor:.3g}", f"{faster} × as fast as the audio plays"))
+    return facts
 
 
 def _price_fact(profile: Profile) -> Fact:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.units import format_quantity
+from inferometer.core.units import counted, format_quantity
 from inferometer.understand.view.table import Column, ReportTable, columns, filled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from inferometer.core.profile import Profile
     from inferometer.known.atlas.measurement import AtlasSource, PublishedMeasurement
     from inferometer.known.atlas.table import AtlasTable
+    from inferometer.predict.published import Beside
     from inferometer.predict.question import Question
     from inferometer.understand.view.cards import Fact
 
@@ -30,6 +31,7 @@ _SOURCES = columns(
     "date", "licence", "whose", "title", "url",
 )  # fmt: skip
 _TELLING = frozenset({"layout", "backend", "provider", "form", "delegate"})
+_SERVED = {"ttft": "first token", "tpot": "each token"}
 _UNITS = {"inputs/s": "inputs/s", "tokens/s": "tokens/s", "tokens/s/device": "tokens/s a device"}
 
 
@@ -63,6 +65,7 @@ def engine_text(row: PublishedMeasurement) -> str | None:
     version = ".".join(row.version.split(".")[:2]) if row.version else None
     kept = [value for key, value in row.settings.items() if key in _TELLING]
     kept += [f"{row.settings['threads']} threads"] if "threads" in row.settings else []
+    kept += [counted(int(row.settings["cores"]), "core")] if row.settings.get("cores", "").isdecimal() else []
     return ", ".join(filter(None, (" ".join(filter(None, (name, version))), *kept))) or None
 
 
@@ -168,34 +171,46 @@ def cited(row: PublishedMeasurement, source: AtlasSource) -> str:
     return ", ".join(filter(None, (source.short, told, row.date or source.date)))
 
 
-def beside_fact(row: PublishedMeasurement, source: AtlasSource, *, phase: str, predicted_s: float) -> Fact:
-    """A line of a prediction's card: what others measured, who, and how far the two are apart."""
-    label = "others measured" if phase == "forward" else f"others, {phase}"
+def beside_facts(besides: Sequence[Beside], *, model: str, device: str) -> tuple[Fact, ...]:
+    """Lines of a card: what others measured, who, and how far the two are apart; else how many measured otherwise."""
+    from inferometer.known.atlas.nearest import count_published  # noqa: PLC0415 - brings numpy
+
+    if besides:
+        return tuple(_beside_fact(beside) for beside in besides)
+    many = count_published(model, device)
+    if not many:
+        return ()
+    where = f"otherwise: inferometer atlas --model {model} --device {device}"
+    return (("others measured", counted(many, "figure"), where),)
+
+
+def _beside_fact(beside: Beside) -> Fact:
+    from inferometer.known.atlas.shipped import source_named  # noqa: PLC0415 - brings numpy
+
+    row = beside.measured
+    label = "others measured" if beside.phase == "forward" else f"others, {_SERVED.get(beside.phase, beside.phase)}"
     formats = f"{row.weights} weights" if "autocast" not in row.settings else f"{row.activations} autocast"
-    return (
-        label,
-        format_quantity(row.seconds, "s"),
-        f"{cited(row, source)}, {formats}; {apart_text(predicted_s, row.seconds)}",
-    )
+    apart = apart_text(beside.predicted_s, row.seconds)
+    return label, format_quantity(row.seconds, "s"), f"{cited(row, source_named(row.source))}, {formats}; {apart}"
 
 
-def beside_document(
-    row: PublishedMeasurement, source: AtlasSource, *, phase: str, predicted_s: float
-) -> dict[str, Any]:
-    apart = {"phase": phase, "predicted_s": predicted_s, "apart": predicted_s / row.seconds - 1}
-    return {**apart, "measured": measurement_document(row, source)}
+def beside_documents(besides: Iterable[Beside]) -> list[dict[str, Any]]:
+    from inferometer.known.atlas.shipped import source_named  # noqa: PLC0415 - brings numpy
+
+    return [
+        {
+            "phase": beside.phase,
+            "predicted_s": beside.predicted_s,
+            "apart": beside.apart,
+            "measured": measurement_document(beside.measured, source_named(beside.measured.source)),
+        }
+        for beside in besides
+    ]
 
 
 def prediction_document(question: Question, profile: Profile) -> dict[str, Any]:
     """The JSON of a prediction: its profile, and what others measured under the same conditions."""
     from inferometer.core.codec import document  # noqa: PLC0415 - lists do without
-    from inferometer.known.atlas.shipped import source_named  # noqa: PLC0415 - as above
     from inferometer.predict.published import published_beside  # noqa: PLC0415 - as above
 
-    published = [
-        beside_document(
-            beside.measured, source_named(beside.measured.source), phase=beside.phase, predicted_s=beside.predicted_s
-        )
-        for beside in published_beside(question, profile)
-    ]
-    return {**document(profile), "published": published}
+    return {**document(profile), "published": beside_documents(published_beside(question, profile))}

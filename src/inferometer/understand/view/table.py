@@ -52,6 +52,8 @@ _SHARED = {
         Column(key="ttft_s", heading="first token", unit="s"),
         Column(key="tpot_s", heading="each token", unit="s"),
         Column(key="tokens_per_s", heading="tokens/s", unit="1"),
+        Column(key="inputs_per_s", heading="inputs/s", unit="1"),
+        Column(key="real_time_factor", heading="real time"),
         Column(key="bound", heading="bound by"),
         Column(key="flops", heading="work", unit="FLOP"),
         Column(key="bytes", heading="moved", unit="B"),

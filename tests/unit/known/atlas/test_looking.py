@@ -10,7 +10,7 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.known.atlas import own
 from inferometer.known.atlas.looking import atlas
 from inferometer.known.atlas.measurement import PublishedMeasurement
-from inferometer.known.atlas.nearest import Comparison, nearest_published
+from inferometer.known.atlas.nearest import Comparison, count_published, nearest_published
 from inferometer.known.atlas.shipped import own_folder
 from inferometer.known.atlas.storing import write_table
 from inferometer.known.atlas.table import table_of
@@ -142,10 +142,29 @@ def test_the_same_engine_comes_first_then_its_family_then_the_newest():
     "other",
     [{"batch": 8}, {"image": 256}, {"weights": "i8"}, {"weights": None}, {"activations": "f32"}, {"count": 2},
      {"part": "encoder"}, {"quantity": "stream", "figure_unit": "ms"}, {"device": "other"}, {"input": "1x3x9"},
-     {"settings": {"cores": "1"}}, {"model": "other"}],
+     {"model": "other"}],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_not_shown(other):
     assert _nearest([_measured(**other)]) is None
+
+
+def test_what_an_engine_converts_to_is_what_was_published():
+    rows = [_measured(engine="qnn")]
+    assert _nearest(rows, engine="qnn", weights="f32", computed=frozenset({"f16", "f32"})).line == 2
+
+
+@pytest.mark.parametrize("asked", [{"engine": "litert"}, {"engine": "qnn", "computed": frozenset({"f32"})}])
+def test_another_format_of_another_engine_is_not_shown(asked):
+    other = {"weights": "f32", "computed": frozenset({"f16", "f32"}), **asked}
+    assert _nearest([_measured(engine="qnn")], **other) is None
+
+
+def test_a_part_of_a_chip_is_shown_where_nobody_measured_all_of_it(monkeypatch, tmp_path):
+    one, two = (_measured(line=cores, settings={"cores": str(cores)}, unit="npu") for cores in (1, 2))
+    assert _nearest([one, two]).line == 2
+    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path / "other"))
+    assert _nearest([one, two, _measured(line=9, unit="npu")]).line == 9
+    assert count_published("my-net", "my-board") == 3
 
 
 LLM = {"image": None, "prompt": 1000, "generate": 100}
@@ -162,6 +181,8 @@ LLM = {"image": None, "prompt": 1000, "generate": 100}
         ({"quantity": "request", **LLM}, {"prompt": 1000, "generate": 95.3}, True),
         ({"quantity": "request", **LLM}, {"prompt": 1000, "generate": 90}, False),
         ({"quantity": "request", **LLM}, {"prompt": 900, "generate": 100}, False),
+        ({"quantity": "tpot", **LLM}, {"prompt": 1000, "generate": 100}, True),
+        ({"quantity": "ttft", **LLM}, {"prompt": 1000, "generate": 200}, False),
         ({"image": None, "prompt": 1000}, {"image": None, "prompt": 990}, True),
         ({"image": None, "prompt": 1000}, {"image": None, "prompt": 900}, False),
         # a cache whose mean over the steps is within 512 tokens, or a quarter of a long one

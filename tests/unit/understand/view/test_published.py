@@ -8,10 +8,11 @@ import pytest
 
 from inferometer.known.atlas.measurement import AtlasSource, PublishedMeasurement
 from inferometer.known.atlas.reading import read_atlas
+from inferometer.predict.published import Beside
 from inferometer.understand.view.published import (
     apart_text,
-    beside_document,
-    beside_fact,
+    beside_documents,
+    beside_facts,
     cited,
     engine_text,
     formats_text,
@@ -58,8 +59,21 @@ def test_our_own_form_can_be_read_back(tmp_path):
     assert [getattr(back, name) for name in same] == [getattr(ROW, name) for name in same]
 
 
+def beside(row, phase, predicted_s):
+    return Beside(phase=phase, predicted_s=predicted_s, measured=row)
+
+
+def told(*besides):
+    return beside_facts(besides, model="llama-3.1-8b", device="nvidia-h200")
+
+
+@pytest.fixture(autouse=True)
+def _our_source(monkeypatch):
+    monkeypatch.setattr("inferometer.known.atlas.shipped.source_named", lambda _: SOURCE)
+
+
 def test_a_prediction_is_told_how_far_it_is_from_what_others_measured():
-    label, figure, remark = beside_fact(ROW, SOURCE, phase="forward", predicted_s=0.006)
+    ((label, figure, remark),) = told(beside(ROW, "forward", 0.006))
     assert (label, figure) == ("others measured", "5 ms")
     assert remark == "AI Hub, qnn 2.50, dlc, 2026-10, i8 weights; the prediction is 20 % longer"
 
@@ -112,12 +126,21 @@ def test_what_was_run_is_told_as_far_as_it_is_known():
 def test_who_publishes_its_own_engine_is_named_once():
     assert cited(replace(ROW, engine="AI HUB", version=None, settings={}), SOURCE) == "AI Hub, 2026-10"
     assert cited(replace(ROW, date=None), replace(SOURCE, date="2025")) == "AI Hub, qnn 2.50, dlc, 2025"
-    label, _, remark = beside_fact(
-        replace(ROW, settings={"autocast": "yes"}), SOURCE, phase="decode", predicted_s=0.005
-    )  # fmt: skip
+    ((label, _, remark),) = told(beside(replace(ROW, settings={"autocast": "yes"}), "decode", 0.005))
     assert (label, remark) == ("others, decode", "AI Hub, qnn 2.50, 2026-10, i8 autocast; the prediction is the same")
-    told = beside_document(ROW, SOURCE, phase="decode", predicted_s=0.0075)
-    assert (told["phase"], told["predicted_s"], told["apart"]) == ("decode", 0.0075, pytest.approx(0.5))
+    (written,) = beside_documents([beside(ROW, "decode", 0.0075)])
+    assert (written["phase"], written["predicted_s"], written["apart"]) == ("decode", 0.0075, pytest.approx(0.5))
+
+
+def test_where_nobody_measured_the_very_question_the_figures_of_others_are_pointed_at():
+    ((label, figures, where),) = told()
+    assert (label, figures.endswith("figures")) == ("others measured", True)
+    assert where == "otherwise: inferometer atlas --model llama-3.1-8b --device nvidia-h200"
+    assert beside_facts((), model="resnet50", device="no-such") == ()
+
+
+def test_cores_of_a_chip_are_named_where_not_all_ran():
+    assert engine_text(replace(ROW, version=None, settings={"cores": "1"})) == "qnn, 1 core"
 
 
 def test_a_listing_says_how_many_more_there_are():

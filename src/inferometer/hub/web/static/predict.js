@@ -91,6 +91,8 @@ function facts(answer) {
   add("first token", quantity(summary.ttft_s, "s"), interval(phases.prefill));
   add("each token", quantity(summary.tpot_s, "s"), interval(phases.decode));
   add("tokens/s", quantity(summary.tokens_per_s, ""), "");
+  add("inputs/s", quantity(summary.inputs_per_s, ""), "");
+  add("real time", quantity(summary.real_time_factor, ""), "seconds for one of audio");
   add("whole request", quantity(summary.e2e_s, "s"), "");
   add("energy", quantity(summary.energy_j, "J"), "");
   const { served } = answer;
