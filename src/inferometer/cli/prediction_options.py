@@ -1,13 +1,14 @@
-"""The flags of a prediction, for the commands that have them."""
+"""The fields of a question as options of a command, made from the table of `predict.fields`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from inferometer.predict.flags import FLAGS, Takes
+if TYPE_CHECKING:
+    from inferometer.predict.fields import Field, Takes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -15,21 +16,43 @@ _TAKEN: dict[Takes, dict[str, Any]] = {
     "whole": {"type": int},
     "number": {"type": float},
     "share": {"type": click.FloatRange(0, 1)},
-    "switch": {"is_flag": True, "default": None},
+    "switch": {"is_flag": True},
     "text": {},
     "texts": {"multiple": True},
 }
 
 
-def prediction_options(function: F) -> F:
-    """Give a command all of the flags."""
-    for name, flag in reversed(FLAGS.items()):
-        how = {"metavar": flag.metavar, **_TAKEN[flag.takes]} if flag.metavar else _TAKEN[flag.takes]
-        function = click.option(f"--{name.replace('_', '-')}", name, help=flag.help, **how)(function)
-    return function
+def field_options(fields: Mapping[str, Field], *, several: Collection[str] = ()) -> Callable[[F], F]:
+    """Give a command an option for each of the fields; those in `several` may be repeated, to compare them."""
+
+    def with_options(function: F) -> F:
+        for name, field in reversed([*fields.items()]):
+            how: dict[str, Any] = {"default": field.default, **_TAKEN[field.takes]}
+            if field.metavar:
+                how["metavar"] = field.metavar
+            words, default, rest = field.help.partition("  [default: ")
+            if name in several:
+                how, words = {**how, "multiple": True}, f"{words.removesuffix('.')}; may be repeated."
+            option = f"--{name.replace('_', '-')}"
+            function = click.option(option, field.keyword or name, help=f"{words}{default}{rest}", **how)(function)
+        return function
+
+    return with_options
 
 
-def taken(values: dict[str, Any]) -> dict[str, Any]:
-    """Take the flags that were given out of a command's values."""
-    flags = {name: values.pop(name) for name in FLAGS}
-    return {name: value for name, value in flags.items() if value is not None and value != ()}
+def list_options(fields: Mapping[str, Field]) -> Callable[[F], F]:
+    """Give a command an option that takes a list for each of the fields."""
+
+    def with_options(function: F) -> F:
+        for name, field in reversed([*fields.items()]):
+            at_first = "" if field.default is None else f"  [default: {field.default}]"
+            function = click.option(f"--{name}", metavar="LIST", help=f"{field.help}{at_first}")(function)
+        return function
+
+    return with_options
+
+
+def taken(values: dict[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
+    """Take the fields that were given out of a command's values."""
+    found = {name: values.pop(name) for name in fields}
+    return {name: value for name, value in found.items() if value is not None and value != ()}

@@ -240,7 +240,7 @@ class ServingAnswer:
 
 def serving_answer(question: Question, users: int, tokens_per_user: float | None = None) -> ServingAnswer:
     """The steady state of so many users, each with one request of the question's sizes under way."""
-    if users > _MOST_USERS:
+    if not 1 <= users <= _MOST_USERS:
         raise DomainError(f"users must be a whole number from 1 to {_MOST_USERS:,}, and is {users}.")
     if tokens_per_user is not None and tokens_per_user <= 0:
         raise DomainError(f"--tokens-per-user must be greater than 0, and is {tokens_per_user:g}.")
