@@ -34,7 +34,7 @@ from inferometer.core.units import format_quantity
 from inferometer.known import devices, grids, instances, links, memory_levels, models, pues
 from inferometer.known.formulas.registry import SECTIONS, Formula, all_formulas
 from inferometer.known.machine.health import CHECKS
-from inferometer.predict.fields import ASKED, SWEPT
+from inferometer.predict.fields import ASKED, SWEPT, fields_that
 from inferometer.understand.pages import pages as finding_pages
 from inferometer.understand.view.explanations import page_text
 from inferometer.understand.view.listings import device_table, model_table
@@ -500,12 +500,21 @@ class Swept(TypedDict, total=False):
     """The lists whose combinations a sweep predicts, beside its models and devices, and what holds for all rows."""
 
 {swept}
+
+
+class AskedOfService(TypedDict, total=False):
+    """What serves a model in a simulation: an engine on its devices."""
+
+{served}
 '''
 
 
 def asked_module() -> str:
-    asked = "\n".join(f"    {name}: {field.kind}" for name, field in ASKED.items())
-    return _ASKED.format(asked=asked, swept="\n".join(f"    {name}: {field.listed}" for name, field in SWEPT.items()))
+    return _ASKED.format(
+        asked="\n".join(f"    {name}: {field.kind}" for name, field in ASKED.items()),
+        swept="\n".join(f"    {name}: {field.listed}" for name, field in SWEPT.items()),
+        served="\n".join(f"    {name}: {field.kind}" for name, field in fields_that(door="simulate").items()),
+    )
 
 
 def _page(parts: list[str]) -> str:

@@ -22,15 +22,20 @@ _TAKEN: dict[Takes, dict[str, Any]] = {
 }
 
 
-def field_options(fields: Mapping[str, Field], *, several: Collection[str] = ()) -> Callable[[F], F]:
-    """Give a command an option for each of the fields; those in `several` may be repeated, to compare them."""
+def field_options(
+    fields: Mapping[str, Field], *, several: Collection[str] = (), said: Mapping[str, str] | None = None
+) -> Callable[[F], F]:
+    """Give a command an option for each of the fields; those in `several` may be repeated, to compare them.
+
+    `said` is the help of fields that mean something narrower to this command.
+    """
 
     def with_options(function: F) -> F:
         for name, field in reversed([*fields.items()]):
             how: dict[str, Any] = {"default": field.default, **_TAKEN[field.takes]}
             if field.metavar:
                 how["metavar"] = field.metavar
-            words, default, rest = field.help.partition("  [default: ")
+            words, default, rest = (said or {}).get(name, field.help).partition("  [default: ")
             if name in several:
                 how, words = {**how, "multiple": True}, f"{words.removesuffix('.')}; may be repeated."
             option = f"--{name.replace('_', '-')}"

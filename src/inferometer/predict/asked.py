@@ -121,3 +121,20 @@ class Swept(TypedDict, total=False):
     layout: str | None
     host_speed: str | float | None
     frame_rate: float | None
+
+
+class AskedOfService(TypedDict, total=False):
+    """What serves a model in a simulation: an engine on its devices."""
+
+    runtime: RuntimeEffects | str | None
+    weights: str | None
+    kv: str | None
+    tp: int | None
+    pp: int | None
+    ep: int | None
+    threads: int | None
+    engine_version: str | None
+    draft: str | Path | Graph | None
+    draft_length: int | None
+    acceptance: float | None
+    link: str | Link | None

@@ -99,7 +99,7 @@ FIELDS: dict[str, Field] = {
         doors=("fit", "profile"),
     ),
     "context": Field(
-        "whole", "N", "A single decode step with N tokens in the cache.", changes="size", needs="tokens",
+        "whole", "N", "Tokens in the cache, for a single decode step.", changes="size", needs="tokens",
         axis="context", doors=("fit", "models"),
     ),
     "image": Field(

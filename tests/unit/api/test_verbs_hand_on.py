@@ -129,7 +129,8 @@ PLAIN = {
         "runtime": None, "rate": None, "concurrency": None, "trace": None, "requests": None, "duration_s": None,
         "prompt": 512, "generate": 128, "arrivals": "poisson", "slo": (), "weights": None, "kv": None, "tp": 1, "pp": 1,
         "ep": 1, "dp": 1, "replicas": 1, "routing": "least-loaded", "max_num_seqs": None,
-        "max_num_batched_tokens": None, "kv_blocks": None, "options": None, "seed": 0,
+        "max_num_batched_tokens": None, "kv_blocks": None, "options": None, "seed": 0, "threads": None,
+        "engine_version": None, "draft": None, "draft_length": None, "acceptance": None, "link": None,
     },
     services.plan: {
         "rate": None, "trace": None,

@@ -333,13 +333,12 @@ def plan(
     return ToolAnswer(document=answer.document(), text=text)
 
 
-@tool
+@tool_asking(fields_that(door="simulate"))
 def simulate(
     access: Access,
     *,
     model: str,
     on: str,
-    runtime: str | None = None,
     rate: float | None = None,
     concurrency: int | None = None,
     trace: str | None = None,
@@ -347,10 +346,9 @@ def simulate(
     prompt: Lengths = 512,
     generate: Lengths = 128,
     slo: list[str] | None = None,
-    weights: str | None = None,
-    tp: int = 1,
     replicas: int = 1,
     seed: int = 0,
+    **asked: Any,
 ) -> ToolAnswer:
     """Simulate a served model under load by the engine's own scheduling rules: what its users would see.
 
@@ -361,9 +359,9 @@ def simulate(
 
     require_bounded(requests, MOST_REQUESTS, "requests")
     profile = simulate_service(
-        access.model(model), on=access.device(on), runtime=runtime, rate=rate, concurrency=concurrency,
+        access.model(model), on=access.device(on), rate=rate, concurrency=concurrency,
         trace=None if trace is None else access.file_or_name(trace), requests=requests, prompt=access.length(prompt),
-        generate=access.length(generate), slo=tuple(slo or ()), weights=weights, tp=tp, replicas=replicas, seed=seed,
+        generate=access.length(generate), slo=tuple(slo or ()), replicas=replicas, seed=seed, **_reached(access, asked),
     )  # fmt: skip
     assert profile.served is not None  # noqa: S101 - of a simulation
     document = load_document(profile, load_result(profile.served))
@@ -420,21 +418,8 @@ def runs(
     return _rows_answer(records(run_table(page.rows, "json")), "run")
 
 
-@tool
-def profile(
-    access: Access,
-    *,
-    model: str,
-    runtime: str | None = None,
-    batch: int = 1,
-    prompt: int | None = None,
-    generate: int | None = None,
-    image: int | None = None,
-    sizes: dict[str, int] | None = None,
-    weights: str | None = None,
-    threads: int | None = None,
-    seconds_at_most: float = 30.0,
-) -> ToolAnswer:
+@tool_asking(in_python(fields_that(door="profile")))
+def profile(access: Access, *, model: str, seconds_at_most: float = 30.0, **asked: Any) -> ToolAnswer:
     """Measure a model on this machine, after the user has agreed, and store the run. Takes seconds to minutes."""
     from inferometer.api.measurements import profile as measure
     from inferometer.core.codec import document
@@ -443,10 +428,7 @@ def profile(
 
     most = Plan(seconds=min(1.0, seconds_at_most), seconds_at_most=seconds_at_most)
     with recording(store=access.store, kind="profile", parameters={"model": model}, subject={"model": model}) as run:
-        measured = measure(
-            access.model(model), runtime=runtime, batch=batch, prompt=prompt, generate=generate, image=image,
-            sizes=sizes, weights=weights, threads=threads, plan=most,
-        )  # fmt: skip
+        measured = measure(access.model(model), plan=most, **asked)
         run.keep(measured)
     return ToolAnswer(document={**document(measured), "run": run.id}, text=f"Run {run.id}: {_profile_text(measured)}")
 
