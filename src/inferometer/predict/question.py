@@ -39,7 +39,7 @@ from inferometer.predict.options import Options
 from inferometer.predict.precision import engine_formats, held_precision
 from inferometer.predict.price.class_figures import with_class_figures
 from inferometer.predict.price.variants import with_threads
-from inferometer.predict.running import measured_otherwise, require_run, threads_notes, with_own_host
+from inferometer.predict.running import measured_otherwise, require_run, threads_notes, version_notes, with_own_host
 from inferometer.predict.unused import require_used
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Question:
         )
         provenance = profile.provenance
         if provenance is not None:
-            notes = (*provenance.notes, *basis.notes)
+            notes = (*provenance.notes, *basis.notes, *version_notes(self))
             provenance = replace(provenance, created=now_text(), notes=notes)
         return replace(profile, judged_by=basis.judged_by(), provenance=provenance)
 
