@@ -37,24 +37,45 @@ def field_options(
                 how["metavar"] = field.metavar
             words, default, rest = (said or {}).get(name, field.help).partition("  [default: ")
             if name in several:
-                how, words = {**how, "multiple": True}, f"{words.removesuffix('.')}; may be repeated."
-            option = f"--{name.replace('_', '-')}"
-            function = click.option(option, field.keyword or name, help=f"{words}{default}{rest}", **how)(function)
+                how |= {"multiple": True, "callback": split_lists}
+                words = f"{words.removesuffix('.')}; several are compared."
+            names = (option_of(name), field.keyword or name)
+            function = click.option(*names, help=f"{words}{default}{rest}", **how)(function)
         return function
 
     return with_options
 
 
 def list_options(fields: Mapping[str, Field]) -> Callable[[F], F]:
-    """Give a command an option that takes a list for each of the fields."""
+    """Give a command an option that takes a list for each of the fields, under the name of the list."""
 
     def with_options(function: F) -> F:
         for name, field in reversed([*fields.items()]):
-            at_first = "" if field.default is None else f"  [default: {field.default}]"
-            function = click.option(f"--{name}", metavar="LIST", help=f"{field.help}{at_first}")(function)
+            words = field.help if field.default is None else f"{field.help}  [default: {field.default}]"
+            function = list_option(f"--{name}", field.axis, help=words)(function)
         return function
 
     return with_options
+
+
+def list_option(*names: str, **how: Any) -> Callable[[F], F]:
+    """An option that takes a list, separated by commas or repeated; its value is one text."""
+    return click.option(*names, multiple=True, callback=_joined, **{"metavar": "LIST", **how})
+
+
+def _joined(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> str | None:  # noqa: ARG001 - click's signature
+    return ",".join(values) if values else None
+
+
+def split_lists(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001 - click's signature
+    """Each of the names in a repeated option, of which each may be a list with commas."""
+    return tuple(name for value in values for name in map(str.strip, value.split(",")) if name)
+
+
+def option_of(name: str) -> str:
+    """What a command calls a field or a list of a sweep."""
+    singular = {"devices": "on", "runtimes": "runtime"}
+    return f"--{singular.get(name, name).replace('_', '-')}"
 
 
 def taken(values: dict[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:

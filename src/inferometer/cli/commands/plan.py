@@ -9,7 +9,7 @@ import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
 from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import field_options
+from inferometer.cli.prediction_options import field_options, list_option
 from inferometer.cli.progress import progress_line
 from inferometer.core.errors import GateError
 from inferometer.predict.fields import FIELDS
@@ -33,8 +33,8 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
     for made in reversed((
         option("--rate", type=float, metavar="R", help="Requests a second of a model that makes tokens."),
         option("--trace", type=click.Path(path_type=Path), metavar="FILE", help=_TRACE),
-        option("--prompt", "--input", "prompt", default="1024", metavar="LENGTH", help=_LENGTHS),
-        option("--generate", "--output", "generate", default="256", metavar="LENGTH", help="Tokens to generate."),
+        option("--prompt", default="1024", metavar="LENGTH", help=_LENGTHS),
+        option("--generate", default="256", metavar="LENGTH", help="Tokens to generate."),
         option("--slo", "objectives", multiple=True, metavar="GOALS", help=_SLO),
         option("--tp", metavar="N,…", help="Tensor parallelism to try.  [default: 1,2,4,8]"),
         option("--max-num-seqs", "sequences", metavar="N,…", help="Limits to try.  [default: engine's,64,256]"),
@@ -67,9 +67,9 @@ def _choice_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
         option("--goal", type=click.Choice(_GOALS), default="cheapest", help="What the best plan is best at."),
-        option("--on", "devices", metavar="DEVICE,…", help="Devices to choose from.  [default: those with a price]"),
-        option("--runtime", "runtimes", metavar="NAME,…", help="Engines to choose from.  [default: the usual one]"),
-        option("--weights", metavar="FORMAT,…", help="Formats to try; own is the model's.  [default: own and smaller]"),
+        list_option("--on", "devices", help="Devices to choose from.  [default: those with a price]"),
+        list_option("--runtime", "runtimes", help="Engines to choose from.  [default: the usual one]"),
+        list_option("--weights", help="Formats to try; own is the model's.  [default: own and smaller]"),
         option("--discount", default=0.0, metavar="SHARE", help="What a reservation takes off the price."),
         option("--launch", type=OutputFile(folders=True), metavar="FOLDER", help=_LAUNCH),
         option("--keep", default=3, metavar="N", help="Plans to confirm and show."),

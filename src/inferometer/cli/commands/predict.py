@@ -15,7 +15,7 @@ from inferometer.cli.options import (
     print_table,
     print_text,
 )
-from inferometer.cli.prediction_options import field_options
+from inferometer.cli.prediction_options import field_options, split_lists
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.predict.fields import FIELDS
 from inferometer.predict.flags import parse_sizes
@@ -30,7 +30,10 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 
 @click.command("predict")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL …")
-@click.option("--on", "devices", multiple=True, required=True, metavar="DEVICE", help="The device; may be repeated.")
+@click.option(
+    "--on", "devices", multiple=True, callback=split_lists, required=True, metavar="DEVICE",
+    help="The device; several are compared.",
+)  # fmt: skip
 @field_options(FIELDS, several={"weights"})
 @click.option("--why", is_flag=True, help="Print each op with the source of its time instead of the phases.")
 @format_option
@@ -50,7 +53,7 @@ def command(
 
     \b
     inferometer predict llama-3.2-1b --on nvidia-h200 --prompt 2048 --generate 128
-    inferometer predict llama-3.1-8b --on nvidia-l4 --on raspberry-pi-5 --weights bf16 --weights q4_0
+    inferometer predict llama-3.1-8b --on nvidia-l4,raspberry-pi-5 --weights bf16,q4_0
     inferometer predict llama-3.1-70b --on nvidia-h200 --tp 4 --draft llama-3.2-1b --acceptance 0.8
     inferometer predict qwen3-32b --on nvidia-h100-sxm --weights f8e4m3 --users 64 --tokens-per-user 30
     inferometer predict ocr.onnx --on raspberry-pi-5 --size height=48 --size width=320
@@ -58,7 +61,8 @@ def command(
     inferometer predict llama-3.1-8b --on nvidia-l40s --runtime vllm --context 2048 --why
 
     MODEL is a catalog name, a package's network (timm:resnet50), a file, or a folder with a config.json. DEVICE is a
-    catalog name or a TOML file. Several models, devices or formats are compared in one table.
+    catalog name or a TOML file. Several models, devices or formats are compared in one table; --on and --weights may be
+    repeated, or take a list with commas.
     """
     from inferometer.api import ask
 

@@ -10,7 +10,7 @@ import click
 
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import field_options, list_options, taken
+from inferometer.cli.prediction_options import field_options, list_option, list_options, option_of, taken
 from inferometer.cli.progress import bar, progress_line
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.units import counted, format_duration
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
     from inferometer.predict.sweep import Progress, Rows, RowSource, Spec, Study
 
 _FILES = {".csv", ".parquet", ".sqlite", ".db"}  # what --out writes; any other file is a spec
+_LISTS = {name: field for axis in AXES for name, field in FIELDS.items() if field.axis == axis}
 _FOR_ALL = {name: field for name, field in FIELDS.items() if (field.keyword or name) in SWEPT and not field.axis}
 
 
 @click.command("sweep")
 @click.argument("source", required=False, type=click.Path(path_type=Path), metavar="[SPEC.toml|FILE]")
-@click.option("--models", metavar="LIST", help="Catalog names, files or folders.")
-@click.option("--devices", metavar="LIST", help="Catalog names or TOML files.")
-@list_options(AXES)
+@list_option("--models", help="Catalog names, files or folders.")
+@list_option("--on", "devices", help="Devices: catalog names or TOML files.")
+@list_options(_LISTS)
 @field_options(_FOR_ALL | fields_that("users"))
 @click.option("--details", is_flag=True, help="Add columns for the interval of each time and for what bounds it.")
-@click.option("--out", type=OutputFile(), metavar="FILE", help="Write the rows: .csv, .parquet or .sqlite.")
+@click.option("-o", "--out", type=OutputFile(), metavar="FILE", help="Write the rows: .csv, .parquet or .sqlite.")
 @click.option("--engine", default="local", metavar="WHERE", help="local, local:N (processes), or dask://HOST:PORT.")
 @click.option("--resume", is_flag=True, help="Continue an unfinished sweep to --out.")
 @click.option("--pareto", metavar="A,B", help="Show the Pareto front: rows that no other beats in these columns.")
@@ -62,14 +63,15 @@ def command(
     """Predict every combination of models, devices, formats and sizes: each row is what `predict` says.
 
     \b
-    inferometer sweep --models llama-3.1-8b --devices nvidia-l4,nvidia-h200 --batch 1-64*2 --context 1024,8192
+    inferometer sweep --models llama-3.1-8b --on nvidia-l4,nvidia-h200 --batch 1-64*2 --context 1024,8192
     inferometer sweep grid.toml --out rows.parquet --engine local:4
     inferometer sweep rows.parquet --pareto tpot_s,usd_per_million_tokens --chart front.svg
     inferometer sweep --models qwen3-32b --users 64 --tokens-per-user 30
     inferometer sweep rows.csv --cheapest "tpot_s<=50ms" --cheapest "ttft_s<=1s"
 
-    A LIST is separated by commas; numbers may be ranges: 1-8, 0-4096+512, 1-64*2. SPEC.toml has the same names as keys;
-    options override it. FILE is what --out wrote. A combination that is impossible is a row that says why.
+    A LIST is separated by commas, or the option repeated; numbers may be ranges: 1-8, 0-4096+512, 1-64*2. SPEC.toml has
+    the same names as keys (devices, runtimes); options override it. FILE is what --out wrote. A combination that is
+    impossible is a row that says why.
     """
     axes = {name: questions.pop(name) for name in ("models", "devices", *AXES)}
     flags = taken(questions, FLAGS)
@@ -147,7 +149,7 @@ def _asks_details(questions: dict[str, Any]) -> bool:
 
 
 def _require_alone(source: Path, values: dict[str, Any], out: Path | None) -> None:
-    given = [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
+    given = [option_of(name) for name, value in values.items() if value is not None]
     given += ["--out"] if out else []
     if given:
         raise DomainError(f"{source} already has its rows; {given[0]} cannot change them.", remedy="Leave it out.")
