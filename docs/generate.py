@@ -34,7 +34,7 @@ from inferometer.core.units import format_quantity
 from inferometer.known import devices, grids, instances, links, memory_levels, models, pues
 from inferometer.known.formulas.registry import SECTIONS, Formula, all_formulas
 from inferometer.known.machine.health import CHECKS
-from inferometer.predict.fields import ASKED, SWEPT, fields_that
+from inferometer.predict.fields import ASKED, AXES, SWEPT, fields_that
 from inferometer.understand.pages import pages as finding_pages
 from inferometer.understand.view.explanations import page_text
 from inferometer.understand.view.listings import device_table, model_table
@@ -490,14 +490,20 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
 
 
-class Asked(TypedDict, total=False):
-    """What a question may be asked with; what is absent or None is left to the model, the device and the engine."""
+class AskedOfAll(TypedDict, total=False):
+    """What holds for every row of a sweep; what is absent or None is left to the model, the device and the engine."""
+
+{of_all}
+
+
+class Asked(AskedOfAll, total=False):
+    """What a question may be asked with."""
 
 {asked}
 
 
-class Swept(TypedDict, total=False):
-    """The lists whose combinations a sweep predicts, beside its models and devices, and what holds for all rows."""
+class Swept(AskedOfAll, total=False):
+    """The lists whose combinations a sweep predicts, beside its models and devices."""
 
 {swept}
 
@@ -510,10 +516,14 @@ class AskedOfService(TypedDict, total=False):
 
 
 def asked_module() -> str:
+    def lines(kinds: dict[str, str]) -> str:
+        return "\n".join(f"    {name}: {kind}" for name, kind in kinds.items())
+
     return _ASKED.format(
-        asked="\n".join(f"    {name}: {field.kind}" for name, field in ASKED.items()),
-        swept="\n".join(f"    {name}: {field.listed}" for name, field in SWEPT.items()),
-        served="\n".join(f"    {name}: {field.kind}" for name, field in fields_that(door="simulate").items()),
+        of_all=lines({name: field.kind for name, field in SWEPT.items() if name not in AXES}),
+        asked=lines({name: field.kind for name, field in ASKED.items() if name not in SWEPT or name in AXES}),
+        swept=lines({name: field.listed for name, field in AXES.items()}),
+        served=lines({name: field.kind for name, field in fields_that(door="simulate").items()}),
     )
 
 

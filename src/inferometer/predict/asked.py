@@ -14,26 +14,11 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
 
 
-class Asked(TypedDict, total=False):
-    """What a question may be asked with; what is absent or None is left to the model, the device and the engine."""
+class AskedOfAll(TypedDict, total=False):
+    """What holds for every row of a sweep; what is absent or None is left to the model, the device and the engine."""
 
-    runtime: RuntimeEffects | str | None
-    weights: str | None
-    activations: str | None
-    kv: str | None
-    batch: int | None
-    prompt: int | None
-    generate: int | None
-    context: int | None
-    image: int | None
     sizes: Mapping[str, int] | None
-    tp: int | None
-    pp: int | None
-    ep: int | None
-    dp: int | None
-    threads: int | None
     priors: bool | None
-    calibration: Calibration | str | Path | None
     prefill_on: str | Device | None
     engine_version: str | None
     chunk: int | None
@@ -69,8 +54,28 @@ class Asked(TypedDict, total=False):
     frame_rate: float | None
 
 
-class Swept(TypedDict, total=False):
-    """The lists whose combinations a sweep predicts, beside its models and devices, and what holds for all rows."""
+class Asked(AskedOfAll, total=False):
+    """What a question may be asked with."""
+
+    runtime: RuntimeEffects | str | None
+    weights: str | None
+    activations: str | None
+    kv: str | None
+    batch: int | None
+    prompt: int | None
+    generate: int | None
+    context: int | None
+    image: int | None
+    tp: int | None
+    pp: int | None
+    ep: int | None
+    dp: int | None
+    threads: int | None
+    calibration: Calibration | str | Path | None
+
+
+class Swept(AskedOfAll, total=False):
+    """The lists whose combinations a sweep predicts, beside its models and devices."""
 
     runtimes: RuntimeEffects | str | Sequence[RuntimeEffects | str | None] | None
     threads: int | Sequence[int | None] | None
@@ -86,41 +91,6 @@ class Swept(TypedDict, total=False):
     prompt: int | Sequence[int | None] | None
     generate: int | Sequence[int | None] | None
     context: int | Sequence[int | None] | None
-    sizes: Mapping[str, int] | None
-    priors: bool | None
-    prefill_on: str | Device | None
-    engine_version: str | None
-    chunk: int | None
-    cached_prefix: int | None
-    draft: str | Path | Graph | None
-    draft_length: int | None
-    acceptance: float | None
-    link: str | Link | None
-    overlap: float | None
-    micro_batches: int | None
-    imbalance: float | None
-    sequence_parallel: bool | None
-    steps: int | None
-    offload_layers: int | None
-    offload_experts: bool | None
-    override: Sequence[str] | None
-    storage: str | float | None
-    tokenise: str | float | None
-    sampling: str | float | None
-    detokenise: str | float | None
-    instance: str | None
-    usd_per_hour: float | None
-    spot: bool | None
-    grid: str | None
-    pue: str | float | None
-    joules_per_flop: str | float | None
-    joules_per_byte: str | float | None
-    battery: str | float | None
-    per_second: float | None
-    battery_efficiency: float | None
-    layout: str | None
-    host_speed: str | float | None
-    frame_rate: float | None
 
 
 class AskedOfService(TypedDict, total=False):
