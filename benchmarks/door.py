@@ -95,7 +95,7 @@ def written(side=1000):
         before = child_s()
         subprocess.run(
             [
-                COMMAND, "sweep", "--models", asked["models"], "--devices", asked["devices"], "--runtimes",
+                COMMAND, "sweep", "--models", asked["models"], "--on", asked["devices"], "--runtime",
                 asked["runtimes"], "--batch", f"1-{side}", "--prompt", f"1-{side}", "--out", f"{folder}/rows.parquet",
             ], check=True, capture_output=True,
         )  # fmt: skip

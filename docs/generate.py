@@ -34,6 +34,7 @@ from inferometer.core.units import format_quantity
 from inferometer.known import devices, grids, instances, links, memory_levels, models, pues
 from inferometer.known.formulas.registry import SECTIONS, Formula, all_formulas
 from inferometer.known.machine.health import CHECKS
+from inferometer.predict.fields import ASKED, AXES, SWEPT, fields_that
 from inferometer.understand.pages import pages as finding_pages
 from inferometer.understand.view.explanations import page_text
 from inferometer.understand.view.listings import device_table, model_table
@@ -62,6 +63,7 @@ def pages() -> dict[str, Callable[[], str]]:
         "plugins.md": plugins_page,
         "findings.md": findings_page,
         "accuracy.md": accuracy_page,
+        "../src/inferometer/predict/asked.py": asked_module,
         "elsewhere.md": lambda: _page(elsewhere.page_parts()),
         "field/intensities.md": intensities_page,
         **{f"field/{file.stem}.md": partial(field_page, file) for file in sorted((FOLDER / "tables").glob("*.toml"))},
@@ -470,6 +472,59 @@ def _rows(headings: tuple[str, ...], rows: object) -> str:
 
 def _text(sourced: object, unit: str) -> str:
     return "–" if sourced is None else format_quantity(float(sourced), unit)
+
+
+_ASKED = '''"""The keywords of questions and sweeps, with their types. `make docs` writes it: edit `predict.fields`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from inferometer.core.calibration import Calibration
+    from inferometer.core.device import Device, Link
+    from inferometer.core.engine import RuntimeEffects
+    from inferometer.core.graph import Graph
+
+
+class AskedOfAll(TypedDict, total=False):
+    """What holds for every row of a sweep; what is absent or None is left to the model, the device and the engine."""
+
+{of_all}
+
+
+class Asked(AskedOfAll, total=False):
+    """What a question may be asked with."""
+
+{asked}
+
+
+class Swept(AskedOfAll, total=False):
+    """The lists whose combinations a sweep predicts, beside its models and devices."""
+
+{swept}
+
+
+class AskedOfService(TypedDict, total=False):
+    """What serves a model in a simulation: an engine on its devices."""
+
+{served}
+'''
+
+
+def asked_module() -> str:
+    def lines(kinds: dict[str, str]) -> str:
+        return "\n".join(f"    {name}: {kind}" for name, kind in kinds.items())
+
+    return _ASKED.format(
+        of_all=lines({name: field.kind for name, field in SWEPT.items() if name not in AXES}),
+        asked=lines({name: field.kind for name, field in ASKED.items() if name not in SWEPT or name in AXES}),
+        swept=lines({name: field.listed for name, field in AXES.items()}),
+        served=lines({name: field.kind for name, field in fields_that(door="simulate").items()}),
+    )
 
 
 def _page(parts: list[str]) -> str:

@@ -19,7 +19,7 @@ ANSWERS = {
     "devices": ("devices", "show", "nvidia-h200"),
     "formulas": ("formulas", "show", "kv_bytes_per_token"),
     "error": ("predict", "resnet50", "--on", "nvidia-x200"),
-    "sweep": ("sweep", "--models", "resnet50", "--devices", "nvidia-t4,nvidia-l4"),
+    "sweep": ("sweep", "--models", "resnet50", "--on", "nvidia-t4,nvidia-l4"),
 }
 
 

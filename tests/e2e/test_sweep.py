@@ -18,12 +18,12 @@ from inferometer.predict.sweep import engines, read_rows
 HAS_DASK = importlib.util.find_spec("distributed") is not None
 HAS_CHARTS = importlib.util.find_spec("vl_convert") is not None
 ASKED = (
-    "--models", "llama-3.2-1b,llama-3.1-8b", "--devices", "nvidia-h200,nvidia-l4", "--weights", "bf16,q4_0",
-    "--batch", "1-4*2", "--prompt", "128", "--context", "1024,200000", "--runtimes", "ideal",
+    "--models", "llama-3.2-1b,llama-3.1-8b", "--on", "nvidia-h200,nvidia-l4", "--weights", "bf16,q4_0",
+    "--batch", "1-4*2", "--prompt", "128", "--context", "1024,200000", "--runtime", "ideal",
 )  # fmt: skip
 # 32,768 rows a device: two chunks.
 LONG = (
-    "--models", "llama-3.2-1b", "--devices", "nvidia-h200,nvidia-l4,nvidia-a100-80gb", "--batch", "1-8",
+    "--models", "llama-3.2-1b", "--on", "nvidia-h200,nvidia-l4,nvidia-a100-80gb", "--batch", "1-8",
     "--prompt", "1-64", "--context", "1-64",
 )  # fmt: skip
 # The command, which waits when its first chunk is kept, until it is interrupted or killed.
@@ -125,12 +125,12 @@ def test_a_file_may_be_sqlite(inferometer, tmp_path):
     ("arguments", "words"),
     [
         (("--models", "llama-3.2-1b"), "needs devices"),
-        (("--models", "llama-3.2-1c", "--devices", "nvidia-h200"), "Did you mean llama-3.2-1b"),
-        (("--models", "llama-3.2-1b", "--devices", "nvidia-h201"), "no device named"),
-        (("--models", "llama-3.2-1b", "--devices", "nvidia-h200", "--batch", "4-1"), "does not rise"),
-        (("--models", "llama-3.2-1b", "--devices", "nvidia-h200", "--batch", ","), "list of batch is empty"),
-        (("--models", "llama-3.2-1b", "--devices", "nvidia-h200", "--weights", "q4_zero"), "number format"),
-        (("--models", "llama-3.2-1b", "--devices", "nvidia-h200", "--runtimes", "torch-compiled"), "no runtime named"),
+        (("--models", "llama-3.2-1c", "--on", "nvidia-h200"), "Did you mean llama-3.2-1b"),
+        (("--models", "llama-3.2-1b", "--on", "nvidia-h201"), "no device named"),
+        (("--models", "llama-3.2-1b", "--on", "nvidia-h200", "--batch", "4-1"), "does not rise"),
+        (("--models", "llama-3.2-1b", "--on", "nvidia-h200", "--batch", ","), "list of batch is empty"),
+        (("--models", "llama-3.2-1b", "--on", "nvidia-h200", "--weights", "q4_zero"), "number format"),
+        (("--models", "llama-3.2-1b", "--on", "nvidia-h200", "--runtime", "torch-compiled"), "no runtime named"),
         ((*ASKED, "--pareto", "tpott_s"), "Did you mean tpot_s"),
         ((*ASKED, "--cheapest", "tpot_s"), "cannot be read"),
         ((*ASKED, "--cheapest", "tpot_s<1ns"), "No row that fits into memory meets"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from inferometer.core.errors import DomainError
 from inferometer.core.traffic.arrivals import Arrivals, Process
@@ -11,7 +11,8 @@ from inferometer.core.traffic.lengths import Lengths, listed_lengths, parse_leng
 from inferometer.core.traffic.objectives import parse_objective
 from inferometer.core.traffic.traces import read_trace
 from inferometer.known.engines import serving_engine
-from inferometer.predict.ask import ask
+from inferometer.predict.ask import ask, taking
+from inferometer.predict.fields import fields_that, in_python, require_fields
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 
 if TYPE_CHECKING:
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.core.served import Objective
     from inferometer.core.traffic.traces import RequestTrace
+    from inferometer.predict.asked import AskedOfService
     from inferometer.predict.options import Options
     from inferometer.serving.plans.asked import Goal, PlanAnswer
     from inferometer.serving.simulate.service import Routing
 
 Length = int | str
 Goals = str | tuple[str, ...]
+_SERVED = in_python(fields_that(door="simulate"))
 
 
 def load(  # noqa: PLR0913 - everything that a load test is asked
@@ -63,11 +66,11 @@ def load(  # noqa: PLR0913 - everything that a load test is asked
     )  # fmt: skip
 
 
+@taking(_SERVED)
 def simulate(  # noqa: PLR0913 - everything that a simulation depends on
     model: str | Path | Graph,
     *,
     on: str | Device,
-    runtime: str | None = None,
     rate: float | None = None,
     concurrency: int | None = None,
     trace: str | Path | None = None,
@@ -77,11 +80,6 @@ def simulate(  # noqa: PLR0913 - everything that a simulation depends on
     generate: Length = 128,
     arrivals: Process = "poisson",
     slo: Goals = (),
-    weights: str | None = None,
-    kv: str | None = None,
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
     dp: int = 1,
     replicas: int = 1,
     routing: Routing = "least-loaded",
@@ -90,19 +88,19 @@ def simulate(  # noqa: PLR0913 - everything that a simulation depends on
     kv_blocks: int | None = None,
     options: Options | None = None,
     seed: int = 0,
+    **asked: Unpack[AskedOfService],
 ) -> Profile:
     """A service under load, simulated: `simulate("llama-3.1-8b", on="nvidia-h100-sxm", rate=20, requests=2000)`.
 
-    One of `rate`, `concurrency` or `trace` says what comes. `dp` are data-parallel ranks of a replica. The result has
-    the shape of a load test.
+    One of `rate`, `concurrency` or `trace` says what comes. `dp` are data-parallel ranks of a replica. What serves is
+    asked as in `predict`. The result has the shape of a load test.
     """
     from inferometer.serving.simulate.plan import SimulationPlan  # noqa: PLC0415 - the simulator, for this alone
     from inferometer.serving.simulate.run import simulate as simulate_plan  # noqa: PLC0415 - as above
 
-    question = ask(
-        model, on=on, runtime=runtime or serving_engine(), weights=weights, kv=kv, tp=tp, pp=pp, ep=ep,
-        options=options,
-    )  # fmt: skip
+    require_fields(asked, _SERVED)
+    asked["runtime"] = asked.get("runtime") or serving_engine()
+    question = ask(model, on=on, options=options, **asked)
     traffic = LoadPlan(
         url="simulated", steps=(_step(rate, concurrency, trace, arrivals),),
         trace=None if trace is None else read_trace(Path(trace)), requests=requests, duration_s=duration_s,

@@ -56,8 +56,8 @@ def _formulas(_: click.Context) -> list[str]:
 _MODELS, _DTYPES = _catalog("models"), _catalog("dtypes")
 # By the long name of an option, and by the name of an argument; `command name` where a name alone does not say it.
 _OPTIONS: Mapping[str, Names] = {
-    "--on": _devices, "--device": _devices, "--devices": _devices, "--prefill-on": _devices,
-    "--runtime": _runtimes, "--runtimes": _runtimes, "--for": _runtimes,
+    "--on": _devices, "--device": _devices, "--prefill-on": _devices,
+    "--runtime": _runtimes, "--for": _runtimes,
     "--model": _MODELS, "--models": _MODELS, "--draft": _MODELS,
     "--weights": _DTYPES, "--activations": _DTYPES, "--kv": _DTYPES,
     "--project": _projects, "--link": _catalog("links"), "--instance": _catalog("instances"),
@@ -91,7 +91,7 @@ def _key(parameter: click.Parameter, group: str | None) -> str:
 
 def _completion(names: Names, *, files: bool) -> Callable[[click.Context, str], list[CompletionItem]]:
     def complete(context: click.Context, incomplete: str) -> list[CompletionItem]:
-        begun, comma, last = incomplete.rpartition(",")  # `--devices a,b`
+        begun, comma, last = incomplete.rpartition(",")  # `--on a,b`
         try:
             found = [name for name in dict.fromkeys(names(context)) if name.startswith(last)][:_MOST]
         except InferometerError:

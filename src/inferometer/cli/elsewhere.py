@@ -89,7 +89,7 @@ def hand_over(place: str, work: PackedJob) -> None:
 def say_how_to_carry(file: str) -> None:
     name = file.replace("\\", "/").rpartition("/")[2]
     say(f"Wrote {file}. On the device: python {name}")
-    say("It writes result.json; here, `inferometer bundle import result.json` makes that a run.")
+    say("It writes result.json; here, `inferometer import result.json` makes that a run.")
 
 
 def outcome_from(result: JobResult, *, strict: bool = False) -> MeasuredOutcome:

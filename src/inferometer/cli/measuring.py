@@ -47,7 +47,7 @@ def subject_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A number or a .npy file."),
         click.option("--weights", metavar="FORMAT", help="Format of generated weights: f32, f16, q8_0, q4_0 …"),
         click.option(
-            "--precision", "--activations", "precision", metavar="FORMAT",
+            "--activations", "precision", metavar="FORMAT",
             help="Format to compute in, if the engine has a choice.",
         ),
         click.option("--threads", type=int, metavar="N", help="Engine threads.  [default: one per physical core]"),

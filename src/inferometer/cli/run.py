@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from inferometer.cli import COMMANDS, front_page
+from inferometer.cli import COMMANDS, front_page, old_spellings
 from inferometer.cli.encoding import lead_nowhere, output_failure, write_message
 from inferometer.cli.interrupts import TERMINATED, interrupted_by_sigterm
 from inferometer.core import notices, settings
@@ -26,11 +26,14 @@ _UNWRITTEN = "The output could not be written: {}."
 class _Commands(click.Group):
     """A group whose commands are modules of the same name, imported when used."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, old_spellings.modern(args))
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in COMMANDS:
+        if cmd_name not in COMMANDS and cmd_name not in old_spellings.COMMANDS:
             raise UnknownNameError("command", cmd_name, COMMANDS, listing="`inferometer --help` lists them.")
         module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
         command: click.Command = importlib.import_module(f"inferometer.cli.commands.{module}").command

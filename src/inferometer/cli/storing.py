@@ -139,7 +139,8 @@ def _push_and_say(client: "HubClient", store: "Store", run: str) -> None:
         say(f"Run {answer.run} is at {answer.link}")
     unsent = [answer for answer in answers if answer.link is None]
     if unsent:
-        waits = f" {counted(sum(answer.waits for answer in unsent), 'run')} waiting: `inferometer push` sends them."
+        waiting = counted(sum(answer.waits for answer in unsent), "run")
+        waits = f" {waiting} waiting: `inferometer export --hub {client.url}` sends them."
         say(f"inferometer: {unsent[-1].reason}{waits if any(answer.waits for answer in unsent) else ''}")
 
 

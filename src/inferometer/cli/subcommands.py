@@ -10,6 +10,7 @@ class ListingGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            listing = f"Known: {', '.join(self.commands)}."
-            raise UnknownNameError(f"{self.name} subcommand", args[0], self.commands, listing=listing)
+            known = [name for name, command in self.commands.items() if not command.hidden]
+            listing = f"Known: {', '.join(known)}."
+            raise UnknownNameError(f"{self.name} subcommand", args[0], known, listing=listing)
         return super().resolve_command(ctx, args)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.cli.options import print_document, print_table, print_text
+from inferometer.cli.prediction_options import option_of
 from inferometer.core.errors import DomainError, InferometerError
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def print_cheapest(
     ]
     if unused:
         raise DomainError(
-            f"--{unused[0]} is not searched for users.", remedy=f"Searched: --{', --'.join(_SPLIT)} (lists)."
+            f"{option_of(unused[0])} is not searched for users.",
+            remedy=f"Searched: {', '.join(map(option_of, _SPLIT))} (lists).",
         )
     lists = {name: _listed(axes[name]) for name in _SPLIT}
     search = ServingSearch(

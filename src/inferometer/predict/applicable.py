@@ -14,12 +14,14 @@ from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative, takes_prompt
 from inferometer.core.workload import MOST
 from inferometer.known.engines import default_runtime, known_engine
+from inferometer.predict.fields import fields_that
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inferometer.core.engine import EngineDescriptor
     from inferometer.core.workload import Workload
+    from inferometer.predict.fields import Needs
     from inferometer.predict.question import Question
 
 _TAKEN = {
@@ -66,10 +68,9 @@ def takes_image(graph: Graph) -> bool:
     return not _IMAGE.isdisjoint(graph.symbols)
 
 
-# The sizes of a request, and which models have them.
-SIZES: dict[str, Callable[[Graph], bool]] = {
-    "prompt": takes_prompt, "generate": is_generative, "context": is_generative, "image": takes_image,
-}  # fmt: skip
+# The sizes of a request that only some models have, and which.
+_HAVE: dict[Needs, Callable[[Graph], bool]] = {"prompt": takes_prompt, "tokens": is_generative, "image": takes_image}
+SIZES = {name: _HAVE[field.needs] for name, field in fields_that("size").items() if field.needs in _HAVE}
 
 
 def _require_no_generation(question: Question) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args
 
 from inferometer.core.device import is_local
 from inferometer.core.dtypes import dtype, is_gguf_block
+from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.reformat import stored_in
 from inferometer.core.sizes import with_given_sizes
@@ -20,76 +24,102 @@ from inferometer.known.files import row_named
 from inferometer.known.networks import network_named
 from inferometer.known.zoo import model as catalog_model
 from inferometer.predict.basis.roof import roof_for
-from inferometer.predict.options import Options
+from inferometer.predict.fields import ASKED, Changes, Field, fields_that, require_fields
+from inferometer.predict.flags import options_from
 from inferometer.predict.question import Question
 from inferometer.predict.unused import require_used
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
+    from inferometer.predict.asked import Asked, Swept
+    from inferometer.predict.options import Options
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+_OF = {changes: tuple(fields_that(changes)) for changes in get_args(Changes)}
 
 
-def ask(  # noqa: PLR0913 - everything a prediction depends on
-    model: Any,
-    *,
-    on: str | Device,
-    runtime: RuntimeEffects | str | None = None,
-    weights: str | None = None,
-    activations: str | None = None,
-    kv: str | None = None,
-    batch: int = 1,
-    prompt: int | None = None,
-    generate: int | None = None,
-    context: int | None = None,
-    image: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
-    dp: int = 1,
-    threads: int | None = None,
-    calibration: Calibration | None = None,
-    calibrated: bool = True,
-    prefill_on: str | Device | None = None,
-    options: Options | None = None,
+def taking(fields: Mapping[str, Field]) -> Callable[[Verb], Verb]:
+    """Show these fields in place of `**asked` wherever a function's signature is read: notebooks, `help`."""
+
+    def shown(verb: Verb) -> Verb:
+        signature = inspect.signature(verb)
+        own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+        needed = [parameter for parameter in own if parameter.default is parameter.empty]
+        others = [parameter for parameter in own if parameter.default is not parameter.empty]
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.kind)
+            for name, field in fields.items()
+            if name not in signature.parameters
+        ]
+        vars(verb)["__signature__"] = signature.replace(parameters=[*needed, *more, *others])
+        return verb
+
+    return shown
+
+
+@taking(ASKED)
+def ask(
+    model: Any, *, on: str | Device, options: Options | None = None, calibrated: bool = True, **asked: Unpack[Asked]
 ) -> Question:
-    """Look up the model and the device by name, and make the question. An option that it would not use is refused.
+    """Look up the model and the device by name, and make the question. A field that it would not use is refused.
 
-    `sizes` are those that a file leaves open, by its names or ours. `threads` are the engine's on a CPU.
+    Fields are those of `predict.fields`; those of options go above `options`.
     """
-    graph, device = stored_in(model_graph(model, image=image), weights), device_for(on)
-    parallel = Parallel(tp=tp, pp=pp, ep=ep, dp=dp)
-    options = options or Options()
-    if threads is not None:
-        options = replace(options, threads=threads)
-    require_used(graph, device, parallel, options, two_machines=prefill_on is not None)
-    workload = Workload(
-        batch=batch,
-        prompt=prompt,
-        generate=generate,
-        context=context,
-        image=image,
-        precision=Precision(weights=_format(weights), activations=_format(activations), kv=_format(kv)),
-        parallel=parallel,
-    )
-    if sizes:
-        workload, rest = with_given_sizes(graph, workload, sizes)
+    if not asked.keys() <= ASKED.keys():
+        require_fields(asked)
+    weights, reader = asked.get("weights"), asked.get("prefill_on")
+    graph, device = stored_in(model_graph(model, image=asked.get("image")), weights), device_for(on)
+    parallel = Parallel(**given_fields(asked, "plan"))
+    options = options_from(given_fields(asked, "option", "cost"), options)
+    if asked.get("threads") is not None:
+        options = replace(options, threads=asked["threads"])
+    require_used(graph, device, parallel, options, two_machines=reader is not None)
+    formats = {name: dtype(format_).name for name, format_ in given_fields(asked, "format").items()}
+    workload = Workload(**given_fields(asked, "size"), precision=Precision(**formats), parallel=parallel)
+    if asked.get("sizes"):
+        workload, rest = with_given_sizes(graph, workload, asked["sizes"] or {})
         options = replace(options, sizes={**options.sizes, **rest})
+    calibration = _calibration(asked, device)
+    runtime = asked.get("runtime") or (calibration.runtime if calibration else None)
     return Question(
         graph=graph,
         device=device,
-        runtime=_runtime(runtime or (calibration.runtime if calibration else None), device, graph, weights),
+        runtime=_runtime(runtime, device, graph, weights),
         workload=workload,
         options=options,
-        calibrated=calibrated,
+        calibrated=calibrated and not asked.get("priors"),
         calibration=calibration,
         roof=roof_for(device),
         host_call_s=_host_here() if device.unit != "cpu" and isinstance(on, str) and is_local(on) else None,
-        prefill_on=None if prefill_on is None else device_for(prefill_on),
+        prefill_on=None if reader is None else device_for(reader),
     )
+
+
+def given_fields(asked: Asked | Swept, *parts: Changes) -> dict[str, Any]:
+    """The fields that change these parts of a question, where they are given."""
+    values: Mapping[str, Any] = asked
+    names = (name for part in parts for name in _OF[part] if name in values)
+    return {name: values[name] for name in names if values[name] is not None and values[name] != ()}
+
+
+def _calibration(asked: Asked, device: Device) -> Calibration | None:
+    """The calibration that is given, as a value or as a file, which must be of this device."""
+    given = asked.get("calibration")
+    if given is not None and asked.get("priors"):
+        raise DomainError("Priors ignore calibrations, and one is given.", remedy="Leave one out.")
+    if not isinstance(given, str | Path):
+        return given
+    from inferometer.predict.basis.files import read_calibration  # noqa: PLC0415 - few name a file
+
+    calibration = read_calibration(Path(given))
+    if calibration.device != device.name:
+        raise DomainError(
+            f"{given} is a calibration of {calibration.device}, and {device.name} was asked about.",
+            remedy=f"Ask about {calibration.device}, or leave it out.",
+        )
+    return calibration
 
 
 @cache
@@ -116,11 +146,6 @@ def usual_runtime(device: Device, graph: Graph, weights: str | None) -> str:
     if weights is not None and is_gguf_block(weights) and is_generative(graph):
         return default_runtime(device, graph, format="gguf")
     return default_runtime(device, graph)
-
-
-def _format(name: str | None) -> str | None:
-    """A number format by its own name, not by an alias or in capitals."""
-    return None if name is None else dtype(name).name
 
 
 def model_graph(model: Any, *, image: int | None = None) -> Graph:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from inferometer.core.device import Sourced
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import parse_quantity
+from inferometer.predict.fields import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,15 +28,10 @@ _FIGURES: Mapping[str, str] = {
 }  # fmt: skip
 # What each key changes.
 KEYS: Mapping[str, Changed] = {
-    **dict.fromkeys(("weights", "activations", "kv", "precision"), "format"),
-    **dict.fromkeys(("batch", "prompt", "generate", "context", "image"), "size"),
-    **dict.fromkeys(("tp", "pp", "ep", "dp"), "plan"),
-    **dict.fromkeys(
-        ("cached_prefix", "chunk", "micro_batches", "overlap", "imbalance", "link", "offload_layers"), "option"
-    ),
-    "runtime": "runtime",
+    **{name: field.changes for name, field in FIELDS.items() if field.changes in get_args(Changed)},  # type: ignore[misc] # these alone
+    "precision": "format",  # of weights and activations
     **dict.fromkeys(("on", *_FIGURES), "device"),
-    **dict.fromkeys(("threads", "optimisation", "unit", "provider"), "run"),
+    **dict.fromkeys(("optimisation", "unit", "provider"), "run"),
 }
 OF_PROMPT = frozenset({"prompt", "cached_prefix", "chunk"})  # what they change is how long a prompt is read
 _CHANGE = re.compile(r"\s*([\w.-]+)\s*(\*=|=)\s*(\S.*?)\s*")
@@ -64,8 +60,16 @@ class Change:
         return int(self.value)
 
     @property
-    def real(self) -> float:
-        return parse_quantity(self.value, "1")
+    def field_value(self) -> Any:
+        """The value as the field of that name takes it."""
+        takes = FIELDS[self.key].takes
+        if takes == "whole":
+            return self.number
+        if takes in {"number", "share"}:
+            return parse_quantity(self.value, "1")
+        if takes == "switch" and self.value not in {"true", "false"}:
+            raise DomainError(f"{self.key} is a switch, and not {self.value!r}.", remedy=f"Write {self.key}=true.")
+        return {"switch": self.value == "true", "texts": (self.value,)}.get(takes, self.value)
 
 
 def parse_change(text: str) -> Change:

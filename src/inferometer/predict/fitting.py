@@ -55,7 +55,7 @@ def memory_fit(question: Question) -> MemoryFit:
         return _of_a_batch(question)
     what = served(question)
     workload = completed(question.graph, question.workload, question.options, beyond=True)
-    tokens = (workload.prompt or 512) + (workload.generate or 128)
+    tokens = workload.context or (workload.prompt or 512) + (workload.generate or 128)
     memory = what.memory
     if memory is None:
         raise DomainError(f"The memory of {question.device.name} is not known.", remedy="Give it in a device file.")
@@ -110,6 +110,6 @@ def _of_a_batch(question: Question) -> MemoryFit:
         kv_blocks=None,
         max_batch=found.largest_batch,
         max_context=found.longest_context,
-        tokens=(workload.prompt or 0) + (workload.generate or 0),
+        tokens=workload.context or (workload.prompt or 0) + (workload.generate or 0),
         devices_at_least=found.devices_at_least,
     )

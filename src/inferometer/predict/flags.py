@@ -1,91 +1,23 @@
-"""Everything that may be asked of a prediction beyond the workload, as plain values by name.
+"""From fields as a person writes them to the options of a question: texts with units, names of the catalog.
 
-The commands have a flag for each, the hub's page a field. One that is not given is absent; `options_from` makes
-`Options` of the others.
+A field that is not given is absent; `options_from` makes `Options` of the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, UnitError
+from inferometer.predict.fields import ACCEPTANCE, DRAFT_LENGTH, FIELDS, fields_that
 
 if TYPE_CHECKING:
     from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
 
 Flags = Mapping[str, Any]
-Takes = Literal["whole", "number", "share", "switch", "text", "texts"]
-
-DRAFT_LENGTH, ACCEPTANCE = 4, 0.7
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """What it takes, what its value is called, what it is for, and where it belongs on a page."""
-
-    takes: Takes
-    metavar: str
-    help: str
-    group: str
-
-
-_SERVED, _SPLIT, _DRAFT = "Reading and serving", "Several devices", "Drafted tokens"
-_HOST, _MONEY, _ENERGY = "Host and memory", "Price and carbon", "Energy and frames"
-# In the order of the help page.
-FLAGS: dict[str, Flag] = {
-    "engine_version": Flag("text", "VERSION", "Of a serving engine.  [default: the newest that is known]", _SERVED),
-    "chunk": Flag("whole", "N", "Chunked prefill: read the prompt N tokens at a time.", _SERVED),
-    "cached_prefix": Flag("whole", "N", "Prompt tokens already in the cache.", _SERVED),
-    "draft": Flag("text", "MODEL", "Speculative decoding: the model that drafts tokens.", _DRAFT),
-    "draft_length": Flag("whole", "N", f"Tokens drafted at a time.  [default: {DRAFT_LENGTH}]", _DRAFT),
-    "acceptance": Flag(
-        "share", "SHARE", f"Share of drafted tokens that are accepted.  [default: {ACCEPTANCE}]", _DRAFT
-    ),
-    "link": Flag("text", "NAME", "The link between devices: `inferometer catalog links` lists them.", _SPLIT),
-    "overlap": Flag("share", "SHARE", "Share of the communication that hides behind computing.", _SPLIT),
-    "micro_batches": Flag("whole", "N", "Parts of the batch that a pipeline works on at once.", _SPLIT),
-    "imbalance": Flag("number", "X", "Rows of the busiest expert device over the mean.", _SPLIT),
-    "sequence_parallel": Flag("switch", "", "Split norms and additions over the tensor-parallel devices, too.", _SPLIT),
-    "steps": Flag("whole", "N", "Denoising steps of a diffusion model.", _SERVED),
-    "offload_layers": Flag("whole", "N", "The last N layers lie in the host's memory.", _HOST),
-    "offload_experts": Flag("switch", "", "All routed experts lie in the host's memory.", _HOST),
-    "override": Flag("texts", "OP=FORMAT", 'Format of some weights: "lm_head=f16", "*.mlp.*=q4_0".', _HOST),
-    "storage": Flag("text", "RATE", "What the model is loaded from, such as 3GB/s.", _HOST),
-    "tokenise": Flag("text", "TIME", "Host time to tokenise one token, such as 2us.", _HOST),
-    "sampling": Flag("text", "TIME", "Host time to sample a token.", _HOST),
-    "detokenise": Flag("text", "TIME", "Host time to detokenise one token.", _HOST),
-    "instance": Flag("text", "NAME", "Whose price: `inferometer catalog instances` lists them.", _MONEY),
-    "usd_per_hour": Flag("number", "X", "The price of all devices together, in dollars an hour.", _MONEY),
-    "spot": Flag("switch", "", "Spot prices instead of those on demand.", _MONEY),
-    "grid": Flag("text", "NAME", "Whose electricity, for the carbon: `inferometer catalog grids`.", _MONEY),
-    "pue": Flag("text", "NAME|X", "Overhead of the data centre, for the carbon: `inferometer catalog pue`.", _MONEY),
-    "joules_per_flop": Flag("text", "J", "Count energy by the operation, such as 1pJ.", _ENERGY),
-    "joules_per_byte": Flag("text", "J", "Energy of a byte moved, such as 20pJ.", _ENERGY),
-    "battery": Flag("text", "ENERGY", "Predict how long this battery lasts, such as 15Wh.", _ENERGY),
-    "per_second": Flag("number", "X", "Requests a second, for a battery.  [default: one after the other]", _ENERGY),
-    "battery_efficiency": Flag(
-        "share", "SHARE", "Share of the battery's energy that reaches the device.  [default: 1]", _ENERGY
-    ),
-    "layout": Flag("text", "LAYOUT", "Of images: nchw or nhwc.  [default: nchw]", _HOST),
-    "host_speed": Flag(
-        "text",
-        "X|TIME",
-        "Speed of the host that starts kernels: over the one calibrated (0.8), or as doctor reads it (1.6us).",
-        _HOST,
-    ),
-    "audio": Flag(
-        "text", "TIME", "How long a recording is, such as 10min.  [default: one window of the model]", _ENERGY
-    ),
-    "frame_rate": Flag("number", "X", "Frames a second: does the model keep up, and what is left of a frame.", _ENERGY),
-}
-# Flags whose names and values are those of the options.
-_SAME_NAME = frozenset({
-    "chunk", "cached_prefix", "micro_batches", "imbalance", "overlap", "sequence_parallel", "steps", "frame_rate",
-    "engine_version", "layout",
-})  # fmt: skip
+FLAGS = fields_that("option", "cost")
 
 
 def parse_sizes(assignments: Iterable[str]) -> dict[str, int]:
@@ -105,13 +37,16 @@ def options_from(flags: Flags, base: Options | None = None) -> Options:
     from inferometer.predict.options import Options  # noqa: PLC0415 - as above
 
     found = base or Options()
-    changed: dict[str, Any] = {name: flags[name] for name in _SAME_NAME & flags.keys()}
+    if not flags:  # what nearly everyone asks
+        return found
+    same = {option.name for option in fields(Options)} - {"link", "battery", "host_speed"}  # read below
+    changed: dict[str, Any] = {name: flags[name] for name in same & flags.keys()}
     if "link" in flags:
-        changed["link"] = link(flags["link"])
+        changed["link"] = link(flags["link"]) if isinstance(flags["link"], str) else flags["link"]
     if "audio" in flags:
-        changed["audio_s"] = _quantity(flags, "audio", "s")
+        changed["audio_s"] = _quantity(flags, "audio")
     if "storage" in flags:
-        changed["storage_bytes_per_s"] = _quantity(flags, "storage", "B/s")
+        changed["storage_bytes_per_s"] = _quantity(flags, "storage")
     if "host_speed" in flags:
         changed |= _host_speed(flags)
     if "override" in flags:
@@ -128,12 +63,17 @@ def options_from(flags: Flags, base: Options | None = None) -> Options:
     )
 
 
-def _quantity(flags: Flags, name: str, unit: str, *, bare: bool = False) -> float:
-    """A number needs its unit unless the flag's name has it (`bare`): a battery of 50 may be joules or watt-hours."""
+def _quantity(flags: Flags, name: str, *, bare: bool = False) -> float:
+    """A text needs its unit unless the field's name has it (`bare`): a battery of "50" may be joules or watt-hours.
+
+    A number is in SI base units, as all are in Python.
+    """
     from inferometer.core.units import parse_quantity  # noqa: PLC0415 - as above
 
+    if isinstance(flags[name], int | float):
+        return float(flags[name])
     try:
-        return parse_quantity(flags[name], unit, bare=bare)
+        return parse_quantity(flags[name], FIELDS[name].unit or "s", bare=bare)
     except UnitError as error:
         raise DomainError(f"--{name.replace('_', '-')}: {error.message}", remedy=error.remedy) from None
 
@@ -143,10 +83,10 @@ def _host_speed(flags: Flags) -> dict[str, float | None]:
     try:
         return {"host_speed": float(flags["host_speed"]), "host_call_s": None}
     except ValueError:
-        return {"host_speed": None, "host_call_s": _quantity(flags, "host_speed", "s")}
+        return {"host_speed": None, "host_call_s": _quantity(flags, "host_speed")}
 
 
-def _overrides(assignments: tuple[str, ...]) -> dict[str, str]:
+def _overrides(assignments: Iterable[str]) -> dict[str, str]:
     found = {}
     for assignment in assignments:
         pattern, sign, stored = assignment.rpartition("=")
@@ -183,7 +123,7 @@ def _host(flags: Flags, before: HostCosts) -> HostCosts:
     keys = {
         "tokenise": "tokenise_s_per_token", "sampling": "sampling_s", "detokenise": "detokenise_s_per_token",
     }  # fmt: skip
-    return replace(before, **{field: _quantity(flags, name, "s") for name, field in keys.items() if name in flags})
+    return replace(before, **{field: _quantity(flags, name) for name, field in keys.items() if name in flags})
 
 
 def _place(flags: Flags, before: Place) -> Place:
@@ -195,7 +135,7 @@ def _place(flags: Flags, before: Place) -> Place:
 
 def _energy(flags: Flags, before: EnergyCosts | None) -> EnergyCosts | None:
     names = ("joules_per_flop", "joules_per_byte")
-    given = {name: _quantity(flags, name, "J", bare=True) for name in names if name in flags}
+    given = {name: _quantity(flags, name, bare=True) for name in names if name in flags}
     if not given:
         return before
     if before is None and len(given) < len(names):
@@ -206,7 +146,7 @@ def _energy(flags: Flags, before: EnergyCosts | None) -> EnergyCosts | None:
 
 
 def _battery(flags: Flags, before: Battery | None) -> Battery | None:
-    given: dict[str, Any] = {"capacity_j": _quantity(flags, "battery", "J")} if "battery" in flags else {}
+    given: dict[str, Any] = {"capacity_j": _quantity(flags, "battery")} if "battery" in flags else {}
     keys = {"per_second": "per_s", "battery_efficiency": "efficiency"}
     given |= {field: flags[name] for name, field in keys.items() if name in flags}
     if not given:

@@ -22,7 +22,6 @@ from inferometer.core.reformat import with_formats
 from inferometer.core.roof import Roof
 from inferometer.core.workload import Precision, Workload
 from inferometer.known import device as device_named
-from inferometer.known import link as link_named
 from inferometer.known.engines import require_effects
 from inferometer.predict.answer import now_text, predict_graph
 from inferometer.predict.applicable import require_applicable
@@ -35,11 +34,19 @@ from inferometer.predict.basis.calibrations import (
 )
 from inferometer.predict.basis.roof import busy_notes, roof_for, with_roof
 from inferometer.predict.change import Change, changed_device, parse_change
-from inferometer.predict.options import Offload, Options
+from inferometer.predict.flags import options_from
+from inferometer.predict.options import Options
 from inferometer.predict.precision import engine_formats, held_precision
 from inferometer.predict.price.class_figures import with_class_figures
 from inferometer.predict.price.variants import with_threads
-from inferometer.predict.running import engine_notes, measured_otherwise, require_run, threads_notes, with_own_host
+from inferometer.predict.running import (
+    engine_notes,
+    measured_otherwise,
+    require_run,
+    threads_notes,
+    version_notes,
+    with_own_host,
+)
 from inferometer.predict.unused import require_used
 
 if TYPE_CHECKING:
@@ -154,7 +161,7 @@ class Question:
         )
         provenance = profile.provenance
         if provenance is not None:
-            notes = (*provenance.notes, *basis.notes)
+            notes = (*provenance.notes, *basis.notes, *version_notes(self))
             provenance = replace(provenance, created=now_text(), notes=notes)
         return replace(profile, judged_by=basis.judged_by(), provenance=provenance)
 
@@ -302,15 +309,7 @@ def _change_plan(question: Question, change: Change) -> Question:
 
 
 def _change_option(question: Question, change: Change) -> Question:
-    options = question.options
-    changed: dict[str, Any]
-    if change.key == "link":
-        changed = {"link": link_named(change.value)}
-    elif change.key == "offload_layers":
-        changed = {"offload": replace(options.offload or Offload(), layers=change.number)}
-    else:
-        changed = {change.key: change.real if change.key in {"overlap", "imbalance"} else change.number}
-    options = replace(options, **changed)
+    options = options_from({change.key: change.field_value}, question.options)
     require_used(
         question.graph, question.device, question.workload.parallel, options,
         two_machines=question.prefill_on is not None,

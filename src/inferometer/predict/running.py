@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative
-from inferometer.known.engines import known_engine, require_effects
+from inferometer.known.engines import costs_of, known_engine, require_effects
 from inferometer.predict.precision import counted_precision
 from inferometer.predict.price.deviations import standing_of
 from inferometer.predict.price.hosts import host_speed_of
@@ -32,6 +32,23 @@ def require_run(question: Question) -> None:
         _require_layout(question, options.layout)
     if options.host_speed is not None or options.host_call_s is not None:
         _require_host(question)
+    if options.engine_version is not None and not version_notes(question):
+        raise DomainError(
+            f"A version is that of a serving engine, and {question.runtime_name} is none: it would change nothing.",
+            remedy="Leave --engine-version out, or ask for --runtime vllm, sglang or trtllm.",
+        )
+
+
+def version_notes(question: Question) -> tuple[str, ...]:
+    """Which version of a serving engine answers, and whose costs it is given."""
+    descriptor = known_engine(question.runtime_name)
+    if descriptor is None or descriptor.serving is None:
+        return ()
+    rules, asked = descriptor.serving, question.options.engine_version
+    since = costs_of(rules, asked, question.device.name).since
+    costs = f"{since} and newer" if since != "0" else "the oldest that is known"
+    version = asked or f"{rules.version}, the newest that is known"
+    return (f"Answered as {descriptor.title} {version}: what a step costs beside its kernels is that of {costs}.",)
 
 
 def measured_otherwise(question: Question, calibration: Calibration) -> str | None:

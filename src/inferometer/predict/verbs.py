@@ -2,91 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from inferometer.core.errors import DomainError
-from inferometer.predict.ask import ask
+from inferometer.predict.ask import ask, taking
 from inferometer.predict.change import OF_PROMPT, parse_change
+from inferometer.predict.fields import ASKED, fields_that, in_python, require_fields
 from inferometer.predict.gains import gain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
-    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
     from inferometer.core.profile import Profile
+    from inferometer.predict.asked import Asked
     from inferometer.predict.memory.fit import Fit
     from inferometer.predict.options import Options
     from inferometer.predict.question import Question
+    from inferometer.predict.served.question import ServingAnswer
+
+    Model = str | Path | Graph
+
+_OF_MEMORY = in_python(fields_that(door="fit"))
 
 
-def predict(  # noqa: PLR0913 - everything a prediction depends on
-    model: str | Path | Graph,
-    *,
-    on: str | Device,
-    runtime: RuntimeEffects | str | None = None,
-    weights: str | None = None,
-    activations: str | None = None,
-    kv: str | None = None,
-    batch: int = 1,
-    prompt: int | None = None,
-    generate: int | None = None,
-    context: int | None = None,
-    image: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
-    dp: int = 1,
-    threads: int | None = None,
-    calibration: Calibration | None = None,
-    calibrated: bool = True,
-    prefill_on: str | Device | None = None,
-    options: Options | None = None,
-) -> Profile:
+@overload
+def predict(
+    model: Model, *, on: str | Device, users: int, tokens_per_user: float | None = None, options: Options | None = None,
+    calibrated: bool = True, **asked: Unpack[Asked],
+) -> ServingAnswer: ...  # fmt: skip
+@overload
+def predict(
+    model: Model, *, on: str | Device, options: Options | None = None, calibrated: bool = True, **asked: Unpack[Asked]
+) -> Profile: ...
+@taking(ASKED)
+def predict(  # noqa: PLR0913 - who is asked about, and the fields
+    model: Model, *, on: str | Device, users: int | None = None, tokens_per_user: float | None = None,
+    options: Options | None = None, calibrated: bool = True, **asked: Unpack[Asked],
+) -> Profile | ServingAnswer:  # fmt: skip
     """How fast a model will run on a device: `predict("llama-3.2-1b", on="nvidia-h200", prompt=2048, generate=128)`.
 
-    `model` is a catalog name, a path or a Graph; `on` is a catalog name, a TOML file or a Device. `sizes` are those
-    that a file leaves open, such as `{"height": 48, "width": 320}`. With `context` the decode phase is a single step
-    with that many tokens in the cache. `threads` are the engine's on a CPU. `calibration` replaces the newest one that
-    fits; `calibrated=False` uses none. `prefill_on` reads the prompt on another device. `options` has the rest: chunked
-    prefill, a cached prefix, offloading, speculative decoding, prices, a battery.
+    `model` is a catalog name, a path or a Graph; `on` is a catalog name, a TOML file or a Device. The other keywords
+    are the options of `inferometer predict`, whose help says what each is for; a quantity is a number in SI base units
+    or a text with its unit. `sizes` are those that a file leaves open, such as `{"height": 48, "width": 320}`.
+    `calibration` replaces the newest one that fits; `priors=True` or `calibrated=False` uses none. `options` has
+    options as a value; keywords go above it. With `users` the answer is the steady state of a served model.
     """
-    return ask(
-        model, on=on, runtime=runtime, weights=weights, activations=activations, kv=kv, batch=batch, prompt=prompt,
-        generate=generate, context=context, image=image, sizes=sizes, tp=tp, pp=pp, ep=ep, dp=dp,
-        threads=threads, calibration=calibration, calibrated=calibrated, prefill_on=prefill_on, options=options,
-    ).answer()  # fmt: skip
+    if users is None and tokens_per_user is not None:
+        raise DomainError("tokens_per_user is what each of the users should see.", remedy="Say how many: users=N.")
+    question = ask(model, on=on, options=options, calibrated=calibrated, **asked)
+    if users is None:
+        return question.answer()
+    from inferometer.predict.served.question import serving_answer  # noqa: PLC0415 - few questions are of services
+
+    return serving_answer(question, users, tokens_per_user)
 
 
-def fit(  # noqa: PLR0913 - everything that memory depends on
-    model: str | Path | Graph,
-    *,
-    on: str | Device,
-    runtime: RuntimeEffects | str | None = None,
-    weights: str | None = None,
-    activations: str | None = None,
-    kv: str | None = None,
-    batch: int = 1,
-    prompt: int | None = None,
-    generate: int | None = None,
-    context: int | None = None,
-    image: int | None = None,
-    sizes: Mapping[str, int] | None = None,
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
-    dp: int = 1,
-    options: Options | None = None,
-) -> Fit:
+@taking(_OF_MEMORY)
+def fit(model: Model, *, on: str | Device, options: Options | None = None, **asked: Unpack[Asked]) -> Fit:
     """Whether a model fits into a device's memory, and the longest context and largest batch that do."""
-    return ask(
-        model, on=on, runtime=runtime, weights=weights, activations=activations, kv=kv, batch=batch, prompt=prompt,
-        generate=generate, context=context, image=image, sizes=sizes, tp=tp, pp=pp, ep=ep, dp=dp, options=options,
-    ).fit()  # fmt: skip
+    require_fields(asked, _OF_MEMORY)
+    return ask(model, on=on, options=options, **asked).fit()
 
 
 def gains(question: Question, changes: Sequence[str]) -> list[dict[str, Any]]:

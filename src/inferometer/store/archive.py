@@ -153,7 +153,7 @@ def _known(name: str) -> bool:
 
 def _document(archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], name: str, limits: Limits) -> bytes:
     if name not in entries:
-        raise FormatError(f"it has no {name}.", remedy="An archive is made by `inferometer runs export`.")
+        raise FormatError(f"it has no {name}.", remedy="An archive is made by `inferometer export RUN -o run.zip`.")
     with archive.open(entries[name]) as file:
         data = file.read(limits.document_bytes + 1)
     if len(data) > limits.document_bytes:

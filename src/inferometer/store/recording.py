@@ -203,7 +203,7 @@ class RunRecorder:
         names = [run, *(f"{run}-{number}" for number in range(2, len(measured) + 1))]
         places = [_saved(profile, name, self._folder) for profile, name in zip(measured, names, strict=True)]
         saved = shlex.join(str(place) for place in places if place is not None)
-        kept = f" What was measured is saved as {saved}; `inferometer runs import {saved}` stores it." if saved else ""
+        kept = f" What was measured is saved as {saved}; `inferometer import {saved}` stores it." if saved else ""
         if None in places:
             kept += f" {self._folder.resolve()} and {tempfile.gettempdir()} could not take it either: it is lost."
         if error is not None:

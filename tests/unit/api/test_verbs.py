@@ -10,6 +10,7 @@ from inferometer.cli.commands.predict import command
 from inferometer.core import Profile
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import DomainError, UnitError, UnknownNameError
+from inferometer.known.engines import engine
 from inferometer.predict.change import changed_device, parse_change
 
 H200 = im.device("nvidia-h200")
@@ -142,3 +143,33 @@ def test_energy_may_be_counted_by_the_operation_and_a_battery_emptied():
     idle_w = (forward["energy_j"] - 2e-12 * forward["flops"] - 30e-12 * forward["bytes"]) / forward["time_s"]
     assert idle_w >= -1e-9
     assert found["summary"]["battery_s"] == pytest.approx(36_000 / (2 * forward["energy_j"] + idle_w))
+
+
+def test_an_answer_of_many_users_has_the_figures_of_a_request_as_a_profile_names_them():
+    answer = im.predict("llama-3.1-8b", on="nvidia-h100-sxm", users=16, prompt=256, generate=33)
+    summary = answer.summary
+    assert (summary.ttft_s, summary.tpot_s, summary.tokens_per_s) == (answer.ttft_s, answer.tpot_s, answer.tokens_per_s)
+    assert summary.e2e_s == pytest.approx(answer.ttft_s + 32 * answer.tpot_s)
+    assert summary.interval("tpot") == (answer.tpot_low_s, answer.tpot_high_s)
+    assert "for 16 users" in repr(answer)
+    assert "tokens/s/user" in answer._repr_html_()
+
+
+@pytest.mark.parametrize("users", [{}, {"users": 16}])
+def test_an_answer_says_which_version_of_the_engine_it_is_of(users):
+    asked = {"on": "nvidia-h100-sxm", "runtime": "vllm", "prompt": 64, "generate": 8, **users}
+
+    def noted(**more):
+        answer = im.predict("llama-3.1-8b", **asked, **more)
+        notes = answer.notes if users else answer.provenance.notes
+        (note,) = (each for each in notes if each.startswith("Answered as vLLM"))
+        return note
+
+    assert "Answered as vLLM 0.5.3: " in noted(engine_version="0.5.3")
+    assert "the oldest that is known" in noted(engine_version="0.5.3")
+    assert f"vLLM {engine('vllm').serving.version}, the newest that is known" in noted()
+
+
+def test_a_version_of_an_engine_that_serves_nobody_is_refused():
+    with pytest.raises(DomainError, match="torch-eager is none: it would change nothing"):
+        im.predict("resnet50", on="nvidia-t4", runtime="torch-eager", engine_version="2.1")

@@ -8,12 +8,14 @@ import pytest
 
 from inferometer.api import naming, services
 from inferometer.api.comparing import compare
-from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
 from inferometer.core.served import Objective
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.predict import published_rows
 from inferometer.predict import verbs as questions
+from inferometer.predict.fields import fields_that
+from inferometer.predict.flags import FLAGS
 from inferometer.predict.options import Options
 from inferometer.serving.load.plan import LoadStep
 from unit.store.profiles import profile
@@ -37,9 +39,23 @@ def test_a_prediction_asks_for_all_that_it_was_given(monkeypatch, verb, ends_wit
         return SimpleNamespace(**{ends_with: lambda: "answered"})
 
     monkeypatch.setattr(questions, "ask", ask)
-    given = distinct(verb)
+    given = {name: value for name, value in distinct(verb).items() if name not in fields_that("users")}
     assert verb("m", **given) == "answered"
     assert seen == {"model": "m", **given}
+
+
+def test_a_prediction_with_users_is_the_answer_of_a_service(monkeypatch):
+    monkeypatch.setattr(questions, "ask", lambda model, **given: (model, given["tp"]))
+    monkeypatch.setattr("inferometer.predict.served.question.serving_answer", lambda *given: given)
+    assert questions.predict("m", on="d", tp=2, users=8, tokens_per_user=30.0) == (("m", 2), 8, 30.0)
+    with pytest.raises(DomainError, match="users=N"):
+        questions.predict("m", on="d", tokens_per_user=30.0)
+
+
+@pytest.mark.parametrize("verb", [questions.predict, questions.fit, questions.ask])
+def test_a_field_that_nobody_has_is_refused_with_those_like_it(verb):
+    with pytest.raises(UnknownNameError, match=r"no field of a question named 'bathc'\. Did you mean batch\?"):
+        verb("llama-3.2-1b", on="nvidia-l4", bathc=8)
 
 
 GOALS = (Objective(metric="ttft", limit_s=1.0, share=0.95), Objective(metric="tpot", limit_s=0.05))
@@ -113,7 +129,8 @@ PLAIN = {
         "runtime": None, "rate": None, "concurrency": None, "trace": None, "requests": None, "duration_s": None,
         "prompt": 512, "generate": 128, "arrivals": "poisson", "slo": (), "weights": None, "kv": None, "tp": 1, "pp": 1,
         "ep": 1, "dp": 1, "replicas": 1, "routing": "least-loaded", "max_num_seqs": None,
-        "max_num_batched_tokens": None, "kv_blocks": None, "options": None, "seed": 0,
+        "max_num_batched_tokens": None, "kv_blocks": None, "options": None, "seed": 0, "threads": None,
+        "engine_version": None, "draft": None, "draft_length": None, "acceptance": None, "link": None,
     },
     services.plan: {
         "rate": None, "trace": None,
@@ -125,11 +142,13 @@ PLAIN = {
     questions.fit: {
         "runtime": None, "weights": None, "activations": None, "kv": None, "batch": 1, "prompt": None, "generate": None,
         "context": None, "image": None, "sizes": None, "tp": 1, "pp": 1, "ep": 1, "dp": 1, "options": None,
+        "draft": None, "offload_layers": None, "offload_experts": None, "override": None,
     },
     questions.predict: {
         "runtime": None, "weights": None, "activations": None, "kv": None, "batch": 1, "prompt": None, "generate": None,
         "context": None, "image": None, "sizes": None, "tp": 1, "pp": 1, "ep": 1, "dp": 1, "threads": None,
-        "calibration": None, "calibrated": True, "prefill_on": None, "options": None,
+        "calibration": None, "calibrated": True, "priors": False, "prefill_on": None, "options": None,
+        "users": None, "tokens_per_user": None, **dict.fromkeys(FLAGS),
     },
     compare: {"threshold": 0.01, "alpha": 0.005, "names": None, "store": None},
 }  # fmt: skip

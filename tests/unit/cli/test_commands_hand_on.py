@@ -468,7 +468,7 @@ def test_what_was_sent_and_what_waits_is_told(monkeypatch, capsys):
 
     assert said(answer("a", link="l")) == ["Run a is at l"]
     assert said(answer("a", waits=True), answer("b", waits=True, reason="Away.")) == [
-        "inferometer: Away. 2 runs waiting: `inferometer push` sends them."
+        "inferometer: Away. 2 runs waiting: `inferometer export --hub u` sends them."
     ]
     assert said(answer("a")) == ["inferometer: No."]
     assert [push._state(one) for one in (answer("a", link="l"), answer("a", waits=True), answer("a"))] == [

@@ -45,7 +45,7 @@ def test_the_names_found_without_a_parser_are_all_there_are():
         (("predict", "llama-3.2-1b", "--on", "raspberry-pi-5"), "raspberry-pi-5"),
         (("predict", "llama-3.2-1b", "--runtime", "onnx"), "onnxruntime"),
         (("predict", "llama-3.2-1b", "--weights", "q4"), "q4_0"),
-        (("sweep", "--devices", "nvidia-l4,nvidia-h2"), "nvidia-l4,nvidia-h200"),
+        (("sweep", "--on", "nvidia-l4,nvidia-h2"), "nvidia-l4,nvidia-h200"),
         (("profile", "mobilenet"), "mobilenet-v3-large"),
         (("profile", "resnet50", "--no-g"), "--no-guard"),
         (("devices", "show", "apple-m4"), "apple-m4-gpu"),

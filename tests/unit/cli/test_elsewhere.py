@@ -149,7 +149,7 @@ def test_a_calibration_of_that_machine_stays_there_and_of_a_catalog_device_is_ke
         (["profile", "resnet50", "--runtime", "os:system", "--on", ADDRESS], "cannot be sent with a job"),
         (["bundle", "create", "resnet50", "-o", "x.zip", "--target", "linux"], "is not a target"),
         (["bundle", "import", "missing.json"], "cannot be read"),
-        (["bundle", "imprt", "x"], "Did you mean import"),
+        (["bundle", "creat", "x"], "Did you mean create"),
     ],
 )
 def test_a_typo_is_an_error_that_says_what_there_is(there, capsys, words, says):
@@ -157,14 +157,16 @@ def test_a_typo_is_an_error_that_says_what_there_is(there, capsys, words, says):
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", ["import", "bundle import"])
 @pytest.mark.parametrize("verb", ["profile", "bench"])
-def test_the_result_of_a_bundle_becomes_a_run(there, capsys, tmp_path, verb):
+def test_the_result_of_a_bundle_becomes_a_run(there, capsys, tmp_path, verb, words):
+    advice = "inferometer: bundle import is called import now.\n" if words == "bundle import" else ""
     job = replace(there.result.job, verb=verb, model=elsewhere_model())
     (tmp_path / "result.json").write_bytes(encode(replace(there.result, job=job)))
-    assert run(["bundle", "import", str(tmp_path / "result.json"), "--tag", "field"]) == 0
+    assert run([*words.split(), str(tmp_path / "result.json"), "--tag", "field"]) == 0
     out, err = capsys.readouterr()
     assert "first" in out
-    assert err.startswith("Run ")
+    assert err.startswith(f"{advice}Run ")
     (tmp_path / "result.json").write_bytes(encode(replace(there.result, job=job, ended="stopped", profiles=())))
     assert run(["bundle", "import", str(tmp_path / "result.json")]) == 2
     assert "before anything was measured" in capsys.readouterr().err

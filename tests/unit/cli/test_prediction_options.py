@@ -64,7 +64,7 @@ CASES = {
     "host_speed": ("host_speed", "0.5", EAGER),
 }  # fmt: skip
 # Keywords of `predict` whose flag has another name. `--size` comes with reading files.
-NAMED = {"model": "models", "on": "devices", "calibrated": "priors", "calibration": "calibration_file"}
+NAMED = {"model": "models", "on": "devices", "calibrated": "priors"}
 # Of a serving engine alone; a flag of `predict` and an axis of `sweep`; what `--host-speed 2us` sets.
 BESIDE = {"sizes", "engine_version", "threads", "host_call_s"}
 

@@ -596,7 +596,7 @@ def test_ctranslate2_runs_on_what_there_is(asked, gpus, found):
 
 @pytest.mark.parametrize(
     ("words", "remedy"),
-    [("no such compute type", "Leave --precision out"), ("binary version 9", "upgrade"), ("revision 3", "upgrade"),
+    [("no such compute type", "Leave --activations out"), ("binary version 9", "upgrade"), ("revision 3", "upgrade"),
      ("broken file.", "Convert the model again: ")],
 )  # fmt: skip
 def test_ctranslate2s_error_says_what_to_do(words, remedy):

@@ -91,7 +91,7 @@ class BenchOptions(PlanOptions, StoringOptions):
 @click.option("--strict", is_flag=True, help="Exit with 1 if the machine was not quiet.")
 @click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet.")
 @storing_options
-@click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Save the result as JSON.")
+@click.option("-o", "--out", "output", type=OutputFile(), metavar="FILE", help="Save the result as JSON.")
 @click.option("--save-against", type=OutputFile(), metavar="FILE", help="Save the baseline's result too.")
 @percentile_option
 @verdict_options

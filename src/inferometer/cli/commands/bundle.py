@@ -7,6 +7,7 @@ import click
 
 from inferometer.cli.elsewhere import outcome_from, say_how_to_carry
 from inferometer.cli.measuring import MeasuringOptions, measurement_from, measuring_options, record, require_complete
+from inferometer.cli.old_spellings import advise
 from inferometer.cli.options import command_line, format_option
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
@@ -26,7 +27,7 @@ def command() -> None:
     \b
     inferometer bundle create model.onnx -o job.zip --target linux-aarch64-cp311
     python job.zip                           on the device: nothing has to be installed there
-    inferometer bundle import result.json    back here
+    inferometer import result.json           back here
 
     `calibrate`, `verify` and `bench` make one with --on bundle:job.zip.
     """
@@ -70,18 +71,19 @@ def create(
     say_how_to_carry(str(out))
 
 
-@command.command("import")
+@command.command("import", hidden=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--out", type=OutputFile(folders=True), metavar="FILE", help="Of a calibration: where to save it.")
+@click.option("-o", "--out", type=OutputFile(folders=True), metavar="FILE", help="Of a calibration: where to save it.")
 @storing_options
 @format_option
 def import_result(file: Path, out: Path | None, form: str, **options: Unpack[StoringOptions]) -> None:
-    """Make what a bundle wrote on its device a run here, as if it had been measured now.
+    """Make what a bundle wrote on its device a run here: `inferometer import result.json`."""
+    advise("bundle import", "import")
+    print_result(file, out, form, options)
 
-    \b
-    inferometer bundle import result.json
-    inferometer bundle import result.json --project phones --tag field
-    """
+
+def print_result(file: Path, out: Path | None, form: str, options: StoringOptions) -> None:
+    """Make what a bundle wrote on its device a run here, as if it had been measured now."""
     from inferometer.hub.places.bundle import read_result
 
     result = read_result(file)

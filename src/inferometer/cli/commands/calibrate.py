@@ -47,7 +47,7 @@ _FORMAT = (
 @click.option("--dtype", metavar="FORMAT", help=_FORMAT)
 @click.option("--threads", type=int, metavar="N", help="Threads on a CPU.  [default: one per physical core]")
 @click.option(
-    "--out", type=OutputFile(folders=True), metavar="FILE", help="Where to write it: a .json file or a folder."
+    "-o", "--out", type=OutputFile(folders=True), metavar="FILE", help="Where to write it: a .json file or a folder."
 )
 @click.option(
     "--folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to keep journals and calibrations."

@@ -1,28 +1,33 @@
 """`inferometer export`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from inferometer.cli.options import say
+from inferometer.cli.options import format_option, say
 from inferometer.cli.outputs import OutputFile
-from inferometer.cli.storing import store_option
+from inferometer.cli.storing import hub_options, store_option
+from inferometer.core.settings import value_of
 
 
 @click.command("export")
-@click.argument("run")
+@click.argument("runs", nargs=-1, metavar="[RUN…]")
 @click.option(
-    "-o",
-    "--out",
-    type=OutputFile(there=True),
-    required=True,
-    metavar="FILE",
-    help="The file to write: .html .md .csv .json .svg .png",
-)
+    "-o", "--out", type=OutputFile(there=True), metavar="FILE",
+    help="The file to write: .html .md .csv .json .svg .png, or .zip for the whole run.",
+)  # fmt: skip
 @click.option("--chart", metavar="NAME", help="Save one chart instead, as .svg, .png or .json.")
+@click.option("--force", is_flag=True, help="Overwrite an archive that exists.")
+@click.option("--project", metavar="NAME", help="With --hub: put the runs into this project there.")
+@hub_options
 @store_option
-def command(run: str, out: Path, chart: str | None, store: str | None) -> None:
-    """Save a run as a file: a page that needs no server, Markdown, CSV, JSON, a trace, or a chart.
+@format_option
+def command(
+    runs: tuple[str, ...], out: Path | None, chart: str | None, force: bool, project: str | None, store: str | None,
+    form: str, **hub: Any,
+) -> None:  # fmt: skip
+    """Save a run as a file: a page that needs no server, Markdown, CSV, JSON, a trace, a chart, or the whole run.
 
     \b
     inferometer export last -o report.html
@@ -31,15 +36,34 @@ def command(run: str, out: Path, chart: str | None, store: str | None) -> None:
     inferometer export last -o trace.json
     inferometer export last -o dataflow.svg
     inferometer export last -o roofline.svg --chart roofline
-    inferometer export profile.json -o report.html
+    inferometer export last -o run.zip
+    inferometer export last nightly --hub https://bench-box:8077
 
     RUN is a run as `inferometer runs` lists it, or the file of a saved profile. trace.json, or any name that ends with
     .trace.json, is a trace for Perfetto and Chrome; any other .json is the profile. Charts: layers, kinds, kinds-count,
     units, units-count, roofline, histogram, tokens, memory; of a load test ttft-load, tpot-load, e2e-load,
     throughput-load, timeline, in-flight, ttft-histogram, tpot-histogram, e2e-histogram, gap-histogram. The .csv of a
-    load test has a row a request.
+    load test has a row a request. run.zip has the run with its profile, metrics and files: `import` takes it in again.
+
+    Without -o, runs are sent to a team's hub: --hub, or the setting INFEROMETER_PUSH or INFEROMETER_HUB, with a token
+    of the scope write. Without RUN it sends what could not be sent before. A run keeps its id: sent twice, it is there
+    once.
     """
+    if out is None:
+        from inferometer.cli.commands.push import print_sent
+
+        if not (hub["hub"] or value_of("INFEROMETER_PUSH") or value_of("INFEROMETER_HUB")):
+            raise click.UsageError("Say where to: -o FILE, or --hub URL.", ctx=click.get_current_context())
+        print_sent(runs, project, store, form, **hub)
+        return
+    if len(runs) != 1:
+        raise click.UsageError(f"{out} takes one run, and {len(runs)} are named.", ctx=click.get_current_context())
+    if out.suffix == ".zip":
+        from inferometer.cli.commands.runs import print_archived
+
+        print_archived(runs[0], out, store, form, force=force)
+        return
     from inferometer.hub.web.exporting import export
 
-    export(run, out, chart=chart, store=store)
+    export(runs[0], out, chart=chart, store=store)
     say(f"Saved {out}.")

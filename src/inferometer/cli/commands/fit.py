@@ -7,22 +7,15 @@ from typing import Any
 import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table
+from inferometer.cli.prediction_options import field_options
+from inferometer.predict.fields import fields_that
+from inferometer.predict.flags import parse_sizes
 
 
 @click.command("fit")
 @click.argument("model", metavar="MODEL")
 @click.option("--on", "device", required=True, metavar="DEVICE", help="The device.")
-@click.option("--runtime", metavar="NAME", help="The engine.  [default: depends on the model and device]")
-@click.option("--weights", metavar="FORMAT", help="Of the weights.  [default: the model's]")
-@click.option("--activations", metavar="FORMAT", help="Of the activations.  [default: the model's]")
-@click.option("--kv", metavar="FORMAT", help="Of the KV cache.  [default: the activations']")
-@click.option("--batch", default=1, metavar="N", help="Sequences at once.")
-@click.option("--prompt", type=int, metavar="N", help="Prompt length in tokens.  [default: 512]")
-@click.option("--generate", type=int, metavar="N", help="Tokens to generate.  [default: 128]")
-@click.option("--tp", default=1, metavar="N", help="Tensor parallelism: devices that share each layer.")
-@click.option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers.")
-@click.option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts.")
-@click.option("--dp", default=1, metavar="N", help="Data parallelism: replicas of the model.")
+@field_options(fields_that(door="fit"))
 @format_option
 def command(model: str, device: str, form: str, **asked: Any) -> None:
     """Say what fits into a device's memory: the largest batch, the longest context, the fewest devices.
@@ -39,6 +32,7 @@ def command(model: str, device: str, form: str, **asked: Any) -> None:
     from inferometer.understand.view.serving import fit_card
     from inferometer.understand.view.table import Column, ReportTable
 
+    asked["sizes"] = parse_sizes(asked["sizes"])
     question = ask(model, on=device, **asked)
     found = memory_fit(question)
     if form == "json":

@@ -1,12 +1,16 @@
 """`inferometer import`."""
 
+import re
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from inferometer.cli.options import format_option, print_card, print_profiles, print_table, print_text, say
 from inferometer.cli.outputs import OutputFile
+from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError
 from inferometer.core.units import counted
 from inferometer.understand.view.phrases import TIMES, counter_fact, fraction, profile_title
@@ -35,7 +39,7 @@ _EVERY_PHASE = columns("model", "phase", *_PHASES[1:])
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
 @click.option("--as", "source", metavar="NAME", help="The tool that wrote the file.  [default: detected]")
 @click.option("--model", metavar="NAME", help="Name of the model.  [default: from the file, or the file's name]")
 @click.option("--device", metavar="NAME", help="The device it ran on.  [default: from the file, or unknown]")
@@ -45,23 +49,18 @@ _EVERY_PHASE = columns("model", "phase", *_PHASES[1:])
 @click.option("--wall", "walls", multiple=True, metavar="PHASE=TIME", help="How long a phase of a table took.")
 @click.option("--sweep", is_flag=True, help="Join load tests of one service into one profile with a level for each.")
 @click.option("-o", "--out", metavar="FILE", type=OutputFile(), help="Also save the profile as a file.")
+@click.option("--new-id", is_flag=True, help="Give a run of ours a new id, so that it can be imported twice.")
+@storing_options
 @format_option
+@click.pass_context
 def command(
-    file: Path,
-    source: str | None,
-    model: str | None,
-    device: str | None,
-    column: tuple[str, ...],
-    pattern: str | None,
-    time_unit: str | None,
-    walls: tuple[str, ...],
-    sweep: bool,
-    out: Path | None,
-    form: str,
+    context: click.Context, /, files: tuple[Path, ...], out: Path | None, new_id: bool, form: str, **given: Any
 ) -> None:
-    """Turn another tool's results into profiles that can be compared and explained.
+    """Take in a file: another tool's results as profiles, a run of ours, or what a bundle brought back.
 
     \b
+    inferometer import run.zip --project phones
+    inferometer import result.json
     inferometer import onnxruntime_profile.json --model resnet50
     inferometer import llama-bench.jsonl --format json
     inferometer import profile.json --as qai-hub --device "Galaxy S24" -o s24.json
@@ -74,12 +73,55 @@ def command(
     bench_serving, InferenceX, MLPerf LoadGen, hyperfine, benchncnn, MNN's benchmark, ExecuTorch, Nsight Systems,
     Nsight Compute, rocprof, VTune, perf stat. What a tool does not report stays unknown.
 
+    A run (`export -o run.zip`), a profile or a run in JSON, and the result of a bundle are stored. Another tool's
+    results are printed, and stored with --name, --tag or --project.
+
     A file with several results gives several profiles: --format json then prints a list, and -o writes a numbered file
     for each. --format csv prints a row for each op, or for each phase if no ops are known.
 
     A table or a log of one's own is read with --column or --pattern. Fields: name, time (of one call) or total (of all
     calls), count, phase, unit, kind, bytes, and write, run and read, which a call's time is made of.
     """
+    storing: Any = {name: given.pop(name) for name in StoringOptions.__annotations__}
+    asked = context.get_parameter_source("project") is not ParameterSource.DEFAULT
+    kinds = {file: _own_kind(file) for file in files}
+    if runs := tuple(file for file in files if kinds[file] == "run"):
+        from inferometer.cli.commands.runs import print_taken_in
+
+        print_taken_in(runs, storing["project"] if asked else None, storing["store"], form, new_id=new_id)
+    for file in files:
+        if kinds[file] == "result":
+            from inferometer.cli.commands.bundle import print_result
+
+            print_result(file, out, form, storing)
+        elif kinds[file] is None:
+            profiles = _profiles(file, out, **given)
+            _print_imported(profiles, form)
+            if out is not None:
+                _save(profiles, out)
+            if asked or storing["name"] or storing["tags"]:
+                _store(file, profiles, storing)
+
+
+def _own_kind(file: Path) -> str | None:
+    """Whether a file is a run or a profile of ours, or what a bundle brought back; None if it is another tool's."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(300)
+        if head.startswith(b"PK"):
+            with zipfile.ZipFile(file) as archive:
+                return "run" if "run.json" in archive.namelist() else None
+    except (OSError, zipfile.BadZipFile):
+        return None  # who reads it says why it cannot be read
+    schema = re.search(rb'"schema"\s*:\s*"inferometer\.([\w-]+)/', head)
+    return {b"run": "run", b"profile": "run", b"job-result": "result"}.get(schema[1]) if schema else None
+
+
+def _profiles(
+    file: Path, out: Path | None, *, source: str | None, model: str | None, device: str | None,
+    column: tuple[str, ...], pattern: str | None, time_unit: str | None, walls: tuple[str, ...], sweep: bool,
+) -> "tuple[Profile, ...]":  # fmt: skip
+    """What another tool's file says."""
     from inferometer.engines.results.detect import import_file
 
     if out is not None and out.resolve() == file.resolve():
@@ -95,9 +137,16 @@ def command(
         from inferometer.engines.results.serving import as_sweep
 
         profiles = (as_sweep(profiles),)
-    _print_imported(profiles, form)
-    if out is not None:
-        _save(profiles, out)
+    return profiles
+
+
+def _store(file: Path, profiles: "Sequence[Profile]", storing: Any) -> None:
+    """Make each profile a run."""
+    for profile in profiles:
+        recorder = recording_from(storing, kind="import", model=profile.model.name, file=str(file))
+        with recorder:
+            recorder.keep(profile)
+        print_run_link(recorder)
 
 
 def _own_table(

@@ -1,5 +1,7 @@
 """`inferometer models`."""
 
+from typing import Any
+
 import click
 
 from inferometer.cli.options import (
@@ -10,7 +12,9 @@ from inferometer.cli.options import (
     print_text,
     where_option,
 )
+from inferometer.cli.prediction_options import field_options
 from inferometer.cli.subcommands import ListingGroup
+from inferometer.predict.fields import fields_that
 from inferometer.predict.flags import parse_sizes
 
 
@@ -51,27 +55,9 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
 
 @command.command("show")
 @click.argument("model")
-@click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once.")
-@click.option("--prompt", type=int, metavar="N", help="New tokens in each sequence.  [default: 512]")
-@click.option("--context", type=int, metavar="N", help="Tokens already in the cache.  [default: 0]")
-@click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels.")
-@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open.")
-@click.option("--weights", metavar="FORMAT", help="Number format of the weights.  [default: the model's]")
-@click.option("--activations", metavar="FORMAT", help="Number format of the activations.  [default: the model's]")
-@click.option("--kv", metavar="FORMAT", help="Number format of the KV cache.  [default: the model's]")
+@field_options(fields_that(door="models"))
 @format_option
-def show(
-    model: str,
-    batch: int,
-    prompt: int | None,
-    context: int | None,
-    image: int | None,
-    sizes: tuple[str, ...],
-    weights: str | None,
-    activations: str | None,
-    kv: str | None,
-    form: str,
-) -> None:
+def show(model: str, sizes: tuple[str, ...], form: str, **asked: Any) -> None:
     """Show a model's layers: what each holds, computes and moves.
 
     No weights are loaded. Of a file that leaves sizes open, the parameters and the open sizes are shown, and the work
@@ -90,9 +76,8 @@ def show(
     from inferometer.predict.memory.inventory import inventory
     from inferometer.understand.view.inventories import inventory_card, inventory_document, layer_table
 
-    precision = Precision(weights=weights, activations=activations, kv=kv)
-    workload = Workload(batch=batch, prompt=prompt, context=context, image=image, precision=precision)
-    graph = read(model, image=image)
+    precision = Precision(**{name: asked.pop(name) for name in fields_that("format")})
+    graph, workload = read(model, image=asked["image"]), Workload(**asked, precision=precision)
     workload, rest = with_given_sizes(graph, workload, parse_sizes(sizes))
     binding = bind(graph, workload, rest, complete=False)
     counted = inventory(graph, binding)

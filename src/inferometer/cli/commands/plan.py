@@ -9,8 +9,10 @@ import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
 from inferometer.cli.outputs import OutputFile
+from inferometer.cli.prediction_options import field_options, list_option
 from inferometer.cli.progress import progress_line
 from inferometer.core.errors import GateError
+from inferometer.predict.fields import FIELDS
 from inferometer.predict.flags import options_from
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-
 _ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
 _TRACE = "Replay these requests, with their lengths, sessions and prefixes; at --rate, or as they came."
 _LAUNCH = "Write files that start the best plan: serve.sh, compose.yaml, kubernetes.yaml."
+_COSTS = {name: FIELDS[name] for name in ("spot", "instance", "grid", "pue", "battery")}
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
 
@@ -30,8 +33,8 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
     for made in reversed((
         option("--rate", type=float, metavar="R", help="Requests a second of a model that makes tokens."),
         option("--trace", type=click.Path(path_type=Path), metavar="FILE", help=_TRACE),
-        option("--prompt", "--input", "prompt", default="1024", metavar="LENGTH", help=_LENGTHS),
-        option("--generate", "--output", "generate", default="256", metavar="LENGTH", help="Tokens to generate."),
+        option("--prompt", default="1024", metavar="LENGTH", help=_LENGTHS),
+        option("--generate", default="256", metavar="LENGTH", help="Tokens to generate."),
         option("--slo", "objectives", multiple=True, metavar="GOALS", help=_SLO),
         option("--tp", metavar="N,…", help="Tensor parallelism to try.  [default: 1,2,4,8]"),
         option("--max-num-seqs", "sequences", metavar="N,…", help="Limits to try.  [default: engine's,64,256]"),
@@ -54,8 +57,6 @@ def _edge_options(function: click.decorators.FC) -> click.decorators.FC:
     for made in reversed((
         option("--frames", type=float, metavar="R", help="Frames a second of each stream, instead of --rate."),
         option("--streams", type=int, default=1, metavar="N", help="Streams, as cameras, that are served."),
-        option("--image", type=int, metavar="N", help="Side of the input image, in pixels."),
-        option("--battery", metavar="ENERGY", help="How long a device runs on it, such as 50Wh."),
         option("--max-watts", type=float, metavar="W", help="What a device's cooling takes away."),
     )):  # fmt: skip
         function = made(function)
@@ -66,14 +67,10 @@ def _choice_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
         option("--goal", type=click.Choice(_GOALS), default="cheapest", help="What the best plan is best at."),
-        option("--on", "devices", metavar="DEVICE,…", help="Devices to choose from.  [default: those with a price]"),
-        option("--runtime", "runtimes", metavar="NAME,…", help="Engines to choose from.  [default: the usual one]"),
-        option("--weights", metavar="FORMAT,…", help="Formats to try; own is the model's.  [default: own and smaller]"),
-        option("--spot", is_flag=True, default=None, help="Spot prices instead of those on demand."),
+        list_option("--on", "devices", help="Devices to choose from.  [default: those with a price]"),
+        list_option("--runtime", "runtimes", help="Engines to choose from.  [default: the usual one]"),
+        list_option("--weights", help="Formats to try; own is the model's.  [default: own and smaller]"),
         option("--discount", default=0.0, metavar="SHARE", help="What a reservation takes off the price."),
-        option("--instance", metavar="NAME", help="Whose price: `inferometer catalog instances` lists them."),
-        option("--grid", metavar="NAME", help="Whose electricity, for the carbon: `inferometer catalog grids`."),
-        option("--pue", metavar="NAME|X", help="Overhead of the data centre, for the carbon."),
         option("--launch", type=OutputFile(folders=True), metavar="FOLDER", help=_LAUNCH),
         option("--keep", default=3, metavar="N", help="Plans to confirm and show."),
         option("--seed", default=0, metavar="N", help="Of the simulations."),
@@ -88,6 +85,7 @@ def _choice_options(function: click.decorators.FC) -> click.decorators.FC:
 @_served_options
 @_edge_options
 @_choice_options
+@field_options({"image": FIELDS["image"], **_COSTS})
 @format_option
 def command(model: str, form: str, **options: Any) -> None:
     """Find the cheapest, greenest or smallest way to serve a model within objectives, and say why others lost.
@@ -200,8 +198,7 @@ def _edge(options: dict[str, Any]) -> EdgeAsked | None:
 
 
 def _options(options: dict[str, Any]) -> Options:
-    names = ("spot", "instance", "grid", "pue", "battery")
-    return options_from({name: options[name] for name in names if options[name] is not None})
+    return options_from({name: options[name] for name in _COSTS if options[name] is not None})
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,14 +16,14 @@ from inferometer.cli.options import (
     print_table,
     print_text,
 )
-from inferometer.cli.prediction_options import prediction_options, taken
+from inferometer.cli.prediction_options import field_options, split_lists
 from inferometer.core.errors import DomainError, FormatError, InferometerError
-from inferometer.predict.flags import options_from, parse_sizes
+from inferometer.predict.fields import FIELDS
+from inferometer.predict.flags import parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inferometer.core.calibration import Calibration
     from inferometer.predict.question import Question
 
 Case = tuple[str, str, str | None]  # a model, a device, the format of the weights
@@ -32,76 +31,30 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 
 @click.command("predict")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL …")
-@click.option("--on", "devices", multiple=True, required=True, metavar="DEVICE", help="The device; may be repeated.")
-@click.option("--runtime", metavar="NAME", help="The engine.  [default: depends on the model and device]")
 @click.option(
-    "--weights", multiple=True, metavar="FORMAT", help="Of the weights; may be repeated.  [default: the model's]"
-)
-@click.option("--activations", metavar="FORMAT", help="Of the activations.  [default: the model's]")
-@click.option("--kv", metavar="FORMAT", help="Of the KV cache.  [default: the activations']")
-@click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once.")
-@click.option("--prompt", type=int, metavar="N", help="Prompt length in tokens.  [default: 512]")
-@click.option("--generate", type=int, metavar="N", help="Tokens to generate.  [default: 128]")
-@click.option("--context", type=int, metavar="N", help="Predict a single decode step with N tokens in the cache.")
-@click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels.  [default: the model's]")
-@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size a file leaves open.")
-@click.option("--tp", default=1, metavar="N", help="Tensor parallelism: devices that share each layer.")
-@click.option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers.")
-@click.option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts.")
-@click.option("--dp", default=1, metavar="N", help="Data parallelism: replicas of the model.")
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Of a CPU.  [default: one per core]")
-@click.option("--priors", is_flag=True, help="Ignore calibrations: use the datasheet and class priors.")
-@click.option(
-    "--calibration",
-    "calibration_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Use this calibration instead of the newest one that fits.",
-)
-@click.option("--prefill-on", metavar="DEVICE", help="Read the prompt on another device, which sends its cache over.")
-@click.option(
-    "--users", type=click.IntRange(min=1), metavar="N", help="Users of a served model, each with a request under way."
-)
-@click.option("--tokens-per-user", type=float, metavar="R", help="With --users: the tokens a second each should see.")
-@prediction_options
-@click.option("--edgeprofiler", is_flag=True, help="Print what EdgeProfiler would say instead, by its own formulas.")
-@click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="What a change would gain: weights=i4 …")
+    "--on", "devices", multiple=True, callback=split_lists, required=True, metavar="DEVICE",
+    help="The device; several are compared.",
+)  # fmt: skip
+@field_options(FIELDS, several={"weights"})
 @click.option("--why", is_flag=True, help="Print each op with the source of its time instead of the phases.")
 @format_option
 def command(
     models: tuple[str, ...],
     devices: tuple[str, ...],
-    runtime: str | None,
     weights: tuple[str, ...],
-    activations: str | None,
-    kv: str | None,
-    batch: int,
-    prompt: int | None,
-    generate: int | None,
-    context: int | None,
-    image: int | None,
-    sizes: tuple[str, ...],
-    tp: int,
-    pp: int,
-    ep: int,
-    dp: int,
-    threads: int | None,
-    priors: bool,
-    calibration_file: Path | None,
-    prefill_on: str | None,
     users: int | None,
     tokens_per_user: float | None,
+    what_if: tuple[str, ...],
     edgeprofiler: bool,
-    changes: tuple[str, ...],
     why: bool,
     form: str,
-    **flags: Any,
+    **asked: Any,
 ) -> None:
     """Predict how fast a model will run on a device, without running anything.
 
     \b
     inferometer predict llama-3.2-1b --on nvidia-h200 --prompt 2048 --generate 128
-    inferometer predict llama-3.1-8b --on nvidia-l4 --on raspberry-pi-5 --weights bf16 --weights q4_0
+    inferometer predict llama-3.1-8b --on nvidia-l4,raspberry-pi-5 --weights bf16,q4_0
     inferometer predict llama-3.1-70b --on nvidia-h200 --tp 4 --draft llama-3.2-1b --acceptance 0.8
     inferometer predict qwen3-32b --on nvidia-h100-sxm --weights f8e4m3 --users 64 --tokens-per-user 30
     inferometer predict ocr.onnx --on raspberry-pi-5 --size height=48 --size width=320
@@ -109,8 +62,8 @@ def command(
     inferometer predict llama-3.1-8b --on nvidia-l40s --runtime vllm --context 2048 --why
 
     MODEL is a catalog name, a package's network (timm:resnet50), a file, or a folder with a config.json. DEVICE is a
-    catalog name or a TOML file. Several models, devices or formats are compared in one table. The files of a folder
-    that is no model itself are ranked, the fastest first.
+    catalog name or a TOML file. Several models, devices or formats are compared in one table; --on and --weights may be
+    repeated, or take a list with commas. The files of a folder that is no model itself are ranked, the fastest first.
     """
     from inferometer.api import ask
     from inferometer.formats.resolve import files_in
@@ -118,21 +71,13 @@ def command(
     if edgeprofiler:
         from inferometer.cli.edgeprofiler import print_edgeprofiler
 
-        print_edgeprofiler(models, devices, weights, prompt, form)
+        print_edgeprofiler(models, devices, weights, asked["prompt"], form)
         return
-    options = options_from(taken(flags))
-    calibration = _calibration(calibration_file, devices, priors=priors)
-
-    given_sizes = parse_sizes(sizes)
+    asked["sizes"] = parse_sizes(asked["sizes"])
 
     def question_of(case: Case) -> Question:
         model, device, stored = case
-        return ask(
-            model, on=device, runtime=runtime, weights=stored, activations=activations, kv=kv, batch=batch,
-            prompt=prompt, generate=generate, context=context, image=image, sizes=given_sizes, tp=tp, pp=pp, ep=ep,
-            dp=dp, threads=threads, calibration=calibration, calibrated=not priors, prefill_on=prefill_on,
-            options=options,
-        )  # fmt: skip
+        return ask(model, on=device, weights=stored, **asked)
 
     files = tuple(file for model in models for file in files_in(model))
     cases: list[Case] = list(product(files, devices, weights or (None,)))
@@ -140,7 +85,7 @@ def command(
         raise DomainError(
             "--tokens-per-user is what each of the --users should see.", remedy="Say how many: --users N."
         )
-    if why and (users is not None or changes or len(cases) > 1):
+    if why and (users is not None or what_if or len(cases) > 1):
         raise DomainError(
             "--why prints the ops of one prediction: one model, one device, one format, no --users and no --what-if.",
             remedy="Ask about one at a time.",
@@ -148,32 +93,14 @@ def command(
     if users is not None:
         _print_serving([question_of(case) for case in cases], users, tokens_per_user, form)
         return
-    if len(cases) > 1 and changes:
+    if len(cases) > 1 and what_if:
         raise DomainError("--what-if takes one model, one device and one format.", remedy="Ask about one at a time.")
     if len(cases) > 1:
         _print_comparison(cases, question_of, form, ranked=files != models)
-    elif changes:
-        _print_gains(question_of(cases[0]), changes, form)
+    elif what_if:
+        _print_gains(question_of(cases[0]), what_if, form)
     else:
         _print_prediction(question_of(cases[0]), form, why=why)
-
-
-def _calibration(file: Path | None, devices: tuple[str, ...], *, priors: bool) -> Calibration | None:
-    if file is None:
-        return None
-    if priors:
-        raise DomainError("--priors ignores calibrations, and --calibration gives one.", remedy="Leave one out.")
-    from inferometer.predict.ask import device_for
-    from inferometer.predict.basis.files import read_calibration
-
-    calibration = read_calibration(file)
-    for name in devices:
-        if device_for(name).name != calibration.device:
-            raise DomainError(
-                f"{file} is a calibration of {calibration.device}, and {name} was asked about.",
-                remedy=f"Ask about {calibration.device}, or leave it out.",
-            )
-    return calibration
 
 
 def _print_prediction(question: Question, form: str, *, why: bool) -> None:

@@ -1,10 +1,11 @@
-"""`inferometer push`."""
+"""`inferometer export --hub`, which was `inferometer push`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.old_spellings import COMMANDS, advise
 from inferometer.cli.options import format_option, print_table, say
 from inferometer.cli.storing import hub_options, open_chosen, store_option
 from inferometer.core.errors import PlaceError
@@ -20,21 +21,17 @@ if TYPE_CHECKING:
 @hub_options
 @store_option
 @format_option
-def command(
-    runs: tuple[str, ...], project: str | None, hub: str | None, token: str | None, token_file: Path | None,
-    store: str | None, form: str,
+def command(runs: tuple[str, ...], project: str | None, store: str | None, form: str, **hub: Any) -> None:
+    """Send stored runs to a team's hub, and what could not be sent before: `inferometer export RUN --hub URL`."""
+    advise("push", COMMANDS["push"])
+    print_sent(runs, project, store, form, **hub)
+
+
+def print_sent(
+    runs: tuple[str, ...], project: str | None, store: str | None, form: str, *, hub: str | None, token: str | None,
+    token_file: Path | None,
 ) -> None:  # fmt: skip
-    """Send stored runs to a team's hub, with their profiles, metrics and files.
-
-    \b
-    inferometer push last --hub https://bench-box:8077
-    inferometer push 574p191w9czk nightly --project phones
-    inferometer push
-
-    Without RUN it sends what could not be sent before. A run keeps its id: sent twice, it is there once. The hub comes
-    from --hub, or the setting INFEROMETER_PUSH, or INFEROMETER_HUB; its token from --token, --token-file or
-    INFEROMETER_TOKEN, with the scope write.
-    """
+    """Send stored runs, with their profiles, metrics and files; without any, those that could not be sent before."""
     from inferometer.cli.storing import hub_client
     from inferometer.hub.places.pushing import push
     from inferometer.understand.view.table import Column, ReportTable
@@ -51,8 +48,8 @@ def command(
     unsent = [each for each in answers if each.link is None]
     if unsent:
         waiting = sum(each.waits for each in unsent)
-        later = f" {counted(waiting, 'run')} waiting: `inferometer push` sends them." if waiting else ""
-        raise PlaceError(f"{unsent[0].reason}{later}")
+        later = f" {counted(waiting, 'run')} waiting: `inferometer export --hub {client.url}` sends them."
+        raise PlaceError(f"{unsent[0].reason}{later if waiting else ''}")
 
 
 def _state(pushed: "Pushed") -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
+from inferometer.cli.old_spellings import advise
 from inferometer.cli.options import format_option, print_card, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import open_chosen, store_option
@@ -24,7 +25,7 @@ _STATUSES = ("pending", "running", "finished", "failed", "killed")
 _SPANS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "day": "days", "w": "weeks", "week": "weeks"}
 _NO_RUNS = (
     "There are no runs in {location} yet. Measure something, for example `inferometer bench -- COMMAND`, or import a "
-    "run with `inferometer runs import FILE`."
+    "run with `inferometer import FILE`."
 )
 
 
@@ -76,18 +77,17 @@ def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
 @format_option
 @click.pass_context
 def command(context: click.Context, /, form: str, **options: Unpack[ListOptions]) -> None:
-    """List stored runs; show, tag, rename, delete, export or import them.
+    """List stored runs; show, tag, rename or delete them.
 
     \b
     inferometer runs --project phones --since 7d --sort latency
     inferometer runs --tag nightly --search "resnet int8"
     inferometer runs show last
     inferometer runs tag 574p191w9czk +good -todo
-    inferometer runs export last -o run.zip
-    inferometer runs import run.zip
 
     RUN is an id, the beginning or end of one, a name that only one run has, or `last`, the last that finished; `last~1`
-    is the one before it. Runs whose process was killed are marked as killed when they are next listed.
+    is the one before it. `inferometer export` writes a run to a file, `inferometer import` takes one in. Runs whose
+    process was killed are marked as killed when they are next listed.
     """
     if context.invoked_subcommand is None:
         _print_list(options, form)
@@ -249,25 +249,27 @@ def delete(runs: tuple[str, ...], yes: bool, store: str | None, form: str) -> No
     say(f"Deleted {counted(len(rows), 'run')}.")
 
 
-@command.command("export")
+@command.command("export", hidden=True)
 @click.argument("run")
 @click.option(
-    "-o",
-    "--output",
-    type=OutputFile(folders=True),
-    metavar="FILE",
-    help="The archive to write.  [default: run-ID.zip]",
+    "-o", "--out", type=OutputFile(folders=True), metavar="FILE", help="The archive to write.  [default: run-ID.zip]"
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @store_option
 @format_option
-def export(run: str, output: Path | None, force: bool, store: str | None, form: str) -> None:
+def export(run: str, out: Path | None, force: bool, store: str | None, form: str) -> None:
+    """Write a run, with its profile, metrics and files, to an archive: `inferometer export RUN -o run.zip`."""
+    advise("runs export", "export RUN -o run.zip")
+    print_archived(run, out, store, form, force=force)
+
+
+def print_archived(run: str, out: Path | None, store: str | None, form: str, *, force: bool) -> None:
     """Write a run, with its profile, metrics and files, to an archive."""
     from inferometer.understand.view.runs import file_table
 
     with open_chosen(store) as opened:
         run_id = opened.resolve(run)
-        archive = output or Path(f"run-{run_id}.zip")
+        archive = out or Path(f"run-{run_id}.zip")
         if archive.is_dir():
             archive /= f"run-{run_id}.zip"
         if archive.exists() and not force:
@@ -276,14 +278,22 @@ def export(run: str, output: Path | None, force: bool, store: str | None, form: 
     print_table(file_table(run_id, archive), form)
 
 
-@command.command("import")
+@command.command("import", hidden=True)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
 @click.option("--project", metavar="NAME", help="Put the runs into this project instead of their own.")
 @click.option("--new-id", is_flag=True, help="Give each run a new id, so that it can be imported twice.")
 @store_option
 @format_option
 def import_(files: tuple[Path, ...], project: str | None, new_id: bool, store: str | None, form: str) -> None:
-    """Import archives from `runs export`, or documents of runs or profiles."""
+    """Import archives of runs, or documents of runs or profiles: `inferometer import FILE`."""
+    advise("runs import", "import")
+    print_taken_in(files, project, store, form, new_id=new_id)
+
+
+def print_taken_in(
+    files: tuple[Path, ...], project: str | None, store: str | None, form: str, *, new_id: bool
+) -> None:  # fmt: skip
+    """Take in archives of runs, or documents of runs or profiles."""
     with open_chosen(store, create=True) as opened:
         _print_rows(opened, [opened.import_(file, project=project, new_id=new_id) for file in files], form)
 

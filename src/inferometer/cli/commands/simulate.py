@@ -19,9 +19,10 @@ from inferometer.cli.commands.load import (
 )
 from inferometer.cli.options import format_option
 from inferometer.cli.outputs import OutputFile
+from inferometer.cli.prediction_options import field_options
 from inferometer.cli.storing import print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError, GateError
-from inferometer.predict.flags import options_from
+from inferometer.predict.fields import ACCEPTANCE, DRAFT_LENGTH, fields_that
 
 if TYPE_CHECKING:
     from inferometer.core.device import Link
@@ -35,6 +36,13 @@ _PROCESSES = ("constant", "poisson", "gamma")
 _ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 _REQUESTS = "How many of each load; or a CSV with arrival_s,input_tokens,output_tokens, of which every one counts."
 _POSITIVE = click.IntRange(min=1)
+_SERVED = fields_that(door="simulate")
+_SAID = {
+    "runtime": "The engine: vllm, sglang, trtllm or llamacpp.  [default: vllm]",
+    "link": "The link between the pools or the devices.",
+    "draft": "Speculative decoding: the model that drafts; none for n-grams.",
+    "draft_length": f"Tokens drafted a step: turns speculation on.  [default: {DRAFT_LENGTH}]",
+}
 
 
 def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
@@ -52,8 +60,8 @@ def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--from", "from_time", metavar="TIME", help="Begin so far into the trace."),
         option("--requests", metavar="N|FILE", help=_REQUESTS),
         option("--duration", metavar="TIME", help="How long each load sends requests."),
-        option("--prompt", "--input", "prompt", default="512", metavar="LENGTH", help=_LENGTHS),
-        option("--generate", "--output", "generate", default="128", metavar="LENGTH", help="Tokens to generate."),
+        option("--prompt", default="512", metavar="LENGTH", help=_LENGTHS),
+        option("--generate", default="128", metavar="LENGTH", help="Tokens to generate."),
         option("--shared-prefix", metavar="N[:GROUPS]", help="The first N tokens of prompts are the same."),
         option("--turns", default=1, metavar="N", help="Turns of a session; each prompt holds the talk so far."),
         option("--think", default="0s", metavar="TIME", help="Between an answer and the next turn."),
@@ -67,14 +75,6 @@ def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
 def service_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
-        option("--runtime", metavar="NAME", help="The engine: vllm, sglang, trtllm or llamacpp.  [default: vllm]"),
-        option("--engine-version", metavar="VERSION", help="Whose scheduler and kernels.  [default: the newest known]"),
-        option("--weights", metavar="FORMAT", help="Of the weights.  [default: the model's]"),
-        option("--kv", metavar="FORMAT", help="Of the KV cache.  [default: the activations']"),
-        option("--threads", type=_POSITIVE, metavar="N", help="Threads of an engine on a CPU.  [default: its own]"),
-        option("--tp", default=1, metavar="N", help="Tensor parallelism: devices that share each layer."),
-        option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers."),
-        option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts."),
         option("--dp", "ranks", type=_POSITIVE, default=1, metavar="N", help="Data-parallel ranks of a replica."),
         option("--replicas", type=_POSITIVE, default=1, metavar="N", help="Engines behind the router."),
         option("--routing", type=click.Choice(_ROUTINGS), default="least-loaded", help="Which replica gets a request."),
@@ -93,13 +93,9 @@ def service_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--prefill-on", metavar="DEVICE", help="A pool of its own reads the prompts, on this device."),
         option("--prefill-replicas", default=1, metavar="N", help="Replicas of that pool."),
         option("--prefill-tp", type=int, metavar="N", help="Its tensor parallelism.  [default: as --tp]"),
-        option("--link", metavar="NAME", help="The link between the pools or the devices."),
-        option("--draft", metavar="MODEL", help="Speculative decoding: the model that drafts; none for n-grams."),
-        option("--draft-length", type=int, metavar="N", help="Tokens drafted a step: turns speculation on."),
-        option("--acceptance", type=float, metavar="SHARE", help="Share of drafted tokens kept.  [default: 0.7]"),
     )):  # fmt: skip
         function = made(function)
-    return function
+    return field_options(_SERVED, said=_SAID)(function)
 
 
 @click.command("simulate")
@@ -192,16 +188,12 @@ def _question(model: str, device: str, options: dict[str, Any], tp: int) -> Ques
     from inferometer.api import ask
     from inferometer.known.engines import serving_engine
 
-    flags = {name: options[name] for name in ("engine_version", "link", "draft") if options[name] is not None}
+    asked = {name: options[name] for name in _SERVED} | {"tp": tp}
     if tp * options["pp"] * options["ep"] == 1:
-        flags.pop("link", None)  # it is between pools, and not between devices that share layers
-    if "draft" in flags:
-        flags |= {"draft_length": options["draft_length"] or 4, "acceptance": options["acceptance"] or 0.7}
-    return ask(
-        model, on=device, runtime=options["runtime"] or serving_engine(), weights=options["weights"],
-        kv=options["kv"], threads=options["threads"],
-        tp=tp, pp=options["pp"], ep=options["ep"], options=options_from(flags),
-    )  # fmt: skip
+        asked["link"] = None  # it is between pools, and not between devices that share layers
+    if asked["draft"] is None:
+        asked |= {"draft_length": None, "acceptance": None}  # of n-grams, which no model drafts
+    return ask(model, on=device, **{**asked, "runtime": asked["runtime"] or serving_engine()})
 
 
 def _link(options: dict[str, Any]) -> Link | None:
@@ -213,7 +205,8 @@ def _link(options: dict[str, Any]) -> Link | None:
 def _speculation(options: dict[str, Any]) -> tuple[int, float] | None:
     if options["draft"] is None and options["draft_length"] is None:
         return None
-    return options["draft_length"] or 4, 0.7 if options["acceptance"] is None else options["acceptance"]
+    kept = options["acceptance"]
+    return options["draft_length"] or DRAFT_LENGTH, ACCEPTANCE if kept is None else kept
 
 
 def _traffic(options: dict[str, Any], command: str | None) -> tuple[LoadPlan, bool]:

@@ -10,11 +10,12 @@ import click
 
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import prediction_options, taken
+from inferometer.cli.prediction_options import field_options, list_option, list_options, option_of, taken
 from inferometer.cli.progress import bar, progress_line
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.units import counted, format_duration
-from inferometer.predict.flags import options_from, parse_sizes
+from inferometer.predict.fields import AXES, FIELDS, SWEPT, fields_that
+from inferometer.predict.flags import FLAGS, options_from, parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,49 +23,24 @@ if TYPE_CHECKING:
     from inferometer.predict.sweep import Progress, Rows, RowSource, Spec, Study
 
 _FILES = {".csv", ".parquet", ".sqlite", ".db"}  # what --out writes; any other file is a spec
-_AXES = {
-    "models": "Catalog names, files or folders.",
-    "devices": "Catalog names or TOML files.",
-    "runtimes": "Engines.  [default: depends on the model and device]",
-    "threads": "Threads of a CPU.  [default: one per core]",
-    "weights": "Formats of the weights.  [default: the model's]",
-    "activations": "Formats of the activations.  [default: the model's]",
-    "kv": "Formats of the KV cache.  [default: the activations']",
-    "batch": "Inputs or sequences at once.  [default: 1]",
-    "prompt": "Prompt lengths in tokens.  [default: 512]",
-    "generate": "Tokens to generate.  [default: 128]",
-    "context": "Tokens in the cache, for a single decode step.",
-    "image": "Sides of the input image, in pixels.",
-    "tp": "Tensor parallelism: devices that share each layer.  [default: 1]",
-    "pp": "Pipeline parallelism: devices that split the layers.  [default: 1]",
-    "ep": "Expert parallelism: devices that split the experts.  [default: 1]",
-    "dp": "Data parallelism: replicas of the model.  [default: 1]",
-}
-
-
-def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
-    for name, explanation in reversed(_AXES.items()):
-        function = click.option(f"--{name}", metavar="LIST", help=explanation)(function)
-    return function
+_LISTS = {name: field for axis in AXES for name, field in FIELDS.items() if field.axis == axis}
+_FOR_ALL = {name: field for name, field in FIELDS.items() if (field.keyword or name) in SWEPT and not field.axis}
 
 
 @click.command("sweep")
 @click.argument("source", required=False, type=click.Path(path_type=Path), metavar="[SPEC.toml|FILE]")
-@_axis_options
-@click.option("--size", "given_sizes", multiple=True, metavar="NAME=N", help="Any other size a file leaves open.")
-@click.option("--priors", is_flag=True, help="Ignore calibrations: use datasheets and class priors.")
-@click.option("--prefill-on", metavar="DEVICE", help="Read the prompt on another device, which sends its cache over.")
-@prediction_options
+@list_option("--models", help="Catalog names, files or folders.")
+@list_option("--on", "devices", help="Devices: catalog names or TOML files.")
+@list_options(_LISTS)
+@field_options(_FOR_ALL | fields_that("users"))
 @click.option("--details", is_flag=True, help="Add columns for the interval of each time and for what bounds it.")
-@click.option("--out", type=OutputFile(), metavar="FILE", help="Write the rows: .csv, .parquet or .sqlite.")
+@click.option("-o", "--out", type=OutputFile(), metavar="FILE", help="Write the rows: .csv, .parquet or .sqlite.")
 @click.option("--engine", default="local", metavar="WHERE", help="local, local:N (processes), or dask://HOST:PORT.")
 @click.option("--resume", is_flag=True, help="Continue an unfinished sweep to --out.")
 @click.option("--pareto", metavar="A,B", help="Show the Pareto front: rows that no other beats in these columns.")
 @click.option(
     "--cheapest", multiple=True, metavar="CONDITION", help='Show the cheapest row of each device with "tpot_s<=50ms".'
 )
-@click.option("--users", type=click.IntRange(min=1), metavar="N", help="Serve N users: the cheapest plans first.")
-@click.option("--tokens-per-user", type=float, metavar="R", help="With --users: the tokens a second each should see.")
 @click.option("--by", default="usd_per_million_tokens", metavar="COLUMN", help="What --cheapest minimises.")
 @click.option("--heatmap", metavar="X,Y,VALUE", help="Draw a heat map with --chart, instead of --pareto.")
 @click.option("--chart", type=OutputFile(), metavar="FILE", help="Save a chart: .svg, .png, .html or .json.")
@@ -72,7 +48,7 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 @format_option
 def command(
     source: Path | None,
-    given_sizes: tuple[str, ...],
+    sizes: tuple[str, ...],
     priors: bool,
     prefill_on: str | None,
     details: bool,
@@ -87,16 +63,18 @@ def command(
     """Predict every combination of models, devices, formats and sizes: each row is what `predict` says.
 
     \b
-    inferometer sweep --models llama-3.1-8b --devices nvidia-l4,nvidia-h200 --batch 1-64*2 --context 1024,8192
+    inferometer sweep --models llama-3.1-8b --on nvidia-l4,nvidia-h200 --batch 1-64*2 --context 1024,8192
     inferometer sweep grid.toml --out rows.parquet --engine local:4
     inferometer sweep rows.parquet --pareto tpot_s,usd_per_million_tokens --chart front.svg
     inferometer sweep --models qwen3-32b --users 64 --tokens-per-user 30
     inferometer sweep rows.csv --cheapest "tpot_s<=50ms" --cheapest "ttft_s<=1s"
 
-    A LIST is separated by commas; numbers may be ranges: 1-8, 0-4096+512, 1-64*2. SPEC.toml has the same names as keys;
-    options override it. FILE is what --out wrote. A combination that is impossible is a row that says why.
+    A LIST is separated by commas, or the option repeated; numbers may be ranges: 1-8, 0-4096+512, 1-64*2. SPEC.toml has
+    the same names as keys (devices, runtimes); options override it. FILE is what --out wrote. A combination that is
+    impossible is a row that says why.
     """
-    axes, flags = {name: questions.pop(name) for name in _AXES}, taken(questions)
+    axes = {name: questions.pop(name) for name in ("models", "devices", *AXES)}
+    flags = taken(questions, FLAGS)
     if users is not None or tokens_per_user is not None:
         from inferometer.cli.sweep_users import print_cheapest
 
@@ -104,7 +82,7 @@ def command(
         return
     _require_answerable(questions)
     if source is not None and source.suffix.lower() in _FILES:
-        _require_alone(source, {**axes, "size": "".join(given_sizes) or None, "prefill-on": prefill_on, **flags}, out)
+        _require_alone(source, {**axes, "size": "".join(sizes) or None, "prefill-on": prefill_on, **flags}, out)
         from inferometer.predict.sweep import Saved
 
         _print_answers(Saved(source), questions, form)
@@ -113,7 +91,7 @@ def command(
     options = options_from(flags, spec.options)
     spec = replace(
         spec,
-        options=replace(options, sizes={**options.sizes, **parse_sizes(given_sizes)}),
+        options=replace(options, sizes={**options.sizes, **parse_sizes(sizes)}),
         prefill_on=prefill_on or spec.prefill_on,
         priors=priors or spec.priors,
         details=details or spec.details or _asks_details(questions),
@@ -171,7 +149,7 @@ def _asks_details(questions: dict[str, Any]) -> bool:
 
 
 def _require_alone(source: Path, values: dict[str, Any], out: Path | None) -> None:
-    given = [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
+    given = [option_of(name) for name, value in values.items() if value is not None]
     given += ["--out"] if out else []
     if given:
         raise DomainError(f"{source} already has its rows; {given[0]} cannot change them.", remedy="Leave it out.")

@@ -119,7 +119,7 @@ def _device(asked: str | None, gpus: int) -> tuple[str, str, int]:
 def _fault(path: Path, doing: str, error: Exception) -> Exception:
     words = " ".join(str(error).split()) or type(error).__name__
     if "compute type" in words:
-        remedy = "Leave --precision out: the engine then takes what it computes quickly here."
+        remedy = "Leave --activations out: the engine then takes what it computes quickly here."
     elif "version" in words or "revision" in words:
         remedy = "Convert the model again with the version that is installed, or upgrade ctranslate2."
     else:

@@ -160,7 +160,7 @@ def _own_document(document: Document) -> tuple[str, str] | None:
     if not isinstance(schema, str) or not schema.startswith("inferometer."):
         return None
     kind = schema.removeprefix("inferometer.").partition("/")[0]
-    ways = f"`inferometer runs import {document.path}` stores it, `inferometer explain {document.path}` explains it."
+    ways = f"`inferometer import {document.path}` stores it, `inferometer explain {document.path}` explains it."
     return (
         ("a profile", ways)
         if kind == "profile"

@@ -18,11 +18,16 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import counted, format_quantity
 from inferometer.hub.mcp.access import MOST_CONFIGURATIONS, MOST_REQUESTS, Access, paged, require_bounded
+from inferometer.predict.fields import AXES, FIELDS, Field, Takes, fields_that, in_python
 
 _PAGE = 20  # rows of an answer, unless more are asked for
 Lengths = int | str
 Numbers = list[int] | None
 Names = list[str] | None
+_TAKEN: dict[Takes, Any] = {
+    "whole": int | None, "number": float | None, "share": float | None, "switch": bool | None, "text": str | None,
+    "texts": list[str] | None,
+}  # fmt: skip
 
 
 @frozen
@@ -53,11 +58,33 @@ TOOLS: dict[str, AgentTool] = {}
 
 def tool(function: Callable[..., ToolAnswer]) -> Callable[..., ToolAnswer]:
     """Make a tool of a function; every tool also takes the page of its answer."""
+    return _tool(function, {})
+
+
+def tool_asking(fields: Mapping[str, Field]) -> Callable[[Callable[..., ToolAnswer]], Callable[..., ToolAnswer]]:
+    """Make a tool of a function that also takes these fields of a question."""
+    types: dict[str, Any] = {"sizes": dict[str, int] | None}
+    arguments = {
+        name: (types.get(name, _TAKEN[field.takes] if field.default is None else type(field.default)), field.default)
+        for name, field in fields.items()
+    }
+    return lambda function: _tool(function, arguments)
+
+
+def tool_listing(fields: Mapping[str, Field]) -> Callable[[Callable[..., ToolAnswer]], Callable[..., ToolAnswer]]:
+    """Make a tool of a function that also takes a list of each of these fields."""
+    arguments = {name: (Numbers if field.takes == "whole" else Names, None) for name, field in fields.items()}
+    return lambda function: _tool(function, arguments)
+
+
+def _tool(function: Callable[..., ToolAnswer], more: Mapping[str, tuple[Any, Any]]) -> Callable[..., ToolAnswer]:
     hints = get_type_hints(function)
     fields: list[Any] = []
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
-        field = (parameter.name, hints[parameter.name])
-        fields.append(field if parameter.default is parameter.empty else (*field, parameter.default))
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            field = (parameter.name, hints[parameter.name])
+            fields.append(field if parameter.default is parameter.empty else (*field, parameter.default))
+    fields += [(name, *typed) for name, typed in more.items()]
     fields += [("limit", int, _PAGE), ("offset", int, 0)]
     name = function.__name__.rstrip("_")
     arguments = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
@@ -99,29 +126,16 @@ def call_tool(name: str, arguments: Mapping[str, Any], access: Access) -> ToolAn
     return ToolAnswer(document=document, text=f"{answer.text}{more}")
 
 
-@tool
-def predict(
-    access: Access,
-    *,
-    model: str,
-    on: str,
-    runtime: str | None = None,
-    weights: str | None = None,
-    activations: str | None = None,
-    kv: str | None = None,
-    batch: int = 1,
-    prompt: int | None = None,
-    generate: int | None = None,
-    context: int | None = None,
-    image: int | None = None,
-    sizes: dict[str, int] | None = None,
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
-    dp: int = 1,
-    threads: int | None = None,
-    users: int | None = None,
-) -> ToolAnswer:
+def _reached(access: Access, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What is asked, with models, devices and files that the client may reach."""
+    finders = {"models": access.model, "devices": access.device, "calibrations": access.file_or_name}
+    given = {name: value for name, value in asked.items() if value is not None}
+    named = {name: finders[field.catalog] for name, field in FIELDS.items() if field.catalog in finders}
+    return {name: named[name](value) if name in named else value for name, value in given.items()}
+
+
+@tool_asking(in_python(FIELDS) | fields_that("users"))
+def predict(access: Access, *, model: str, on: str, **asked: Any) -> ToolAnswer:
     """Predict how fast a model runs on a device, without running anything.
 
     Answers with the time of each phase and its interval, memory, energy, and every op. `users` asks for the steady
@@ -130,15 +144,12 @@ def predict(
     from inferometer.predict.ask import ask
     from inferometer.understand.view.published import prediction_document
 
-    question = ask(
-        access.model(model), on=access.device(on), runtime=runtime, weights=weights, activations=activations, kv=kv,
-        batch=batch, prompt=prompt, generate=generate, context=context, image=image, sizes=sizes, tp=tp, pp=pp, ep=ep,
-        dp=dp, threads=threads,
-    )  # fmt: skip
+    users, wanted = asked.pop("users"), asked.pop("tokens_per_user")
+    question = ask(access.model(model), on=access.device(on), **_reached(access, asked))
     if users is not None:
         from inferometer.predict.served.question import serving_answer
 
-        served = serving_answer(question, users, None).document()
+        served = serving_answer(question, users, wanted).document()
         first, each = (format_quantity(served[name], "s") for name in ("ttft_s", "tpot_s"))
         rate = f"{served['tokens_per_s']:,.0f} tokens/s in all"
         text = f"{model} on {on} for {counted(users, 'user')}: first token {first}, each token {each}, {rate}."
@@ -147,30 +158,13 @@ def predict(
     return ToolAnswer(document=prediction_document(question, profile), text=_profile_text(profile))
 
 
-@tool
-def fit(
-    access: Access,
-    *,
-    model: str,
-    on: str,
-    runtime: str | None = None,
-    weights: str | None = None,
-    kv: str | None = None,
-    batch: int = 1,
-    prompt: int | None = None,
-    generate: int | None = None,
-    tp: int = 1,
-) -> ToolAnswer:
+@tool_asking(in_python(fields_that(door="fit")))
+def fit(access: Access, *, model: str, on: str, **asked: Any) -> ToolAnswer:
     """Whether a model fits into a device's memory, the longest context, the largest batch, the fewest devices."""
     from inferometer.predict.ask import ask
     from inferometer.predict.fitting import memory_fit
 
-    found = memory_fit(
-        ask(
-            access.model(model), on=access.device(on), runtime=runtime, weights=weights, kv=kv, batch=batch,
-            prompt=prompt, generate=generate, tp=tp,
-        )
-    )  # fmt: skip
+    found = memory_fit(ask(access.model(model), on=access.device(on), **_reached(access, asked)))
     verdict = "fits" if found.fits else "does not fit"
     use = f"{format_quantity(found.weights_bytes, 'B')} of weights in {format_quantity(found.usable_bytes, 'B')}"
     return ToolAnswer(document=found.document(), text=f"{model} {verdict} on {on}: {use}.")
@@ -339,13 +333,12 @@ def plan(
     return ToolAnswer(document=answer.document(), text=text)
 
 
-@tool
+@tool_asking(fields_that(door="simulate"))
 def simulate(
     access: Access,
     *,
     model: str,
     on: str,
-    runtime: str | None = None,
     rate: float | None = None,
     concurrency: int | None = None,
     trace: str | None = None,
@@ -353,10 +346,9 @@ def simulate(
     prompt: Lengths = 512,
     generate: Lengths = 128,
     slo: list[str] | None = None,
-    weights: str | None = None,
-    tp: int = 1,
     replicas: int = 1,
     seed: int = 0,
+    **asked: Any,
 ) -> ToolAnswer:
     """Simulate a served model under load by the engine's own scheduling rules: what its users would see.
 
@@ -367,9 +359,9 @@ def simulate(
 
     require_bounded(requests, MOST_REQUESTS, "requests")
     profile = simulate_service(
-        access.model(model), on=access.device(on), runtime=runtime, rate=rate, concurrency=concurrency,
+        access.model(model), on=access.device(on), rate=rate, concurrency=concurrency,
         trace=None if trace is None else access.file_or_name(trace), requests=requests, prompt=access.length(prompt),
-        generate=access.length(generate), slo=tuple(slo or ()), weights=weights, tp=tp, replicas=replicas, seed=seed,
+        generate=access.length(generate), slo=tuple(slo or ()), replicas=replicas, seed=seed, **_reached(access, asked),
     )  # fmt: skip
     assert profile.served is not None  # noqa: S101 - of a simulation
     document = load_document(profile, load_result(profile.served))
@@ -378,20 +370,9 @@ def simulate(
     return ToolAnswer(document=document, text=f"{model} on {on} at {document['headline']}, medians: {told}.")
 
 
-@tool
+@tool_listing(AXES)
 def sweep(
-    access: Access,
-    *,
-    models: list[str],
-    devices: list[str],
-    runtimes: Names = None,
-    weights: Names = None,
-    batch: Numbers = None,
-    prompt: Numbers = None,
-    generate: Numbers = None,
-    context: Numbers = None,
-    tp: Numbers = None,
-    pareto: Names = None,
+    access: Access, *, models: list[str], devices: list[str], pareto: Names = None, **axes: list[Any] | None
 ) -> ToolAnswer:
     """Predict every combination of some lists, a row each.
 
@@ -399,13 +380,9 @@ def sweep(
     """
     from inferometer.predict.sweep.run import sweep as sweep_all
 
-    axes = {
-        "runtimes": runtimes, "weights": weights, "batch": batch, "prompt": prompt, "generate": generate,
-        "context": context, "tp": tp,
-    }  # fmt: skip
-    lengths = [len(models), len(devices), *(len(axis) for axis in axes.values() if axis)]
-    require_bounded(math.prod(lengths), MOST_CONFIGURATIONS, "configurations")
     given: dict[str, Any] = {name: axis for name, axis in axes.items() if axis}
+    lengths = [len(models), len(devices), *map(len, given.values())]
+    require_bounded(math.prod(lengths), MOST_CONFIGURATIONS, "configurations")
     rows = sweep_all([access.model(name) for name in models], [access.device(name) for name in devices], **given)
     return _rows_answer(list((rows.pareto(*pareto, ties=False) if pareto else rows).records()), "configuration")
 
@@ -441,21 +418,8 @@ def runs(
     return _rows_answer(records(run_table(page.rows, "json")), "run")
 
 
-@tool
-def profile(
-    access: Access,
-    *,
-    model: str,
-    runtime: str | None = None,
-    batch: int = 1,
-    prompt: int | None = None,
-    generate: int | None = None,
-    image: int | None = None,
-    sizes: dict[str, int] | None = None,
-    weights: str | None = None,
-    threads: int | None = None,
-    seconds_at_most: float = 30.0,
-) -> ToolAnswer:
+@tool_asking(in_python(fields_that(door="profile")))
+def profile(access: Access, *, model: str, seconds_at_most: float = 30.0, **asked: Any) -> ToolAnswer:
     """Measure a model on this machine, after the user has agreed, and store the run. Takes seconds to minutes."""
     from inferometer.api.measurements import profile as measure
     from inferometer.core.codec import document
@@ -464,10 +428,7 @@ def profile(
 
     most = Plan(seconds=min(1.0, seconds_at_most), seconds_at_most=seconds_at_most)
     with recording(store=access.store, kind="profile", parameters={"model": model}, subject={"model": model}) as run:
-        measured = measure(
-            access.model(model), runtime=runtime, batch=batch, prompt=prompt, generate=generate, image=image,
-            sizes=sizes, weights=weights, threads=threads, plan=most,
-        )  # fmt: skip
+        measured = measure(access.model(model), plan=most, **asked)
         run.keep(measured)
     return ToolAnswer(document={**document(measured), "run": run.id}, text=f"Run {run.id}: {_profile_text(measured)}")
 

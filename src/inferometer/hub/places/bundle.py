@@ -1,7 +1,7 @@
 """The provider `bundle`: a device that nothing reaches. `bundle:job.zip?target=linux-x86_64-cp312&leave=torch`.
 
 One zip holds the job, the model, our code and the packages of that device. `python job.zip` runs it there and writes
-`result.json`; the file comes back by whatever way there is, and `inferometer bundle import` makes it a run.
+`result.json`; the file comes back by whatever way there is, and `inferometer import` makes it a run.
 """
 
 from __future__ import annotations

@@ -450,7 +450,7 @@ def _run_unpacked(root: Path, facts: Mapping[str, Any], job: Mapping[str, Any], 
     ended = json.loads(result.read_bytes())
     if ended["ended"] != "done":
         sys.stderr.write(f"{ended['error']} {ended['remedy'] or ''}\n")
-    sys.stderr.write(f"Wrote {out}. Where the bundle was made: inferometer bundle import {out.name}\n")
+    sys.stderr.write(f"Wrote {out}. Where the bundle was made: inferometer import {out.name}\n")
     shutil.rmtree(folder, ignore_errors=True)
     return 0 if ended["ended"] == "done" else 1
 

@@ -175,7 +175,7 @@ def of_file_and_engine(plain: Verification, check: Verification) -> Verification
     if check.status != "failed":
         return check
     if check.top_1 is None and (check.rms_rel is None or check.rms_rel > MOST):
-        remedy = f"run it with --precision {_PLAIN}, and have it written with --force"
+        remedy = f"run it with --activations {_PLAIN}, and have it written with --force"
         return replace(check, reason=f"right in {_PLAIN}, but in {check.computed} {check.reason}: {remedy}")
     drift = f"in {check.computed}, in which the engine computes, {check.reason}"
     return replace(plain, rms_rel=check.rms_rel, reason=f"the outputs are right in {_PLAIN}; {drift}")

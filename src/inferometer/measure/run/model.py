@@ -345,7 +345,7 @@ def _in_held_formats(request: MeasureRequest, runtime: Runtime, prepared: Prepar
         raise DomainError(
             f"{runtime.title} makes random weights in what it computes in, and was asked for {made} and "
             f"{request.precision}.",
-            remedy="Give --weights or --precision.",
+            remedy="Give --weights or --activations.",
         )
     computed, given = request.precision or made, request.workload.precision
     asked = given if computed is None else replace(given, weights=computed, activations=computed)

@@ -10,6 +10,8 @@ from inferometer.core.engine import ServingRules, StepCosts
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
+from inferometer.core.lazy import late
+from inferometer.core.profile import Headline
 from inferometer.core.workload import Parallel, Precision
 from inferometer.known.engines import costs_of, engine
 from inferometer.predict.basis.engine_tables.calibrating import kernels_alone
@@ -18,6 +20,7 @@ from inferometer.predict.money import hourly_price, million_usd
 from inferometer.predict.precision import counted_precision
 from inferometer.predict.ready import make_ready
 from inferometer.predict.request import completed, window_notes
+from inferometer.predict.running import version_notes
 from inferometer.predict.served.memory import ServingMemory, StepLimits, limits_on, serving_memory
 from inferometer.predict.served.steady import (
     Drafts,
@@ -38,6 +41,12 @@ _UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by pr
 _MOST_USERS = 1 << 24  # beyond it everyone waits for years: another question
 _steps = Kept(512)
 _NO_TOKENS = "`inferometer predict` gives the time of one inference, `inferometer plan --frames 30` streams of images."
+
+
+_IN_SUMMARY = (
+    "ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "tpot_low_s", "tpot_high_s", "tokens_per_s",
+    "usd_per_million_tokens",
+)  # fmt: skip
 
 
 def _none(value: float) -> Sourced:
@@ -129,12 +138,8 @@ def served(question: Question) -> Served:
         replicas=parallel.dp,
         stages=parallel.pp,
         drafts=drafts,
-        notes=(
-            *ready.notes, *basis.notes,
-            f"What a step costs beside its kernels is that of {descriptor.title}"
-            + (f" {costs.since} and newer." if costs.since != "0" else " at its oldest that is known."),
-        ),
-    )  # fmt: skip
+        notes=(*ready.notes, *basis.notes, *version_notes(question)),
+    )
 
 
 def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
@@ -234,13 +239,33 @@ class ServingAnswer:
     usd_per_million_tokens: float | None
     notes: tuple[str, ...] = ()
 
+    @property
+    def summary(self) -> Headline:
+        """The figures of one user's request under the names that a profile's summary has."""
+        written = self.generate - 1  # the first token comes with the prompt
+        return Headline(
+            **{name: getattr(self, name) for name in _IN_SUMMARY},
+            e2e_s=self.ttft_s + written * self.tpot_s,
+            e2e_low_s=self.ttft_low_s + written * self.tpot_low_s,
+            e2e_high_s=self.ttft_high_s + written * self.tpot_high_s,
+            fits=True,  # what does not is refused
+        )
+
     def document(self) -> dict[str, Any]:
         return {"schema": "inferometer.serving/1", **asdict(self), "notes": list(self.notes)}
+
+    def __repr__(self) -> str:
+        where = f"{self.devices} × {self.device}" if self.devices > 1 else self.device
+        rate = f"{self.tokens_per_s_per_user:,.1f} tokens/s each, {self.tokens_per_s:,.0f} together"
+        return f"<{self.model} on {where} with {self.runtime} for {self.users} users: {rate}>"
+
+    def _repr_html_(self) -> str:
+        return str(late("notebook", "serving_html")(self))
 
 
 def serving_answer(question: Question, users: int, tokens_per_user: float | None = None) -> ServingAnswer:
     """The steady state of so many users, each with one request of the question's sizes under way."""
-    if users > _MOST_USERS:
+    if not 1 <= users <= _MOST_USERS:
         raise DomainError(f"users must be a whole number from 1 to {_MOST_USERS:,}, and is {users}.")
     if tokens_per_user is not None and tokens_per_user <= 0:
         raise DomainError(f"--tokens-per-user must be greater than 0, and is {tokens_per_user:g}.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Headline
+from inferometer.predict.fields import AXES, FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +26,8 @@ class Column:
     kind: Kind
 
 
-_TEXTS = ("model", "device", "runtime", "weights", "activations", "kv")
-_COUNTS = ("threads", "tp", "pp", "ep", "dp", "image", "batch", "prompt", "generate", "context")
+_TEXTS = ("model", "device", *(name for name, field in FIELDS.items() if field.axis and field.takes == "text"))
+_COUNTS = tuple(name for name, field in AXES.items() if field.takes == "whole")
 _KINDS: dict[str, Kind] = {
     "peak_memory_bytes": "whole", "fits": "flag", "top_unit": "text", "top_unit_by_count": "text",
 }  # fmt: skip

@@ -23,6 +23,7 @@ from inferometer.core.sizes import in_graph_names
 from inferometer.core.workload import MOST, Parallel, Precision, Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.places import instance
+from inferometer.predict import fields
 from inferometer.predict.applicable import SIZES
 from inferometer.predict.ask import usual_runtime
 from inferometer.predict.basis.roof import roof_for
@@ -40,13 +41,10 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
 
-NAMED = ("models", "devices", "runtimes", "weights", "activations", "kv")
-COUNTED = {
-    "threads": 1, "tp": 1, "pp": 1, "ep": 1, "dp": 1, "image": 1, "batch": 1, "prompt": 1, "generate": 0, "context": 0,
-}  # fmt: skip
-AXES = (*NAMED[:3], "threads", *NAMED[3:], *(name for name in COUNTED if name != "threads"))
+AXES = ("models", "devices", *fields.AXES)
+COUNTED = {name: axis.least for name, axis in fields.AXES.items() if axis.takes == "whole"}
 _LISTED = {"batch": "batch", "query": "prompt", "context": "context"}  # sizes that have axes
-_NEVER_OPEN = frozenset({"models", "devices", "tp", "pp", "ep", "dp", "batch"})  # None is no answer to these
+_NEVER_OPEN = {"models", "devices", *(name for name, axis in fields.AXES.items() if axis.default is not None)}
 
 
 @frozen

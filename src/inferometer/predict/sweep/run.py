@@ -3,84 +3,72 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
 
-from inferometer.predict.ask import device_for, model_graph
+from inferometer.predict.ask import device_for, given_fields, model_graph, taking
+from inferometer.predict.fields import AXES, SWEPT, require_fields
+from inferometer.predict.flags import options_from
 from inferometer.predict.sweep.engines import engine_for
 from inferometer.predict.sweep.grid import study_of
 from inferometer.predict.sweep.rows import Rows
 from inferometer.predict.sweep.write import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
-    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
+    from inferometer.predict.asked import Swept
     from inferometer.predict.options import Options
     from inferometer.predict.sweep.grid import Study
 
 _HELD_ROWS = 1 << 20  # of a part in memory: what rows share is worked out once a part
 
-Names = str | None | Sequence[str | None]
-Counts = int | None | Sequence[int | None]
 
-
+@taking(SWEPT)
 def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     models: str | Graph | Sequence[str | Graph],
     devices: str | Device | Sequence[str | Device],
     *,
-    runtimes: RuntimeEffects | str | Sequence[RuntimeEffects | str | None] | None = None,
-    threads: Counts = None,
-    weights: Names = None,
-    activations: Names = None,
-    kv: Names = None,
-    tp: Counts = None,
-    pp: Counts = None,
-    ep: Counts = None,
-    dp: Counts = None,
-    image: Counts = None,
-    batch: Counts = None,
-    prompt: Counts = None,
-    generate: Counts = None,
-    context: Counts = None,
     calibrated: bool = True,
     calibrations: Iterable[Calibration] = (),
     options: Options | None = None,
-    prefill_on: str | Device | None = None,
     details: bool = False,
     engine: str = "local",
+    **asked: Unpack[Swept],
 ) -> Rows:
     """Predict the cross product of the lists given, the last one varying fastest, each row as `predict` would.
 
     Models and devices are names, paths or values. What is not given is left to the model and the device. The rows are
     columns of numpy arrays; one that cannot be says why. Each is answered from the calibration that `predict` would
     take, or from one of `calibrations` where one is of its device and runtime; `calibrated=False` leaves those out that
-    are kept. `options` and `prefill_on` hold for all rows, as in `predict`. `details` adds the low and high end of each
-    time, what bounds each phase, and what each resource takes of it. `engine`: see ENGINES.
+    are kept. `options`, `prefill_on` and every keyword that is no list hold for all rows, as in `predict`. `details`
+    adds the low and high end of each time, what bounds each phase, and what each resource takes of it. `engine`: see
+    ENGINES.
     """
-    axes: dict[str, Any] = {
-        "models": [model_graph(model, image=_first(image)) for model in _listed(models)],
+    require_fields(asked, SWEPT)
+    lists: Mapping[str, Any] = asked
+    axes = {name: lists.get(name) for name in AXES} | {
+        "models": [model_graph(model, image=_first(asked.get("image"))) for model in _listed(models)],
         "devices": [device_for(device) for device in _listed(devices)],
-        "runtimes": runtimes, "threads": threads, "weights": weights, "activations": activations, "kv": kv, "tp": tp,
-        "pp": pp, "ep": ep, "dp": dp, "image": image, "batch": batch, "prompt": prompt, "generate": generate,
-        "context": context,
-    }  # fmt: skip
+    }
+    options = options_from(given_fields(asked, "option", "cost"), options)
+    reader = asked.get("prefill_on")
     study = study_of(
         axes,
-        calibrated=calibrated,
+        calibrated=calibrated and not asked.get("priors"),
         calibrations=calibrations,
-        options=options,
-        prefill_on=None if prefill_on is None else device_for(prefill_on),
+        options=replace(options, sizes={**options.sizes, **(asked.get("sizes") or {})}),
+        prefill_on=None if reader is None else device_for(reader),
         details=details,
         chunk_rows=_HELD_ROWS,
     )
     return run_study(study, engine=engine)
 
 
-def _first(sizes: Counts) -> int | None:
+def _first(sizes: Any) -> int | None:
     """One of the sizes of images, if any is asked for: graphs are then read with that size left open."""
     return next((size for size in _listed(sizes) if size is not None), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Any
 
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
@@ -19,10 +19,7 @@ _TABLES: dict[str, Any] = {
     "place": Place, "host": HostCosts, "offload": Offload, "energy": EnergyCosts, "battery": Battery,
     "speculative": Speculative,
 }  # fmt: skip
-_PLAIN = (
-    "chunk", "cached_prefix", "micro_batches", "overlap", "imbalance", "sequence_parallel", "steps",
-    "storage_bytes_per_s", "frame_rate", "audio_s", "link", "layout", "host_speed", "host_call_s", "overrides", "sizes",
-)  # fmt: skip
+_PLAIN = tuple(option.name for option in fields(Options) if option.name not in {*_TABLES, "threads"})  # an axis
 _FLAGS = ("priors", "details")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")
 _MOST_VALUES = 10_000_000
@@ -74,7 +71,7 @@ def _read_axis(key: str, value: Any) -> Any:
 def _options(found: Any, name: str) -> Options:
     if not isinstance(found, dict):
         raise FormatError(f"options of {name} is no table.", remedy="Write [options] and a line for each.")
-    _require_known(found, (*_PLAIN, *_TABLES, "sizes"), f"option of {name}")
+    _require_known(found, (*_PLAIN, *_TABLES), f"option of {name}")
     values = dict(found)
     if not isinstance(values.get("sizes", {}), dict):
         raise FormatError(f"sizes of {name} is no table.", remedy="Write [options.sizes] and a line for each.")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from inferometer.measure.bench.compare import Comparison, Metric
     from inferometer.measure.bench.measurement import Measurement
     from inferometer.predict.memory.fit import Fit
+    from inferometer.predict.served.question import ServingAnswer
     from inferometer.predict.sweep.rows import Rows
     from inferometer.understand.view.cards import Card
 
@@ -49,6 +50,12 @@ def profile_html(profile: Profile) -> str:
         card, table = profiles.profile_card(profile), profiles.measured_phase_table(profile)
     layers = [_layers(phase, profile.kind) for phase in profile.phases if phase.ops]
     return _block(_card(card), _table(table), *layers)
+
+
+def serving_html(answer: ServingAnswer) -> str:
+    from inferometer.understand.view.serving import serving_card  # noqa: PLC0415 - of services alone
+
+    return _block(_card(serving_card(answer)))
 
 
 def _layers(phase: Phase, kind: str) -> str:

@@ -125,4 +125,4 @@ def test_our_own_documents_are_named_with_the_commands_for_them(tmp_path, kind):
     path.write_text(f'{{"schema": "inferometer.{kind}/1"}}', encoding="utf-8")
     with pytest.raises(FormatError, match=f"is a {kind} of Inferometer's own") as caught:
         import_file(path)
-    assert f"`inferometer runs import {path}`" in caught.value.remedy
+    assert f"`inferometer import {path}`" in caught.value.remedy

@@ -11,6 +11,7 @@ import inferometer as im
 from inferometer.core.errors import DomainError, InferometerError, TrustError, UnknownNameError
 from inferometer.hub.mcp.access import MOST_ROWS, Access, paged
 from inferometer.hub.mcp.tools import TOOLS, call_tool, tools_for
+from inferometer.predict.fields import FIELDS
 
 KEYS = st.sampled_from("abcd")
 PLAIN = st.recursive(
@@ -65,6 +66,10 @@ def test_a_path_outside_the_folders_is_refused_for_every_argument_that_could_be_
     }.items():
         with pytest.raises(TrustError, match="not in a folder that this server may read"):
             call_tool(name, arguments, access)
+    for field in ("draft", "prefill_on", "calibration"):
+        assert FIELDS[field].catalog
+        with pytest.raises(TrustError, match="not in a folder that this server may read"):
+            call_tool("predict", {"model": "llama-3.2-1b", "on": "nvidia-l4", field: path}, access)
 
 
 def test_a_file_in_a_folder_that_the_user_named_is_read(tmp_path):

@@ -320,7 +320,7 @@ def test_of_two_as_quick_and_as_right_the_smaller_is_the_better():
     [
         ({"status": "failed", "reason": "off by 3 %"}, {"status": "verified"}, "failed", "computed in f32, off by 3 %"),
         ({"status": "verified"}, {"status": "failed", "rms_rel": 0.06, "reason": "off by 6 %"}, "verified", "in f16"),
-        ({"status": "verified"}, {"status": "failed", "reason": "not finite"}, "failed", "--precision f32"),
+        ({"status": "verified"}, {"status": "failed", "reason": "not finite"}, "failed", "--activations f32"),
         ({"status": "verified"}, {"status": "failed", "rms_rel": 0.9, "reason": "off by 90 %"}, "failed", "--force"),
     ],
     ids=["the file is wrong", "the engine drifts", "beyond the largest number", "says nothing"],

@@ -36,7 +36,7 @@ def asked(*arguments):
 
 EVERY = {
     "--runtime": "fake", "--batch": "3", "--prompt": "20", "--generate": "7", "--depth": "40", "--image": "96",
-    "--size": "heads=2", "--input": "x=5", "--weights": "q4_0", "--precision": "f16", "--threads": "5",
+    "--size": "heads=2", "--input": "x=5", "--weights": "q4_0", "--activations": "f16", "--threads": "5",
     "--unit": "gpu:1", "--provider": "Cpu", "--optimisation": "basic", "--option": "k=v", "--runs": "11",
     "--seconds": "4s", "--seconds-at-most": "9s", "--warmup": "2", "--timeout": "30s", "--memory-limit": "2GB",
     "--seed": "8", "--trust": "m.pt2",

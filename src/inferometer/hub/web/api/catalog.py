@@ -4,6 +4,7 @@ It takes catalog names only, never paths.
 """
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -19,52 +20,45 @@ from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.pages.catalog import device_rows, model_rows
 from inferometer.known.formulas.listing import calculation_record, formula_document, formula_records
 from inferometer.known.formulas.registry import find_formula
-from inferometer.predict.flags import FLAGS, Takes
+from inferometer.predict.fields import AXES, FIELDS
+from inferometer.predict.fields import Field as FieldOfQuestion
 from inferometer.predict.sweep.columns import COLUMNS
 from inferometer.understand.view.catalog_tables import CatalogTable, catalog_table, tables_table
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
-Size = Annotated[int, Field(ge=1, le=100_000_000)]
-Count = Annotated[int, Field(ge=1, le=4096)]
-_TAKEN: dict[Takes, Any] = {
-    "whole": (Annotated[int, Field(ge=0, le=100_000_000)] | None, None),
-    "number": (Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None, None),
-    "share": (Annotated[float, Field(ge=0, le=1)] | None, None),
-    "switch": (bool, False),
-    "text": (Name | None, None),
-    "texts": (Annotated[list[Name], Field(max_length=20)], []),
+_TYPES: dict[str, Callable[[FieldOfQuestion], Any]] = {
+    "whole": lambda field: Annotated[int, Field(ge=field.least, le=field.most)],
+    "number": lambda _: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)],
+    "share": lambda _: Annotated[float, Field(ge=0, le=1)],
+    "text": lambda _: Name,
 }
-_Flags: Any = create_model("_Flags", **{name: _TAKEN[flag.takes] for name, flag in FLAGS.items()})
+_MOST_LISTED = 64
 
 
-class PredictRequest(_Flags):  # type: ignore[misc] # made from the table of the command's flags
-    """One model, some devices, the workload, and the command's flags. What is not given is the model's default."""
+def _taken(field: FieldOfQuestion) -> Any:
+    """Its type and what it is where it is not given, as a request has it."""
+    if field.takes == "switch":
+        return bool, False
+    if field.takes == "texts":
+        return Annotated[list[Name], Field(max_length=20)], []
+    kind = _TYPES[field.takes](field)
+    return (kind, field.default) if field.default is not None else (kind | None, None)
+
+
+def _listed(field: FieldOfQuestion) -> Any:
+    return Annotated[list[_TYPES[field.takes](field)], Field(max_length=_MOST_LISTED)], []  # type: ignore[misc] # made
+
+
+_Fields: Any = create_model("_Fields", **{name: _taken(field) for name, field in FIELDS.items()})
+_Lists: Any = create_model("_Lists", **{name: _listed(field) for name, field in AXES.items()})
+
+
+class PredictRequest(_Fields):  # type: ignore[misc] # made from the table of fields
+    """One model, some devices, and the fields of a question. What is not given is the model's default."""
 
     model_config = ConfigDict(extra="forbid")
     model: Name
     devices: list[Name] = Field(min_length=1, max_length=16)
-    runtime: Name | None = None
-    weights: Name | None = None
-    activations: Name | None = None
-    kv: Name | None = None
-    batch: Count = 1
-    prompt: Size | None = None
-    generate: Size | None = None
-    context: Annotated[int, Field(ge=0, le=100_000_000)] | None = None
-    image: Annotated[int, Field(ge=1, le=16384)] | None = None
-    tp: Count = 1
-    pp: Count = 1
-    ep: Count = 1
-    dp: Count = 1
-    threads: Count | None = None
-    prefill_on: Name | None = None
-    priors: bool = False
-    users: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    tokens_per_user: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
-    size: list[Name] = Field(default=[], max_length=20)
-    calibration: Name | None = None
-    what_if: list[Name] = Field(default=[], max_length=20)
-    edgeprofiler: bool = False
     ops: bool = False
 
 
@@ -73,17 +67,12 @@ class CalculateRequest(BaseModel):
     inputs: dict[str, Annotated[str, Field(max_length=2000)]] = Field(max_length=30)
 
 
-class SweepRequest(BaseModel):
-    """The cross product of these lists."""
+class SweepRequest(_Lists):  # type: ignore[misc] # made from the table of fields
+    """The cross product of these lists. Those that are empty are left to the model."""
 
     model_config = ConfigDict(extra="forbid")
     models: list[Name] = Field(min_length=1, max_length=32)
-    devices: list[Name] = Field(min_length=1, max_length=64)
-    weights: list[Name] = Field(default=[], max_length=16)
-    batch: list[Count] = Field(default=[1], min_length=1, max_length=64)
-    prompt: list[Size] = Field(default=[], max_length=64)
-    generate: list[Size] = Field(default=[], max_length=64)
-    tp: list[Count] = Field(default=[1], min_length=1, max_length=16)
+    devices: list[Name] = Field(min_length=1, max_length=_MOST_LISTED)
 
 
 def router(rules: Rules) -> APIRouter:

@@ -180,7 +180,7 @@ def _job(wish: Wish) -> Job:
 def _command(hub: str, wish: Wish, device: str) -> str:
     place = f"hub:{device}" if hub == _USUAL else f"hub:{device}?url={quote(hub, safe='/:')}"
     words = ["inferometer", "profile", wish.entry or wish.model, "--on", place]
-    named = {"--runtime": wish.runtime, "--precision": wish.precision, "--generate": wish.generate}
+    named = {"--runtime": wish.runtime, "--activations": wish.precision, "--generate": wish.generate}
     for option, value in named.items():
         words += [] if value is None else [option, str(value)]
     for name, size in wish.sizes.items():

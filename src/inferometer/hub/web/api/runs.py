@@ -198,7 +198,7 @@ def _add_archives(api: APIRouter, store: Store, rules: Rules) -> None:
         openapi_extra=_body(_ZIP, _BINARY),
     )
     async def import_archive(request: Request, project: Name | None = None) -> Response:
-        """Import an archive from `inferometer runs export`, or one that a program pushes.
+        """Import an archive from `inferometer export`, or one that a program pushes.
 
         A run that is here already is not doubled (200); another one under its id is refused (409).
         """

@@ -8,11 +8,12 @@ from urllib.parse import urlencode
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import UnitError
 from inferometer.core.units import format_quantity, parse_quantity
-from inferometer.hub.web.pages.prediction_fields import FIELDS, field_groups, name_lists
+from inferometer.hub.web.pages.prediction_fields import field_groups, name_lists
 from inferometer.known import devices, models
 from inferometer.known.files import row_named
 from inferometer.known.formulas.listing import formula_document
 from inferometer.known.formulas.registry import SECTIONS, all_formulas, find_formula
+from inferometer.predict.fields import FIELDS
 from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, unit_of
 from inferometer.understand.view.catalog_tables import TABLES, catalog_table
 from inferometer.understand.view.charts.theme import COLOURS, column_title
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 
 _FIRST_MODEL, _FIRST_DEVICES = "llama-3.2-1b", ("nvidia-h200", "nvidia-l4", "raspberry-pi-5")
 _FORMATS = ("f32", "bf16", "f16", "f8e4m3", "i8", "q8_0", "q6_k", "q5_k", "q4_k", "q4_0", "i4", "q3_k", "q2_k")
-
-
-_ASKED = (
-    "runtime", "weights", "kv", "activations", "batch", "prompt", "generate", "image", "tp", "context", *FIELDS,
-)  # fmt: skip
 
 
 # What the list of devices is sorted by; a device without the figure comes last either way.
@@ -120,7 +116,7 @@ def predict_values(query: QueryParams) -> dict[str, Any]:
         ],
         "model": model if row_named("models", model) is not None else _FIRST_MODEL,
         "chosen": chosen or usual,
-        "asked": {name: query[name] for name in _ASKED if query.get(name)},
+        "asked": {name: query[name] for name in FIELDS if query.get(name)},
     }
     return {"data": data, "formats": formats(), "groups": field_groups(), "names": name_lists()}
 

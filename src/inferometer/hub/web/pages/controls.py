@@ -9,7 +9,7 @@ from inferometer.core.dtypes import is_gguf_block
 from inferometer.core.graph import is_generative
 from inferometer.core.workload import Parallel
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
-from inferometer.hub.web.pages.prediction_fields import FIELDS
+from inferometer.hub.web.pages.prediction_fields import GROUPED
 from inferometer.hub.web.pages.predictions import calibrations_of
 from inferometer.known.engines import engine, ranked_engines
 from inferometer.predict.applicable import SIZES
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # One of each that the page offers, to see whether the model would use it.
 _TRIED = Options(chunk=64, cached_prefix=16, steps=2, frame_rate=30.0, host=HostCosts(sampling_s=1e-6))
 _DENOISED = frozenset({"image", "encoder"})  # what a model that denoises an image after a text has
-_OF_WRITERS = {"users", "tokens_per_user", "prefill_on", "engine_version", "edgeprofiler"}
 _OURS = frozenset({"batch", "query", "context", "logits", "image"})  # sizes that have a field of their own
 # The fields that go with an option, where they are called otherwise.
 _BELONG = {
@@ -39,7 +38,7 @@ def controls_of(model: str, devices: Sequence[str], weights: str | None = None) 
     graph = model_graph(catalog_model(model))
     chosen = [catalog_device(name) for name in devices]
     makes_tokens = is_generative(graph)
-    refused = set() if makes_tokens else set(_OF_WRITERS)
+    refused = {name for name, field in GROUPED.items() if field.needs == "tokens" and not makes_tokens}
     if chosen:
         tried = replace(_TRIED, speculative=Speculative(draft=graph, length=1, acceptance=0.5))
         found = unused(graph, chosen[0], Parallel(), tried)
@@ -61,15 +60,15 @@ def controls_of(model: str, devices: Sequence[str], weights: str | None = None) 
         "others": {name: defaults.get(name) for name in others},
         "calibrations": calibrations,
         "kv": makes_tokens,
-        "options": [name for name in FIELDS if name not in refused],
+        "options": [name for name in GROUPED if name not in refused],
         "runtimes": [{"name": each.name, "title": each.title} for each in able],
     }
 
 
 def _of_no_device(graph: Graph, units: set[str]) -> set[str]:
     """Settings of a run that mean nothing on any of the devices; each answer says where one means nothing on one."""
-    needs = {"threads": "cpu" in units, "host_speed": "gpu" in units, "layout": "gpu" in units and has_images(graph)}
-    return {name for name, used in needs.items() if not used}
+    has = {"cpu": "cpu" in units, "gpu": "gpu" in units, "pictures on a gpu": "gpu" in units and has_images(graph)}
+    return {name for name, field in GROUPED.items() if not has.get(field.needs, True)}
 
 
 def _runs(descriptor: EngineDescriptor, weights: str | None, *, makes_tokens: bool) -> bool:

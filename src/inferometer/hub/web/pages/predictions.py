@@ -14,11 +14,13 @@ from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_mode
 from inferometer.predict.applicable import meaningful
 from inferometer.predict.basis.files import SHIPPED, files_in, name_start, own_folder, read_calibration
 from inferometer.predict.change import parse_change
-from inferometer.predict.flags import FLAGS, options_from, parse_sizes
+from inferometer.predict.fields import FIELDS, in_python
+from inferometer.predict.flags import parse_sizes
 from inferometer.predict.served.question import serving_answer
 from inferometer.understand.view.predictions import time_by_rung
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from inferometer.core.calibration import Calibration
@@ -27,29 +29,36 @@ if TYPE_CHECKING:
     from inferometer.hub.web.api.catalog import PredictRequest
     from inferometer.predict.question import Question
 
-_WORKLOAD = {
-    "runtime", "weights", "activations", "kv", "batch", "prompt", "generate", "context", "image", "tp", "pp", "ep",
-    "dp", "threads",
-}  # fmt: skip
-
 
 def predictions(wanted: PredictRequest) -> list[dict[str, Any]]:
     """An answer for each device. An unknown name is an error; a model that cannot run there is an answer."""
-    if wanted.draft is not None:
-        catalog_model(wanted.draft)
-    if wanted.prefill_on is not None:
-        catalog_device(wanted.prefill_on)
+    asked = _asked(wanted)
     for change in map(parse_change, wanted.what_if):
         if change.key == "on":  # the command takes a file there
             catalog_device(change.value)
-    calibration = None if wanted.calibration is None else stored_calibration(wanted.calibration)
-    return [_prediction(wanted, catalog_device(name), calibration) for name in wanted.devices]
+    return [_prediction(wanted, asked, catalog_device(name)) for name in wanted.devices]
 
 
-def _prediction(wanted: PredictRequest, device: Device, calibration: Calibration | None) -> dict[str, Any]:
+def _asked(wanted: PredictRequest) -> dict[str, Any]:
+    """The fields that are set, by their keywords in Python; what a name stands for is looked up, never a path.
+
+    One that this model would not use is refused, as on the command line.
+    """
+    finders: dict[str, Callable[[Any], Any]] = {
+        "models": catalog_model, "devices": catalog_device, "calibrations": stored_calibration,
+    }  # fmt: skip
+    asked: dict[str, Any] = {}
+    for name, field in in_python(FIELDS).items():
+        value = getattr(wanted, name, None)  # sizes are read with the answer, which says what is wrong with them
+        if value not in (None, False, []):
+            asked[name] = finders[field.catalog](value) if field.catalog in finders else value
+    return asked
+
+
+def _prediction(wanted: PredictRequest, asked: dict[str, Any], device: Device) -> dict[str, Any]:
     row = {"device": device.name, "title": device.title, "unit": device.unit}
     try:
-        question = _question(wanted, device, calibration)
+        question = _question(wanted, asked, device)
         profile = question.answer()
         beside = {
             "fit": _fit(question), "served": _served(question, wanted), "gains": gains(question, wanted.what_if),
@@ -60,24 +69,14 @@ def _prediction(wanted: PredictRequest, device: Device, calibration: Calibration
     return {**row, "runtime": profile.runtime, **_numbers(profile, ops=wanted.ops), **beside}
 
 
-def _question(wanted: PredictRequest, device: Device, calibration: Calibration | None) -> Question:
-    other = wanted.prefill_on and catalog_device(wanted.prefill_on)
-    if calibration is not None:
-        _require_fitting(wanted, device, calibration)
-    asked = ask(
-        wanted.model, on=device, options=options_from(_given(wanted)), prefill_on=other, calibration=calibration,
-        calibrated=not wanted.priors, sizes=parse_sizes(wanted.size), **wanted.model_dump(include=_WORKLOAD),
-    )  # fmt: skip
-    return replace(asked, workload=meaningful(asked.workload, asked.graph))  # the sliders are for all models
-
-
-def _require_fitting(wanted: PredictRequest, device: Device, calibration: Calibration) -> None:
-    if wanted.priors:
-        raise DomainError("Priors ignore calibrations, and one is given.", remedy="Leave one out.")
-    if calibration.device != device.name:
+def _question(wanted: PredictRequest, asked: dict[str, Any], device: Device) -> Question:
+    calibration: Calibration | None = asked.get("calibration")
+    if calibration is not None and calibration.device != device.name:
         raise DomainError(
             f"{wanted.calibration} is a calibration of {calibration.device}.", remedy="Leave it or this device out."
         )
+    question = ask(wanted.model, on=device, sizes=parse_sizes(wanted.size), **asked)
+    return replace(question, workload=meaningful(question.workload, question.graph))  # the sliders are for all models
 
 
 def stored_calibration(name: str) -> Calibration:
@@ -96,12 +95,6 @@ def calibrations_of(devices: list[Device]) -> list[str]:
     """The names of stored calibrations of these devices; of one whose file was renamed there is no telling."""
     starts = tuple(f"{name_start(device.name)}-" for device in devices)
     return [name for name in stored_calibrations() if name.startswith(starts)]
-
-
-def _given(wanted: PredictRequest) -> dict[str, Any]:
-    """The flags that are set. One that this model would not use is refused, as on the command line."""
-    flags = {name: getattr(wanted, name) for name in FLAGS}
-    return {name: value for name, value in flags.items() if value is not None and value is not False and value != []}
 
 
 def _served(question: Question, wanted: PredictRequest) -> dict[str, Any] | None:

@@ -1,0 +1,84 @@
+"""Words that commands had before go on working, with one line of advice on stderr."""
+
+import pytest
+from click.testing import CliRunner
+
+from inferometer.cli import COMMANDS, old_spellings
+from inferometer.cli.old_spellings import modern
+from inferometer.cli.run import cli
+from inferometer.predict.fields import FIELDS
+
+OLD = [(command, old, new) for command, words in old_spellings._OPTIONS.items() for old, new in words.items()]
+GROUPS = {"bundle": ("create",), "runs": ("export",)}
+
+
+def command_of(*words):
+    found = cli
+    for word in words:
+        found = found.get_command(None, word)
+    return found
+
+
+@pytest.mark.parametrize(("command", "old", "new"), OLD)
+def test_an_old_word_is_no_option_any_more_and_the_new_one_is(command, old, new):
+    options = {word for each in command_of(command, *GROUPS.get(command, ())).params for word in each.opts}
+    assert old not in options
+    assert new in options
+
+
+def test_an_option_is_called_what_it_is_called_now_and_what_follows_two_dashes_is_the_users(capsys):
+    assert modern(["sweep", "--devices", "a,b", "--runtimes=ideal", "--batch", "1"]) == [
+        "sweep", "--on", "a,b", "--runtime=ideal", "--batch", "1",
+    ]  # fmt: skip
+    assert capsys.readouterr().err == (
+        "inferometer: --devices is called --on now.\ninferometer: --runtimes is called --runtime now.\n"
+    )
+    assert modern(["bench", "--", "tool", "--output", "x"]) == ["bench", "--", "tool", "--output", "x"]
+    assert modern([]) == []
+    assert capsys.readouterr().err == ""
+
+
+SWEEP = ("sweep", "--models", "resnet50", "--batch", "1,2", "--format", "csv")
+PREDICT = ("predict", "resnet50", "--format", "csv")
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    ((*SWEEP, "--devices", "nvidia-t4,nvidia-l4"), (*SWEEP, "--on", "nvidia-t4,nvidia-l4")),
+    ((*SWEEP, "--on", "nvidia-t4", "--on", "nvidia-l4"), (*SWEEP, "--on", "nvidia-t4,nvidia-l4")),
+    ((*SWEEP, "--on", "nvidia-l4", "--runtimes", "ideal"), (*SWEEP, "--on", "nvidia-l4", "--runtime", "ideal")),
+    ((*SWEEP, "--on", "nvidia-l4", "--weights", "f16", "--weights", "i8"),
+     (*SWEEP, "--on", "nvidia-l4", "--weights", "f16,i8")),
+    ((*PREDICT, "--on", "nvidia-t4", "--on", "nvidia-l4"), (*PREDICT, "--on", "nvidia-t4,nvidia-l4")),
+    ((*PREDICT, "--on", "nvidia-l4", "--weights", "fp16", "--weights", "int8"),
+     (*PREDICT, "--on", "nvidia-l4", "--weights", "f16,i8")),
+])  # fmt: skip
+def test_two_spellings_of_one_question_have_one_answer(one, other):
+    first, second = (CliRunner().invoke(cli, [*words]) for words in (one, other))
+    assert first.exit_code == second.exit_code == 0, first.output + second.output
+    assert first.stdout == second.stdout
+    assert len(first.stdout.splitlines()) > 1
+
+
+def test_a_file_to_write_is_out_everywhere():
+    for name in COMMANDS:
+        command = command_of(name)
+        for inner in (command, *getattr(command, "commands", {}).values()):
+            for option in inner.params:
+                if "--out" in option.opts or "-o" in option.opts:
+                    assert option.opts == ["-o", "--out"], f"{name} {inner.name}"
+
+
+def test_the_same_field_has_the_same_option_in_every_command_that_predicts():
+    for name in ("predict", "fit", "simulate", "mock", "sweep", "plan"):
+        for option in command_of(name).params:
+            if option.name in FIELDS:
+                assert f"--{option.name.replace('_', '-')}" in option.opts, f"{name} {option.opts}"
+
+
+def test_commands_that_are_part_of_others_are_in_no_list_and_work():
+    for name in old_spellings.COMMANDS:
+        assert name not in COMMANDS
+        assert command_of(name).name == name
+    for group in ("runs", "bundle"):
+        listed = CliRunner().invoke(cli, [group, "--help"]).stdout.partition("Commands:")[2]
+        assert "import" not in listed
