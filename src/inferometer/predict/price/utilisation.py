@@ -117,22 +117,30 @@ class TableReader:
         return min(1.0, exp(sum([weight * self._flat[place] for place, weight in corners])))
 
     def log_shares(self, point: tuple[Any, ...], known: dict[int, Any]) -> Any:
-        """The logarithm of `share` where some sizes are arrays; `known` keeps the logarithms of those, by identity.
+        """The logarithm of `share` where some sizes are arrays; `known` keeps the logarithms of those, by identity."""
+        for size in point:
+            if isinstance(size, np.ndarray) and id(size) not in known:
+                known[id(size)] = np.log(np.maximum(size, _LEAST))
+        return self.at_logarithms(tuple(known[id(size)] if isinstance(size, np.ndarray) else size for size in point))
 
-        Most axes have one size for all (the width of a weight): the table is folded along those first.
+    def at_logarithms(self, point: tuple[Any, ...]) -> Any:
+        """The logarithm of `share`; those of a point's sizes that are arrays are logarithms already.
+
+        Most axes have one size for all (the width of a weight): the table is folded along those first. Arrays may be of
+        any shapes that go together: cells are looked for along each of them, and not at every point.
         """
         logs = self._logs
         varying: list[tuple[Any, Any]] = []
         for axis in reversed(range(len(point))):
             size = point[axis]
             if isinstance(size, np.ndarray):
-                if id(size) not in known:
-                    known[id(size)] = np.log(np.maximum(size, _LEAST))
-                varying.insert(0, (self._grids[axis], known[id(size)]))
+                varying.insert(0, (self._grids[axis], size))
                 continue
             lower, share = _between(self.table.grid[axis], size)
             folded = logs.take(lower, axis=axis)
             logs = folded + share * (logs.take(lower + 1, axis=axis) - folded) if share else folded
+        if not varying:
+            return logs
         if len(varying) == 1:  # by far the commonest: only the tokens of a step change
             return np.interp(varying[0][1], varying[0][0], logs)
         return _in_cell(logs.ravel(), logs.shape, [_cell(grid, sizes) for grid, sizes in varying], 0)
@@ -160,9 +168,17 @@ def _between(grid: tuple[float, ...], value: float) -> tuple[int, float]:
 
 
 def _cell(grid: Any, sizes: Any) -> tuple[Any, Any]:
-    """As `_between`, for logarithms of many sizes; the last cell holds the last point."""
+    """As `_between`, for logarithms of many sizes; the last cell holds the last point.
+
+    Where all lie in one cell, as neighbours of a fine grid do, it is a number.
+    """
     place = np.interp(sizes, grid, np.arange(len(grid)))
-    lower = np.minimum(place.astype(int), max(0, len(grid) - 2))
+    least, most = place.min(), place.max()
+    last = max(0, len(grid) - 2)
+    if min(int(least), last) == min(int(most), last):
+        lower = min(int(least), last)
+        return lower, place - lower
+    lower = np.minimum(place.astype(int), last)
     return lower, place - lower
 
 
