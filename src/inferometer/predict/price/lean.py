@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.predict.price.plan import Plan
 
-_CELLS = 8_192  # points at once: the ten arrays of a row's price stay in a core's own cache
+# Points at once: the arrays of a row's price stay in a core's own cache. They are as near to each other as they can be
+# on both axes, so that most pieces lie in one cell of a table, which is then read once.
+_CELLS, _WIDTH = 16_384, 128
 _LEAST = 1e-9  # a size of nothing has no logarithm; every real one is 1 or more
 
 # By the power of the batch: what stands before it, as monomials of the other sizes and their factors. A grid is
@@ -70,7 +72,7 @@ class LeanPart:
     rows: tuple[LeanRow, ...]
     levels: Levels
     peaks: PeakRates
-    dims: tuple[tuple[Dim, float], ...]
+    dims: Mapping[int, tuple[Dim, float]]  # that its tables are read at, by their place among those of all rows
     times: float  # of kernels inside a model over those that were timed alone
     waiting_s: float  # for kernels to start, at every point
 
@@ -81,7 +83,7 @@ class LeanPart:
         """
         shape = np.broadcast_shapes((1, 1), *(np.shape(value) for value in sizes.values()))
         time, computing = np.empty(shape), np.empty(shape)
-        width = min(shape[1], _CELLS)
+        width = min(shape[1], _WIDTH if shape[0] > 1 else _CELLS)
         height = max(1, _CELLS // width)
         for top in range(0, shape[0], height):
             for left in range(0, shape[1], width):
@@ -91,8 +93,10 @@ class LeanPart:
         return time, computing, self.waiting_s
 
     def _at_once(self, points: _Points) -> tuple[Any, Any]:
-        dims = [np.asarray(points.binding.size(dim) * share, float) for dim, share in self.dims]
-        logs = [np.log(np.maximum(size, _LEAST)) if size.ndim else size.item() for size in dims]
+        logs: dict[int, Any] = {}
+        for axis, (dim, share) in self.dims.items():
+            size = np.asarray(points.binding.size(dim) * share, float)
+            logs[axis] = np.log(np.maximum(size, _LEAST)) if size.ndim else size.item()
         shares: dict[Any, Any] = {}
         whole: Any = 0.0
         arithmetic: Any = 0.0
@@ -102,7 +106,7 @@ class LeanPart:
             arithmetic = arithmetic + each.count * computing
         return whole, arithmetic
 
-    def _row(self, each: LeanRow, points: _Points, logs: Sequence[Any], shares: dict[Any, Any]) -> tuple[Any, Any]:
+    def _row(self, each: LeanRow, points: _Points, logs: Mapping[int, Any], shares: dict[Any, Any]) -> tuple[Any, Any]:
         over = None if each.most is None else np.maximum(0.0, points.value(each.counted["weight_bytes"]) - each.most)
         compute, memory = points.value(each.busy), self._memory(each, points, over)
         for table in each.covered:
@@ -192,7 +196,7 @@ def _cut(value: Any, here: tuple[slice, slice]) -> Any:
 
 
 def _slower(  # noqa: PLR0913, PLR0917 - a table, a row, and where
-    table: Covered, each: LeanRow, points: _Points, over: Any, logs: Sequence[Any], shares: dict[Any, Any]
+    table: Covered, each: LeanRow, points: _Points, over: Any, logs: Mapping[int, Any], shares: dict[Any, Any]
 ) -> Any:
     """What a table multiplies a row with; rows that read it at the same place read it once."""
     counted = tuple(each.counted[axis] if isinstance(axis, str) else axis for axis in table.axes)
@@ -218,7 +222,7 @@ def lean_of(plan: Plan, phase: str, counts: Any) -> LeanPart | None:
         rows=tuple(_rows(plan, phase, counts, by_name)),
         levels=plan.levels,
         peaks=peak_rates(plan.device),
-        dims=rates.dims,
+        dims={axis: rates.dims[axis] for table in rates.covered for axis in table.axes if isinstance(axis, int)},
         times=factors.get(f"kernels.{phase}", 1.0),
         waiting_s=float(counts @ overhead),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
         sums = _stacked([_dense(plan, points, phase, once=once) for plan in plans])
     else:
         sums = _together(plans, sizes, phase, once=once)
-    time = site.stretch * sums.time_s
+    time = sums.time_s if site.stretch == 1 else site.stretch * sums.time_s
     joules = _joules(site, time, sums).reshape(-1, *shape)
     if not details:
         return Stage(seconds=time.reshape(1, -1, *shape), energy_j=joules, bytes=np.array(np.nan))
@@ -110,6 +111,8 @@ def _together(plans: Sequence[Plan], sizes: Sizes, phase: str, *, once: bool) ->
 
 
 def _stacked(found: Sequence[Sums]) -> Sums:
+    if len(found) == 1:  # a million points are not copied for that
+        return Sums(**{name: getattr(found[0], name)[None] for name in Sums.__slots__})
     time, computing, waiting = (np.stack([getattr(sums, name) for sums in found]) for name in Sums.__slots__)
     return Sums(time_s=time, computing_s=computing, waiting_s=waiting)
 
@@ -129,11 +132,13 @@ def _pieces(plan: Plan, sizes: Sizes) -> Iterator[Sizes]:
 
 def _joules(site: Site, time: Any, sums: Sums) -> Any:
     """Energy of all devices. Each waits for the host, and for its turn in a pipeline."""
-    if site.power is None:
-        return np.full(time.shape, np.nan)
-    idle = (1 - site.busy) * time + site.busy * site.stretch * sums.waiting_s
-    computing = site.busy * site.stretch * sums.computing_s
-    return site.devices * site.power.joules(time_s=time, computing_s=computing, waiting_s=idle)
+    joules = np.full(time.shape, np.nan)
+    for start in range(0, time.shape[1] if site.power is not None else 0, _CELLS):
+        here = (slice(None), slice(start, start + _CELLS))
+        idle = (1 - site.busy) * time[here] + site.busy * site.stretch * sums.waiting_s[here]
+        computing = site.busy * site.stretch * sums.computing_s[here]
+        joules[here] = site.devices * site.power.joules(time_s=time[here], computing_s=computing, waiting_s=idle)
+    return joules
 
 
 def _details(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, Any, Any]:
@@ -238,8 +243,15 @@ class Group:
         sizes, shape = points
         residencies = [member.ready.residency for member in self.members]
         passing = {id(each.passing): each.passing for each in residencies}
-        used = {key: np.asarray(each.use(sizes, first=first).total_bytes, float) for key, each in passing.items()}
-        return np.stack([each.weights_bytes + used[id(each.passing)] for each in residencies]).reshape(-1, *shape)
+        found = np.empty((len(residencies), *shape))
+        height = max(1, _CELLS // prod(shape[1:]))
+        for top in range(0, shape[0], height):
+            batches = slice(top, top + height)
+            piece = {name: value[batches] if name == "batch" else value for name, value in sizes.items()}
+            used = {key: each.use(piece, first=first).total_bytes for key, each in passing.items()}
+            for place, each in enumerate(residencies):
+                found[place, batches] = each.weights_bytes + used[id(each.passing)]
+        return found
 
     def numbers(self) -> tuple[list[float], ...]:
         """Of each member: room in memory, dollars for a million tokens at one a second, seconds on no op; or NaN.
