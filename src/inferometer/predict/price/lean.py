@@ -12,13 +12,13 @@ The arithmetic is that of `price_rows`, in another order of operations: the last
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.predict.price.kernel_floors import PeakRates, peak_rates
 from inferometer.predict.price.kernels import Curve, kernel_sizes
 from inferometer.predict.price.price import Levels
@@ -42,7 +42,7 @@ _LEAST = 1e-9  # a size of nothing has no logarithm; every real one is 1 or more
 Factors = tuple[tuple[int, tuple[tuple[tuple[str, ...], float], ...]], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LeanRow:
     """A row as polynomials of seconds and bytes; `most` where it looks up: it reads no more of its weights than all."""
 
@@ -65,7 +65,7 @@ class LeanRow:
     curve: Curve | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LeanPart:
     """Rows that are priced together, on one device."""
 

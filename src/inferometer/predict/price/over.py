@@ -79,12 +79,13 @@ def _parts(plan: Plan, phase: str, *, once: bool) -> Iterator[Part]:
         alike[each.number] &= all(axes[axis] for axis in each.axes if isinstance(axis, int))
     for number in rates.curves:
         alike[number] &= all(map(_is_alike, kernel_sizes(prepared.rows[number], binding).values()))
-    together: dict[tuple[frozenset[str], bool], list[int]] = {}
+    together: dict[tuple[frozenset[str], bool, bool], list[int]] = {}
     for number in np.flatnonzero(counts).tolist():
         depends = prepared.names_of(number) | (prepared.rows[number].op.symbols & {*SYMBOLIC})
         by_tokens = depends - {"logits"} == _TOKENS and bool(alike[number])
-        together.setdefault((_TOKENS | {"logits"} if by_tokens else depends, by_tokens), []).append(number)
-    for (depends, by_tokens), numbers in sorted(together.items(), key=lambda each: len(each[0][0])):
+        alike_in = (_TOKENS | {"logits"} if by_tokens else depends, by_tokens, number in prepared.loose)
+        together.setdefault(alike_in, []).append(number)
+    for (depends, by_tokens, _), numbers in sorted(together.items(), key=lambda each: len(each[0][0])):
         part = _only(plan, numbers, phase)
         lean = lean_of(part, phase, counts[numbers])
         yield Part(depends=depends, by_tokens=by_tokens, plan=part, counts=counts[numbers], lean=lean)

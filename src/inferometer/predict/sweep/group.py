@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 Sizes = dict[str, Any]
 _NAMES = np.array(BOUNDS, dtype=object)
+_SECONDS = ("time_s", "computing_s", "waiting_s")  # of Sums
 _CELLS = 14_000  # rows by columns at once: arrays stay in a core's own cache, and below what is paged in anew
 
 
@@ -97,7 +98,7 @@ def _dense(plan: Plan, points: tuple[Sizes, tuple[int, ...]], phase: str, *, onc
         return found
     sizes = _flat(*points)
     parts = [plan.step(part, phase, once=once, doubt=False).sums() for part in _pieces(plan, sizes)]
-    time, computing, waiting = (np.concatenate([getattr(part, name) for part in parts]) for name in Sums.__slots__)
+    time, computing, waiting = (np.concatenate([getattr(part, name) for part in parts]) for name in _SECONDS)
     return Sums(time_s=time, computing_s=computing, waiting_s=waiting)[: _length(sizes)]
 
 
@@ -112,8 +113,8 @@ def _together(plans: Sequence[Plan], sizes: Sizes, phase: str, *, once: bool) ->
 
 def _stacked(found: Sequence[Sums]) -> Sums:
     if len(found) == 1:  # a million points are not copied for that
-        return Sums(**{name: getattr(found[0], name)[None] for name in Sums.__slots__})
-    time, computing, waiting = (np.stack([getattr(sums, name) for sums in found]) for name in Sums.__slots__)
+        return Sums(**{name: getattr(found[0], name)[None] for name in _SECONDS})
+    time, computing, waiting = (np.stack([getattr(sums, name) for sums in found]) for name in _SECONDS)
     return Sums(time_s=time, computing_s=computing, waiting_s=waiting)
 
 
@@ -133,7 +134,9 @@ def _pieces(plan: Plan, sizes: Sizes) -> Iterator[Sizes]:
 def _joules(site: Site, time: Any, sums: Sums) -> Any:
     """Energy of all devices. Each waits for the host, and for its turn in a pipeline."""
     joules = np.full(time.shape, np.nan)
-    for start in range(0, time.shape[1] if site.power is not None else 0, _CELLS):
+    if site.power is None:
+        return joules
+    for start in range(0, time.shape[1], _CELLS):
         here = (slice(None), slice(start, start + _CELLS))
         idle = (1 - site.busy) * time[here] + site.busy * site.stretch * sums.waiting_s[here]
         computing = site.busy * site.stretch * sums.computing_s[here]

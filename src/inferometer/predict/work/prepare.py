@@ -157,7 +157,7 @@ class Prepared:
     def quantities(self, sizes: Mapping[str, Any]) -> Quantities:
         """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
         known = {name: sizes[name] for name in SYMBOLIC if name in sizes}
-        shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
+        shape = np.broadcast_shapes(*(value.shape for value in sizes.values() if isinstance(value, np.ndarray)))
         values = self.matrix @ spread_monomials(self.monomials, known, shape)
         table = values.reshape(len(self.keys) + len(PARTS), len(self.rows), -1)
         if self.loose:
