@@ -161,7 +161,8 @@ def command_s_once(*command):
 
 
 def quick():
-    im.sweep(**ONE, batch=[1], prompt=[1])  # what is imported on first use is no row's
+    for asked, _ in grids(1).values():  # what is imported or read on first use is no row's
+        im.sweep(**asked)
     for name, (asked, aim) in grids(200).items():
         yield row_figure(f"{name}_quick", *swept_s(asked), aim)
     yield from calls()
@@ -169,7 +170,6 @@ def quick():
 
 
 def figures():
-    im.sweep(**ONE, batch=[1], prompt=[1])
     yield from quick()
     yield from sweeps()
     yield row_figure("shared_columns", *swept_s(SHARED), 0.1)

@@ -40,7 +40,7 @@ def services(path: str) -> Iterator[dict[str, Any]]:
                 continue
             devices = int(row["device"].split()[0])
             stated = dict(pair.split("=") for pair in row["notes"].split("; ") if "=" in pair)
-            answer = int(re.search(r"output (\d+)", row["input"])[1])  # type: ignore[index]  # every row of vLLM has it
+            answer = int(re.search(r"output (\d+)", row["input"])[1])
             yield {
                 "model": _SAID.sub("", row["model"].split("/")[-1]).lower(),
                 "weights": "fp8" if row["precision"] == "fp8" else None,
@@ -75,7 +75,8 @@ def fitted(waiting: Any, computing: Any, measured: Any) -> Any:
 
 
 def main(path: str) -> None:
-    rows, unknown = [], defaultdict(int)
+    rows: list[tuple[str, float, float, float]] = []
+    unknown: dict[str, int] = defaultdict(int)
     for service in services(path):
         try:
             rows.append((service["model"], *shares_of_time(service), service["share"]))

@@ -359,6 +359,7 @@ def _required(row: CatalogRow, key: str, unit: str) -> Sourced:
     return number
 
 
+@cache
 def version_numbers(version: str) -> tuple[int, ...]:
     """The numbers of a version in order, to compare two: 0.8.5.post1 → (0, 8, 5, 1)."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:4])

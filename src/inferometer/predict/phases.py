@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase
 from inferometer.core.request import RUN
 from inferometer.predict.energy import PowerModel, counted_joules, energy_costs, power_model
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LOOSE = 2.0  # a constant that was measured elsewhere
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Site:
     """The devices of a plan: how many, their power, and what a pipeline makes of the time.
 
@@ -229,7 +229,7 @@ def load_phase(ready: ReadyGraph, device: Device, site: Site, options: Options) 
     return phase, storage.notes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Storage:
     """Bytes a second: at best, as expected and at worst, and what to say about them."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from inferometer.core.device import Device, Sourced, is_local
 from inferometer.core.dims import product
 from inferometer.core.dtypes import dtype as dtype_named
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision
 from inferometer.known.engines import costs_of, known_engine
 from inferometer.predict.basis.files import SHIPPED, files_in, name_start, own_folder, read_calibration
@@ -37,7 +38,7 @@ WIDER_THREADS = 3.0  # another number of threads is another machine
 WIDER_FORMAT = 3.0  # weights in another format are unpacked by other code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostSetup:
     """What this machine runs with now, to compare with what a calibration was made with. Unknowns are not compared.
 
@@ -77,7 +78,7 @@ def _installed_versions(runtime: str) -> Mapping[str, str]:
     return MappingProxyType(versions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CalibrationChoice:
     """The calibration to use, notes a reader should see, and why each file in `refused` could not be read."""
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from math import prod
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,11 +91,20 @@ class Passing:
             return self._counted(binding)
         shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
         known = {name: sizes[name] for name in SYMBOLIC}
+        if not shape:  # a lone workload is some thirty products: fewer than what calling numpy takes
+            values = [prod(known[name] for name in monomial) for monomial in timeline.monomials]
+            *steps, state, cache = (sum(map(mul, row, values)) for row in timeline.matrix.tolist())
+            return MemoryUse(
+                kv_bytes=cache + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
+                state_bytes=state,
+                activations_bytes=max(steps, default=0.0),
+                workspace_bytes=self._workspace(binding),
+            )
         alive = timeline.matrix @ spread_monomials(timeline.monomials, known, shape)
         return MemoryUse(
-            kv_bytes=_shaped(alive[-1], shape) + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
-            state_bytes=_shaped(alive[-2], shape),
-            activations_bytes=_shaped(alive[:-2].max(axis=0, initial=0.0), shape),
+            kv_bytes=alive[-1].reshape(shape) + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
+            state_bytes=alive[-2].reshape(shape),
+            activations_bytes=alive[:-2].max(axis=0, initial=0.0).reshape(shape),
             workspace_bytes=self._workspace(binding),
         )
 
@@ -249,11 +260,6 @@ def _cache_bytes(caches: Iterable[_Cache], binding: Binding) -> Any:
 
 def _has_inner(op: Op) -> bool:
     return op.kind == "moe_experts" or bool(op.get("kv_latent") and op.get("absorbed") is not True)
-
-
-def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
-    """A vector over the workloads in the shape of the sizes; one workload is a number."""
-    return values.reshape(shape) if shape else float(values[0])
 
 
 def _timeline(graph: Graph, placed: list[list[Placed]], caches: list[_Cache], terms: Terms) -> Timeline | None:

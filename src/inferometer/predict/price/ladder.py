@@ -9,7 +9,7 @@ takes over what its work says: `Plan.pace`. An op of a profile names its rung: `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import log, sqrt
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from inferometer.core.binding import Binding
 from inferometer.core.calibration import Calibration, FormRates, KernelRates
 from inferometer.core.device import DeviceShares, is_local
+from inferometer.core.frozen import frozen
 from inferometer.known.engines import known_engine
 from inferometer.predict.price.deviations import (
     EIGHT_IN_TEN,
@@ -99,7 +100,7 @@ class AskedRow(NamedTuple):
     launches: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sources:
     """Everything that a rung may be made of."""
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import reduce
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from inferometer.predict.price.kernels import kernel_sizes
+from inferometer.predict.price.lean import LeanPart, lean_of
 from inferometer.predict.price.price import exposed_host
 from inferometer.predict.price.step import Sums, price_rows, sums_of
 from inferometer.predict.work.prepare import PARTS
@@ -41,6 +43,7 @@ class Part(NamedTuple):
     by_tokens: bool  # on the product of batch and query, however it is split
     plan: Plan
     counts: Any
+    lean: LeanPart | None  # the same rows folded, where they are polynomials
 
 
 def sums_over(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums | None:
@@ -53,8 +56,9 @@ def sums_over(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool = 
     pace, counts = plan.pace(phase), plan.prepared.counts(once=once)
     if (phase, once) not in plan.parts:
         plan.parts[phase, once] = [*_parts(plan, phase, once=once)]
-    seconds = reduce(np.add, (_part_seconds(part, sizes, phase) for part in plan.parts[phase, once]))
-    device, computing, overhead = np.broadcast_to(seconds, (3, *_shape(sizes))).reshape(3, -1)
+    seconds = zip(*(_part_seconds(part, sizes, phase) for part in plan.parts[phase, once]), strict=True)
+    summed = (reduce(np.add, each) for each in seconds)
+    device, computing, overhead = (np.broadcast_to(each, _shape(sizes)).reshape(-1) for each in summed)
     host = float(counts @ np.broadcast_to(pace.host_s, (len(counts), 1))[:, 0])
     waiting = exposed_host(device, host) if host else 0.0
     outside_s = pace.outside_s(sizes, once=once)
@@ -75,14 +79,16 @@ def _parts(plan: Plan, phase: str, *, once: bool) -> Iterator[Part]:
         alike[each.number] &= all(axes[axis] for axis in each.axes if isinstance(axis, int))
     for number in rates.curves:
         alike[number] &= all(map(_is_alike, kernel_sizes(prepared.rows[number], binding).values()))
-    together: dict[tuple[frozenset[str], bool], list[int]] = {}
+    together: dict[tuple[frozenset[str], bool, bool], list[int]] = {}
     for number in np.flatnonzero(counts).tolist():
         depends = prepared.names_of(number) | (prepared.rows[number].op.symbols & {*SYMBOLIC})
         by_tokens = depends - {"logits"} == _TOKENS and bool(alike[number])
-        together.setdefault((depends, by_tokens), []).append(number)
-    for (depends, by_tokens), numbers in together.items():
+        alike_in = (_TOKENS | {"logits"} if by_tokens else depends, by_tokens, number in prepared.loose)
+        together.setdefault(alike_in, []).append(number)
+    for (depends, by_tokens, _), numbers in sorted(together.items(), key=lambda each: len(each[0][0])):
         part = _only(plan, numbers, phase)
-        yield Part(depends=depends, by_tokens=by_tokens, plan=part, counts=counts[numbers])
+        lean = lean_of(part, phase, counts[numbers])
+        yield Part(depends=depends, by_tokens=by_tokens, plan=part, counts=counts[numbers], lean=lean)
 
 
 def _is_alike(values: Any) -> Any:
@@ -114,18 +120,30 @@ def _only(plan: Plan, numbers: list[int], phase: str) -> Plan:
     )
 
 
-def _part_seconds(part: Part, sizes: Mapping[str, Any], phase: str) -> Any:
-    """On the device, in arithmetic, and beside it, [3, …] over the axes that the part depends on."""
-    if part.by_tokens and all(np.size(sizes[name]) > 1 for name in _TOKENS):
-        tokens = sizes["batch"] * sizes["query"]
+def _part_seconds(part: Part, sizes: Mapping[str, Any], phase: str) -> tuple[Any, Any, Any]:
+    """On the device, in arithmetic, and beside it, each over the axes that the part depends on."""
+    if part.by_tokens:
+        tokens = np.asarray(sizes["batch"] * sizes["query"], float)
         distinct, where = _distinct(tokens)
-        found = _priced(part, {**dict.fromkeys(SYMBOLIC, 1.0), "batch": distinct}, phase)
-        return found[:, where].reshape(3, *tokens.shape)
+        found = _priced(part, {**dict.fromkeys(SYMBOLIC, 1.0), "query": distinct.reshape(1, -1)}, phase)
+        return tuple(each.take(where).reshape(tokens.shape) if np.ndim(each) else each for each in found)
     one = (1,) * len(_shape(sizes))
     here = {name: value if name in part.depends else np.ravel(value)[:1].reshape(one) for name, value in sizes.items()}
-    shape = _shape(here)
-    flat = {name: np.broadcast_to(value, shape).ravel() for name, value in here.items()}
-    return _priced(part, flat, phase).reshape(3, *shape)
+    found = _priced(part, _crossed(here), phase)
+    return tuple(each.reshape(_shape(here)) if np.ndim(each) else each for each in found)
+
+
+def _crossed(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """A column of batches, and rows of all other sizes; numbers stay numbers."""
+    lengths = np.broadcast_shapes(*(np.shape(value)[1:] for name, value in sizes.items() if name != "batch"))
+    return {
+        name: value
+        if not np.ndim(value)
+        else value.reshape(-1, 1)
+        if name == "batch"
+        else np.broadcast_to(value, (1, *lengths)).reshape(1, -1)
+        for name, value in sizes.items()
+    }
 
 
 def _distinct(values: Any) -> tuple[Any, Any]:
@@ -143,19 +161,24 @@ def _distinct(values: Any) -> tuple[Any, Any]:
     return np.flatnonzero(seen).astype(float), (np.cumsum(seen) - 1)[whole]
 
 
-def _priced(part: Part, sizes: Mapping[str, Any], phase: str) -> Any:
-    """At sizes that are vectors of one length, or numbers: some points at a time.
+def _priced(part: Part, sizes: Mapping[str, Any], phase: str) -> tuple[Any, Any, Any]:
+    """At every batch of a column and all lengths of a row: folded, or as vectors of some points at a time.
 
     A lone point comes twice: it would be added up in another order, and its last digit would tell how grids are cut.
     """
-    length, most = max(np.size(value) for value in sizes.values()), max(64, _CELLS // len(part.counts))
+    if part.lean is not None:
+        return part.lean.seconds(part.plan, sizes)
+    shape = _shape(sizes)
+    flat = {name: np.broadcast_to(value, shape).ravel() if np.ndim(value) else value for name, value in sizes.items()}
+    length, most = prod(shape), max(64, _CELLS // len(part.counts))
     found = []
     for start in range(0, length, most):
         end = min(start + most, length)
         columns = [start, start] if end - start == 1 else slice(start, end)
-        piece = {name: value[columns] if np.ndim(value) else value for name, value in sizes.items()}
+        piece = {name: value[columns] if np.ndim(value) else value for name, value in flat.items()}
         found.append(_at_once(part, piece, phase)[:, : end - start])
-    return np.concatenate(found, axis=1)
+    time, computing, waiting = np.concatenate(found, axis=1)
+    return time, computing, waiting
 
 
 def _at_once(part: Part, sizes: Mapping[str, Any], phase: str) -> Any:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from inferometer.core.calibration import Calibration, FormRates, KernelRates, Pu
 from inferometer.core.device import Device, Link, Sourced
 from inferometer.core.engine import Overheads
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
 from inferometer.predict.precision import arithmetic_for, counted_precision, widened_to
 from inferometer.predict.price.collectives import between_devices, chosen_link, message_floor, message_seconds
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _SAID = {"forward": "run", "prefill": "read a prompt", "decode": "make tokens"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plan:
     prepared: Prepared
     device: Device
@@ -456,7 +457,7 @@ def _head_mask(rows: tuple[OpRow, ...], sizes: Mapping[str, Any]) -> tuple[Any, 
     Also the sizes with at least one position of logits, so that the head can be counted.
     """
     logits = sizes.get("logits", 1)
-    if np.all(logits):
+    if (isinstance(logits, int) and logits) or np.all(logits):
         return 1.0, sizes
     # A size of 0 would count no work at all, and shares of nothing: the head is counted for one position, then masked.
     makes = np.array([["logits" in row.op.symbols] for row in rows])

@@ -114,7 +114,9 @@ class Priced:
         return self.time_s * np.exp(NINE_IN_TEN * self.spread)
 
 
-def price_streams(*, compute_s: Any, memory_s: Any, link_s: Any, overhead_s: Any, floor_s: Any) -> Priced:
+def price_streams(  # noqa: PLR0913 - the streams of an op
+    *, compute_s: Any, memory_s: Any, link_s: Any, overhead_s: Any, floor_s: Any, spread: Any = 0.0
+) -> Priced:
     """The longest stream and the overhead, and no less than the floor."""
     longest = np.maximum(compute_s, memory_s)
     if link_s is not None:
@@ -126,6 +128,7 @@ def price_streams(*, compute_s: Any, memory_s: Any, link_s: Any, overhead_s: Any
         overhead_s=overhead_s,
         time_s=np.maximum(longest + overhead_s, floor_s) if np.ndim(floor_s) else longest + overhead_s,
         floor_s=floor_s,
+        spread=spread,
     )
 
 

@@ -6,13 +6,13 @@ Which source says so is decided by the rungs of `ladder`; here stands what they 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.device import Origin
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.predict.price.deviations import FittedPrior
 from inferometer.predict.price.kernels import Curve
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _HOST_RESIDUAL = 0.3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Covered:
     """A row that a table of the calibration is about.
 
@@ -69,7 +69,7 @@ class Covered:
     doubted: bool  # the first of a row's tables says how far outside it lies
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rates:
     """Numbers of each row in one phase, [rows, 1] each.
 

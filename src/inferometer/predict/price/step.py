@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 from typing import Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.predict.price.price import Levels, Priced, exposed_host, price_streams
 from inferometer.predict.price.rates import Rates
 from inferometer.predict.work.collect import OpRow
@@ -17,7 +18,7 @@ from inferometer.predict.work.prepare import Quantities
 EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold eight in ten readings of a normal distribution
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pace:
     """Every number that a phase's rows are priced with on a device.
 
@@ -46,7 +47,7 @@ class Pace:
         return self.step_s + self.sequence_s * np.ravel(np.broadcast_arrays(sizes["batch"], *sizes.values())[0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Step:
     """One step of a phase: every row's price and quantities, [rows, n], and how often each row runs."""
 
@@ -86,14 +87,16 @@ class Step:
 
     def streams(self) -> dict[str, Any]:
         """Seconds of each resource by itself, one number a column; a link is the host's where weights come over it."""
-        collective = np.array([row.op_class == "collective" for row in self.rows])
-        link = 0.0 if self.priced.link_s is None else self.priced.link_s
-        link = _spread(link, self.priced.time_s)
+        from_host = network = np.zeros(self.priced.time_s.shape[1])
+        if self.priced.link_s is not None:
+            collective = np.array([row.op_class == "collective" for row in self.rows])
+            link = _spread(self.priced.link_s, self.priced.time_s)
+            from_host, network = (over_rows(self.counts * mask, link) for mask in (~collective, collective))
         return {
             "compute": self.total("compute_s"),
             "memory": self.total("memory_s"),
-            "host_link": over_rows(self.counts * ~collective, link),
-            "network": over_rows(self.counts * collective, link),
+            "host_link": from_host,
+            "network": network,
             "overhead": self.total("overhead_s") + self.step_s,
         }
 
@@ -119,7 +122,7 @@ class Step:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sums:
     """Seconds of a step in each column: in all, with the arithmetic busy, and waiting for the host or for kernels."""
 
@@ -209,9 +212,10 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
         link = None if link is None else link * done
     if np.ndim(needed):
         floor = floor * needed
-    priced = price_streams(compute_s=compute, memory_s=memory, link_s=link, overhead_s=overhead, floor_s=floor)
-    priced, waiting = _with_host(priced, host, counts) if np.any(host) else (priced, 0.0)
-    return replace(priced, spread=spread), waiting
+    priced = price_streams(
+        compute_s=compute, memory_s=memory, link_s=link, overhead_s=overhead, floor_s=floor, spread=spread
+    )
+    return _with_host(priced, host, counts) if np.any(host) else (priced, 0.0)
 
 
 def _with_host(priced: Priced, host: Any, counts: Any) -> tuple[Priced, Any]:

@@ -87,12 +87,13 @@ def reader_of(table: Utilisation) -> TableReader:
 class TableReader:
     """A table with its logarithms taken. Single shapes are remembered: most come again, in the next layer or model."""
 
-    __slots__ = ("_flat", "_grids", "_logs", "_remembered", "table")
+    __slots__ = ("_flat", "_grids", "_logs", "_remembered", "_steps", "table")
 
     def __init__(self, table: Utilisation) -> None:
         self.table = table
         self._grids = [np.log(np.asarray(grid, dtype=float)) for grid in table.grid]
         self._logs = np.log(np.asarray(table.values)).reshape([len(grid) for grid in table.grid])
+        self._steps = [_even_step(grid) for grid in self._grids]
         self._flat: list[float] = self._logs.ravel().tolist()
         self._remembered: dict[tuple[float, ...], float] = {}
 
@@ -117,25 +118,33 @@ class TableReader:
         return min(1.0, exp(sum([weight * self._flat[place] for place, weight in corners])))
 
     def log_shares(self, point: tuple[Any, ...], known: dict[int, Any]) -> Any:
-        """The logarithm of `share` where some sizes are arrays; `known` keeps the logarithms of those, by identity.
+        """The logarithm of `share` where some sizes are arrays; `known` keeps the logarithms of those, by identity."""
+        for size in point:
+            if isinstance(size, np.ndarray) and id(size) not in known:
+                known[id(size)] = np.log(np.maximum(size, _LEAST))
+        return self.at_logarithms(tuple(known[id(size)] if isinstance(size, np.ndarray) else size for size in point))
 
-        Most axes have one size for all (the width of a weight): the table is folded along those first.
+    def at_logarithms(self, point: tuple[Any, ...]) -> Any:
+        """The logarithm of `share`; those of a point's sizes that are arrays are logarithms already.
+
+        Most axes have one size for all (the width of a weight): the table is folded along those first. Arrays may be of
+        any shapes that go together: cells are looked for along each of them, and not at every point.
         """
         logs = self._logs
-        varying: list[tuple[Any, Any]] = []
+        varying: list[tuple[Any, float | None, Any]] = []
         for axis in reversed(range(len(point))):
             size = point[axis]
             if isinstance(size, np.ndarray):
-                if id(size) not in known:
-                    known[id(size)] = np.log(np.maximum(size, _LEAST))
-                varying.insert(0, (self._grids[axis], known[id(size)]))
+                varying.insert(0, (self._grids[axis], self._steps[axis], size))
                 continue
             lower, share = _between(self.table.grid[axis], size)
             folded = logs.take(lower, axis=axis)
             logs = folded + share * (logs.take(lower + 1, axis=axis) - folded) if share else folded
+        if not varying:
+            return logs
         if len(varying) == 1:  # by far the commonest: only the tokens of a step change
-            return np.interp(varying[0][1], varying[0][0], logs)
-        return _in_cell(logs.ravel(), logs.shape, [_cell(grid, sizes) for grid, sizes in varying], 0)
+            return np.interp(varying[0][2], varying[0][0], logs)
+        return _in_cell(logs.ravel(), logs.shape, [_cell(*each) for each in varying], 0)
 
     def beyond(self, point: tuple[Any, ...]) -> Any:
         """How far a point lies outside of the grid, over all axes, as a logarithm: 0.7 at twice the last point."""
@@ -159,10 +168,27 @@ def _between(grid: tuple[float, ...], value: float) -> tuple[int, float]:
     return lower, log(value / grid[lower]) / log(grid[lower + 1] / grid[lower])
 
 
-def _cell(grid: Any, sizes: Any) -> tuple[Any, Any]:
-    """As `_between`, for logarithms of many sizes; the last cell holds the last point."""
-    place = np.interp(sizes, grid, np.arange(len(grid)))
-    lower = np.minimum(place.astype(int), max(0, len(grid) - 2))
+def _even_step(grid: Any) -> float | None:
+    """The one distance between the points of a logarithmic grid; None where it is not one."""
+    steps = np.diff(grid)
+    return float(steps[0]) if len(steps) and np.ptp(steps) <= 1e-14 * np.abs(grid).max() else None
+
+
+def _cell(grid: Any, step: float | None, sizes: Any) -> tuple[Any, Any]:
+    """As `_between`, for logarithms of many sizes; the last cell holds the last point.
+
+    Where all lie in one cell, as neighbours of a fine grid do, it is a number.
+    """
+    if step is None:
+        place = np.interp(sizes, grid, np.arange(len(grid)))
+    else:  # an even grid needs no search
+        place = np.clip((sizes - grid[0]) / step, 0.0, len(grid) - 1.0)
+    least, most = place.min(), place.max()
+    last = max(0, len(grid) - 2)
+    if min(int(least), last) == min(int(most), last):
+        lower = min(int(least), last)
+        return lower, place - lower
+    lower = np.minimum(place.astype(int), last)
     return lower, place - lower
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 Sizes = dict[str, Any]
 _NAMES = np.array(BOUNDS, dtype=object)
+_SECONDS = ("time_s", "computing_s", "waiting_s")  # of Sums
 _CELLS = 14_000  # rows by columns at once: arrays stay in a core's own cache, and below what is paged in anew
 
 
@@ -76,7 +78,7 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
         sums = _stacked([_dense(plan, points, phase, once=once) for plan in plans])
     else:
         sums = _together(plans, sizes, phase, once=once)
-    time = site.stretch * sums.time_s
+    time = sums.time_s if site.stretch == 1 else site.stretch * sums.time_s
     joules = _joules(site, time, sums).reshape(-1, *shape)
     batch = {"batch": points[0]["batch"]}
     spent = [np.broadcast_to(plan.pace(phase).outside_s(batch, once=once), np.size(batch["batch"])) for plan in plans]
@@ -102,7 +104,7 @@ def _dense(plan: Plan, points: tuple[Sizes, tuple[int, ...]], phase: str, *, onc
         return found
     sizes = _flat(*points)
     parts = [plan.step(part, phase, once=once, doubt=False).sums() for part in _pieces(plan, sizes)]
-    time, computing, waiting = (np.concatenate([getattr(part, name) for part in parts]) for name in Sums.__slots__)
+    time, computing, waiting = (np.concatenate([getattr(part, name) for part in parts]) for name in _SECONDS)
     return Sums(time_s=time, computing_s=computing, waiting_s=waiting)[: _length(sizes)]
 
 
@@ -116,7 +118,9 @@ def _together(plans: Sequence[Plan], sizes: Sizes, phase: str, *, once: bool) ->
 
 
 def _stacked(found: Sequence[Sums]) -> Sums:
-    time, computing, waiting = (np.stack([getattr(sums, name) for sums in found]) for name in Sums.__slots__)
+    if len(found) == 1:  # a million points are not copied for that
+        return Sums(**{name: getattr(found[0], name)[None] for name in _SECONDS})
+    time, computing, waiting = (np.stack([getattr(sums, name) for sums in found]) for name in _SECONDS)
     return Sums(time_s=time, computing_s=computing, waiting_s=waiting)
 
 
@@ -135,11 +139,15 @@ def _pieces(plan: Plan, sizes: Sizes) -> Iterator[Sizes]:
 
 def _joules(site: Site, time: Any, sums: Sums) -> Any:
     """Energy of all devices. Each waits for the host, and for its turn in a pipeline."""
+    joules = np.full(time.shape, np.nan)
     if site.power is None:
-        return np.full(time.shape, np.nan)
-    idle = (1 - site.busy) * time + site.busy * site.stretch * sums.waiting_s
-    computing = site.busy * site.stretch * sums.computing_s
-    return site.devices * site.power.joules(time_s=time, computing_s=computing, waiting_s=idle)
+        return joules
+    for start in range(0, time.shape[1], _CELLS):
+        here = (slice(None), slice(start, start + _CELLS))
+        idle = (1 - site.busy) * time[here] + site.busy * site.stretch * sums.waiting_s[here]
+        computing = site.busy * site.stretch * sums.computing_s[here]
+        joules[here] = site.devices * site.power.joules(time_s=time[here], computing_s=computing, waiting_s=idle)
+    return joules
 
 
 def _details(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, Any, Any]:
@@ -244,8 +252,15 @@ class Group:
         sizes, shape = points
         residencies = [member.ready.residency for member in self.members]
         passing = {id(each.passing): each.passing for each in residencies}
-        used = {key: np.asarray(each.use(sizes, first=first).total_bytes, float) for key, each in passing.items()}
-        return np.stack([each.weights_bytes + used[id(each.passing)] for each in residencies]).reshape(-1, *shape)
+        found = np.empty((len(residencies), *shape))
+        height = max(1, _CELLS // prod(shape[1:]))
+        for top in range(0, shape[0], height):
+            batches = slice(top, top + height)
+            piece = {name: value[batches] if name == "batch" else value for name, value in sizes.items()}
+            used = {key: each.use(piece, first=first).total_bytes for key, each in passing.items()}
+            for place, each in enumerate(residencies):
+                found[place, batches] = each.weights_bytes + used[id(each.passing)]
+        return found
 
     def numbers(self) -> tuple[list[float], ...]:
         """Of each member: room in memory, and dollars for a million tokens at one a second; or NaN.

@@ -129,7 +129,7 @@ class Prepared:
 
     def names_of(self, number: int) -> frozenset[str]:
         """The sizes that a row's work depends on, as far as it is polynomials of them."""
-        used = self._by_row()[:, number].any(axis=0)
+        used = self.by_row()[:, number].any(axis=0)
         return frozenset(
             name for monomial, is_used in zip(self.monomials, used, strict=True) if is_used for name in monomial
         )
@@ -145,19 +145,19 @@ class Prepared:
         return replace(
             self,
             collected=collected,
-            matrix=self._by_row()[:, numbers].reshape(-1, len(self.monomials)),
+            matrix=self.by_row()[:, numbers].reshape(-1, len(self.monomials)),
             loose={index[number]: key for number, key in self.loose.items() if number in index},
             tables={index[number]: most for number, most in self.tables.items() if number in index},
         )
 
-    def _by_row(self) -> Any:
+    def by_row(self) -> Any:
         """The matrix as [quantities, rows, monomials]."""
         return self.matrix.reshape(-1, len(self.rows), len(self.monomials))
 
     def quantities(self, sizes: Mapping[str, Any]) -> Quantities:
         """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
         known = {name: sizes[name] for name in SYMBOLIC if name in sizes}
-        shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
+        shape = np.broadcast_shapes(*(value.shape for value in sizes.values() if isinstance(value, np.ndarray)))
         values = self.matrix @ spread_monomials(self.monomials, known, shape)
         table = values.reshape(len(self.keys) + len(PARTS), len(self.rows), -1)
         if self.loose:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 from inferometer.core.cache import is_kept, keep_to_limit
 from inferometer.core.calibration import Calibration, KernelForm, KernelForms, KernelShares
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.notices import tell
 from inferometer.core.settings import cache_folder
@@ -83,7 +84,7 @@ _ALIGNED = 8  # bytes that every kept array begins at a multiple of
 _FORM = 10  # of what is kept; another number makes it again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EngineCalibration:
     """The calibration, or None; and what a reader should know about it."""
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.calibration import KernelShares
+from inferometer.core.frozen import frozen
 from inferometer.predict.price import kernel_floors as floors
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ ARITHMETIC: Mapping[str, str] = {
 _RENAMED = {"sq": "int8", "w4afp8": "int4_wo"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Family:
     """Where a family's tables lie and what their columns are called. `texts` and `sizes`: our name → theirs."""
 
@@ -163,7 +164,7 @@ FAMILIES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReadTables:
     """What was read: families by name, and the version that each came from."""
 
