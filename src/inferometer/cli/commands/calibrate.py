@@ -203,6 +203,10 @@ def _show(folder: Path, form: str) -> None:
     print_table(standings_table(found), form)
     for note in dict.fromkeys(note for standing in found for note in standing.changed):
         say(note)
+    for standing in found:
+        for note in standing.calibration.notes if standing.path is not None else ():
+            if note not in standing.changed:
+                say(f"{standing.calibration.runtime} in {standing.calibration.dtype}: {note}")
 
 
 def _forget(folder: Path, named: str | None) -> None:
@@ -298,6 +302,8 @@ def _print_outcome(job: "Job", result: "CalibrationResult") -> None:
         say(f"{format_duration(outcome.unspent_s)} of the budget were not needed: {left}.")
     for reason in outcome.skipped[:5]:
         say(f"  {reason}")
+    if result.kept is not None:
+        say(result.kept)
     if result.path is not None:
         for note in result.calibration.notes if result.calibration is not None else ():
             say(note)

@@ -16,8 +16,10 @@ from inferometer.core.settings import cache_folder
 from inferometer.known.engines import engine, engines
 from inferometer.known.machine.detect.identity import this_machine
 from inferometer.known.machine.health.host_calls import host_call_s
-from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
+from inferometer.measure.calibrate.fitting.assemble import assemble_calibration
 from inferometer.measure.calibrate.fitting.base import with_peaks_of
+from inferometer.measure.calibrate.fitting.held_against import held_against
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.measure.calibrate.run import (
     CalibrationJournal,
     CalibrationOutcome,
@@ -32,7 +34,7 @@ from inferometer.predict.basis.calibrations import (
     differences,
     widened,
 )
-from inferometer.predict.basis.files import write_calibration
+from inferometer.predict.basis.files import sealed, write_calibration
 from inferometer.predict.basis.same_core import shipped_for
 
 if TYPE_CHECKING:
@@ -92,9 +94,12 @@ class PreparedEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationResult:
+    """What was measured, and what came of it. Where `kept` says why, nothing was written."""
+
     outcome: CalibrationOutcome
     calibration: Calibration | None = None
     path: Path | None = None
+    kept: str | None = None
 
 
 def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
@@ -311,5 +316,12 @@ def calibrate(
         reached=prepared.device is not None and prepared.device is not job.device,
     )
     calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
+    judged = held_against(job.device, subject, calibration, outcome.steps, prepared.base)
+    kept = f"{judged} What was known before is nearer, so it stays: nothing was written." if judged.is_worse else None
+    job.journal.note_kept(kept)
+    if kept is not None:
+        return CalibrationResult(outcome=outcome, kept=kept)
+    notes = (*calibration.notes, *([str(judged)] if judged.now else []))
+    calibration = sealed(replace(calibration, notes=notes))
     path = write_calibration(calibration, job.out or job.folder)
     return CalibrationResult(outcome=outcome, calibration=calibration, path=path)

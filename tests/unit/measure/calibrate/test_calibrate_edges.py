@@ -13,7 +13,6 @@ from inferometer.core.errors import DomainError, EngineError, FormatError
 from inferometer.core.profile import OpTime
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.assemble import (
-    CalibrationSubject,
     _circumstances,
     _start,
     _thin,
@@ -70,6 +69,7 @@ from inferometer.measure.calibrate.fitting.steps import (
     fit_steps,
     strays,
 )
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.measure.calibrate.probes.points import Beside, PricedProbe
 from inferometer.measure.calibrate.probes.provider import (
     Ceilings,
