@@ -21,6 +21,7 @@ from inferometer.measure.calibrate.run import CalibrationJournal
 from inferometer.measure.run.child import runtime_named
 from inferometer.predict.basis.calibrations import differences, host_setup, made_here
 from inferometer.predict.basis.files import files_in, name_start, read_calibration
+from inferometer.predict.basis.learned import read_learned
 from inferometer.predict.basis.same_core import shipped_for
 
 if TYPE_CHECKING:
@@ -128,6 +129,10 @@ def forget(folder: Path, runtime: str | None = None) -> tuple[Path, ...]:
     for kept in _own_journals(folder, runtime):
         shutil.rmtree(kept)
         gone.append(kept)
+    for path in sorted((folder / "learned").glob("*.jsonl")):
+        if runtime is None or any(step.runtime == runtime for step in read_learned(path)):
+            path.unlink()
+            gone.append(path)
     return tuple(gone)
 
 
