@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from inferometer.api import measurements
 from inferometer.cli.commands import calibrate as door
-from inferometer.core.calibration import Calibration
+from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import LOCAL
 from inferometer.core.profile import Environment, Phase
 from inferometer.formats.resolve import read
@@ -20,7 +20,7 @@ from inferometer.measure.calibrate import here
 from inferometer.measure.run.model import MeasuredRun, MeasureRequest
 from inferometer.predict.basis import learned
 from inferometer.predict.basis.calibrations import CalibrationChoice, HostSetup
-from inferometer.predict.basis.files import own_folder
+from inferometer.predict.basis.files import own_folder, write_calibration
 from inferometer.predict.basis.roof import roof_for
 from inferometer.predict.question import CalibrationChoices, Question
 
@@ -135,6 +135,25 @@ def test_a_sweep_asks_for_each_model_by_itself():
     choices = CalibrationChoices()
     assert choices.calibration(first, first.precision) is first.basis().calibration
     assert choices.calibration(other, other.precision) is other.basis().calibration
+
+
+def test_a_new_calibration_carries_over_what_profiles_taught_of_models_it_can_read(own_data):
+    asked = question("resnet18")
+    learned.learn_from(profile_of(asked, 1.5), asked)
+    took = profile_of(asked, 1.5).phase("forward").time_s
+    learned.keep_learned(learned.learned_file(LOCAL, "onnxruntime"), [line("gone.onnx", 0.3)])
+    table = Utilisation(
+        op_class="convolution", stream="floor", axes=("flops",), grid=((1.0,),), values=(0.4,), residual=0.2
+    )
+    made = Calibration(
+        device=LOCAL, runtime="onnxruntime", dtype="f32", created="2026-11-17", unit="cpu", threads=2, tables=(table,),
+        environment={"machine_id": this_machine().id}, residuals={"step.forward": 0.2},
+    )  # fmt: skip
+    write_calibration(made, own_folder())
+    before = abs(log(took / forward_s(asked)))
+    assert learned.carry_over(asked.device, "onnxruntime", roof=asked.roof) == 1
+    assert learned.carry_over(asked.device, "onnxruntime", roof=asked.roof) == 0  # it is there already
+    assert abs(log(took / forward_s(asked))) < 0.2 * before
 
 
 def line(model="m", error=0.0, features=(0,), **given):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import LOCAL, Device
+from inferometer.core.device import LOCAL, Device, is_local
 from inferometer.core.errors import DomainError, EngineError, InferometerError
 from inferometer.core.settings import cache_folder
 from inferometer.known.engines import engine, engines
@@ -35,6 +35,8 @@ from inferometer.predict.basis.calibrations import (
     widened,
 )
 from inferometer.predict.basis.files import sealed, write_calibration
+from inferometer.predict.basis.learned import carry_over
+from inferometer.predict.basis.roof import roof_for
 from inferometer.predict.basis.same_core import shipped_for
 
 if TYPE_CHECKING:
@@ -324,4 +326,6 @@ def calibrate(
     notes = (*calibration.notes, *([str(judged)] if judged.now else []))
     calibration = sealed(replace(calibration, notes=notes))
     path = write_calibration(calibration, job.out or job.folder)
+    if is_local(job.device.name) and job.out is None:  # what profiles taught was of the calibration before
+        carry_over(job.device, job.runtime, roof=roof_for(job.device), folder=job.folder)
     return CalibrationResult(outcome=outcome, calibration=calibration, path=path)

@@ -27,9 +27,11 @@ from inferometer.core.kept import Kept
 from inferometer.core.profile import Environment
 from inferometer.core.settings import learns
 from inferometer.core.units import counted
+from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.machine.detect.identity import this_machine
-from inferometer.predict.basis.calibrations import HostSetup, format_key, host_setup
+from inferometer.predict.applicable import meaningful
+from inferometer.predict.basis.calibrations import HostSetup, format_key, formats_of, host_setup
 from inferometer.predict.basis.files import name_start, own_folder
 from inferometer.predict.options import Options
 from inferometer.predict.price.likeness import alike, features_of
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from inferometer.core.profile import Profile
+    from inferometer.core.device import Device
+    from inferometer.core.profile import Phase, Profile
+    from inferometer.core.roof import Roof
     from inferometer.predict.question import Question
 
 STEADY = ("forward", "prefill", "decode")
@@ -166,14 +170,23 @@ def learned_steps(profile: Profile, question: Question) -> tuple[LearnedStep, ..
                 dtype=format_key(question.graph, question.runtime_name, question.precision),
                 threads=setup.threads, machine=this_machine().id,
                 created=datetime.now(UTC).isoformat(timespec="seconds"), seconds=measured.time_s,
-                predicted_s=expected.time_s, overhead_s=expected.streams.get("overhead", 0.0),
-                spread=log(expected.high_s / expected.low_s) / (2 * _EIGHT_IN_TEN), basis=basis_of(basis.calibration),
+                basis=basis_of(basis.calibration), **_predicted(expected),
                 features=_features(question), batch=workload.batch, prompt=workload.prompt,
                 generate=workload.generate, context=workload.context, image=workload.image,
                 versions=dict(setup.versions),
             )
         )  # fmt: skip
     return tuple(steps)
+
+
+def _predicted(phase: Phase) -> dict[str, Any]:
+    """What a line says of a prediction that has an interval."""
+    wide = log((phase.high_s or phase.time_s) / (phase.low_s or phase.time_s))
+    return {
+        "predicted_s": phase.time_s,
+        "overhead_s": phase.streams.get("overhead", 0.0),
+        "spread": wide / (2 * _EIGHT_IN_TEN),
+    }
 
 
 def basis_of(calibration: Calibration | None) -> str:
@@ -355,3 +368,37 @@ def _left_out(steps: Sequence[LearnedStep]) -> float | None:
         if others:
             errors.append(abs(_error(step) - correction_of(others, step.model, step.features).shift))
     return float(np.median(errors)) if len(errors) >= 3 else None
+
+
+def carry_over(device: Device, runtime: str, *, roof: Roof | None = None, folder: Path | None = None) -> int:
+    """Predict anew what was measured before, now that there is another calibration; returns how many lines it gave.
+
+    Only models that can be read by their name can be: a file may have gone or changed.
+    """
+    from inferometer.formats.resolve import read  # noqa: PLC0415 - only a new calibration needs a reader
+    from inferometer.predict.question import Question  # noqa: PLC0415 - which corrects its calibration through here
+
+    path = learned_file(device.name, runtime, folder)
+    known, carried = read_learned(path), []
+    current = {step.key for step in known}
+    for step in known:
+        workload = Workload(
+            batch=step.batch, prompt=step.prompt, generate=step.generate, context=step.context, image=step.image,
+            precision=formats_of(runtime, step.dtype),
+        )  # fmt: skip
+        try:
+            graph = read(step.model)
+            question = Question(
+                graph=graph, device=device, runtime=runtime, workload=meaningful(workload, graph), roof=roof,
+                had_threads=step.threads, learned=False,
+            )  # fmt: skip
+            predicted, basis = question.answer().phase(step.phase), basis_of(question.basis().calibration)
+        except InferometerError:
+            continue
+        if predicted is not None and predicted.low_s and predicted.high_s:
+            new = replace(step, basis=basis, **_predicted(predicted))
+            if new.key not in current:
+                carried.append(new)
+    if carried:
+        keep_learned(path, carried)
+    return len(carried)
