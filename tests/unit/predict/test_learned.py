@@ -18,7 +18,7 @@ from inferometer.known import device
 from inferometer.known.machine.detect.identity import this_machine
 from inferometer.measure.calibrate import here
 from inferometer.measure.run.model import MeasuredRun, MeasureRequest
-from inferometer.predict.basis import learned
+from inferometer.predict.basis import calibrations, learned
 from inferometer.predict.basis.calibrations import CalibrationChoice, HostSetup
 from inferometer.predict.basis.files import own_folder, write_calibration
 from inferometer.predict.basis.roof import roof_for
@@ -189,6 +189,25 @@ def test_an_environment_that_changed_widens_the_interval_and_says_why():
     assert doubted.spread > kept.spread
     assert doubted.shift < kept.shift
     assert learned.changes(lines[0], other) == ("onnxruntime 1, and now 2",)
+
+
+def test_another_governor_is_another_machine_and_is_named(tmp_path, monkeypatch):
+    governor = tmp_path / "governor"
+    monkeypatch.setattr(calibrations, "_GOVERNOR", governor)
+    seen = []
+    for name in ("powersave", "performance"):
+        governor.write_text(f"{name}\n")
+        calibrations._installed_versions.cache_clear()
+        seen.append(calibrations.host_setup("onnxruntime", 2))
+    calibrations._installed_versions.cache_clear()
+    made = Calibration(
+        device=LOCAL, runtime="onnxruntime", dtype="f32", created="2026-11-17", versions=dict(seen[0].versions)
+    )
+    assert calibrations.differences(made, seen[1]) == (
+        "The calibration of 2026-11-17 was made with governor powersave; now it is performance.",
+    )
+    (change,) = learned.changes(line(versions=dict(seen[0].versions)), seen[1])
+    assert change == "governor powersave, and now performance"
 
 
 def test_the_newest_line_counts_and_one_that_was_cut_off_does_not(tmp_path):

@@ -62,6 +62,7 @@ class Job:
     fresh: bool = False  # measure everything again; what the device had before is still where it starts
     threads: int | None = None  # of a CPU; see `default_threads`
     guarded: bool = True  # watch for disturbances
+    models: tuple[str, ...] = ()  # whose predictions it should make better; see `wanted`
 
     def __post_init__(self) -> None:
         if not self.budget_s >= LEAST_BUDGET_S:
@@ -116,6 +117,7 @@ def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
     out: Path | None = None,
     fresh: bool = False,
     guarded: bool = True,
+    models: tuple[str, ...] = (),
 ) -> Job:
     """The calibration of a device by its name, with the defaults that follow from it."""
     device = device_to_calibrate(device_name, unit, runtime)
@@ -130,6 +132,7 @@ def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
         fresh=fresh,
         threads=calibration_threads(device, threads),
         guarded=guarded,
+        models=models,
     )
 
 
@@ -179,7 +182,14 @@ def prepare_engine(job: Job, *, clock: Callable[[], float] = time.monotonic) -> 
             f"{job.runtime} on a {unit} has no probes to calibrate it with.",
             remedy=f"Calibrate {' or '.join(able)}, or another unit." if able else "Calibrate another unit.",
         )
-    return _kernels(job, described.effects) if described.calibrated[unit] == "kernels" else _probed(job, clock)
+    if described.calibrated[unit] != "kernels":
+        return _probed(job, clock)
+    if job.models:
+        raise DomainError(
+            f"{job.runtime} on a {unit} is calibrated by its kernels, whatever models they are for.",
+            remedy="Leave out --for.",
+        )
+    return _kernels(job, described.effects)
 
 
 def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
@@ -195,6 +205,7 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     from inferometer.measure.calibrate.probes.host_readings import HostReadings  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.probes.provider import CEILINGS  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.together import Together  # noqa: PLC0415 - as above
+    from inferometer.measure.calibrate.wanted import WantedModels, lately_profiled  # noqa: PLC0415 - as above
     from inferometer.measure.run.child import runtime_named  # noqa: PLC0415 - as above
     from inferometer.predict.basis.calibrations import host_setup  # noqa: PLC0415 - as above
 
@@ -219,8 +230,17 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     if base is not None and provider.device is not job.device:  # its row states no peaks
         base = with_peaks_of(provider.device, base)
     readings = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
+    measured: Provider = Together(provider, *decoders_beside(probed, provider), readings)
+    models = job.models or lately_profiled(job.folder, job.device.name, job.runtime, job.dtype)
+    if models:
+        subject = CalibrationSubject(
+            device=provider.device, runtime=engine(job.runtime).effects, dtype=job.dtype, created=""
+        )
+        measured = WantedModels(
+            provider=measured, subject=subject, models=models, budget_s=job.budget_s, threads=threads, base=base
+        )
     return PreparedEngine(
-        provider=Together(provider, *decoders_beside(probed, provider), readings),
+        provider=measured,
         spent_s=clock() - started,
         versions=versions,
         environment=environment,
@@ -320,12 +340,25 @@ def calibrate(
     calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
     judged = held_against(job.device, subject, calibration, outcome.steps, prepared.base)
     kept = f"{judged} What was known before is nearer, so it stays: nothing was written." if judged.is_worse else None
+    if not calibration.tables:
+        kept = "Too little was measured to predict better than before: nothing was written. Give it more time."
     job.journal.note_kept(kept)
     if kept is not None:
+        _let_learn(job, outcome, prepared.threads)
         return CalibrationResult(outcome=outcome, kept=kept)
     notes = (*calibration.notes, *([str(judged)] if judged.now else []))
     calibration = sealed(replace(calibration, notes=notes))
     path = write_calibration(calibration, job.out or job.folder)
-    if is_local(job.device.name) and job.out is None:  # what profiles taught was of the calibration before
-        carry_over(job.device, job.runtime, roof=roof_for(job.device), folder=job.folder)
+    _let_learn(job, outcome, prepared.threads)
     return CalibrationResult(outcome=outcome, calibration=calibration, path=path)
+
+
+def _let_learn(job: Job, outcome: CalibrationOutcome, threads: int | None) -> None:
+    """What profiles taught was of the calibration before; and models that were measured whole now teach as much."""
+    if not is_local(job.device.name) or job.device.unit != "cpu" or job.out is not None:
+        return
+    from inferometer.measure.calibrate.wanted import keep_asked  # noqa: PLC0415 - brings what measures models
+
+    carry_over(job.device, job.runtime, roof=roof_for(job.device), folder=job.folder)
+    if job.guarded:
+        keep_asked(job.device, job.runtime, outcome.steps, threads=threads or job.threads, folder=job.folder)

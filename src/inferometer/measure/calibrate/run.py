@@ -55,6 +55,7 @@ class Candidate:
     weight: float = 1.0
     probe: str = ""
     first: bool = False
+    buys: str = ""  # what is known better after it, for whoever watches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,9 +302,8 @@ class _Run:
     def progress(self, candidate: Candidate) -> CalibrationProgress:
         spent = self.clock() - self.begun
         total = self.done + len(self.waiting)
-        return CalibrationProgress(
-            done=self.done, of=total, spent_s=spent, budget_s=self.budget_s, current=candidate.key
-        )
+        current = f"{candidate.key} → {candidate.buys}" if candidate.buys else candidate.key
+        return CalibrationProgress(done=self.done, of=total, spent_s=spent, budget_s=self.budget_s, current=current)
 
     def next(self) -> Candidate | None:
         """The candidate that is worth most: doubt times share of time, over the cost of measuring it.

@@ -157,26 +157,30 @@ def learn_from(profile: Profile, question: Question, folder: Path | None = None)
 
 def learned_steps(profile: Profile, question: Question) -> tuple[LearnedStep, ...]:
     """A line for each phase that repeats and is predicted whole. `question` must not use what was learned."""
-    predicted, basis, workload = question.answer(), question.basis(), profile.workload
+    seconds = {phase.name: phase.time_s for phase in profile.phases if phase.name in STEADY}
+    return lines_of(replace(question, workload=profile.workload), profile.model.name, seconds, question.answer())
+
+
+def lines_of(
+    question: Question, model: str, seconds: Mapping[str, float], predicted: Profile
+) -> tuple[LearnedStep, ...]:
+    """What phases of a model took beside what was predicted of them; a phase without an interval has no line."""
+    basis, workload = question.basis(), question.workload
     setup = host_setup(question.runtime_name, question.had_threads)
-    steps = []
-    for name in STEADY:
-        measured, expected = profile.phase(name), predicted.phase(name)
-        if measured is None or expected is None or expected.low_s is None or expected.high_s is None:
-            continue
-        steps.append(
-            LearnedStep(
-                model=profile.model.name, phase=name, runtime=question.runtime_name,
-                dtype=format_key(question.graph, question.runtime_name, question.precision),
-                threads=setup.threads, machine=this_machine().id,
-                created=datetime.now(UTC).isoformat(timespec="seconds"), seconds=measured.time_s,
-                basis=basis_of(basis.calibration), **_predicted(expected),
-                features=_features(question), batch=workload.batch, prompt=workload.prompt,
-                generate=workload.generate, context=workload.context, image=workload.image,
-                versions=dict(setup.versions),
-            )
-        )  # fmt: skip
-    return tuple(steps)
+    expected = {name: phase for name in seconds if (phase := predicted.phase(name)) is not None and phase.low_s}
+    return tuple(
+        LearnedStep(
+            model=model, phase=name, runtime=question.runtime_name,
+            dtype=format_key(question.graph, question.runtime_name, question.precision),
+            threads=setup.threads, machine=this_machine().id,
+            created=datetime.now(UTC).isoformat(timespec="seconds"), seconds=seconds[name],
+            basis=basis_of(basis.calibration), **_predicted(phase),
+            features=_features(question), batch=workload.batch, prompt=workload.prompt,
+            generate=workload.generate, context=workload.context, image=workload.image,
+            versions=dict(setup.versions),
+        )
+        for name, phase in expected.items()
+    )  # fmt: skip
 
 
 def _predicted(phase: Phase) -> dict[str, Any]:

@@ -469,8 +469,8 @@ def test_small_ops_take_their_floor_until_enough_ran_alone():
 
 
 def test_a_line_of_progress():
-    now = CalibrationProgress(done=3, of=9, spent_s=15.0, budget_s=60.0, current="x" * 60)
-    assert line_of(now) == f"{'█' * 6}{'·' * 18}  25%    45 s left  3 of 9  {'x' * 44}"
+    now = CalibrationProgress(done=3, of=9, spent_s=15.0, budget_s=60.0, current="x" * 99)
+    assert line_of(now) == f"{'█' * 6}{'·' * 18}  25%    45 s left  3 of 9  {'x' * 72}"
     over = line_of(replace(now, spent_s=99.0))
     assert "100%" in over
     assert "   0 s left" in over

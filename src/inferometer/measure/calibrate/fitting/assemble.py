@@ -21,7 +21,7 @@ from inferometer.measure.calibrate.fitting.base import (
 )
 from inferometer.measure.calibrate.fitting.bounds import at_best, bounded, unbounded
 from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, Fitted, fit_points
-from inferometer.measure.calibrate.fitting.held_against import without_worse_tables
+from inferometer.measure.calibrate.fitting.held_against import FEWEST, without_worse_tables
 from inferometer.measure.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
 from inferometer.measure.calibrate.fitting.steps import StepBase, StepFit, WholeStep, taken_apart, whole_fit
 from inferometer.measure.calibrate.fitting.streams import StepWorks, Streams, fit_streams, left_out_fit, points_from
@@ -222,17 +222,20 @@ def _assembled(
     if told is not None:
         calibration = replace(calibration, environment={**calibration.environment, _TOLD_BY: _STEPS})
     middle = middle_steps(steps)
-    if not middle:
-        return calibration
     if base is not None:
+        if not middle:
+            return calibration
         fitted = whole_fit(whole_steps(subject, calibration, middle), start, before)
         return _with_residuals(_with_steps(subject, calibration, fitted, steps), fitted.counts, base)
     if told is not None:
         fitted = left_out_fit(told, lambda found, left: _tabled(subject, _told_points(subject, points, found), left))
         return _with_steps(subject, calibration, fitted, steps)
-    # What ops say one by one is not what models say of them all: both choices are held against models left out.
     fewer = without_worse_tables(subject, calibration, points, steps)
-    choices = (calibration,) if fewer is calibration else (fewer, calibration)
+    if not middle:
+        return fewer
+    # What ops say one by one is not what models say of them all: both choices are held against models left out.
+    judged = len({step.model for step in middle}) >= FEWEST and fewer is not calibration
+    choices = (fewer, calibration) if judged else (fewer,)
     fits = [(choice, whole_fit(whole_steps(subject, choice, middle), start)) for choice in choices]
     return min((_with_steps(subject, choice, fitted, steps) for choice, fitted in fits), key=_off)
 

@@ -21,6 +21,8 @@ from inferometer.measure.calibrate.fitting.points import middle_steps
 from inferometer.measure.calibrate.fitting.subject import graph_of_step, plan_of, workload_of
 from inferometer.measure.calibrate.probes.models import ProbeRun
 from inferometer.predict.basis.roof import roof_for
+from inferometer.predict.price.price import NINE_IN_TEN
+from inferometer.predict.price.priors import prior_for
 from inferometer.predict.question import Question
 from inferometer.predict.request import step_sizes
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint
     from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 
-_PROBES = 3  # that both are judged by: of fewer, chance decides
+FEWEST = 3  # probes or models that both are judged by: of fewer, chance decides
 
 
 def without_worse_tables(
@@ -40,7 +42,9 @@ def without_worse_tables(
 ) -> Calibration:
     """The calibration without the tables of classes that the prior is nearer to; a note names them.
 
-    A class without a table is priced by the rungs below, and a factor of whole steps still corrects what they say.
+    What the prior is off by is seen where it prices the ops of three probes or more; else what it states counts, on a
+    CPU, where every probe gives a step. A class without a table is priced by the rungs below, and a factor of whole
+    steps still corrects what they say.
     """
     prior = _prior_seconds(subject, replace(calibration, tables=()), steps)
     worse: dict[str, str] = {}
@@ -51,11 +55,15 @@ def without_worse_tables(
             if seconds > 0 and table.op_class in {class_for(point.classes), *point.classes}:
                 errors[point.probe].append(log(point.seconds / seconds))
         off = residual_spread(np.array([error for of_probe in errors.values() for error in of_probe]))
-        if len(errors) >= _PROBES and off < table.residual:
+        if len(errors) < FEWEST:
+            stated = prior_for(subject.device.unit, (table.op_class, table.op_class.partition(".")[0]))
+            counts = stated is not None and subject.device.unit == "cpu"
+            off = log(float(stated.spread)) / NINE_IN_TEN if stated is not None and counts else float("inf")
+        if off < table.residual:
             worse[table.op_class] = f"{table.op_class} ({_percent(off)}, its table {_percent(table.residual)})"
     if not worse:
         return calibration
-    note = f"Left to the prior, which is less off for probes that were left out: {', '.join(worse.values())}."
+    note = f"Left to the prior, which is less off for what was left out: {', '.join(worse.values())}."
     return replace(
         calibration,
         tables=tuple(table for table in calibration.tables if table.op_class not in worse),
@@ -125,7 +133,7 @@ def held_against(
         plan = plan_of(replace(subject, device=known.device), step, known.calibration)
         priced = plan.step(step_sizes(step.passes(plan.prepared.effects), step.batch), step.phase)
         errors[step.phase].append(log(step.seconds / float(np.sum(priced.total("time_s")))))
-    before = {phase: residual_spread(np.array(found)) for phase, found in errors.items() if len(found) >= _PROBES}
+    before = {phase: residual_spread(np.array(found)) for phase, found in errors.items() if len(found) >= FEWEST}
     return HeldAgainst(now={phase: calibration.residuals[f"step.{phase}"] for phase in before}, before=before)
 
 
