@@ -18,7 +18,7 @@ from inferometer.known.machine.detect.identity import this_machine
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.calibrate.fitting.assemble import assemble_calibration
 from inferometer.measure.calibrate.fitting.base import with_peaks_of
-from inferometer.measure.calibrate.fitting.held_against import held_against
+from inferometer.measure.calibrate.fitting.held_against import FEWEST, held_against
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.measure.calibrate.run import (
     CalibrationJournal,
@@ -340,8 +340,11 @@ def calibrate(
     calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
     judged = held_against(job.device, subject, calibration, outcome.steps, prepared.base)
     kept = f"{judged} What was known before is nearer, so it stays: nothing was written." if judged.is_worse else None
-    if not calibration.tables:
-        kept = "Too little was measured to predict better than before: nothing was written. Give it more time."
+    if job.device.unit == "cpu" and prepared.base is None and not judged.now:  # other peaks alone move every prior
+        kept = (
+            f"Fewer than {FEWEST} whole models were measured, so nothing shows whether it would predict better than "
+            "what was known before: nothing was written. Run it again to continue, or give it more time."
+        )
     job.journal.note_kept(kept)
     if kept is not None:
         _let_learn(job, outcome, prepared.threads)

@@ -141,16 +141,16 @@ def test_what_is_not_written_is_said_and_shown(tmp_path, monkeypatch):
     assert job(tmp_path).journal.kept() is None
 
 
-def test_without_a_whole_model_a_table_must_be_surer_than_the_prior_states_to_be(tmp_path):
-    class OpsAlone(Noisy):
-        def measure(self, candidate):
-            return replace(super().measure(candidate), steps=())
+def test_what_no_whole_models_can_judge_replaces_nothing(tmp_path):
+    class Few(Noisy):
+        def candidates(self):
+            return super().candidates()[:2]
 
-    wild = calibrate(job(tmp_path / "wild"), PreparedEngine(provider=OpsAlone(4.0)), calls=lambda: 1e-7)
-    assert wild.path is None
-    assert wild.kept.startswith("Too little was measured")
-    calm = calibrate(job(tmp_path / "calm"), PreparedEngine(provider=OpsAlone(0.02)), calls=lambda: 1e-7)
-    assert calm.calibration.table("convolution.pointwise") is not None
+    few = calibrate(job(tmp_path), PreparedEngine(provider=Few(0.02)), calls=lambda: 1e-7)
+    assert few.path is None
+    assert few.kept.startswith("Fewer than 3 whole models were measured")
+    more = calibrate(job(tmp_path), PreparedEngine(provider=Noisy(0.02)), calls=lambda: 1e-7)
+    assert more.path is not None  # it continues from there
 
 
 POINT = OpPoint(classes=("linear",), axes={"rows": 1.0}, seconds=1.0, floor_s=0.5, dtype="f32", probe="p", op="x")

@@ -121,7 +121,7 @@ def held_against(
     base: Calibration | None,
 ) -> HeldAgainst:
     """The calibration held against its base, or else against the priors of the `device` as its row or roof has it."""
-    errors: dict[str, list[float]] = defaultdict(list)
+    errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     roof = roof_for(device)
     for step in middle_steps(step for step in steps if step.dtype == subject.dtype):
         if f"step.{step.phase}" not in calibration.residuals:
@@ -132,8 +132,12 @@ def held_against(
         ).basis()  # fmt: skip
         plan = plan_of(replace(subject, device=known.device), step, known.calibration)
         priced = plan.step(step_sizes(step.passes(plan.prepared.effects), step.batch), step.phase)
-        errors[step.phase].append(log(step.seconds / float(np.sum(priced.total("time_s")))))
-    before = {phase: residual_spread(np.array(found)) for phase, found in errors.items() if len(found) >= FEWEST}
+        errors[step.phase][step.model].append(log(step.seconds / float(np.sum(priced.total("time_s")))))
+    before = {
+        phase: residual_spread(np.array([error for found in by_model.values() for error in found]))
+        for phase, by_model in errors.items()
+        if len(by_model) >= FEWEST
+    }
     return HeldAgainst(now={phase: calibration.residuals[f"step.{phase}"] for phase in before}, before=before)
 
 
