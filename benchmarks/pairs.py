@@ -2,6 +2,7 @@
 
     python benchmarks/pairs.py                       what is installed here, on networks and language models that fit
     python benchmarks/pairs.py --cases cuda --budget 450 --journal FILE.jsonl
+    python benchmarks/pairs.py --before-after --budget 600     before a calibration, after it, after profiles
 
 Every case is a process of its own, as `profile` makes it. A case that would begin after the budget is named and left
 out. A line a phase: what it took, what was predicted, and its parts with theirs. The journal keeps each profile without
@@ -11,25 +12,40 @@ code and the data are now, beside what they took then.
 `--cases cuda` has the networks of a table that a first release was judged by. Beside them it times what the host of a
 GPU takes for one launch, for a graph, and for the bare loop around a captured step, which is what the product's own
 loop is held against.
+
+`--before-after` prints a Markdown table: every case is measured once, in a data folder of its own, and predicted three
+times: from what is shipped; after a calibration of its engine, which has an equal share of what is left of the budget;
+and after profiles of the other models. The model itself is left out then: what it took would be known.
 """
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from figure import Figure
 
 from inferometer import predict, profile
+from inferometer.api import measure_and_judge
 from inferometer.core.codec import document
+from inferometer.core.device import LOCAL
 from inferometer.core.errors import InferometerError
 from inferometer.core.plugins import load_all
+from inferometer.core.workload import Workload
 from inferometer.engines.base import Ready, Target
+from inferometer.known import device as device_named
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.known.zoo import model as catalog_model
+from inferometer.measure.run.model import MeasureRequest
+from inferometer.predict.basis.learned import keep_learned, learned_file, learned_steps
+from inferometer.predict.basis.roof import roof_for
+from inferometer.understand.judging import question_behind
 
 COMPILE, GRAPH, EAGER = "torch-compile", "torch-graph", "torch-eager"
 CUDA = (
@@ -46,6 +62,8 @@ NETWORKS = ("mobilenet-v2", "resnet18", "squeezenet1.1", "efficientnet-b0", "res
 TEXTS = ("smollm2-135m", "qwen2.5-0.5b")
 LENGTHS = {"prompt": 64, "generate": 16}
 STEADY = ("forward", "prefill", "decode")
+CALIBRATED = ("onnxruntime", "openvino", "litert", "llamacpp")
+STAGES = ("before", "calibrated", "after profiles")
 
 
 def here():
@@ -126,6 +144,89 @@ def figures(rows=None):
         yield Figure(name="pairs: median error", value=100 * statistics.median(off), unit="%", target="5",
                      met=statistics.median(off) <= 0.05, note=f"{len(off)} phases")  # fmt: skip
         yield Figure(name="pairs: worst error", value=100 * max(off), unit="%", target="20", met=max(off) <= 0.2)
+
+
+def before_after(arguments):
+    """The table's lines: each phase of each case with its three predictions, and how true they are by stage."""
+    os.environ["INFEROMETER_DATA"] = str(Path(arguments.folder, "data").resolve())  # noqa: TID251 - the bench's own
+    os.environ["INFEROMETER_LEARN"] = "1"  # noqa: TID251 - as above
+    subprocess.run([sys.executable, "-m", "inferometer", "calibrate", "--forget"], check=True)
+    cpu = device_named(f"{LOCAL}:cpu")
+    roof, runs, rows = roof_for(cpu, fresh=True), [], []
+    for model, engine, sizes in sorted(here(), key=lambda case: case[0] not in TEXTS):
+        if engine in CALIBRATED and time.monotonic() < arguments.until - 0.6 * arguments.budget:
+            asked = MeasureRequest(model=model, runtime=engine, workload=Workload(**sizes), shape=False)
+            try:
+                run = measure_and_judge(asked, predict=False)
+            except InferometerError as error:
+                print(f"{model} {engine}: {error}", flush=True)
+                continue
+            question, _ = question_behind(run.profile, run.graph, cpu, roof=roof, sizes=run.sizes)
+            runs.append((model, engine, run.profile, question))
+            rows += phases_of(model, engine, run.profile, question)
+    engines = [name for name in CALIBRATED if any(engine == name for _, engine, _, _ in runs)]
+    for place, name in enumerate(engines):
+        share = max(20.0, (arguments.until - time.monotonic()) / (len(engines) - place))
+        command = [
+            "calibrate",
+            "--runtime",
+            name,
+            "--budget",
+            f"{share:.0f}s",
+            *(["--no-guard"] if arguments.busy else []),
+        ]
+        subprocess.run([sys.executable, "-m", "inferometer", *command], check=False)
+    for stage in STAGES[1:]:
+        for model, engine, _, question in runs:
+            path = learned_file(cpu.name, engine)
+            path.unlink(missing_ok=True)
+            if stage == STAGES[2]:
+                others = [other for other in runs if other[1] == engine and other[0] != model]
+                lines = [
+                    line for _, _, done, asked in others for line in learned_steps(done, replace(asked, learned=False))
+                ]
+                keep_learned(path, lines)
+            add_stage(rows, stage, (model, engine), question)
+    return [*table_of(rows), "", *(summary_of(rows, stage) for stage in STAGES)]
+
+
+def phases_of(model, engine, measured, question):
+    """A row a phase that repeats, with what is predicted now."""
+    rows = [{"model": model, "engine": engine, "phase": phase.name, "seconds": phase.time_s,
+             "quiet": measured.environment.disturbed is False}
+            for phase in measured.phases if phase.name in STEADY]  # fmt: skip
+    add_stage(rows, STAGES[0], (model, engine), question)
+    return rows
+
+
+def add_stage(rows, stage, case, question):
+    predicted = question.answer()
+    for row in rows:
+        phase = predicted.phase(row["phase"])
+        if (row["model"], row["engine"]) == case and phase is not None:
+            row[stage] = (phase.time_s, phase.low_s, phase.high_s)
+
+
+def table_of(rows):
+    yield f"| model | engine | phase | measured | {' | '.join(STAGES)} |"
+    yield "| --- | --- | --- | ---: | ---: | ---: | ---: |"
+    for row in rows:
+        told = [f"{row[stage][0] / row['seconds'] - 1:+.0%}" if stage in row else "–" for stage in STAGES]
+        quiet = "" if row["quiet"] else " (disturbed)"
+        yield (f"| {row['model']} | {row['engine']} | {row['phase']} | {row['seconds'] * 1e3:.4g} ms{quiet} "
+               f"| {' | '.join(told)} |")  # fmt: skip
+
+
+def summary_of(rows, stage):
+    """How far predictions of a stage are off, and how many of its intervals hold what was measured."""
+    known = [(row["seconds"], *row[stage]) for row in rows if stage in row and row[stage][1]]
+    if not known:
+        return f"{stage}: no prediction"
+    off = [abs(time_s / seconds - 1) for seconds, time_s, _, _ in known]
+    held = sum(low_s <= seconds <= high_s for seconds, _, low_s, high_s in known) / len(known)
+    wide = statistics.median((high_s - low_s) / time_s for _, time_s, low_s, high_s in known)
+    return (f"{stage}: median {statistics.median(off):.1%}, worst {max(off):.0%}, intervals hold {held:.0%} "
+            f"and are {wide:.0%} wide ({len(known)} phases)")  # fmt: skip
 
 
 def launch_costs():
@@ -227,11 +328,18 @@ def main():
     parser.add_argument("--budget", type=float, default=1800.0, help="seconds after which no case begins")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="go on after the first N cases")
     parser.add_argument("--journal", type=Path)
+    parser.add_argument("--before-after", action="store_true", help="a table of three predictions for each case")
+    parser.add_argument("--busy", action="store_true", help="with --before-after: calibrate whatever else runs")
     parser.add_argument("--again", metavar="JOURNAL", help="print what a journal holds, and measure nothing")
     parser.add_argument("--on", metavar="DEVICE", help="with --again: predict its cases anew, for this device")
     parser.add_argument("--folder", default="build/pairs", help="where configs for bare loops are written")
     arguments = parser.parse_args()
     arguments.until = time.monotonic() + arguments.budget
+    if arguments.before_after:
+        arguments.budget = min(arguments.budget, 600.0)
+        arguments.until = time.monotonic() + arguments.budget
+        print("\n".join(before_after(arguments)))
+        return
     rows = []
     extras = () if arguments.cases != "cuda" or arguments.again or arguments.skip else cuda_extras(arguments)
     for source in (extras, kept(arguments)):

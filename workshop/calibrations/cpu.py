@@ -16,8 +16,9 @@ from pathlib import Path
 
 from inferometer.known import device
 from inferometer.known.engines import require_effects
-from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
+from inferometer.measure.calibrate.fitting.assemble import assemble_calibration
 from inferometer.measure.calibrate.fitting.points import read_points, read_steps
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.predict.basis.calibrations import with_calibration
 from inferometer.predict.basis.files import SHIPPED, files_in, read_calibration, write_calibration
 

@@ -36,7 +36,7 @@ from inferometer.formats.resolve import read
 from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting import single as ops
-from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration, whole_steps
+from inferometer.measure.calibrate.fitting.assemble import assemble_calibration, whole_steps
 from inferometer.measure.calibrate.fitting.bounds import bounded, unbounded
 from inferometer.measure.calibrate.fitting.fit import residual_spread
 from inferometer.measure.calibrate.fitting.points import (
@@ -55,6 +55,7 @@ from inferometer.measure.calibrate.fitting.steps import (
     fit_busy,
     whole_fit,
 )
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.measure.calibrate.torch.kernels import Kernels
 from inferometer.measure.calibrate.torch.timing import Clock
 from inferometer.predict.basis.files import SHIPPED, read_calibration, sealed, write_calibration

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.core import settings
 from inferometer.core.device import LOCAL
 from inferometer.core.errors import InferometerError
 from inferometer.core.profile import Verification
@@ -143,7 +144,12 @@ def measure_and_judge(  # noqa: PLR0913 - what can be asked for beside the measu
         verification = _verification(asked, reference, reference_model)
         profiles = tuple(replace(profile, verification=verification) for profile in measured.profiles)
         measured = replace(measured, profiles=profiles)
-    return _all_judged(measured, before, on)
+    judged = _all_judged(measured, before, on)
+    # What runs otherwise than it is predicted to teaches nothing of predictions.
+    otherwise = on is not None or asked.providers or asked.optimisation or asked.options or asked.precision
+    if before is None or otherwise or not measured.complete or not settings.learns():
+        return judged
+    return _learned(judged, before)
 
 
 def measure_pair_and_judge(
@@ -169,6 +175,22 @@ def _all_judged(
         return measured
     basis = before if on is not None else _where_it_ran(measured, before)
     return replace(measured, profiles=tuple(_judged(profile, measured, *basis) for profile in measured.profiles))
+
+
+def _learned(measured: MeasuredRun, cpu: tuple[Device, Roof | None]) -> MeasuredRun:
+    """Let predictions for this machine learn from the run; a note says if they do not, and why."""
+    from inferometer.predict.basis.learned import learn_from  # noqa: PLC0415 - only predictions need it
+    from inferometer.understand.judging import question_behind  # noqa: PLC0415 - as above
+
+    device, roof = _where_it_ran(measured, cpu)
+    profiles = []
+    for profile in measured.profiles:
+        question, _ = question_behind(profile, measured.graph, device, roof=roof, sizes=measured.sizes)
+        notes, provenance = learn_from(profile, question), profile.provenance
+        if notes and provenance is not None:
+            profile = replace(profile, provenance=replace(provenance, notes=(*provenance.notes, *notes)))  # noqa: PLW2901 - the same, with its notes
+        profiles.append(profile)
+    return replace(measured, profiles=tuple(profiles))
 
 
 def _verification(asked: MeasureRequest, reference: str, model: str | None) -> Verification:

@@ -186,7 +186,9 @@ class Calibration:
     @property
     def is_published(self) -> bool:
         """Whether no op was measured: what is known of models and units elsewhere is then below it."""
-        return isinstance(self.rates, PublishedRates)
+        rates = self.rates
+        corrects = isinstance(rates, TableRates) and not rates.tables and not self.overheads  # factors and nothing else
+        return corrects or isinstance(rates, PublishedRates)
 
     def table(self, op_class: str) -> Utilisation | None:
         return next((table for table in self.tables if table.op_class == op_class), None)

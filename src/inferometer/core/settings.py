@@ -80,6 +80,11 @@ SETTINGS = (
         key="hub",
     ),
     Setting(
+        name="INFEROMETER_LEARN",
+        default="1",
+        meaning="0 lets profiles on this machine teach its predictions nothing, and what they taught be left aside.",
+    ),
+    Setting(
         name="INFEROMETER_MACHINE",
         default=None,
         meaning="What runs call this machine.  Without it: `machine` in the configuration file, else the host name.",
@@ -279,6 +284,10 @@ def debug() -> bool:
 
 def remembers() -> bool:
     return not completing() and not debug() and value_of("INFEROMETER_REMEMBER") not in {None, "", "0"}
+
+
+def learns() -> bool:
+    return value_of("INFEROMETER_LEARN") not in {None, "", "0"}
 
 
 def variables() -> dict[str, str]:

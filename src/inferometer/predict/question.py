@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import Device, Link
+from inferometer.core.device import Device, Link, is_local
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
@@ -32,6 +32,7 @@ from inferometer.predict.basis.calibrations import (
     rates_reached,
     with_calibration,
 )
+from inferometer.predict.basis.learned import with_learned
 from inferometer.predict.basis.roof import busy_notes, roof_for, with_roof
 from inferometer.predict.change import Change, changed_device, parse_change
 from inferometer.predict.flags import options_from
@@ -82,7 +83,8 @@ class Question:
     calibration made with another number are widened. What a user asks for is `options.threads`. `host_call_s` is how
     fast the host is that starts a device's kernels, as `doctor` reads it: it is taken where the calibration knows the
     figure of its own host, unless `options` ask for another. `prefill_on` reads the prompt on another device, which
-    sends its cache over `options.link`.
+    sends its cache over `options.link`. With `learned`, what profiles of this machine taught corrects the stored
+    calibration, or the priors where there is none.
     """
 
     graph: Graph
@@ -96,6 +98,7 @@ class Question:
     had_threads: int | None = None
     host_call_s: float | None = None
     prefill_on: Device | None = None
+    learned: bool = True
 
     @property
     def runtime_name(self) -> str:
@@ -126,6 +129,9 @@ class Question:
             calibration, notes = choice.calibration, choice.notes
             if calibration is not None and (reason := measured_otherwise(self, calibration)) is not None:
                 calibration, notes = None, (reason,)
+            if self.learned:
+                calibration, taught = with_learned(self, calibration)
+                notes = (*notes, *taught)
         device = _figures(self.device, calibration, self.roof)
         notes = (*engine_notes(self), *notes, *busy_notes(self.roof))
         if calibration is not None:
@@ -226,7 +232,9 @@ class CalibrationChoices:
             lambda: format_key(graph, runtime, question.in_formats(precision).precision),
         )
         chosen_by = (question.had_threads, options.threads, options.layout, options.engine_version)
-        return self._chosen.get_or_make((runtime, dtype, *chosen_by), (device,), choose)
+        # What profiles of this machine taught differs from model to model.
+        of = (device, graph) if is_local(device.name) else (device,)
+        return self._chosen.get_or_make((runtime, dtype, *chosen_by), of, choose)
 
 
 def _in_formats(workload: Workload, precision: Precision) -> Workload:

@@ -47,7 +47,7 @@ def judge_profile(
     if device is None or graph is None:
         judged_by = None if device is None else JudgedBy(device=device)
         return _with_findings(replace(profile, judged_by=judged_by), None, unpriced, graph), ()
-    question, notes = _question_behind(profile, graph, device, roof=roof, sizes=sizes or {})
+    question, notes = question_behind(profile, graph, device, roof=roof, sizes=sizes or {})
     basis = question.basis()
     judged = replace(profile, judged_by=basis.judged_by())
     missing = _missing_calibration(profile, judged)
@@ -62,7 +62,7 @@ def judge_profile(
     return _with_findings(judged, predicted, pricer(question, predicted), graph), (*notes, *basis.notes)
 
 
-def _question_behind(
+def question_behind(
     profile: Profile, graph: Graph, device: Device, *, roof: Roof | None, sizes: Mapping[str, int]
 ) -> tuple[Question, Notes]:
     """The question that the profile answers. An engine without a descriptor is replaced by the ideal one."""

@@ -35,6 +35,14 @@ _FORMAT = (
 @click.option(
     "--from", "source", metavar="FILE|atlas", help="Fit published times of whole models instead of measuring."
 )
+@click.option(
+    "--for",
+    "models",
+    multiple=True,
+    metavar="MODEL",
+    help="A model whose predictions it should make better; may be given several times.  [default: those that were "
+    "profiled here last]",
+)
 @click.option("--runtime", metavar="NAME", help="The engine.  [default: torch-compile on a GPU, else onnxruntime]")
 @click.option("--all", "every", is_flag=True, help="Calibrate every engine that is installed.")
 @click.option(
@@ -66,6 +74,7 @@ _FORMAT = (
 @format_option
 def command(
     source: str | None,
+    models: tuple[str, ...],
     runtime: str | None,
     every: bool,
     budget: str | None,
@@ -86,6 +95,7 @@ def command(
 
     \b
     inferometer calibrate --runtime onnxruntime --budget 120s
+    inferometer calibrate --for resnet50 --for mobilenet-v2
     inferometer calibrate --runtime llamacpp --dtype q4_0
     inferometer calibrate --all
     inferometer calibrate --show
@@ -94,7 +104,8 @@ def command(
     inferometer calibrate --from atlas --device qualcomm-snapdragon-8-elite-npu --runtime qnn
     inferometer calibrate --from phone.csv --device my-phone --runtime litert --dtype i8
 
-    It measures ops and small models through the engine itself, the least certain first, until the budget is spent.
+    It measures ops and small models through the engine itself, the least certain first, until the budget is spent; for
+    the models named with --for it measures what they need most, and the models themselves.
     It starts from the calibration that the device has, if there is one, and corrects it by what it measures. Ctrl-C
     keeps what was measured; the next run continues from there.
 
@@ -104,6 +115,8 @@ def command(
     from inferometer.predict.basis.files import own_folder
 
     _require_one_of({"--from": source is not None, "--all": every, "--show": show, "--forget": forget is not None})
+    if models and (source is not None or show or forget is not None or place is not None):
+        raise DomainError("--for chooses what is measured on this machine.", remedy="Leave it out.")
     budget_s = parse_quantity(budget or (_BUDGET_OF_ALL if every else _BUDGET), "s")
     if source is not None:
         _calibrate_from(source, device_name, runtime, dtype, out, form)
@@ -127,6 +140,7 @@ def command(
         _calibrate_at(place, work, out, form)
         return
     asked |= {"out": out, "folder": folder or own_folder(), "fresh": not resume, "guarded": not no_guard}
+    asked |= {"models": models} if models else {}
     if every:
         if runtime or dtype or out or device_name != "local":
             raise DomainError(
@@ -196,6 +210,7 @@ def _show(folder: Path, form: str) -> None:
     if form == "json":
         print_document([standing_document(standing) for standing in found])
         return
+    _say_learned(folder)
     if not found:
         say("Nothing is calibrated on this machine: predictions stand on its roofs and on priors.")
         say("`inferometer calibrate --all` calibrates every engine that is installed, in ten minutes.")
@@ -203,6 +218,22 @@ def _show(folder: Path, form: str) -> None:
     print_table(standings_table(found), form)
     for note in dict.fromkeys(note for standing in found for note in standing.changed):
         say(note)
+    for standing in found:
+        for note in standing.calibration.notes if standing.path is not None else ():
+            if note not in standing.changed:
+                say(f"{standing.calibration.runtime} in {standing.calibration.dtype}: {note}")
+
+
+def _say_learned(folder: Path) -> None:
+    from inferometer.predict.basis.learned import learned_here
+
+    for learned in learned_here(folder):
+        threads = "" if learned.threads is None else f" with {counted(learned.threads, 'thread')}"
+        off = "" if learned.off is None else f"; each model left out, they are off by {learned.off:.1%} in the middle"
+        say(
+            f"{learned.runtime} in {learned.dtype}{threads} learned from {counted(learned.lines, 'measured phase')} of "
+            f"{counted(len(learned.models), 'model')} profiled here{off}."
+        )
 
 
 def _forget(folder: Path, named: str | None) -> None:
@@ -298,6 +329,8 @@ def _print_outcome(job: "Job", result: "CalibrationResult") -> None:
         say(f"{format_duration(outcome.unspent_s)} of the budget were not needed: {left}.")
     for reason in outcome.skipped[:5]:
         say(f"  {reason}")
+    if result.kept is not None:
+        say(result.kept)
     if result.path is not None:
         for note in result.calibration.notes if result.calibration is not None else ():
             say(note)

@@ -17,9 +17,11 @@ from inferometer.known import device as device_named
 from inferometer.known.engines import engines, ranked_engines
 from inferometer.known.machine.detect.identity import this_machine
 from inferometer.measure.calibrate.job import default_dtype, device_to_calibrate
+from inferometer.measure.calibrate.run import CalibrationJournal
 from inferometer.measure.run.child import runtime_named
 from inferometer.predict.basis.calibrations import differences, host_setup, made_here
 from inferometer.predict.basis.files import files_in, name_start, read_calibration
+from inferometer.predict.basis.learned import read_learned
 from inferometer.predict.basis.same_core import shipped_for
 
 if TYPE_CHECKING:
@@ -81,6 +83,9 @@ def standings(folder: Path) -> tuple[tuple[Standing, ...], tuple[str, ...]]:
             newest[key] = Standing(calibration=found, path=path, changed=changed)
     calibrated = {runtime for _, runtime, _, _ in newest}
     of_its_kind = [each for name in installed_engines() if name not in calibrated for each in _shipped(name)]
+    refused += [
+        f"{path.name}: {reason}" for path in _own_journals(folder) if (reason := CalibrationJournal(folder=path).kept())
+    ]
     own = sorted(newest.items(), key=lambda entry: (entry[0][:3], entry[0][3] or 0))
     return (*(standing for _, standing in own), *of_its_kind), tuple(refused)
 
@@ -121,12 +126,21 @@ def forget(folder: Path, runtime: str | None = None) -> tuple[Path, ...]:
         if ours:
             path.unlink()
             gone.append(path)
+    for kept in _own_journals(folder, runtime):
+        shutil.rmtree(kept)
+        gone.append(kept)
+    for path in sorted((folder / "learned").glob("*.jsonl")):
+        if runtime is None or any(step.runtime == runtime for step in read_learned(path)):
+            path.unlink()
+            gone.append(path)
+    return tuple(gone)
+
+
+def _own_journals(folder: Path, runtime: str | None = None) -> tuple[Path, ...]:
+    """The journals of this machine's units, of one engine or of all."""
     units = "|".join(re.escape(name) for name in {LOCAL, device_named(LOCAL).name})
     engine = ".+" if runtime is None else re.escape(runtime)
-    journal = re.compile(rf"(?:{units})(?::[^-]+)?-{engine}-[^-]+(?:-\d+-threads)?")
+    named = re.compile(rf"(?:{units})(?::[^-]+)?-{engine}-[^-]+(?:-\d+-threads)?")
     journals = folder / "journals"
-    for kept in sorted(journals.iterdir()) if journals.is_dir() else ():
-        if journal.fullmatch(kept.name):
-            shutil.rmtree(kept)
-            gone.append(kept)
-    return tuple(gone)
+    found = sorted(journals.iterdir()) if journals.is_dir() else ()
+    return tuple(path for path in found if named.fullmatch(path.name))

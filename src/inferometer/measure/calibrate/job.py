@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import LOCAL, Device
+from inferometer.core.device import LOCAL, Device, is_local
 from inferometer.core.errors import DomainError, EngineError, InferometerError
 from inferometer.core.settings import cache_folder
 from inferometer.known.engines import engine, engines
 from inferometer.known.machine.detect.identity import this_machine
 from inferometer.known.machine.health.host_calls import host_call_s
-from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
+from inferometer.measure.calibrate.fitting.assemble import assemble_calibration
 from inferometer.measure.calibrate.fitting.base import with_peaks_of
+from inferometer.measure.calibrate.fitting.held_against import FEWEST, held_against
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.measure.calibrate.run import (
     CalibrationJournal,
     CalibrationOutcome,
@@ -32,7 +34,9 @@ from inferometer.predict.basis.calibrations import (
     differences,
     widened,
 )
-from inferometer.predict.basis.files import write_calibration
+from inferometer.predict.basis.files import sealed, write_calibration
+from inferometer.predict.basis.learned import carry_over
+from inferometer.predict.basis.roof import roof_for
 from inferometer.predict.basis.same_core import shipped_for
 
 if TYPE_CHECKING:
@@ -58,6 +62,7 @@ class Job:
     fresh: bool = False  # measure everything again; what the device had before is still where it starts
     threads: int | None = None  # of a CPU; see `default_threads`
     guarded: bool = True  # watch for disturbances
+    models: tuple[str, ...] = ()  # whose predictions it should make better; see `wanted`
 
     def __post_init__(self) -> None:
         if not self.budget_s >= LEAST_BUDGET_S:
@@ -92,9 +97,12 @@ class PreparedEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationResult:
+    """What was measured, and what came of it. Where `kept` says why, nothing was written."""
+
     outcome: CalibrationOutcome
     calibration: Calibration | None = None
     path: Path | None = None
+    kept: str | None = None
 
 
 def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
@@ -109,6 +117,7 @@ def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
     out: Path | None = None,
     fresh: bool = False,
     guarded: bool = True,
+    models: tuple[str, ...] = (),
 ) -> Job:
     """The calibration of a device by its name, with the defaults that follow from it."""
     device = device_to_calibrate(device_name, unit, runtime)
@@ -123,6 +132,7 @@ def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
         fresh=fresh,
         threads=calibration_threads(device, threads),
         guarded=guarded,
+        models=models,
     )
 
 
@@ -172,7 +182,14 @@ def prepare_engine(job: Job, *, clock: Callable[[], float] = time.monotonic) -> 
             f"{job.runtime} on a {unit} has no probes to calibrate it with.",
             remedy=f"Calibrate {' or '.join(able)}, or another unit." if able else "Calibrate another unit.",
         )
-    return _kernels(job, described.effects) if described.calibrated[unit] == "kernels" else _probed(job, clock)
+    if described.calibrated[unit] != "kernels":
+        return _probed(job, clock)
+    if job.models:
+        raise DomainError(
+            f"{job.runtime} on a {unit} is calibrated by its kernels, whatever models they are for.",
+            remedy="Leave out --for.",
+        )
+    return _kernels(job, described.effects)
 
 
 def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
@@ -188,6 +205,7 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     from inferometer.measure.calibrate.probes.host_readings import HostReadings  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.probes.provider import CEILINGS  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.together import Together  # noqa: PLC0415 - as above
+    from inferometer.measure.calibrate.wanted import WantedModels, lately_profiled  # noqa: PLC0415 - as above
     from inferometer.measure.run.child import runtime_named  # noqa: PLC0415 - as above
     from inferometer.predict.basis.calibrations import host_setup  # noqa: PLC0415 - as above
 
@@ -212,8 +230,17 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     if base is not None and provider.device is not job.device:  # its row states no peaks
         base = with_peaks_of(provider.device, base)
     readings = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
+    measured: Provider = Together(provider, *decoders_beside(probed, provider), readings)
+    models = job.models or lately_profiled(job.folder, job.device.name, job.runtime, job.dtype)
+    if models:
+        subject = CalibrationSubject(
+            device=provider.device, runtime=engine(job.runtime).effects, dtype=job.dtype, created=""
+        )
+        measured = WantedModels(
+            provider=measured, subject=subject, models=models, budget_s=job.budget_s, threads=threads, base=base
+        )
     return PreparedEngine(
-        provider=Together(provider, *decoders_beside(probed, provider), readings),
+        provider=measured,
         spent_s=clock() - started,
         versions=versions,
         environment=environment,
@@ -311,5 +338,30 @@ def calibrate(
         reached=prepared.device is not None and prepared.device is not job.device,
     )
     calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
+    judged = held_against(job.device, subject, calibration, outcome.steps, prepared.base)
+    kept = f"{judged} What was known before is nearer, so it stays: nothing was written." if judged.is_worse else None
+    if job.device.unit == "cpu" and prepared.base is None and not judged.now:  # other peaks alone move every prior
+        kept = (
+            f"Fewer than {FEWEST} whole models were measured, so nothing shows whether it would predict better than "
+            "what was known before: nothing was written. Run it again to continue, or give it more time."
+        )
+    job.journal.note_kept(kept)
+    if kept is not None:
+        _let_learn(job, outcome, prepared.threads)
+        return CalibrationResult(outcome=outcome, kept=kept)
+    notes = (*calibration.notes, *([str(judged)] if judged.now else []))
+    calibration = sealed(replace(calibration, notes=notes))
     path = write_calibration(calibration, job.out or job.folder)
+    _let_learn(job, outcome, prepared.threads)
     return CalibrationResult(outcome=outcome, calibration=calibration, path=path)
+
+
+def _let_learn(job: Job, outcome: CalibrationOutcome, threads: int | None) -> None:
+    """What profiles taught was of the calibration before; and models that were measured whole now teach as much."""
+    if not is_local(job.device.name) or job.device.unit != "cpu" or job.out is not None:
+        return
+    from inferometer.measure.calibrate.wanted import keep_asked  # noqa: PLC0415 - brings what measures models
+
+    carry_over(job.device, job.runtime, roof=roof_for(job.device), folder=job.folder)
+    if job.guarded:
+        keep_asked(job.device, job.runtime, outcome.steps, threads=threads or job.threads, folder=job.folder)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from inferometer.measure.calibrate.run import CalibrationProgress
 
 _BAR = 24
-_WORDS = 44
+_WORDS = 72
 
 
 def line_of(progress: CalibrationProgress) -> str:

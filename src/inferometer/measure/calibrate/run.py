@@ -7,6 +7,7 @@ journal before the next measurement begins, so an interrupted run resumes where 
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +55,7 @@ class Candidate:
     weight: float = 1.0
     probe: str = ""
     first: bool = False
+    buys: str = ""  # what is known better after it, for whoever watches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,9 @@ class CalibrationJournal:
 
     The base is the calibration that the device had when the journal was begun. A resumed run has the same: what was
     fitted to the journal's own points in the meantime would agree with them whatever they are.
+
+    A candidate counts once its key is written, last, with how long both files were then: what lies beyond, of a run
+    that was killed or of a disk that was full, is cut off before anything is read.
     """
 
     folder: Path
@@ -137,8 +142,26 @@ class CalibrationJournal:
             yield
 
     def clear(self) -> None:
-        for path in (self.folder / "points.jsonl", self.folder / "steps.jsonl", self._done, self._base):
+        for path in (*self._measured, self._done, self._base, self._kept):
             path.unlink(missing_ok=True)
+
+    @property
+    def _measured(self) -> tuple[Path, Path]:
+        return self.folder / "points.jsonl", self.folder / "steps.jsonl"
+
+    @property
+    def _kept(self) -> Path:
+        return self.folder / "kept.txt"
+
+    def note_kept(self, reason: str | None) -> None:
+        """Why what was measured last is not used, for `calibrate --show`; None if it is."""
+        if reason is None:
+            self._kept.unlink(missing_ok=True)
+        else:
+            self._kept.write_text(f"{reason}\n", encoding="utf-8")
+
+    def kept(self) -> str | None:
+        return self._kept.read_text(encoding="utf-8").strip() if self._kept.exists() else None
 
     def base(self, choose: Callable[[], Calibration | None]) -> Calibration | None:
         """What the journal started from; if it has not begun yet, what is chosen now."""
@@ -150,23 +173,47 @@ class CalibrationJournal:
         return base
 
     def points(self) -> tuple[OpPoint, ...]:
-        path = self.folder / "points.jsonl"
+        path, _ = self._measured
         return read_points(path) if path.exists() else ()
 
     def steps(self) -> tuple[StepPoint, ...]:
-        path = self.folder / "steps.jsonl"
+        _, path = self._measured
         return read_steps(path) if path.exists() else ()
 
     def done(self) -> Counter[str]:
         """How often each candidate was measured, by key."""
-        return Counter(self._done.read_text().splitlines() if self._done.exists() else ())
+        return Counter(line.partition("\t")[0] for line in self._lines())
+
+    def _lines(self) -> list[str]:
+        """The lines of the candidates that are done; one that was cut off has no end, and is none."""
+        text = self._done.read_text(encoding="utf-8") if self._done.exists() else ""
+        return text[: text.rfind("\n") + 1].splitlines()
+
+    def mend(self) -> None:
+        """Cut off what no candidate's line accounts for."""
+        lines = self._lines()
+        ends = lines[-1].split("\t")[1:] if lines else ["0", "0"]
+        if self._done.exists() and not self._done.read_bytes().endswith(b"\n"):
+            self._done.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        for path, end in zip(self._measured, ends, strict=False):  # journals of older versions say no lengths
+            if path.exists() and path.stat().st_size > int(end):
+                os.truncate(path, int(end))
 
     def add(self, candidate: Candidate, measured: CandidateResult) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        append_points(self.folder / "points.jsonl", measured.points)
-        append_points(self.folder / "steps.jsonl", measured.steps)
-        with self._done.open("a") as file:
-            file.write(f"{candidate.key}\n")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            points, steps = self._measured
+            append_points(points, measured.points)
+            append_points(steps, measured.steps)
+            ends = "\t".join(str(path.stat().st_size) for path in self._measured)
+            with self._done.open("a", encoding="utf-8") as file:
+                file.write(f"{candidate.key}\t{ends}\n")
+        except OSError as error:
+            self.mend()
+            raise EngineError(
+                f"{candidate.key} was measured and cannot be kept in {self.folder}: {error.strerror or error}.",
+                remedy="Make room, or give another --folder; then run the same command again: it resumes there.",
+            ) from None
 
 
 def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, how long, who watches
@@ -230,6 +277,7 @@ class _Run:
 
     def take_up(self) -> None:
         """Load what an earlier run measured, and find what is still to do."""
+        self.journal.mend()
         before = self.journal.done()
         self.points, self.steps = list(self.journal.points()), list(self.journal.steps())
         self.all = {candidate.key: candidate for candidate in self.provider.candidates()}
@@ -254,9 +302,8 @@ class _Run:
     def progress(self, candidate: Candidate) -> CalibrationProgress:
         spent = self.clock() - self.begun
         total = self.done + len(self.waiting)
-        return CalibrationProgress(
-            done=self.done, of=total, spent_s=spent, budget_s=self.budget_s, current=candidate.key
-        )
+        current = f"{candidate.key} → {candidate.buys}" if candidate.buys else candidate.key
+        return CalibrationProgress(done=self.done, of=total, spent_s=spent, budget_s=self.budget_s, current=current)
 
     def next(self) -> Candidate | None:
         """The candidate that is worth most: doubt times share of time, over the cost of measuring it.

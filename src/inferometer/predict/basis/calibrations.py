@@ -42,7 +42,7 @@ WIDER_FORMAT = 3.0  # weights in another format are unpacked by other code
 class HostSetup:
     """What this machine runs with now, to compare with what a calibration was made with. Unknowns are not compared.
 
-    `versions` has packages and the driver, under the names that calibrations use.
+    `versions` has packages, the driver and the CPU's governor, under the names that calibrations use.
     """
 
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -50,6 +50,7 @@ class HostSetup:
 
 
 _DRIVER = Path("/proc/driver/nvidia/version")
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def host_setup(runtime: str, threads: int | None = None) -> HostSetup:
@@ -75,6 +76,8 @@ def _installed_versions(runtime: str) -> Mapping[str, str]:
         driver = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", _DRIVER.read_text())
         if driver:
             versions["driver"] = driver[1]
+    with suppress(OSError):  # a clock that is held down or let go makes another machine, as a driver does
+        versions["governor"] = _GOVERNOR.read_text().strip()
     return MappingProxyType(versions)
 
 

@@ -18,9 +18,10 @@ import numpy as np
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.known import device as device_named
 from inferometer.known.engines import require_effects
-from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, whole_steps
+from inferometer.measure.calibrate.fitting.assemble import whole_steps
 from inferometer.measure.calibrate.fitting.bounds import bounded, unbounded
 from inferometer.measure.calibrate.fitting.steps import whole_fit
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.calibrations import HostSetup, by_weights, choose_calibration
 from inferometer.predict.basis.files import SHIPPED

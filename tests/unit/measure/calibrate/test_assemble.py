@@ -10,13 +10,13 @@ from inferometer.formats.huggingface import graph_from_config
 from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.assemble import (
-    CalibrationSubject,
     assemble_calibration,
     best_rates,
     overheads_of,
 )
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, measured_point, overhead
 from inferometer.measure.calibrate.fitting.single import linear, vector, work_of_single
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.measure.calibrate.job import Job, PreparedEngine, calibrate
 from inferometer.measure.calibrate.run import Candidate, CandidateResult
 from inferometer.predict.answer import predict_graph

@@ -10,7 +10,7 @@ from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Sourced
 from inferometer.known import device
 from inferometer.known.engines import require_effects
-from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
+from inferometer.measure.calibrate.fitting.assemble import assemble_calibration
 from inferometer.measure.calibrate.fitting.base import (
     base_note,
     base_overheads,
@@ -31,6 +31,7 @@ from inferometer.measure.calibrate.fitting.steps import (
     fit_steps,
     whole_fit,
 )
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.measure.calibrate.job import Job, PreparedEngine, begin_journal, calibrate
 from inferometer.measure.calibrate.probes.provider import Ceilings, spanning, with_rates
 from inferometer.measure.calibrate.run import Candidate, CandidateResult

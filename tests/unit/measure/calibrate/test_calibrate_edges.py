@@ -13,7 +13,6 @@ from inferometer.core.errors import DomainError, EngineError, FormatError
 from inferometer.core.profile import OpTime
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.assemble import (
-    CalibrationSubject,
     _circumstances,
     _start,
     _thin,
@@ -70,6 +69,7 @@ from inferometer.measure.calibrate.fitting.steps import (
     fit_steps,
     strays,
 )
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.measure.calibrate.probes.points import Beside, PricedProbe
 from inferometer.measure.calibrate.probes.provider import (
     Ceilings,
@@ -469,8 +469,8 @@ def test_small_ops_take_their_floor_until_enough_ran_alone():
 
 
 def test_a_line_of_progress():
-    now = CalibrationProgress(done=3, of=9, spent_s=15.0, budget_s=60.0, current="x" * 60)
-    assert line_of(now) == f"{'█' * 6}{'·' * 18}  25%    45 s left  3 of 9  {'x' * 44}"
+    now = CalibrationProgress(done=3, of=9, spent_s=15.0, budget_s=60.0, current="x" * 99)
+    assert line_of(now) == f"{'█' * 6}{'·' * 18}  25%    45 s left  3 of 9  {'x' * 72}"
     over = line_of(replace(now, spent_s=99.0))
     assert "100%" in over
     assert "   0 s left" in over

@@ -236,9 +236,9 @@ def test_a_stream_is_half_a_cache_and_twice_the_largest_of_them_in_memory():
 
 def test_progress_is_by_the_time_of_the_budget():
     def at(spent, budget=60.0):
-        return CalibrationProgress(done=3, of=9, spent_s=spent, budget_s=budget, current="x" * 60)
+        return CalibrationProgress(done=3, of=9, spent_s=spent, budget_s=budget, current="x" * 99)
 
-    assert line_of(at(15.0)) == f"{'█' * 6}{'·' * 18}  25%    45 s left  3 of 9  {'x' * 44}"
+    assert line_of(at(15.0)) == f"{'█' * 6}{'·' * 18}  25%    45 s left  3 of 9  {'x' * 72}"
     assert line_of(at(90.0)).startswith(f"{'█' * 24} 100%     0 s left")
     assert (step_of(at(15.0)).share, step_of(at(90.0)).share, step_of(at(1.0, 0.0)).share) == (0.25, 1.0, 1.0)
     assert (step_of(at(15.0)).stage, step_of(at(15.0)).done) == ("calibrate", 3)

@@ -17,7 +17,7 @@ import pytest
 from inferometer.core.codec import document
 from inferometer.known import device
 from inferometer.known.engines import require_effects
-from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
+from inferometer.measure.calibrate.fitting.assemble import assemble_calibration
 from inferometer.measure.calibrate.fitting.fit import doubts, fit_points, predicted_seconds
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, drifts, measured_point, middle_of, overhead
 from inferometer.measure.calibrate.fitting.single import (
@@ -29,6 +29,7 @@ from inferometer.measure.calibrate.fitting.single import (
     work_of_single,
 )
 from inferometer.measure.calibrate.fitting.steps import WholeStep, whole_fit
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.measure.calibrate.run import CalibrationJournal, Candidate, CandidateResult, calibrate_with
 
 TOLD = Path(__file__).parent / "fits_told.json"

@@ -8,10 +8,11 @@ from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.workload import Precision, Workload
 from inferometer.known import device
 from inferometer.known.engines import require_effects
-from inferometer.measure.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
+from inferometer.measure.calibrate.fitting.assemble import assemble_calibration
 from inferometer.measure.calibrate.fitting.fit import class_for
 from inferometer.measure.calibrate.fitting.points import measured_point, works_of
 from inferometer.measure.calibrate.fitting.steps import taken_apart
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.predict.answer import predict_graph
 from inferometer.predict.options import Options
 from inferometer.predict.ready import make_ready

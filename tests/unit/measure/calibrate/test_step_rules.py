@@ -12,10 +12,8 @@ from inferometer.core.workload import Precision, Workload
 from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.assemble import (
-    CalibrationSubject,
     assemble_calibration,
     best_rates,
-    graph_of_step,
     whole_steps,
 )
 from inferometer.measure.calibrate.fitting.bounds import at_best, bounded
@@ -40,6 +38,7 @@ from inferometer.measure.calibrate.fitting.steps import (
     taken_apart,
     whole_fit,
 )
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, graph_of_step
 from inferometer.predict.options import Options
 from inferometer.predict.ready import make_ready
 from inferometer.predict.work.classes import FUSED

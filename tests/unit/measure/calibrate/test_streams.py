@@ -10,14 +10,13 @@ from inferometer.core.workload import Precision, Workload
 from inferometer.known import device
 from inferometer.known.engines import engine
 from inferometer.measure.calibrate.fitting.assemble import (
-    CalibrationSubject,
     assemble_calibration,
-    graph_of_step,
     works_of_step,
 )
 from inferometer.measure.calibrate.fitting.points import StepPoint
 from inferometer.measure.calibrate.fitting.steps import WholeStep
 from inferometer.measure.calibrate.fitting.streams import Streams, fit_streams, left_out_fit, points_from
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, graph_of_step
 from inferometer.measure.calibrate.probes.models import WRITES, read_probes
 from inferometer.predict.options import Options
 from inferometer.predict.ready import make_ready

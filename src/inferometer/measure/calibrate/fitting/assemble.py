@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import hypot, log
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferometer.core.calibration import Calibration, Utilisation
-from inferometer.core.device import Device, Sourced
-from inferometer.core.engine import RuntimeEffects
 from inferometer.core.errors import DomainError
-from inferometer.core.workload import Workload
 from inferometer.measure.calibrate.fitting.base import (
     base_factors,
     base_note,
@@ -25,22 +21,20 @@ from inferometer.measure.calibrate.fitting.base import (
 )
 from inferometer.measure.calibrate.fitting.bounds import at_best, bounded, unbounded
 from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, Fitted, fit_points
+from inferometer.measure.calibrate.fitting.held_against import FEWEST, without_worse_tables
 from inferometer.measure.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
-from inferometer.measure.calibrate.fitting.steps import StepBase, WholeStep, taken_apart, whole_fit
+from inferometer.measure.calibrate.fitting.steps import StepBase, StepFit, WholeStep, taken_apart, whole_fit
 from inferometer.measure.calibrate.fitting.streams import StepWorks, Streams, fit_streams, left_out_fit, points_from
-from inferometer.predict.basis.calibrations import formats_of, higher_rates
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
+from inferometer.predict.basis.calibrations import higher_rates
 from inferometer.predict.basis.files import sealed
-from inferometer.predict.options import Options
-from inferometer.predict.ready import make_ready
 from inferometer.predict.request import step_sizes
 from inferometer.predict.work.classes import FUSED, PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from inferometer.core.graph import Graph
     from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint
-    from inferometer.predict.price.plan import Plan
 
 
 # Decoders beside other networks, in one calibration of an engine that calls a model's modules one by one.
@@ -146,25 +140,6 @@ _TOLD_BY, _STEPS = "ops_told_by", "whole steps"  # in the environment of a calib
 _MODELS = 3  # at least, of which each is left out in turn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationSubject:
-    """What was measured: the device as it is priced, the runtime's effects, and the circumstances."""
-
-    device: Device
-    runtime: RuntimeEffects
-    dtype: str
-    created: str
-    versions: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    threads: int | None = None
-    host_call_s: float | None = None
-    source: str = "inferometer calibrate"
-    reached: bool = False  # the device's peaks are those that probes reached: its row states none
-
-    def sourced(self, value: float, note: str | None = None) -> Sourced:
-        return Sourced(value=value, origin="calibrated", source=self.source, date=self.created[:10], note=note)
-
-
 def assemble_calibration(
     subject: CalibrationSubject,
     points: Sequence[OpPoint],
@@ -228,7 +203,8 @@ def _waits(subject: CalibrationSubject) -> bool:
 
 def _off(calibration: Calibration) -> float:
     """What whole steps are off by, over all phases: the geometric mean."""
-    return fmean(log(value) for name, value in calibration.residuals.items() if name.startswith("step."))
+    spreads = [log(value) for name, value in calibration.residuals.items() if name.startswith("step.")]
+    return fmean(spreads) if spreads else 0.0
 
 
 def _assembled(
@@ -246,16 +222,31 @@ def _assembled(
     if told is not None:
         calibration = replace(calibration, environment={**calibration.environment, _TOLD_BY: _STEPS})
     middle = middle_steps(steps)
-    if not middle:
-        return calibration
-    if told is not None and base is None:
-        fitted = left_out_fit(told, lambda found, left: _tabled(subject, _told_points(subject, points, found), left))
-    else:
+    if base is not None:
+        if not middle:
+            return calibration
         fitted = whole_fit(whole_steps(subject, calibration, middle), start, before)
+        return _with_residuals(_with_steps(subject, calibration, fitted, steps), fitted.counts, base)
+    if told is not None:
+        fitted = left_out_fit(told, lambda found, left: _tabled(subject, _told_points(subject, points, found), left))
+        return _with_steps(subject, calibration, fitted, steps)
+    fewer = without_worse_tables(subject, calibration, points, steps)
+    if not middle:
+        return fewer
+    # What ops say one by one is not what models say of them all: both choices are held against models left out.
+    judged = len({step.model for step in middle}) >= FEWEST and fewer is not calibration
+    choices = (fewer, calibration) if judged else (fewer,)
+    fits = [(choice, whole_fit(whole_steps(subject, choice, middle), start)) for choice in choices]
+    return min((_with_steps(subject, choice, fitted, steps) for choice, fitted in fits), key=_off)
+
+
+def _with_steps(
+    subject: CalibrationSubject, calibration: Calibration, fitted: StepFit, steps: Sequence[StepPoint]
+) -> Calibration:
+    """With what whole steps say, and how much they drift from one time to another."""
     calibration = fitted.applied_to(calibration, source=subject.source, date=subject.created[:10])
     drift = {phase: value for phase, value in drifts(steps).items() if f"step.{phase}" in fitted.counts}
-    calibration = _with_drift(calibration, drift)
-    return calibration if base is None else _with_residuals(calibration, fitted.counts, base)
+    return _with_drift(calibration, drift)
 
 
 def _told_points(subject: CalibrationSubject, points: Sequence[OpPoint], told: Streams) -> list[OpPoint]:
@@ -423,7 +414,7 @@ def whole_steps(subject: CalibrationSubject, calibration: Calibration, steps: Se
     best = at_best(bare)
     apart = []
     for step in steps:
-        plan, least = (_plan_of(subject, step, priced_by) for priced_by in (bare, best))
+        plan, least = (plan_of(subject, step, priced_by) for priced_by in (bare, best))
         sizes = step_sizes(step.passes(plan.prepared.effects), step.batch)
         words = f"{step.batch} x {step.query} + {step.context}"
         apart.append(
@@ -432,18 +423,9 @@ def whole_steps(subject: CalibrationSubject, calibration: Calibration, steps: Se
     return apart
 
 
-def _plan_of(subject: CalibrationSubject, step: StepPoint, calibration: Calibration | None = None) -> Plan:
-    precision = formats_of(subject.runtime.name, step.dtype)
-    workload = Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
-    return make_ready(
-        graph_of_step(step), subject.device, effects=subject.runtime, workload=workload, options=Options(),
-        calibration=calibration,
-    ).plan  # fmt: skip
-
-
 def works_of_step(subject: CalibrationSubject, step: StepPoint) -> StepWorks:
     """A step with its ops at the peaks, as no table prices them yet."""
-    plan = _plan_of(subject, step)
+    plan = plan_of(subject, step)
     *others, last = step.passes(plan.prepared.effects)
     works = [
         work
@@ -453,19 +435,3 @@ def works_of_step(subject: CalibrationSubject, step: StepPoint) -> StepWorks:
         )
     ]
     return StepWorks(step=step, works=tuple(works))
-
-
-_GRAPHS: dict[str, Graph] = {}
-
-
-def graph_of_step(step: StepPoint) -> Graph:
-    """The model of a step. It is read once, because pricing caches its preparations with the graph."""
-    from inferometer.formats.huggingface import graph_from_config  # noqa: PLC0415 - only whole steps need a reader
-    from inferometer.formats.resolve import read  # noqa: PLC0415 - as above
-
-    key = f"{step.model} {sorted(step.config.items()) if step.config else ''}"  # engines have probes of one name alike
-    if key not in _GRAPHS:
-        graph = graph_from_config(step.config, name=step.model) if step.config else read(step.model)
-        # no limit: what was measured beyond the window was measured with a longer one
-        _GRAPHS[key] = replace(graph, context_limit=None)
-    return _GRAPHS[key]

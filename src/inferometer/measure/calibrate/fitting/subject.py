@@ -1,0 +1,68 @@
+"""What a calibration is of: the device, the engine and the circumstances; and the steps measured on it, as plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.device import Device, Sourced
+from inferometer.core.engine import RuntimeEffects
+from inferometer.core.workload import Workload
+from inferometer.predict.basis.calibrations import formats_of
+from inferometer.predict.options import Options
+from inferometer.predict.ready import make_ready
+
+if TYPE_CHECKING:
+    from inferometer.core.calibration import Calibration
+    from inferometer.core.graph import Graph
+    from inferometer.measure.calibrate.fitting.points import StepPoint
+    from inferometer.predict.price.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSubject:
+    """What was measured: the device as it is priced, the runtime's effects, and the circumstances."""
+
+    device: Device
+    runtime: RuntimeEffects
+    dtype: str
+    created: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    host_call_s: float | None = None
+    source: str = "inferometer calibrate"
+    reached: bool = False  # the device's peaks are those that probes reached: its row states none
+
+    def sourced(self, value: float, note: str | None = None) -> Sourced:
+        return Sourced(value=value, origin="calibrated", source=self.source, date=self.created[:10], note=note)
+
+
+def workload_of(subject: CalibrationSubject, step: StepPoint) -> Workload:
+    """What a step was measured with, in the formats that the engine has at the step's."""
+    precision = formats_of(subject.runtime.name, step.dtype)
+    return Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
+
+
+def plan_of(subject: CalibrationSubject, step: StepPoint, calibration: Calibration | None = None) -> Plan:
+    return make_ready(
+        graph_of_step(step), subject.device, effects=subject.runtime, workload=workload_of(subject, step),
+        options=Options(), calibration=calibration,
+    ).plan  # fmt: skip
+
+
+_GRAPHS: dict[str, Graph] = {}
+
+
+def graph_of_step(step: StepPoint) -> Graph:
+    """The model of a step. It is read once, because pricing caches its preparations with the graph."""
+    from inferometer.formats.huggingface import graph_from_config  # noqa: PLC0415 - only whole steps need a reader
+    from inferometer.formats.resolve import read  # noqa: PLC0415 - as above
+
+    key = f"{step.model} {sorted(step.config.items()) if step.config else ''}"  # engines have probes of one name alike
+    if key not in _GRAPHS:
+        graph = graph_from_config(step.config, name=step.model) if step.config else read(step.model)
+        # no limit: what was measured beyond the window was measured with a longer one
+        _GRAPHS[key] = replace(graph, context_limit=None)
+    return _GRAPHS[key]

@@ -1,0 +1,408 @@
+"""What profiles taught of this machine: how far whole steps were from their predictions, and of which models.
+
+Every profile on a quiet machine leaves a line for each phase that repeats: what it took, and what was predicted without
+what was learned. Predictions for this machine are then corrected by them. Of an error one part is the engine's on this
+machine, one is shared by models that are alike, and one is a model's own; what few lines leave open is the interval.
+That is a Gaussian process over models, as `predict.price.likeness` has it for published times. From ten lines on, the
+interval is as wide as those lines are off when each is left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from math import exp, log, sqrt
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from inferometer.core.calibration import Calibration
+from inferometer.core.device import is_local
+from inferometer.core.errors import FormatError, InferometerError
+from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
+from inferometer.core.profile import Environment
+from inferometer.core.settings import learns
+from inferometer.core.units import counted
+from inferometer.core.workload import Workload
+from inferometer.known.engines import require_effects
+from inferometer.known.machine.detect.identity import this_machine
+from inferometer.predict.applicable import meaningful
+from inferometer.predict.basis.calibrations import HostSetup, format_key, formats_of, host_setup
+from inferometer.predict.basis.files import name_start, own_folder
+from inferometer.predict.options import Options
+from inferometer.predict.price.likeness import alike, features_of
+from inferometer.predict.ready import make_ready
+from inferometer.predict.work.classes import CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from inferometer.core.device import Device
+    from inferometer.core.profile import Phase, Profile
+    from inferometer.core.roof import Roof
+    from inferometer.predict.question import Question
+
+STEADY = ("forward", "prefill", "decode")
+PRIOR = "prior"  # the basis of a prediction without a calibration
+# Of the variance of what predictions are off by: the engine's on this machine, what models that are alike share, and
+# what is a model's own. Siblings err alike more than strangers, and even strangers share the machine.
+_COMMON, _ALIKE, _OWN = 0.35, 0.45, 0.2
+_NOISE = 0.03  # what the same profile differs by from one quiet time to another, as a logarithm
+_CHANGED = 0.12  # what an engine's new version or a governor adds to that
+_LEAST = 0.2  # of the predicted work: a step that was shorter than its overheads says no more than that
+_ENOUGH = 10  # lines that say by themselves how wide an interval is
+_EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold 80 % of normal readings
+_PATHS = {"forward": ("masked", "padded", "prefill"), "prefill": ("masked", "padded")}  # names of attention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedStep:
+    """A phase of a profile. Of `predicted_s` the part `overhead_s` is no op's work; `spread` is how sure it was.
+
+    `basis` is the hash of the calibration that it was predicted with: another predicts otherwise, and what was off then
+    says nothing of it.
+    """
+
+    model: str
+    phase: str
+    runtime: str
+    dtype: str
+    threads: int | None
+    machine: str
+    created: str
+    seconds: float
+    predicted_s: float
+    overhead_s: float
+    spread: float
+    basis: str
+    features: tuple[int, ...]
+    batch: int = 1
+    prompt: int | None = None
+    generate: int | None = None
+    context: int | None = None
+    image: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The same for another profile of the same thing: the newest counts."""
+        sizes = (self.batch, self.prompt, self.generate, self.context, self.image)
+        return self.model, self.phase, self.runtime, self.dtype, self.threads, self.basis, *sizes
+
+
+def learned_file(device: str, runtime: str, folder: Path | None = None) -> Path:
+    return (folder or own_folder()) / "learned" / f"{name_start(device, runtime)}.jsonl"
+
+
+def read_learned(path: Path) -> tuple[LearnedStep, ...]:
+    """The newest line of each kind. A last line that was cut off is skipped; any other bad line is an error."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        return ()
+    newest: dict[tuple[Any, ...], LearnedStep] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            step = msgspec.json.decode(line, type=LearnedStep)
+        except msgspec.DecodeError as error:
+            if number == len(lines):
+                break
+            raise FormatError(
+                f"Line {number} of {path} is no learned step: {error}.", remedy="`inferometer calibrate --forget`."
+            ) from None
+        newest.pop(step.key, None)
+        newest[step.key] = step
+    return tuple(newest.values())
+
+
+def keep_learned(path: Path, steps: Sequence[LearnedStep]) -> None:
+    """Add lines in one write, so that those of two processes never mix. A disk without room loses them, and no more."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = b"".join(msgspec.json.encode(step) + b"\n" for step in steps)
+    place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        before = os.fstat(place).st_size
+        if os.write(place, lines) < len(lines):
+            os.ftruncate(place, before)
+    finally:
+        os.close(place)
+
+
+def learn_from(profile: Profile, question: Question, folder: Path | None = None) -> tuple[str, ...]:
+    """Keep what a profile of this machine's CPU teaches, and say so; or why it teaches nothing.
+
+    `question` is the one that the profile answers.
+    """
+    environment = profile.environment or Environment()
+    if not is_local(question.device.name) or question.device.unit != "cpu" or not learns():
+        return ()
+    if environment.disturbed is not False:
+        why = environment.reasons[0] if environment.reasons else "nobody looked whether the machine was quiet"
+        return (f"Predictions for this machine learn nothing from this run: {why}.",)
+    try:
+        steps = learned_steps(profile, replace(question, learned=False))
+        if steps:
+            keep_learned(learned_file(question.device.name, question.runtime_name, folder), steps)
+    except (InferometerError, OSError) as error:
+        return (f"Predictions for this machine learn nothing from this run: {error}",)
+    return ()
+
+
+def learned_steps(profile: Profile, question: Question) -> tuple[LearnedStep, ...]:
+    """A line for each phase that repeats and is predicted whole. `question` must not use what was learned."""
+    seconds = {phase.name: phase.time_s for phase in profile.phases if phase.name in STEADY}
+    return lines_of(replace(question, workload=profile.workload), profile.model.name, seconds, question.answer())
+
+
+def lines_of(
+    question: Question, model: str, seconds: Mapping[str, float], predicted: Profile
+) -> tuple[LearnedStep, ...]:
+    """What phases of a model took beside what was predicted of them; a phase without an interval has no line."""
+    basis, workload = question.basis(), question.workload
+    setup = host_setup(question.runtime_name, question.had_threads)
+    expected = {name: phase for name in seconds if (phase := predicted.phase(name)) is not None and phase.low_s}
+    return tuple(
+        LearnedStep(
+            model=model, phase=name, runtime=question.runtime_name,
+            dtype=format_key(question.graph, question.runtime_name, question.precision),
+            threads=setup.threads, machine=this_machine().id,
+            created=datetime.now(UTC).isoformat(timespec="seconds"), seconds=seconds[name],
+            basis=basis_of(basis.calibration), **_predicted(phase),
+            features=_features(question), batch=workload.batch, prompt=workload.prompt,
+            generate=workload.generate, context=workload.context, image=workload.image,
+            versions=dict(setup.versions),
+        )
+        for name, phase in expected.items()
+    )  # fmt: skip
+
+
+def _predicted(phase: Phase) -> dict[str, Any]:
+    """What a line says of a prediction that has an interval."""
+    wide = log((phase.high_s or phase.time_s) / (phase.low_s or phase.time_s))
+    return {
+        "predicted_s": phase.time_s,
+        "overhead_s": phase.streams.get("overhead", 0.0),
+        "spread": wide / (2 * _EIGHT_IN_TEN),
+    }
+
+
+def basis_of(calibration: Calibration | None) -> str:
+    return PRIOR if calibration is None else calibration.content_hash or PRIOR
+
+
+_kept_features = Kept(256)
+
+
+def _features(question: Question) -> tuple[int, ...]:
+    """What the model is to a machine, in numbers; the same for every workload."""
+
+    def make() -> tuple[int, ...]:
+        # Nothing is prepared without peaks, which the roof has.
+        priced_on = replace(question, calibrated=False, calibration=None).basis().device
+        ready = make_ready(
+            question.graph, priced_on, effects=require_effects(question.runtime),
+            workload=question.workload, options=Options(sizes=question.options.sizes),
+        )  # fmt: skip
+        return features_of(ready.plan.prepared, question.precision.activations or "f32")
+
+    return _kept_features.get_or_make((), (question.graph,), make)
+
+
+@frozen
+class Correction:
+    """Of one phase: the logarithm of what it takes over its prediction, how far off that may be, and from what."""
+
+    shift: float
+    spread: float
+    lines: int
+    models: int
+
+
+def with_learned(question: Question, calibration: Calibration | None) -> tuple[Calibration | None, tuple[str, ...]]:
+    """The calibration of a question about this machine, corrected by its profiles; and what to say of it.
+
+    Without one, what is corrected are the priors. The same files give the same object, as pricing wants it.
+    """
+    device, runtime = question.device, question.runtime_name
+    if not is_local(device.name) or device.unit != "cpu" or not learns():
+        return calibration, ()
+    path = learned_file(device.name, runtime)
+    try:
+        stamp = path.stat()
+    except OSError:
+        return calibration, ()
+    setup = host_setup(runtime, question.had_threads or question.options.threads)
+    asked = (str(path), stamp.st_mtime_ns, stamp.st_size, setup.threads, question.precision)
+
+    def make() -> tuple[Calibration | None, tuple[str, ...]]:
+        dtype = format_key(question.graph, runtime, question.precision)
+        ours = [
+            step
+            for step in read_learned(path)
+            if (step.dtype, step.threads, step.machine, step.basis)
+            == (dtype, setup.threads, this_machine().id, basis_of(calibration))
+        ]
+        if not ours:
+            return calibration, ()
+        known = {phase: [step for step in ours if step.phase == phase] for phase in STEADY}
+        model, features = question.graph.name, _features(question)
+        corrections = {phase: correction_of(steps, model, features, setup) for phase, steps in known.items() if steps}
+        bare = Calibration(device=device.name, runtime=runtime, dtype=dtype, created=ours[-1].created, unit=device.unit)
+        return corrected(calibration or bare, corrections), _notes(corrections, ours, setup)
+
+    return _corrected.get_or_make(asked, (question.graph, calibration, device), make)
+
+
+_corrected = Kept(256)
+
+
+def correction_of(
+    steps: Sequence[LearnedStep], model: str, features: tuple[int, ...], setup: HostSetup | None = None
+) -> Correction:
+    """What the lines of a phase say of a model.
+
+    Before any line, a prediction is off by its own spread, or by as much as the lines are if that is more. The lines
+    share that with each other and with the model by how alike they are; the rest is what they leave open.
+    """
+    errors = np.array([_error(step) for step in steps])
+    spread = max(_NOISE, *(np.sqrt(np.mean(np.square(values))) for values in ([step.spread for step in steps], errors)))
+    changed = np.array([setup is not None and bool(changes(step, setup)) for step in steps])
+    noise = _NOISE**2 + _CHANGED**2 * changed
+    names, shapes = [step.model for step in steps], [step.features for step in steps]
+    between = spread**2 * (_COMMON + _ALIKE * alike(shapes, shapes) + _OWN * np.equal.outer(names, names))
+    towards = spread**2 * (
+        _COMMON + _ALIKE * alike([features], shapes)[0] + _OWN * np.array([name == model for name in names])
+    )
+    inverse = np.linalg.inv(between + np.diag(noise))
+    variance = spread**2 - towards @ inverse @ towards + _NOISE**2
+    wide = sqrt(max(_NOISE**2, float(variance)))
+    if len(steps) >= _ENOUGH:
+        wide *= _scale(inverse, errors)
+    return Correction(shift=float(towards @ inverse @ errors), spread=wide, lines=len(steps), models=len(set(names)))
+
+
+def _error(step: LearnedStep) -> float:
+    """log(measured / predicted) of the work; overheads are no op's, and are taken as they were predicted."""
+    work_s = max(step.predicted_s - step.overhead_s, 1e-12)
+    return log(max(step.seconds - step.overhead_s, _LEAST * work_s) / work_s)
+
+
+def _scale(inverse: Any, errors: Any) -> float:
+    """By how much intervals must grow or shrink so that 80 % of the lines lie in theirs, each left out in turn.
+
+    The errors of all left-out lines follow from the one inverse: (K⁻¹e)ᵢ / (K⁻¹)ᵢᵢ, with the variance 1 / (K⁻¹)ᵢᵢ.
+    """
+    off = np.abs(inverse @ errors) / np.sqrt(np.diag(inverse))
+    return float(np.clip((1 + 1 / len(errors)) * np.quantile(off, 0.8) / _EIGHT_IN_TEN, 0.2, 5.0))
+
+
+def changes(step: LearnedStep, setup: HostSetup) -> tuple[str, ...]:
+    """What is no longer as it was when a line was written."""
+    return tuple(
+        f"{name} {was}, and now {setup.versions[name]}"
+        for name, was in sorted(step.versions.items())
+        if name in setup.versions and setup.versions[name] != was
+    )
+
+
+def corrected(calibration: Calibration, corrections: Mapping[str, Correction]) -> Calibration:
+    """The calibration with what was learned in its factors of whole steps, and what that leaves open as interval."""
+    factors, residuals = dict(calibration.factors), dict(calibration.residuals)
+    for phase, correction in corrections.items():
+        times = exp(correction.shift)
+        names = {f"{name}.{phase}" for name in CLASSES} | {f"attention.{path}" for path in _PATHS.get(phase, ())}
+        for name in names | {name for name in calibration.factors if name.endswith(f".{phase}")}:
+            known = calibration.factors.get(name, calibration.factors.get(name.partition(".")[0], 1.0))
+            factors[name] = known * times
+        residuals[f"step.{phase}"] = correction.spread
+    return replace(calibration, factors=factors, residuals=residuals)
+
+
+def _notes(corrections: Mapping[str, Correction], steps: Sequence[LearnedStep], setup: HostSetup) -> tuple[str, ...]:
+    moved = ", ".join(f"{phase} {exp(correction.shift) - 1:+.0%}" for phase, correction in corrections.items())
+    of = counted(len({step.model for step in steps}), "model")
+    notes = [f"Corrected by {counted(len(steps), 'measured phase')} of {of} profiled on this machine: {moved}."]
+    changed = dict.fromkeys(change for step in steps for change in changes(step, setup))
+    notes += [f"Some were measured with {change}: they count less, and the interval is wider." for change in changed]
+    return tuple(notes)
+
+
+@frozen
+class LearnedOf:
+    """What was learned of one engine in one format: how many lines, of which models."""
+
+    runtime: str
+    dtype: str
+    threads: int | None
+    lines: int
+    models: tuple[str, ...]
+    off: float | None  # what they are off by when each is left out, as a logarithm; None of fewer than three
+    basis: str
+
+
+def learned_here(folder: Path) -> tuple[LearnedOf, ...]:
+    """What profiles of this machine have taught, by engine, format, threads and basis."""
+    groups: dict[tuple[str, str, int | None, str], list[LearnedStep]] = {}
+    place = folder / "learned"
+    for path in sorted(place.glob("*.jsonl")) if place.is_dir() else ():
+        for step in read_learned(path):
+            if step.machine == this_machine().id:
+                groups.setdefault((step.runtime, step.dtype, step.threads, step.basis), []).append(step)
+    return tuple(
+        LearnedOf(
+            runtime=runtime, dtype=dtype, threads=threads, lines=len(steps),
+            models=tuple(dict.fromkeys(step.model for step in steps)), off=_left_out(steps), basis=basis,
+        )
+        for (runtime, dtype, threads, basis), steps in groups.items()
+    )  # fmt: skip
+
+
+def _left_out(steps: Sequence[LearnedStep]) -> float | None:
+    """The median error of lines that were left out, those of their model with them where others are there."""
+    errors = []
+    for step in steps:
+        others = [other for other in steps if other.phase == step.phase and other.model != step.model]
+        if others:
+            errors.append(abs(_error(step) - correction_of(others, step.model, step.features).shift))
+    return float(np.median(errors)) if len(errors) >= 3 else None
+
+
+def carry_over(device: Device, runtime: str, *, roof: Roof | None = None, folder: Path | None = None) -> int:
+    """Predict anew what was measured before, now that there is another calibration; returns how many lines it gave.
+
+    Only models that can be read by their name can be: a file may have gone or changed.
+    """
+    from inferometer.formats.resolve import read  # noqa: PLC0415 - only a new calibration needs a reader
+    from inferometer.predict.question import Question  # noqa: PLC0415 - which corrects its calibration through here
+
+    path = learned_file(device.name, runtime, folder)
+    known, carried = read_learned(path), []
+    current = {step.key for step in known}
+    for step in known:
+        workload = Workload(
+            batch=step.batch, prompt=step.prompt, generate=step.generate, context=step.context, image=step.image,
+            precision=formats_of(runtime, step.dtype),
+        )  # fmt: skip
+        try:
+            graph = read(step.model)
+            question = Question(
+                graph=graph, device=device, runtime=runtime, workload=meaningful(workload, graph), roof=roof,
+                had_threads=step.threads, learned=False,
+            )  # fmt: skip
+            predicted, basis = question.answer().phase(step.phase), basis_of(question.basis().calibration)
+        except InferometerError:
+            continue
+        if predicted is not None and predicted.low_s and predicted.high_s:
+            new = replace(step, basis=basis, **_predicted(predicted))
+            if new.key not in current:
+                carried.append(new)
+    if carried:
+        keep_learned(path, carried)
+    return len(carried)
