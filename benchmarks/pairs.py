@@ -30,6 +30,7 @@ from inferometer.core.plugins import load_all
 from inferometer.engines.base import Ready, Target
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.known.zoo import model as catalog_model
+from inferometer.predict.options import Options
 
 COMPILE, GRAPH, EAGER = "torch-compile", "torch-graph", "torch-eager"
 CUDA = (
@@ -74,7 +75,12 @@ def predicted_again(row, on):
     if "phases" not in row:
         return row
     sizes = {name: row[name] for name in ("batch", "prompt", "generate") if name in row}
-    today = predict(row["model"], on=on, runtime=row["engine"], weights=row["precision"]["weights"], **sizes)
+    asked = {"on": on, "runtime": row["engine"], "weights": row["precision"]["weights"], **sizes}
+    host_s = row["environment"]["host"].get("call_s")
+    try:  # as `profile` takes its own host's speed, where the calibration knows whose it was made on
+        today = predict(row["model"], **asked, options=Options(host_call_s=host_s))
+    except InferometerError:
+        today = predict(row["model"], **asked)
     phases = []
     for phase in row["phases"]:
         expected = today.phase(phase["name"])

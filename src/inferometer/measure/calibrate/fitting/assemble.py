@@ -423,7 +423,7 @@ def whole_steps(subject: CalibrationSubject, calibration: Calibration, steps: Se
     best = at_best(bare)
     apart = []
     for step in steps:
-        plan, least = (_plan_of(subject, step, priced_by) for priced_by in (bare, best))
+        plan, least = (plan_of_step(subject, step, priced_by) for priced_by in (bare, best))
         sizes = step_sizes(step.passes(plan.prepared.effects), step.batch)
         words = f"{step.batch} x {step.query} + {step.context}"
         apart.append(
@@ -432,7 +432,7 @@ def whole_steps(subject: CalibrationSubject, calibration: Calibration, steps: Se
     return apart
 
 
-def _plan_of(subject: CalibrationSubject, step: StepPoint, calibration: Calibration | None = None) -> Plan:
+def plan_of_step(subject: CalibrationSubject, step: StepPoint, calibration: Calibration | None = None) -> Plan:
     precision = formats_of(subject.runtime.name, step.dtype)
     workload = Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
     return make_ready(
@@ -443,7 +443,7 @@ def _plan_of(subject: CalibrationSubject, step: StepPoint, calibration: Calibrat
 
 def works_of_step(subject: CalibrationSubject, step: StepPoint) -> StepWorks:
     """A step with its ops at the peaks, as no table prices them yet."""
-    plan = _plan_of(subject, step)
+    plan = plan_of_step(subject, step)
     *others, last = step.passes(plan.prepared.effects)
     works = [
         work
