@@ -312,7 +312,7 @@ class Static:
         a prompt of up to a thousand tokens waits for its launches.
         """
         layers, model, takes = self._cache.layers, self._model, self._takes
-        token, position, keep_all = self._token, self._position, self._torch._foreach_copy_  # noqa: SLF001 - torch's own name
+        token, position, keep_all = self._token, self._position, self._torch._foreach_copy_
         lengths = [layer.cumulative_length for layer in layers]
         last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
