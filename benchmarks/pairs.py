@@ -45,6 +45,7 @@ from inferometer.known.zoo import model as catalog_model
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.predict.basis.learned import keep_learned, learned_file, learned_steps
 from inferometer.predict.basis.roof import roof_for
+from inferometer.predict.options import Options
 from inferometer.understand.judging import question_behind
 
 COMPILE, GRAPH, EAGER = "torch-compile", "torch-graph", "torch-eager"
@@ -92,7 +93,12 @@ def predicted_again(row, on):
     if "phases" not in row:
         return row
     sizes = {name: row[name] for name in ("batch", "prompt", "generate") if name in row}
-    today = predict(row["model"], on=on, runtime=row["engine"], weights=row["precision"]["weights"], **sizes)
+    asked = {"on": on, "runtime": row["engine"], "weights": row["precision"]["weights"], **sizes}
+    host_s = row["environment"]["host"].get("call_s")
+    try:  # as `profile` takes its own host's speed, where the calibration knows whose it was made on
+        today = predict(row["model"], **asked, options=Options(host_call_s=host_s))
+    except InferometerError:
+        today = predict(row["model"], **asked)
     phases = []
     for phase in row["phases"]:
         expected = today.phase(phase["name"])

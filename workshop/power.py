@@ -40,7 +40,7 @@ def services(path: str) -> Iterator[dict[str, Any]]:
                 continue
             devices = int(row["device"].split()[0])
             stated = dict(pair.split("=") for pair in row["notes"].split("; ") if "=" in pair)
-            answer = int(re.search(r"output (\d+)", row["input"])[1])
+            answer = int(re.sub(r"\D", "", row["input"]))
             yield {
                 "model": _SAID.sub("", row["model"].split("/")[-1]).lower(),
                 "weights": "fp8" if row["precision"] == "fp8" else None,
@@ -55,7 +55,7 @@ def shares_of_time(service: dict[str, Any]) -> tuple[float, float]:
     """Of a predicted step, the share in which the device waits and that in which its arithmetic is busy."""
     sizes = {name: service[name] for name in ("weights", "batch", "tp", "prompt") if service[name] is not None}
     step = predict(service["model"], on=DEVICE, runtime="vllm", **sizes).phase("decode")
-    return tuple(step.streams[name] / step.time_s for name in ("overhead", "compute"))  # type: ignore[return-value]
+    return tuple(step.streams[name] / step.time_s for name in ("overhead", "compute"))
 
 
 def drawn(shares: Any, waiting: Any, computing: Any) -> Any:

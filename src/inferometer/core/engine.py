@@ -42,6 +42,10 @@ class Overheads:
     CPU all of it is work of the CPU itself: `call_s` is what a call took where they were measured, and one whose
     calls take longer takes as much longer. What was measured of one phase alone is in `apart` (`kernel.decode`), in
     place of what holds for all.
+
+    `loop` has what a host does around a pass, inside of the times above: `write` tokens, `read` one, what is `between`
+    two steps, and to launch a captured phase, a `graph` and each `node` of it. One that stands under a phase too
+    (`read.prefill`) holds there.
     """
 
     kernel_s: Sourced | None = None
@@ -52,6 +56,12 @@ class Overheads:
     apart: Mapping[str, Sourced] = field(default_factory=dict)
     captured: frozenset[str] = frozenset()
     reserve_bytes: Sourced | None = None  # memory that the runtime itself takes
+    loop: Mapping[str, Sourced] = field(default_factory=dict)
+
+    def looped_s(self, name: str, phase: str) -> float:
+        """What the host takes for a part of the loop in a phase; nothing where nobody has measured it."""
+        found = self.loop.get(f"{name}.{phase}", self.loop.get(name))
+        return 0.0 if found is None else found.value
 
     def kernel_in(self, phase: str) -> Sourced | None:
         return self.apart.get(f"kernel.{phase}", self.kernel_s)

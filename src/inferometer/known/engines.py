@@ -474,7 +474,8 @@ def _format_of(key: str) -> str:
 
 
 def _overheads(row: CatalogRow) -> Overheads:
-    row.allow("kernel", "host", "step", "call", "captured", "reserve")
+    row.allow("kernel", "host", "step", "call", "captured", "reserve", "loop")
+    loop = row.inner("loop")
     return Overheads(
         kernel_s=row.number("kernel", "s"),
         host_s=row.number("host", "s"),
@@ -482,4 +483,5 @@ def _overheads(row: CatalogRow) -> Overheads:
         call_s=row.number("call", "s"),
         captured=frozenset(row.names("captured")),
         reserve_bytes=row.number("reserve", "B"),
+        loop={name: known for name in _keys(row, "loop") if (known := loop.number(name, "s")) is not None},
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase
-from inferometer.core.request import RUN
+from inferometer.core.request import BETWEEN, PARTS, RUN
 from inferometer.predict.energy import PowerModel, counted_joules, energy_costs, power_model
 from inferometer.predict.options import EnergyCosts
 from inferometer.predict.parallel import stage_share
@@ -94,17 +94,25 @@ def _parts(name: str, step: Step, plan: Plan, site: Site, time_s: float) -> dict
     """The parts of a step as a loop around the model sees them, by the names that measurements have.
 
     The host launches while the device works on what came before: it is free when all is launched, and then waits for
-    the device's `run` to end. A captured phase is one launch. Without a host beside the device all of it is the run.
+    the device's `run` to end. A captured phase is one launch, the longer the more kernels it has. Without a host beside
+    the device all of it is the run.
     """
     phase = _rated(name)
     overheads, columns = plan.overheads, step.priced.time_s.shape[1]
+    parts = {part: overheads.looped_s(part, phase) / plan.host_speed for part in ("write", "read", BETWEEN)}
     if phase in overheads.captured:
-        launch_s = 0.0 if overheads.host_s is None else columns * float(overheads.host_s) / plan.host_speed
+        kernels = float((step.counts[:, None] * plan.rates_in(phase).launches).sum())
+        launched_s = overheads.looped_s("graph", phase) + kernels * overheads.looped_s("node", phase)
+        parts["launch"] = columns * launched_s / plan.host_speed
     else:
         host_s = np.broadcast_to(plan.pace(phase).host_s, step.priced.time_s.shape)
-        launch_s = float((step.counts[:, None] * host_s).sum())
-    launch_s = min(site.stretch * launch_s, time_s)
-    return {"launch": launch_s, RUN: time_s - launch_s} if launch_s > 0 else {RUN: time_s}
+        parts["launch"] = float((step.counts[:, None] * host_s).sum())
+    parts = {part: site.stretch * seconds for part, seconds in parts.items() if seconds > 0}
+    beside_s = sum(parts.values())
+    if beside_s > time_s:  # the device ends before its host does
+        parts = {part: seconds * time_s / beside_s for part, seconds in parts.items()}
+    parts[RUN] = time_s - min(beside_s, time_s)
+    return {part: parts[part] for part in PARTS if part in parts}
 
 
 def energy_notes(device: Device, site: Site) -> list[str]:

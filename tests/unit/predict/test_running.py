@@ -114,6 +114,30 @@ def test_a_launch_takes_a_host_as_long_in_every_format():
         assert narrow.phase(phase).parts["launch"] == pytest.approx(wide.phase(phase).parts["launch"], rel=0.01)
 
 
+@pytest.mark.parametrize("runtime", ["torch-compile", "torch-graph", "torch-eager"])
+def test_every_part_of_a_generation_on_a_gpu_is_predicted_and_they_add_up(runtime):
+    """By the names that a profile measures them under: each stands beside its measurement."""
+    asked = {"on": "nvidia-h200", "runtime": runtime, "prompt": 256, "generate": 8}
+    profile = im.predict("qwen2.5-0.5b", **asked)
+    named = {"prefill": ["write", "launch", "run", "read"], "decode": ["launch", "run", "read", "between"]}
+    for name, parts in named.items():
+        phase = profile.phase(name)
+        assert list(phase.parts) == parts
+        assert sum(phase.parts.values()) == pytest.approx(phase.time_s)
+    assert list(im.predict("resnet50", **EAGER).phase("forward").parts) == ["launch", "run"]
+
+
+def test_a_graph_takes_longer_to_launch_the_more_kernels_it_has_and_the_slower_its_host_is():
+    asked = {"on": "nvidia-h200", "runtime": "torch-compile", "prompt": 256, "generate": 8}
+    half = Options(host_speed=0.5)
+    short, long, slow = (
+        im.predict(model, options=options, **asked).phase("decode").parts["launch"]
+        for model, options in (("qwen2.5-0.5b", Options()), ("llama-3.2-3b", Options()), ("qwen2.5-0.5b", half))
+    )
+    assert 4.5e-6 < short < long < 1e-4
+    assert slow == pytest.approx(2 * short)
+
+
 def test_the_figure_of_a_host_counts_over_that_of_the_calibration():
     known = eager_calibration(host_call_s=1e-6)
     by_figure = im.predict("resnet50", calibration=known, options=Options(host_call_s=2e-6), **EAGER)

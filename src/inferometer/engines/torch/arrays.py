@@ -94,6 +94,10 @@ class Arrays:
             tensor = torch.from_numpy(np.array(inputs[port.name], order="C"))  # a copy that torch may write to
             narrow = tensor.is_floating_point() and module.precision == "bf16"
             placed[port.name] = tensor.to(device, floats) if narrow else tensor.to(device)
+        if module.padded and self._execution != "launched":
+            # As a tokeniser gives it. Op by op transformers looks at a mask and drops one that hides nothing. Traced it
+            # cannot look, and where it has none it writes one that no fused kernel takes: 2 to 5 times as long.
+            placed["attention_mask"] = torch.ones_like(placed["input_ids"])
         known = [tensor.shape for tensor in placed.values()] == [tensor.shape for tensor in self._placed.values()]
         if known and self._captured:  # a graph reads where it was captured
             for name, tensor in placed.items():

@@ -306,17 +306,25 @@ class Static:
         return onward
 
     def _unmasked_prompt(self) -> Callable[[Any], None]:
-        """An empty cache needs no mask over what it could hold: read as without one, then keep keys and values."""
-        cache, model, takes = self._cache, self._model, self._takes
-        token, position = self._token, self._position
+        """An empty cache needs no mask over what it could hold: read as without one, then keep keys and values.
+
+        They are kept at once: layer by layer, as the cache's own `update` does, each layer has four launches more, and
+        a prompt of up to a thousand tokens waits for its launches.
+        """
+        layers, model, takes = self._cache.layers, self._model, self._takes
+        token, position, keep_all = self._token, self._position, self._torch._foreach_copy_
+        lengths = [layer.cumulative_length for layer in layers]
         last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
         def fresh(ids: Any) -> None:
+            count = ids.shape[1]
             out = model(input_ids=ids, use_cache=True, **last)
-            for index, layer in enumerate(out.past_key_values.layers):
-                cache.update(layer.keys, layer.values, index)
+            read = [each for layer in out.past_key_values.layers for each in (layer.keys, layer.values)]
+            room = [each[:, :, :count] for layer in layers for each in (layer.keys, layer.values)]
+            keep_all(room, read)
+            keep_all(lengths, [position.new_full((), count)] * len(lengths))
             token.copy_(out.logits[:, -1].argmax(-1, keepdim=True))
-            position.fill_(ids.shape[1])
+            position.fill_(count)
 
         return fresh
 

@@ -107,6 +107,7 @@ class Module:
     folder: Path | None = None  # where a tokeniser may lie
     notes: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)  # arguments that every call has
+    padded: bool = False  # an encoder of texts, which may have padding: it takes a mask
     calls: Calls | None = None  # kernels of what was compiled ahead of time, with their layers; else None
 
 
@@ -193,9 +194,12 @@ def _from_transformers(target: Target, place: Place, torch: Any, config: Any, ki
             notes = (f"Random weights (seed {target.seed}) at the exact shapes: times hold, outputs mean nothing.",)
     model.eval()
     inputs, given = _ports(model, config, precision)
+    texts = [port.name for port in inputs] == ["input_ids"] and "attention_mask" in _takes(model)
+    mutual = any(getattr(each, "is_causal", None) is False for each in model.modules())
     return Module(
-        model=model, precision=precision, inputs=inputs, config=config, folder=folder, notes=notes, given=given
-    )
+        model=model, precision=precision, inputs=inputs, config=config, folder=folder, notes=notes, given=given,
+        padded=texts and mutual,
+    )  # fmt: skip
 
 
 def transformers_class(target: Target) -> tuple[Any, Any]:
@@ -286,7 +290,7 @@ def _restore_rotary(model: Any, config: Any, device: str) -> None:
 
 
 def _ports(model: Any, config: Any, precision: str) -> tuple[tuple[Port, ...], dict[str, Any]]:
-    takes = inspect.signature(model.forward).parameters
+    takes = _takes(model)
     known = {
         "input_ids": lambda: Port(name="input_ids", dtype="int64", shape=("batch", "query")),
         "decoder_input_ids": lambda: Port(name="decoder_input_ids", dtype="int64", shape=("batch", "target")),
@@ -311,6 +315,10 @@ def _ports(model: Any, config: Any, precision: str) -> tuple[tuple[Port, ...], d
         )
     given = {"use_cache": False} if "use_cache" in takes else {}
     return tuple(known[name]() for name in wanted), given
+
+
+def _takes(model: Any) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(model.forward).parameters
 
 
 def _image(config: Any) -> tuple[int, int, int]:

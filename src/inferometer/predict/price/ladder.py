@@ -279,8 +279,6 @@ class PublishedTimes(Rung):
         return cls(prior, phase, f"{prior.name}, fitted on {calibration.created[:10]}", in_steps=True)
 
     def rates(self, asked: AskedRow) -> RowRates | None:
-        if asked.path == "padded":  # published steps attend with fused kernels, which says nothing of the unfused path
-            return None
         name = fitted_class(asked.row.op, self._phase)
         if name is None or name not in self.prior.classes:
             return None

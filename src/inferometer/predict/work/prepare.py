@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from inferometer.core.work import Work
     from inferometer.predict.parallel import Placed
 
-# A padding mask sends PyTorch's attention down its unfused path: scores in single precision are written, read and
-# written by mask and softmax, searched for rows that are all masked, and read: nine passes of 4 bytes.
-PADDED_BYTES = 36
 PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "unpack", "flops", "bytes")
 _UNPACKED = frozenset({"linear", "experts"})
 
@@ -304,10 +301,11 @@ def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffec
 
 
 def _score_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> Any:
-    """Masked attention reads a mask; materialised attention also moves its scores, before and after the softmax."""
-    if effects.attention != "flash" and is_padded(op):
-        return sequences(op, binding) * _rectangle(op, binding) * op["heads"] * PADDED_BYTES
-    if effects.attention == "flash" or not op.get("cached"):
+    """Masked attention reads a mask; materialised attention also moves its scores, before and after the softmax.
+
+    What masks nothing has no mask: an image's patches.
+    """
+    if effects.attention == "flash" or not (op.get("cached") or is_padded(op)):
         return 0
     width = binding.format(op.inputs[0]).block_bytes
     pairs = sequences(op, binding) * _rectangle(op, binding) * width

@@ -181,3 +181,24 @@ def test_a_cpu_captures_nothing(tmp_path):
     target = Target(path=written(tmp_path, ARRAYS["bert"]), format="config")
     with pytest.raises(EngineError, match="CUDA graphs need a CUDA device"):
         open_session(target, "torch-graph")
+
+
+def test_an_encoder_that_is_traced_is_given_a_mask_as_a_tokeniser_gives_one(opened):
+    """Without one, what is traced attends by kernels that no encoder in production runs."""
+    host, seen = opened(ARRAYS["bert"]), []
+    forward = host.module.model.forward
+    assert host.module.padded
+    assert not opened(ARRAYS["vit"]).module.padded, "patches of an image have no padding"
+
+    def watched(*given, **named):
+        seen.append(named.get("attention_mask"))
+        return forward(*given, **named)
+
+    host.module.model.forward = watched
+    for execution in ("captured", "launched"):
+        session = Arrays(host, execution=execution, capture=Replays())
+        session.feed({"input_ids": RANDOM.integers(0, 160, (2, 7))})
+        session.step()
+    *traced, launched = seen
+    assert all(mask.shape == (2, 7) and mask.all() for mask in traced)
+    assert launched is None, "looked at, a mask that hides nothing is dropped"

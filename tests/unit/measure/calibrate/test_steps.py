@@ -144,16 +144,6 @@ def test_a_small_class_that_strays_is_dropped_and_the_phase_is_kept():
     assert 1.1 < fitted.factors["linear.forward"] < 1.4
 
 
-def test_attention_of_probes_over_padding_explains_them_alone():
-    made = [
-        replace(step, parts={**step.parts, "attention.padded": 1e-3}, seconds=step.seconds + 2e-4)
-        for step in forward_steps({"linear.forward": 1.2}, linear=1e-3)
-    ]
-    fitted = whole_fit(made, START)
-    assert fitted.left == ()
-    assert set(fitted.factors) == {"linear.forward"}
-
-
 def test_a_fit_that_predicts_left_out_models_worse_than_ops_alone_is_not_kept():
     """Each model is off another way, so that what three of them say of the fourth is worse than nothing."""
     made = [

@@ -42,9 +42,6 @@ _FAR = 2.0  # in units of noise: larger errors pull no harder
 _STRAY = 2.33  # in units of freedom: 98 in 100 factors are nearer; one further off explains something not modelled
 _MINOR = 0.15  # of the ops of steps that have it: a class of less that strays took the blame for others, and is dropped
 _WORSE = 1.1  # times what ops alone are off by: a fit that is further off for left-out models is not kept
-# Probes give attention a mask that a fused kernel takes; transformers' encoders go down the unfused path. What the
-# probes take says nothing of it: the factor explains them, and is not kept.
-_OTHERWISE = frozenset({"attention.padded"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,7 +325,7 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float], base: Step
         if step.phase in left and (base is None or f"step.{step.phase}" in base.residuals):
             errors[_residual_name(step)].append(_error(step, factors, overheads))
     return StepFit(
-        factors=_without(factors, dropped | _OTHERWISE, base),
+        factors=_without(factors, dropped, base),
         overheads=overheads,
         residuals={name: residual_spread(np.array(of_phase)) for name, of_phase in errors.items()},
         counts={name: len(of_phase) for name, of_phase in errors.items()},
@@ -385,8 +382,7 @@ def _left(
 
     That is the base, than which a fit has to be clearly better; or else ops as they were measured alone.
     """
-    moved = {name: far for name, far in _moved(steps, fit[0], base).items() if name not in _OTHERWISE}
-    left = _strayed(steps, moved, fit[1].get("kernel", 0.0) / start.get("kernel", 1.0))
+    left = _strayed(steps, _moved(steps, fit[0], base), fit[1].get("kernel", 0.0) / start.get("kernel", 1.0))
     now, then = defaultdict(list), defaultdict(list)
     for step, error, waits in leave_one_out(steps, start, base, dropped):
         if not waits:

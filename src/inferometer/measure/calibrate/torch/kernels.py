@@ -262,13 +262,13 @@ class Kernels:
                     )
 
     def _texts(self) -> Iterator[KernelCase]:
-        """An encoder's attention where a runtime must mask, as transformers does it: no fused kernel takes the mask."""
+        """An encoder's attention over texts that may have padding: a fused kernel reads a mask of the keys."""
         if self.runtime.attention == "flash":
             return
         sizes = self.sizes
         own = [(heads, dim) for heads, kv, dim in sizes.heads if heads == kv]
         for (heads, dim), batch, query in product(own, sizes.batches, sizes.queries):
-            if batch * query <= sizes.most_tokens and 9 * batch * heads * query * query * 4 < sizes.most_bytes:
+            if batch * query <= sizes.most_tokens:
                 yield KernelCase(
                     single=ops.padded(batch, heads, dim, query=query),
                     probe=f"texts {heads}x{dim}",
@@ -489,8 +489,11 @@ def routed(torch: Any, x: Any, places: Any, weights: Any, both: Any, down: Any) 
 
 
 def padding_mask(torch: Any, batch: int, query: int, place: str) -> Any:
-    """Of texts without padding, as transformers writes it where it cannot look: one flag a row, stretched over keys."""
-    flags = torch.ones(batch, 1, query, 1, device=place, dtype=torch.bool)
+    """Of texts without padding, as transformers writes what a tokeniser gives: one flag a key, the same for all rows.
+
+    One flag a row, stretched over the keys, is what it writes where it is given none: no fused kernel takes that.
+    """
+    flags = torch.ones(batch, 1, 1, query, device=place, dtype=torch.bool)
     return flags.expand(batch, 1, query, query)
 
 
