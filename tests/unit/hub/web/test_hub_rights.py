@@ -100,8 +100,8 @@ MATRIX = {
     # Runs.
     "GET /projects/{project}": row(SEEN, "/projects/phones"),
     **{f"GET {path}": row(SEEN, lambda world, path=path: path.replace("{run}", world.run())) for path in (
-        "/runs/{run}", "/runs/{run}/explanation", "/runs/{run}/dataflow.svg", f"{API}/runs/{{run}}",
-        f"{API}/runs/{{run}}/profile", f"{API}/runs/{{run}}/metrics",
+        "/runs/{run}", "/runs/{run}/explanation", "/runs/{run}/dataflow.svg", "/runs/{run}/graph.json",
+        f"{API}/runs/{{run}}", f"{API}/runs/{{run}}/profile", f"{API}/runs/{{run}}/metrics",
     )},
     "GET /runs/{run}/files/{name:path}": row(SEEN, lambda world: f"/runs/{world.run_with_file()}/files/x.txt"),
     "GET /runs/{run}/export/{form}": row(SEEN, lambda world: f"/runs/{world.run()}/export/json"),
@@ -161,7 +161,7 @@ MATRIX = {
     # Whoever has a link needs no token, and whoever has none has a wrong one.
     **{f"GET /shared/{{link}}{part}": row(
         ALL, lambda world, part=part: f"/shared/{world.link()}{part.replace('{name}', 'layers')}"
-    ) for part in ("", "/explanation", "/dataflow.svg", "/charts/{name}.json")},
+    ) for part in ("", "/explanation", "/dataflow.svg", "/graph.json", "/charts/{name}.json")},
     f"GET {API}/projects/{{project}}/retention": row(
         (401, 404, 403, 403, 200, 200, 403), f"{API}/projects/phones/retention"
     ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -179,6 +180,7 @@ def routes(store: Store, *, own_machine: bool = False) -> list[Route]:
         "/runs/{run}/explanation": pages.explanation,
         "/runs/{run}/files/{name:path}": pages.artifact,
         "/runs/{run}/dataflow.svg": pages.dataflow,
+        "/runs/{run}/graph.json": pages.graph,
         "/runs/{run}/export/{form}": pages.export,
         "/runs/{run}/charts/{name}.{form}": pages.chart,
         "/compare": pages.compare,
@@ -211,6 +213,12 @@ def with_error_page(page: Page) -> Page:
 
 def html_page(name: str, here: str, **values: Any) -> HTMLResponse:
     return HTMLResponse(render_template(name, {**values, "here": here}))
+
+
+def json_answer(value: Any) -> Response:
+    """Data that a page asks for after it is shown; it may be kept for as long as somebody looks at the page."""
+    data = msgspec.json.encode(value)
+    return Response(data, media_type="application/json", headers={"cache-control": "private, max-age=600"})
 
 
 class Pages:
@@ -319,6 +327,15 @@ class Pages:
         if drawing is None:
             return PlainTextResponse("There is nothing to draw.\n", status_code=404)
         return Response(drawing, media_type="image/svg+xml", headers={"cache-control": "private, max-age=600"})
+
+    def graph(self, request: Request) -> Response:
+        """The model as a graph with the rows of the layer table that its times are in; the run page draws it."""
+        from inferometer.understand.view.model_graph import model_graph  # noqa: PLC0415 - as above
+
+        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
+        if run.profile is None:
+            return PlainTextResponse("There is nothing to draw.\n", status_code=404)
+        return json_answer(model_graph(run.profile))
 
     def export(self, request: Request) -> Response:
         from inferometer.hub.web.downloads import MEDIA_TYPES, exported_run  # noqa: PLC0415 - as above
