@@ -70,9 +70,9 @@ MATRIX = {
     # Pages that show nothing of any project.
     **{f"GET {path}": row(KNOWN) for path in (
         "/", "/runs", "/new", "/compare", "/predict", "/devices", "/catalog/{table}", "/formulas", "/sweep",
-        "/atlas", "/live", "/fleet", "/fleet/queue", "/favicon.ico", f"{API}/runs", f"{API}/projects", f"{API}/devices",
-        f"{API}/models", f"{API}/catalog", f"{API}/catalog/{{table}}", f"{API}/formulas", f"{API}/openapi.json",
-        f"{FLEET}/devices", f"{FLEET}/jobs",
+        "/atlas", "/live", "/timeline", "/fleet", "/fleet/queue", "/favicon.ico", f"{API}/runs",
+        f"{API}/projects", f"{API}/devices", f"{API}/models", f"{API}/catalog", f"{API}/catalog/{{table}}",
+        f"{API}/formulas", f"{API}/openapi.json", f"{FLEET}/devices", f"{FLEET}/jobs",
     )},
     "GET /devices/{name}": row(KNOWN, "/devices/nvidia-t4"),
     "GET /catalog": row((401, 303, 303, 303, 303, 303, 403)),

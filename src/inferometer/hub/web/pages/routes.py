@@ -195,6 +195,7 @@ def routes(store: Store, *, own_machine: bool = False) -> list[Route]:
         "/sweep": pages.sweep,
         "/atlas": pages.atlas,
         "/live": pages.live,
+        "/timeline": pages.timeline,
     }
     return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
 
@@ -434,6 +435,12 @@ class Pages:
         from inferometer.hub.web.pages.atlas import atlas_values  # noqa: PLC0415 - as above
 
         return html_page("atlas.html", "atlas", **atlas_values(request.query_params))
+
+    def timeline(self, request: Request) -> Response:
+        """A page that reads traces in the browser; with `run`, that of a run."""
+        name = request.query_params.get("run")
+        run = None if name is None else self._cache.get(name, seen(request, self._store))[0]
+        return html_page("timeline.html", "timeline", run=run)
 
     def live(self, request: Request) -> Response:
         rows = seen(request, self._store).list(Filter(status=("running", "pending"))).rows
