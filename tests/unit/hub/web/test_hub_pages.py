@@ -620,7 +620,8 @@ def test_a_run_says_how_it_changed_since_the_last_one_of_the_same(tmp_path):
     [
         ("/runs", "Runs", ["All runs", "Compare", "Timeline", "Live"]),
         ("/compare", "Runs", ["All runs", "Compare", "Timeline", "Live"]),
-        ("/new", "New run", []), ("/fleet", "Fleet", []), ("/sweep", "Explore", ["Predict", "Sweep", "Atlas"]),
+        ("/new", "New run", []), ("/fleet", "Fleet", []),
+        ("/sweep", "Explore", ["Predict", "Sweep", "Simulate", "Plan", "Atlas"]),
         ("/formulas", "Reference", ["Devices", "Catalog", "Formulas"]),
     ],
 )  # fmt: skip
