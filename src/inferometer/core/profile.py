@@ -15,6 +15,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.lazy import late
 from inferometer.core.machine import MachineFacts
 from inferometer.core.served import Served
+from inferometer.core.structure import Structure
 from inferometer.core.units import format_quantity
 from inferometer.core.workload import Workload
 
@@ -323,6 +324,7 @@ class Profile(Framed):
     sizes: Mapping[str, int] = field(default_factory=dict)  # given for a file that leaves more open than the workload
     served: Served | None = None  # of a service under load: its requests, level by level
     sustained: Sustained | None = None  # of a long run: how its speed lasted
+    structure: Structure | None = None  # of the measured model, where its layers were timed: what a graph is drawn of
 
     @property
     def steady(self) -> Phase | None:

@@ -33,6 +33,7 @@ from inferometer.hub.web.page_cache import ListCache
 from inferometer.hub.web.pages.fleet import fleet_routes
 from inferometer.hub.web.pages.people import people_routes
 from inferometer.hub.web.pages.routes import routes
+from inferometer.hub.web.pages.serving import serving_routes
 from inferometer.hub.web.pages.shared import shared_routes
 from inferometer.hub.web.rendering import STATIC, render_template
 from inferometer.hub.web.store_mark import StoreMark
@@ -220,6 +221,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
             *people_routes(store),
             *shared_routes(store, wrong_tokens),
             *fleet_routes(desk),
+            *serving_routes(),
             *LiveStreams(store, chosen).routes(),
             Route("/favicon.ico", _icon, methods=["GET"]),
             Route("/static/vega.js", _vega, methods=["GET"]),

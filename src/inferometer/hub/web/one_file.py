@@ -11,6 +11,7 @@ from inferometer.hub.web.pages.explaining import page_explanation
 from inferometer.hub.web.pages.run import held_of, run_values
 from inferometer.hub.web.rendering import STATIC, render_template
 from inferometer.understand.view.html_report import Parts, bundled, html_report
+from inferometer.understand.view.model_graph import model_graph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ _PHONE = 340  # pixels of a figure there
 
 
 def one_file(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> str:
-    values = {**run_values(run, profile), "held": held_of(metrics)}
+    values = {**run_values(run, profile), "held": held_of(metrics), "graph": model_graph(profile)}
     drawing = dataflow_svg(profile)
     explanation = page_explanation(profile, name=run.id)
     specs = {chart.name: chart.spec() for chart in values["charts"]}

@@ -23,6 +23,7 @@ from inferometer.core.profile import (
     Verification,
 )
 from inferometer.core.request import BETWEEN, PARTS, RUN, distinct_ops, phase_repeats
+from inferometer.core.structure import structure_of
 from inferometer.core.units import format_quantity
 from inferometer.core.workload import Workload
 from inferometer.formats.sizes import bind
@@ -210,6 +211,7 @@ def assemble_profile(
         headline = _array_headline(phases, raw, subject.workload)
     if raw.ended != "done":
         notes.insert(0, f"Not complete ({raw.ended}): {raw.error or 'it ended early'}")
+    binding = bind(subject.graph, subject.workload, subject.sizes, complete=False)
     return Profile(
         kind="measured",
         model=subject.facts,
@@ -228,6 +230,7 @@ def assemble_profile(
         ),
         verification=Verification(status="unchecked"),
         sizes=dict(subject.sizes),
+        structure=structure_of(subject.graph, binding) if any(phase.ops for phase in phases) else None,
     )
 
 

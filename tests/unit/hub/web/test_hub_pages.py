@@ -618,8 +618,10 @@ def test_a_run_says_how_it_changed_since_the_last_one_of_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("path", "entry", "inside"),
     [
-        ("/runs", "Runs", ["All runs", "Compare", "Live"]), ("/compare", "Runs", ["All runs", "Compare", "Live"]),
-        ("/new", "New run", []), ("/fleet", "Fleet", []), ("/sweep", "Explore", ["Predict", "Sweep", "Atlas"]),
+        ("/runs", "Runs", ["All runs", "Compare", "Timeline", "Live"]),
+        ("/compare", "Runs", ["All runs", "Compare", "Timeline", "Live"]),
+        ("/new", "New run", []), ("/fleet", "Fleet", []),
+        ("/sweep", "Explore", ["Predict", "Sweep", "Simulate", "Plan", "Atlas"]),
         ("/formulas", "Reference", ["Devices", "Catalog", "Formulas"]),
     ],
 )  # fmt: skip

@@ -134,7 +134,7 @@ def test_a_link_opens_its_run_and_nothing_else(world):
     assert found.headers["x-robots-tag"].startswith("noindex")
     assert found.headers["referrer-policy"] == "no-referrer"
     assert found.headers["cache-control"] == "no-store"
-    for part in ("/explanation", "/dataflow.svg", "/charts/layers.json"):
+    for part in ("/explanation", "/dataflow.svg", "/graph.json", "/charts/layers.json"):
         assert f"{path}{part}" in found.text or part == "/charts/layers.json"
         assert world.client.get(path + part).status_code == 200
     for beyond in (f"/runs/{run}", f"/runs/{other}", f"{API}/runs/{run}", "/", f"{API}/projects", "/projects/phones"):

@@ -70,9 +70,9 @@ MATRIX = {
     # Pages that show nothing of any project.
     **{f"GET {path}": row(KNOWN) for path in (
         "/", "/runs", "/new", "/compare", "/predict", "/devices", "/catalog/{table}", "/formulas", "/sweep",
-        "/atlas", "/live", "/fleet", "/fleet/queue", "/favicon.ico", f"{API}/runs", f"{API}/projects", f"{API}/devices",
-        f"{API}/models", f"{API}/catalog", f"{API}/catalog/{{table}}", f"{API}/formulas", f"{API}/openapi.json",
-        f"{FLEET}/devices", f"{FLEET}/jobs",
+        "/atlas", "/live", "/timeline", "/plan", "/simulate", "/fleet", "/fleet/queue", "/favicon.ico", f"{API}/runs",
+        f"{API}/projects", f"{API}/devices", f"{API}/models", f"{API}/catalog", f"{API}/catalog/{{table}}",
+        f"{API}/formulas", f"{API}/openapi.json", f"{FLEET}/devices", f"{FLEET}/jobs",
     )},
     "GET /devices/{name}": row(KNOWN, "/devices/nvidia-t4"),
     "GET /catalog": row((401, 303, 303, 303, 303, 303, 403)),
@@ -100,8 +100,8 @@ MATRIX = {
     # Runs.
     "GET /projects/{project}": row(SEEN, "/projects/phones"),
     **{f"GET {path}": row(SEEN, lambda world, path=path: path.replace("{run}", world.run())) for path in (
-        "/runs/{run}", "/runs/{run}/explanation", "/runs/{run}/dataflow.svg", f"{API}/runs/{{run}}",
-        f"{API}/runs/{{run}}/profile", f"{API}/runs/{{run}}/metrics",
+        "/runs/{run}", "/runs/{run}/explanation", "/runs/{run}/dataflow.svg", "/runs/{run}/graph.json",
+        f"{API}/runs/{{run}}", f"{API}/runs/{{run}}/profile", f"{API}/runs/{{run}}/metrics",
     )},
     "GET /runs/{run}/files/{name:path}": row(SEEN, lambda world: f"/runs/{world.run_with_file()}/files/x.txt"),
     "GET /runs/{run}/export/{form}": row(SEEN, lambda world: f"/runs/{world.run()}/export/json"),
@@ -161,7 +161,7 @@ MATRIX = {
     # Whoever has a link needs no token, and whoever has none has a wrong one.
     **{f"GET /shared/{{link}}{part}": row(
         ALL, lambda world, part=part: f"/shared/{world.link()}{part.replace('{name}', 'layers')}"
-    ) for part in ("", "/explanation", "/dataflow.svg", "/charts/{name}.json")},
+    ) for part in ("", "/explanation", "/dataflow.svg", "/graph.json", "/charts/{name}.json")},
     f"GET {API}/projects/{{project}}/retention": row(
         (401, 404, 403, 403, 200, 200, 403), f"{API}/projects/phones/retention"
     ),

@@ -169,3 +169,15 @@ def test_no_dot_is_above_its_roof_and_names_fit_a_phone():
 def test_a_command_has_a_histogram_of_its_readings():
     readings = Phase(name="run", time_s=0.2, samples_s=(0.19, 0.2, 0.21) * 10, statistic="median")
     assert "histogram" in run_charts.charts_of(replace(network(), phases=(readings,)))
+
+
+def test_a_trend_marks_the_run_from_which_on_a_line_lies_at_another_level():
+    times = [level + (number % 3) / 1000 for level in (1.0, 1.3) for number in range(10)]
+    rows = [
+        RunRow(id=f"{n}", project="p", status="finished", kind="profile", created=float(n), latency_s=time)
+        for n, time in enumerate(times)
+    ]
+    spec = run_trend(rows, "latency_s")
+    assert [(point["run"], point["change"]) for point in values(spec) if "change" in point] == [("10", "+30.0 %")]
+    assert "layer" in spec
+    assert "layer" not in run_trend(rows[:10], "latency_s")

@@ -10,6 +10,7 @@ from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.units import format_quantity
 from inferometer.hub.web.pages.run import environment_text
 from inferometer.measure.bench.compare import compare
+from inferometer.understand.changes import changes_between, sentence_of
 from inferometer.understand.view.charts.runs import difference_chart
 from inferometer.understand.view.charts.samples import overlaid
 from inferometer.understand.view.measured import verdict_text
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 
 _MOST_LAYERS = 500
 _DETAILED = 7  # comparisons that are shown layer by layer
+_MOST_FACTS = 4  # that a sentence names; the table below has all of them
+# Facts that may be why one is faster than the other; the rest are names and addresses.
+_TELLING = {
+    "kind", "model", "formats", "device", "machine", "runtime", "batch", "prompt", "generate", "context", "image",
+    "threads", "machine was", "tp", "pp", "ep", "dp",
+}  # fmt: skip
 
 
 def profiles_of(runs: Sequence[Run]) -> list[tuple[str, Profile]]:
@@ -64,6 +71,10 @@ def compare_values(runs: Sequence[Run]) -> dict[str, Any]:
     if len(samples) > 1:
         charts["samples"] = overlaid(samples)
     detailed = comparisons[:_DETAILED]
+    stories = [
+        _story(runs[0], run, baseline, profile, comparison)
+        for run, (_, profile), comparison in zip(runs[1:], others, detailed, strict=False)
+    ]
     for index, comparison in enumerate(detailed):
         try:
             charts[f"layers-{index}"] = difference_chart(comparison)
@@ -74,9 +85,49 @@ def compare_values(runs: Sequence[Run]) -> dict[str, Any]:
         "runs": [_heading(run, name, profile, runs) for run, (name, profile) in zip(runs, named, strict=True)],
         "matrix": _matrix(comparisons),
         "differing": differing_facts(runs),
-        "comparisons": [_comparison_values(index, comparison) for index, comparison in enumerate(detailed)],
+        "comparisons": [
+            _comparison_values(index, comparison) | {"story": story}
+            for index, (comparison, story) in enumerate(zip(detailed, stories, strict=True))
+        ],
         "charts": charts,
     }
+
+
+def _story(before: Run, after: Run, a: Profile, b: Profile, comparison: Comparison) -> dict[str, Any]:
+    """What changed and why, in a sentence; and the pieces of the model that moved, each with a bar for its change."""
+    main = comparison.main
+    facts = [
+        (name, values[0], values[1])
+        for name, values in differing_facts([before, after])
+        if name in _TELLING or name.startswith("version of ")
+    ]
+    phase = _phase_of(a, comparison.metric)
+    changes = None if phase is None else changes_between(a, b, phase.name)
+    if main.verdict not in {"faster", "slower"} or changes is None:
+        listed = "; ".join(f"{name} ({one} → {other})" for name, one, other in facts[:_MOST_FACTS])
+        text = f"{comparison.b} against {comparison.a}: {verdict_text(main.verdict)}, {main.reason}."
+        return {"text": text + (f" The two differ in {listed}." if listed else ""), "moved": [], "others": 0}
+    most = max((abs(piece.change_s) for piece in changes.moved), default=0.0)
+    moved = [
+        {
+            "name": piece.name,
+            "count": piece.count,
+            "a": format_quantity(piece.a_s, "s", digits=3),
+            "b": format_quantity(piece.b_s, "s", digits=3),
+            "change": _signed(piece.change_s),
+            "tone": "bad" if piece.change_s > 0 else "good",
+            "share": round(100 * abs(piece.change_s) / most),
+            "why": "; ".join(piece.why) or "run in the same way, as far as is known",
+        }
+        for piece in changes.moved
+    ]
+    text = sentence_of(changes, comparison.a, comparison.b, facts[:_MOST_FACTS])
+    rest = _signed(changes.rest_s)
+    return {"text": text, "moved": moved, "others": changes.others, "rest": rest, "phase": changes.phase}
+
+
+def _signed(seconds: float) -> str:
+    return ("+" if seconds > 0 else "−" if seconds < 0 else "") + format_quantity(abs(seconds), "s", digits=3)
 
 
 def _heading(run: Run, name: str, profile: Profile, runs: Sequence[Run]) -> dict[str, Any]:

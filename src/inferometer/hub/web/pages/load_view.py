@@ -34,8 +34,8 @@ def load_values(served: Served) -> dict[str, Any]:
         "load": {
             "warnings": [remark.removeprefix("! ") for remark in remarks if remark.startswith("! ")],
             "remarks": [remark for remark in remarks if not remark.startswith("! ")],
-            "levels": _shown(level_table(result)),
-            "latencies": _shown(distribution_table(result)),
+            "levels": shown_table(level_table(result)),
+            "latencies": shown_table(distribution_table(result)),
             "facts": level_facts(result),
             "headline": served.levels[served.headline].name,
             "arrivals": served.arrivals,
@@ -54,7 +54,7 @@ def _maker(result: LoadResult, name: str) -> Any:
     return lambda: load_chart(result, name)
 
 
-def _shown(table: ReportTable) -> dict[str, Any]:
+def shown_table(table: ReportTable) -> dict[str, Any]:
     """A table as text, with whether each column is of numbers."""
     rows = [[cell_text(column, row.get(column.key)) for column in table.columns] for row in table.rows]
     return {"columns": [(column.heading, column.numeric) for column in table.columns], "rows": rows}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -179,6 +180,7 @@ def routes(store: Store, *, own_machine: bool = False) -> list[Route]:
         "/runs/{run}/explanation": pages.explanation,
         "/runs/{run}/files/{name:path}": pages.artifact,
         "/runs/{run}/dataflow.svg": pages.dataflow,
+        "/runs/{run}/graph.json": pages.graph,
         "/runs/{run}/export/{form}": pages.export,
         "/runs/{run}/charts/{name}.{form}": pages.chart,
         "/compare": pages.compare,
@@ -193,6 +195,7 @@ def routes(store: Store, *, own_machine: bool = False) -> list[Route]:
         "/sweep": pages.sweep,
         "/atlas": pages.atlas,
         "/live": pages.live,
+        "/timeline": pages.timeline,
     }
     return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
 
@@ -211,6 +214,12 @@ def with_error_page(page: Page) -> Page:
 
 def html_page(name: str, here: str, **values: Any) -> HTMLResponse:
     return HTMLResponse(render_template(name, {**values, "here": here}))
+
+
+def json_answer(value: Any) -> Response:
+    """Data that a page asks for after it is shown; it may be kept for as long as somebody looks at the page."""
+    data = msgspec.json.encode(value)
+    return Response(data, media_type="application/json", headers={"cache-control": "private, max-age=600"})
 
 
 class Pages:
@@ -320,6 +329,15 @@ class Pages:
             return PlainTextResponse("There is nothing to draw.\n", status_code=404)
         return Response(drawing, media_type="image/svg+xml", headers={"cache-control": "private, max-age=600"})
 
+    def graph(self, request: Request) -> Response:
+        """The model as a graph with the rows of the layer table that its times are in; the run page draws it."""
+        from inferometer.understand.view.model_graph import model_graph  # noqa: PLC0415 - as above
+
+        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
+        if run.profile is None:
+            return PlainTextResponse("There is nothing to draw.\n", status_code=404)
+        return json_answer(model_graph(run.profile))
+
     def export(self, request: Request) -> Response:
         from inferometer.hub.web.downloads import MEDIA_TYPES, exported_run  # noqa: PLC0415 - as above
 
@@ -417,6 +435,12 @@ class Pages:
         from inferometer.hub.web.pages.atlas import atlas_values  # noqa: PLC0415 - as above
 
         return html_page("atlas.html", "atlas", **atlas_values(request.query_params))
+
+    def timeline(self, request: Request) -> Response:
+        """A page that reads traces in the browser; with `run`, that of a run."""
+        name = request.query_params.get("run")
+        run = None if name is None else self._cache.get(name, seen(request, self._store))[0]
+        return html_page("timeline.html", "timeline", run=run)
 
     def live(self, request: Request) -> Response:
         rows = seen(request, self._store).list(Filter(status=("running", "pending"))).rows

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.security import client_of
-from inferometer.hub.web.pages.routes import html_page, with_error_page
+from inferometer.hub.web.pages.routes import html_page, json_answer, with_error_page
 from inferometer.hub.web.run_cache import RunCache
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def shared_routes(store: Store, wrong_tokens: RateLimit) -> list[Route]:
         "/shared/{link}": pages.page,
         "/shared/{link}/explanation": pages.explanation,
         "/shared/{link}/dataflow.svg": pages.dataflow,
+        "/shared/{link}/graph.json": pages.graph,
         "/shared/{link}/charts/{name}.json": pages.chart,
     }
     return [Route(path, _private(with_error_page(page)), methods=["GET"]) for path, page in table.items()]
@@ -98,6 +99,11 @@ class SharedPages:
         if drawing is None:
             return PlainTextResponse("There is nothing to draw.\n", status_code=404)
         return Response(drawing, media_type="image/svg+xml")
+
+    def graph(self, request: Request) -> Response:
+        from inferometer.understand.view.model_graph import model_graph  # noqa: PLC0415 - as above
+
+        return json_answer(model_graph(self._run(request)[1]))
 
     def chart(self, request: Request) -> Response:
         from inferometer.hub.web.downloads import exported_chart  # noqa: PLC0415 - as above

@@ -55,6 +55,8 @@ function untitled(spec, wide) {
 async function embed(figure, spec) {
   await vega();
   const themed = { ...inked(untitled(spec, figure.clientWidth - AXES)), background: null, padding: 4 };
+  // A height by the row cannot be fitted to a width without a warning: as many rows as there are is the same.
+  if (themed.height?.step && themed.data?.values) themed.height = themed.height.step * themed.data.values.length;
   const fixed = figure.dataset.chart.startsWith("roofline"); // its names are placed for its width: it came in the right one
   const narrow = figure.clientWidth < 560 && typeof themed.width === "number" && !fixed;
   if ("wide" in figure.dataset && !narrow) Object.assign(themed, { width: figure.clientWidth - 24, autosize: { type: "fit-x", contains: "padding" } });

@@ -66,6 +66,11 @@ export class Flame {
     this.paint();
   }
 
+  select(index) {
+    this.selected = index;
+    this.paint();
+  }
+
   at(event) {
     const box = this.canvas.getBoundingClientRect();
     const time = (event.clientX - box.left) / box.width * this.whole;
@@ -103,6 +108,10 @@ export class Flame {
     const top = AXIS + piece.level * HIGH;
     pen.fillStyle = piece.rest ? colour("rest") : piece.index < 0 ? colour("line") : this.ink(piece.index);
     pen.fillRect(left, top, Math.max(wide - (wide > 3 ? 1 : 0), 0.5), HIGH - 2);
+    if (piece.index >= 0 && piece.index === this.selected) {
+      pen.fillStyle = colour("ink");
+      pen.fillRect(left - 1, top + HIGH - 4, Math.max(wide + 1, 3), 4);
+    }
     if (wide < WORDLESS) return;
     pen.save();
     pen.beginPath();

@@ -26,9 +26,9 @@ export class Grid {
     this.template = this.columns.map((column) => (column.grow ? `minmax(${column.width}rem, ${column.grow}fr)` : `${column.width}rem`)).join(" ");
     this.least = `${this.columns.reduce((total, column) => total + column.width, 0)}rem`;
     const head = element("div", { class: "grid-head", role: "row" }, ...this.columns.map((column) => {
-      const cell = element("button", { type: "button", role: "columnheader", class: `grid-cell${column.number ? " number" : ""}`, title: column.title, onclick: () => this.sortBy(column) }, column.heading);
-      column.cell = cell;
-      return cell;
+      column.button = element("button", { type: "button", title: column.title, onclick: () => this.sortBy(column) }, column.heading);
+      column.cell = element("div", { role: "columnheader", "aria-sort": "none", class: `grid-cell${column.number ? " number" : ""}` }, column.button);
+      return column.cell;
     }));
     head.style.gridTemplateColumns = this.template;
     head.style.minWidth = this.least;
@@ -56,7 +56,11 @@ export class Grid {
     const same = this.sort.key === column;
     if (same && !this.sort.falling) this.sort = { key: null, falling: false };
     else this.sort = { key: column, falling: same ? !this.sort.falling : Boolean(column.number) };
-    for (const each of this.columns) each.cell.textContent = each.heading + (each === this.sort.key ? (this.sort.falling ? " ↓" : " ↑") : "");
+    for (const each of this.columns) {
+      const [arrow, order] = each !== this.sort.key ? ["", "none"] : this.sort.falling ? [" ↓", "descending"] : [" ↑", "ascending"];
+      each.button.textContent = each.heading + arrow;
+      each.cell.setAttribute("aria-sort", order);
+    }
     this.keep(this.kept || (() => true));
   }
 

@@ -134,7 +134,7 @@ function sources(answer) {
 }
 
 function beside(title, rows) {
-  return element("section", {}, element("h3", {}, title), element("dl", {}, ...rows.flatMap(([name, note, value]) => [element("dt", {}, name, note ? element("small", {}, `  ${note}`) : null), element("dd", {}, ...value)])));
+  return element("section", {}, element("h2", {}, title), element("dl", {}, ...rows.flatMap(([name, note, value]) => [element("dt", {}, name, note ? element("small", {}, `  ${note}`) : null), element("dd", {}, ...value)])));
 }
 
 function gauge(fit) {

@@ -9,6 +9,7 @@ import { Grid } from "./grid.js";
 import { LayerChart } from "./layer_chart.js";
 import { drawLine } from "./line.js";
 import { drawMetrics } from "./metrics.js";
+import { ModelGraph } from "./model_graph.js";
 
 const PHASE_INKS = ["cpu", "npu", "gpu", "dsp", "tpu"];
 
@@ -96,10 +97,19 @@ function closing(rows, chart) {
 
 function buildLayers(rows) {
   let grid = null;
-  const chart = new LayerChart(byId("layer-chart"), rows, (index) => grid.select(index, false, true));
-  const flame = new Flame(byId("flame"), rows, (index) => { chart.select(index, false); grid.select(index, false, true); });
+  let graph = null;
+  // A layer that is chosen in one of the four is shown in the others.
+  const choose = (index, by) => {
+    if (by !== chart) chart.select(index, false);
+    if (by !== grid) grid.select(index, false, by !== graph);
+    if (by !== flame) flame.select(index);
+    if (graph && by !== graph) graph.showRow(index);
+  };
+  const chart = new LayerChart(byId("layer-chart"), rows, (index) => choose(index, chart));
+  const flame = new Flame(byId("flame"), rows, (index) => choose(index, flame));
   const chosen = { kind: null, unit: null };
-  grid = new Grid(byId("layer-table"), columnsOf(rows, chart), rows.name.length, (index) => chart.select(index, false));
+  grid = new Grid(byId("layer-table"), columnsOf(rows, chart), rows.name.length, (index) => choose(index, grid));
+  drawGraph(rows, chart, (index) => choose(index, graph)).then((drawn) => { graph = drawn; });
   let mode = "latency";
   const again = () => {
     const kinds = summed(rows, chart, "kind", mode);
@@ -114,6 +124,7 @@ function buildLayers(rows) {
     closing(rows, chart);
     mark();
     grid.refresh();
+    graph?.refresh();
   };
   const mark = () => {
     for (const key of ["kind", "unit"]) for (const row of byId(`${key}s`).children) row.setAttribute("aria-pressed", String(chosen[key] === row.dataset.name));
@@ -141,6 +152,80 @@ function buildLayers(rows) {
   const find = findLayers(rows, grid, chosen);
   document.addEventListener("themechange", again);
   again();
+}
+
+// The graph, when it comes in sight: it is large, and many look at the times alone.
+async function drawGraph(rows, chart, chosen) {
+  const box = byId("model-graph");
+  const stored = dataOf("graph-data");
+  if (!stored) await seen(box);
+  const answer = stored ? null : await fetch(box.dataset.src);
+  if (answer && !answer.ok) { byId("graph-panel").remove(); return null; }
+  const data = stored || await answer.json();
+  const graph = new ModelGraph(box, data, rows, (name, row) => chart.sum(name, row), chosen);
+  const told = [data.note, data.left ? `${count(data.left)} ${data.left === 1 ? "row" : "rows"} of the table ${data.left === 1 ? "is" : "are"} in no layer of the graph.` : null];
+  byId("graph-told").textContent = told.filter(Boolean).join(" ");
+  chooseColours(rows, graph);
+  findBoxes(graph);
+  byId("graph-closer").addEventListener("click", () => graph.zoom(1.4));
+  byId("graph-farther").addEventListener("click", () => graph.zoom(0.7));
+  byId("graph-fit").addEventListener("click", () => graph.fit());
+  const unfold = byId("unfold");
+  unfold.hidden = !data.folds.length;
+  unfold.addEventListener("click", () => {
+    graph.unfold(!graph.all);
+    unfold.setAttribute("aria-pressed", String(graph.all));
+  });
+  byId("graph-svg").addEventListener("click", () => {
+    const link = element("a", { href: URL.createObjectURL(new Blob([graph.svg()], { type: "image/svg+xml" })), download: "model-graph.svg" });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  return graph;
+}
+
+function seen(box) {
+  return new Promise((done) => {
+    const watcher = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) { watcher.disconnect(); done(); } }, { rootMargin: "200px" });
+    watcher.observe(box);
+  });
+}
+
+function chooseColours(rows, graph) {
+  const predicted = rows.predicted_s && rows.predicted_s.some((column, phase) => column.some((value, row) => value !== null && value !== rows.time_s[phase][row]));
+  const known = [["time", true], ["bound", Boolean(rows.bound)], ["unit", Boolean(rows.unit)], ["error", Boolean(predicted)]];
+  const titles = { time: "The time of a layer", bound: "What bounds it", unit: "What ran it", error: "How far the prediction was off" };
+  const box = byId("graph-by");
+  const legend = () => byId("graph-legend").replaceChildren(...graph.legend().map(([name, paint]) => {
+    const swatch = element("i");
+    swatch.style.background = paint;
+    return element("span", {}, swatch, name);
+  }));
+  box.replaceChildren(...known.filter(([, there]) => there).map(([name]) => element("button", { type: "button", "data-by": name, title: titles[name], "aria-pressed": String(name === graph.by), onclick: (event) => {
+    for (const each of box.children) each.setAttribute("aria-pressed", String(each === event.currentTarget));
+    graph.by = name;
+    graph.draw();
+    legend();
+  } }, name)));
+  document.addEventListener("themechange", legend);
+  legend();
+  const fallen = byId("fallbacks");
+  const many = graph.fallenLayers();
+  fallen.hidden = !many;
+  fallen.textContent = `${count(many)} not on ${graph.main}`;
+  let at = -1;
+  fallen.addEventListener("click", () => { const each = graph.fallbacks(); at = (at + 1) % each.length; graph.go(each[at]); });
+}
+
+function findBoxes(graph) {
+  const field = byId("find-box");
+  let at = -1;
+  field.addEventListener("input", debounced(() => { const found = graph.find(field.value); at = 0; if (found.length) graph.go(found[0], false); }, 80));
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    const found = graph.find(field.value);
+    if (found.length) { at = (at + 1) % found.length; graph.go(found[at]); }
+  });
 }
 
 function choosePhases(rows, chart, again) {

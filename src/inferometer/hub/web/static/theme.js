@@ -18,5 +18,11 @@
       root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
       document.dispatchEvent(new CustomEvent("themechange"));
     });
+    // What scrolls sideways can be reached with the keyboard, as long as it does.
+    const reach = new ResizeObserver((entries) => {
+      for (const { target } of entries) target.toggleAttribute("tabindex", target.scrollWidth > target.clientWidth);
+      for (const { target } of entries) if (target.hasAttribute("tabindex")) target.tabIndex = 0;
+    });
+    for (const box of document.querySelectorAll(".scroll, pre")) reach.observe(box);
   });
 })();

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError
 from inferometer.core.units import counted, format_quantity
 from inferometer.predict.sweep.columns import unit_of
+from inferometer.understand.series import change_points
 from inferometer.understand.view.charts.theme import COLOURS, column_title, number_text, spec, tooltip
 from inferometer.understand.view.measured import verdict_text
 from inferometer.understand.view.runs import machine_cells, machine_names
@@ -42,19 +44,50 @@ def run_trend(rows: Iterable[RunRow], metric: str) -> dict[str, Any]:
     ]
     if not data:
         raise DomainError(f"None of these runs has a {metric}.")
+    changed = _changed(data)
     y = {"field": "value", "type": "quantitative", "scale": {"zero": False},
          "axis": {"title": column_title(metric), "labelExpr": number_text(metric)}}  # fmt: skip
     x = {"field": "at", "type": "temporal", "title": None}
     colour = {"field": "of", "type": "nominal", "title": None, "scale": {"range": list(COLOURS)},
               "legend": {"orient": "bottom", "columns": 1, "labelLimit": 900}}  # fmt: skip
     tips = tooltip({"run": "Run", "of": "Of", "text": column_title(metric), "at": "When"})
+    drawn: dict[str, Any] = {
+        "mark": {"type": "line", "point": {"size": 40}, "strokeWidth": 1.5},
+        "encoding": {"x": x, "y": y, "color": colour, "tooltip": tips},
+    }
+    if changed:
+        moved = tooltip({"run": "From run", "change": "Another level", "of": "Of"})
+        ring = {"mark": {"type": "point", "size": 260, "strokeWidth": 2, "filled": False, "shape": "diamond"},
+                "transform": [{"filter": "datum.change"}],
+                "encoding": {"x": x, "y": y, "color": colour, "tooltip": moved}}  # fmt: skip
+        drawn = {"layer": [drawn, ring]}
+    told = f"; {counted(changed, 'change')} of level, marked" if changed else ""
     return spec(
         title=f"{column_title(metric)} from run to run",
-        subtitle=counted(len(data), "run"),
-        body={"width": 640, "height": 200, "data": {"values": data},
-              "mark": {"type": "line", "point": {"size": 40}, "strokeWidth": 1.5},
-              "encoding": {"x": x, "y": y, "color": colour, "tooltip": tips}},
-    )  # fmt: skip
+        subtitle=f"{counted(len(data), 'run')}{told}",
+        body={"width": 640, "height": 200, "data": {"values": data}, **drawn},
+    )
+
+
+def _changed(data: list[dict[str, Any]]) -> int:
+    """Mark the points from which on a line lies at another level, and say how many they are.
+
+    `change` is how far the level moved there: the median of the runs up to the next change over that of those before.
+    """
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for point in sorted(data, key=lambda point: str(point["at"])):
+        lines.setdefault(point["of"], []).append(point)
+    count = 0
+    for points in lines.values():
+        values = [point["value"] for point in points]
+        if min(values) <= 0:
+            continue
+        ends = [0, *change_points(values), len(values)]
+        for before, at, after in zip(ends, ends[1:-1], ends[2:], strict=False):
+            ratio = median(values[at:after]) / median(values[before:at])
+            points[at]["change"] = f"{100 * (ratio - 1):+.1f} %"
+            count += 1
+    return count
 
 
 def _lines(rows: list[RunRow], names: Mapping[str, str]) -> list[str]:

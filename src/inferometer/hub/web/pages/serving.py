@@ -1,0 +1,215 @@
+"""The pages that plan and simulate a service: a form whose address is the question, so that an answer can be shared.
+
+Catalog names only: a path, also as the file of a length, would let a visitor read this machine.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import Route
+
+from inferometer.core.errors import DomainError, InferometerError
+from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
+from inferometer.hub.web.pages.routes import html_page, with_error_page
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.datastructures import QueryParams
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+_MOST_REQUESTS = 5000  # of a simulation that somebody waits for
+_AT_ONCE = 2  # answers that are worked out at the same time: each takes a core for seconds
+_REMEMBERED = 32  # answers, so that whoever opens a link that was shared does not wait again
+_LONGEST = 300  # letters of a field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingField:
+    """A field of a form. `kind` is text, number, whole, or the list of a choice; `many`: names with commas between."""
+
+    name: str
+    label: str
+    default: str = ""
+    hint: str = ""
+    kind: str = "text"
+    listed: str = ""  # the catalog's names that it offers
+    many: bool = False
+    choices: tuple[str, ...] = ()
+    option: str = ""  # of the command, where it is not called as the field
+
+    def read(self, text: str) -> Any:
+        """The value of a text; wrong ones are told with the field's own name."""
+        try:
+            if self.kind in {"number", "whole"}:
+                return (float if self.kind == "number" else int)(text)
+        except ValueError:
+            raise DomainError(f"{self.label} is a number, and {text!r} is none.", remedy="Write digits only.") from None
+        if self.choices and text not in self.choices:
+            raise DomainError(f"{self.label} is one of {', '.join(self.choices)}, not {text!r}.")
+        if self.name in {"prompt", "generate"} and text.startswith("file:"):
+            raise DomainError(
+                "A length from a file is read on your own machine.", remedy="Use the command that the page shows."
+            )
+        return [part.strip() for part in text.split(",") if part.strip()] if self.many else text
+
+
+_SLO = "such as ttft_p95<=1s,tpot_p95<=50ms"
+_LENGTH = "a number, uniform:64-512 or lognormal:512,400"
+_TRAFFIC = (
+    ServingField(name="prompt", label="Tokens of a prompt", default="1024", hint=_LENGTH),
+    ServingField(name="generate", label="Tokens of an answer", default="256", hint=_LENGTH),
+    ServingField(name="slo", label="Objectives", hint=_SLO),
+)
+_MODEL = ServingField(name="model", label="Model", default="llama-3.1-8b", listed="models")
+PLAN_FIELDS = (
+    _MODEL,
+    ServingField(name="rate", label="Requests a second", default="10", kind="number"),
+    *_TRAFFIC[:2],
+    ServingField(name="slo", label="Objectives", default="ttft_p95<=1s,tpot_p95<=50ms", hint=_SLO),
+    ServingField(name="goal", label="Goal", default="cheapest", choices=("cheapest", "greenest", "smallest")),
+    ServingField(
+        name="devices", label="Devices", hint="with commas between; empty: every one with a price", listed="devices",
+        many=True, option="on",
+    ),
+    ServingField(name="weights", label="Weights", hint="formats to try; empty: the model's and smaller", many=True),
+)  # fmt: skip
+SIMULATE_FIELDS = (
+    _MODEL,
+    ServingField(name="on", label="Device", default="nvidia-h100-sxm", listed="devices"),
+    ServingField(name="rate", label="Requests a second", default="10", kind="number", hint="or so many at once:"),
+    ServingField(name="concurrency", label="Requests at once", kind="whole"),
+    ServingField(name="requests", label="Requests in all", default="500", kind="whole"),
+    *_TRAFFIC,
+    ServingField(name="runtime", label="Engine", hint="vllm, sglang, trtllm or llamacpp"),
+    ServingField(name="weights", label="Weights", hint="empty: the model's"),
+    ServingField(name="tp", label="Devices that share a layer", default="1", kind="whole"),
+    ServingField(name="replicas", label="Replicas", default="1", kind="whole"),
+)
+
+
+def serving_routes() -> list[Route]:
+    pages = ServingPages()
+    table = {"/plan": pages.plan, "/simulate": pages.simulate}
+    return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
+
+
+class ServingPages:
+    """An address without a question shows the form as it is filled at first, and answers nothing."""
+
+    def __init__(self) -> None:
+        self._working = threading.Semaphore(_AT_ONCE)
+        self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    def plan(self, request: Request) -> Response:
+        return self._page(request, "plan", PLAN_FIELDS, planned)
+
+    def simulate(self, request: Request) -> Response:
+        return self._page(request, "simulate", SIMULATE_FIELDS, simulated)
+
+    def _page(self, request: Request, verb: str, fields: tuple[ServingField, ...], work: Any) -> Response:
+        asked = bool(request.query_params)
+        texts = asked_texts(request.query_params, fields)
+        values: dict[str, Any] = {"answer": None, "problem": None}
+        if asked:
+            try:
+                values["answer"] = self._answer(verb, texts, fields, work)
+            except InferometerError as error:
+                values["problem"] = error
+        from inferometer.hub.web.pages.catalog import device_rows, model_rows  # noqa: PLC0415 - the whole catalog
+
+        listed = {"models": [row["name"] for row in model_rows()], "devices": [row["name"] for row in device_rows()]}
+        return html_page(
+            "serving.html", verb, verb=verb, fields=fields, texts=texts, listed=listed,
+            command=command_of(verb, texts, fields), python=python_of(verb, texts, fields), **values,
+        )  # fmt: skip
+
+    def _answer(self, verb: str, texts: Mapping[str, str], fields: tuple[ServingField, ...], work: Any) -> Any:
+        key = command_of(verb, texts, fields)
+        if key in self._answers:
+            return self._answers[key]
+        given = {field.name: field.read(texts[field.name]) for field in fields if texts[field.name]}
+        if not self._working.acquire(blocking=False):
+            raise HubError(503, "The hub is working out other answers.", remedy="Ask again in a minute.")
+        try:
+            answer = self._answers[key] = work(given)
+        finally:
+            self._working.release()
+        while len(self._answers) > _REMEMBERED:
+            self._answers.popitem(last=False)
+        return answer
+
+
+def asked_texts(query: QueryParams, fields: tuple[ServingField, ...]) -> dict[str, str]:
+    """What each field holds: the address's, or at the first look what it is filled with. Of one way, no other."""
+    if not query:
+        return {field.name: field.default for field in fields}
+    texts = {field.name: query.get(field.name, "").strip()[:_LONGEST] for field in fields}
+    if not texts["model"]:
+        texts["model"] = _MODEL.default
+    return texts
+
+
+def planned(given: dict[str, Any]) -> dict[str, Any]:
+    from inferometer.api.services import plan  # noqa: PLC0415 - the search, with the first plan
+    from inferometer.hub.web.pages.load_view import shown_table  # noqa: PLC0415 - as above
+    from inferometer.understand.view.plans import plan_card, plan_table  # noqa: PLC0415 - as above
+
+    model = catalog_model(given.pop("model"))
+    devices = [catalog_device(name).name for name in given.pop("devices", ())]
+    if "rate" not in given or "slo" not in given:
+        raise DomainError("A plan needs to know what comes and what is in time.", remedy="Fill in rate and objectives.")
+    answer = plan(model, devices=devices, **given)
+    document = answer.document()
+    if not answer.plans:
+        return {"text": f"There is no plan. {answer.why_not}", "card": None, "table": None}
+    return {"text": None, "card": plan_card(document, title=f"{model} at {given['rate']:g} requests a second"),
+            "table": shown_table(plan_table(document))}  # fmt: skip
+
+
+def simulated(given: dict[str, Any]) -> dict[str, Any]:
+    from inferometer.api.services import simulate  # noqa: PLC0415 - the simulator, with the first simulation
+    from inferometer.hub.web.pages.load_view import load_values  # noqa: PLC0415 - as above
+
+    model, device = catalog_model(given.pop("model")), catalog_device(given.pop("on", ""))
+    if given.get("requests", 0) > _MOST_REQUESTS:
+        raise DomainError(
+            f"A page simulates up to {_MOST_REQUESTS:,} requests.", remedy="The command beside it takes any number."
+        )
+    if ("rate" in given) == ("concurrency" in given):
+        raise DomainError(
+            "Requests come so many a second, or so many at once.", remedy="Fill in one of the two fields."
+        )
+    profile = simulate(model, on=device, **given)
+    assert profile.served is not None  # noqa: S101 - of a simulation
+    values = load_values(profile.served)
+    return {**values, "specs": {chart.name: chart.spec() for chart in values["charts"]}}
+
+
+def command_of(verb: str, texts: Mapping[str, str], fields: tuple[ServingField, ...]) -> str:
+    parts = ["inferometer", verb, texts["model"]]
+    for field in fields:
+        if field.name != "model" and texts[field.name]:
+            parts += [f"--{(field.option or field.name).replace('_', '-')}", texts[field.name]]
+    return shlex.join(parts)
+
+
+def python_of(verb: str, texts: Mapping[str, str], fields: tuple[ServingField, ...]) -> str:
+    """The same in Python; a field that cannot be read stands as the text that it is."""
+    arguments = []
+    for field in fields:
+        if field.name == "model" or not texts[field.name]:
+            continue
+        try:
+            value = field.read(texts[field.name])
+        except DomainError:
+            value = texts[field.name]
+        arguments.append(f"{field.name}={value!r}")
+    return f"import inferometer\n\nanswer = inferometer.{verb}({texts['model']!r}, {', '.join(arguments)})"

@@ -1,0 +1,82 @@
+"""Planning and simulating a service in a real browser: the address is the question, the command stands beside it."""
+
+import re
+import shlex
+from urllib.parse import urlencode
+
+import pytest
+
+from e2e.test_new_run import visiting
+from inferometer.api.services import plan
+from unit.hub.web.samples import HOSTILE, hub
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with hub(tmp_path_factory.mktemp("serving")) as (_, client):
+        yield str(client.base_url).rstrip("/")
+
+
+@pytest.fixture
+def page(browser, lab):
+    with visiting(browser, lab) as opened:
+        yield opened
+
+
+def test_a_plan_is_asked_for_shared_by_its_address_and_the_same_as_the_verbs(page):
+    page.goto("/plan")
+    assert page.locator("#answer").count() == 0  # nothing is worked out before somebody asks
+    page.locator('[name="devices"]').fill("nvidia-l4")
+    page.locator('[name="rate"]').fill("2")
+    page.locator("form.ask button").click()
+    page.locator("#answer").wait_for()
+    best = plan("llama-3.1-8b", rate=2, slo="ttft_p95<=1s,tpot_p95<=50ms", devices=["nvidia-l4"]).plans[0]
+    assert f"{best.count} × nvidia-l4" in page.locator("#answer").inner_text()
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.locator("#answer").wait_for()
+
+
+def test_a_service_is_simulated_with_its_percentiles_and_charts(page):
+    page.goto("/simulate?" + urlencode({"model": "llama-3.1-8b", "on": "nvidia-h100-sxm", "rate": 5, "requests": 60}))
+    page.locator("#latencies-panel").wait_for()
+    assert page.locator(".card").count() >= 3
+    page.locator("figure[data-drawn]").first.wait_for()
+
+
+@pytest.mark.parametrize("verb", ["plan", "simulate"])
+def test_the_command_beside_it_is_one_that_the_command_line_takes(page, verb, answered):
+    page.goto(f"/{verb}")
+    words = shlex.split(page.locator("#command").inner_text())
+    assert words[:2] == ["inferometer", verb]
+    known = answered(verb, "--help").stdout
+    assert all(word in known for word in words if word.startswith("--"))
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("/simulate?model=llama-3.1-8b&on=nvidia-h100-sxm&rate=fast", "Requests a second is a number"),
+        ("/simulate?model=llama-3.1-8b&on=nvidia-h100-sxm&rate=1&requests=900000", "up to 5,000 requests"),
+        ("/simulate?model=llama-3.1-8b&on=nvidia-h100-sxm&rate=1&prompt=file:/etc/passwd", "read on your own machine"),
+        ("/simulate?model=/etc/passwd&on=nvidia-h100-sxm&rate=1", "/etc/passwd"),
+        ("/simulate?model=llama-3.1-8b&on=nvidia-h100-sxm&rate=1&concurrency=2", "one of the two"),
+        ("/plan?model=llama-3.1-8b&rate=5", "what comes and what is in time"),
+        ("/plan?model=llama-3.1-8b&rate=5&slo=ttft_p95<=1s&goal=fastest", "Goal is one of"),
+    ],
+)
+def test_what_cannot_be_answered_is_told_beside_the_form_that_keeps_its_words(page, query, told):
+    page.goto(query)
+    assert told in page.locator(".callout.bad").inner_text()
+    assert page.locator('[name="model"]').input_value() == re.search("model=([^&]+)", query).group(1)
+
+
+def test_names_in_an_address_stay_text(page):
+    page.goto("/plan?" + urlencode({"model": HOSTILE, "rate": 1, "slo": "ttft_p95<=1s"}))
+    page.locator(".callout.bad").wait_for()
+    assert page.evaluate("window.hacked") is None
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
