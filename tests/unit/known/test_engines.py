@@ -36,7 +36,7 @@ def row(folder, text, name="abacus"):
 def test_an_unknown_runtime_is_an_error_that_names_the_known_ones():
     with pytest.raises(UnknownNameError, match="Did you mean torch-compile") as caught:
         runtime_effects("torch-compiled")
-    assert "Known: coreml, ctranslate2, deepspeed-mii, edgetpu, esp-dl" in str(caught.value)
+    assert "Known: aitemplate, coreml, ctranslate2, deepspeed-mii, edgetpu, esp-dl" in str(caught.value)
     with pytest.raises(DomainError, match="neither"):
         require_effects(3)
     assert known_engine("torch-compiled") is None

@@ -17,7 +17,7 @@ from inferometer.known.atlas.table import AtlasTable, table_of
 _MODULES = (
     "timm", "qai_hub", "qai_hub_llm", "ncnn", "openvino", "openvino_llm", "llamacpp", "llamacpp_batched",
     "llamacpp_gpus", "mlperf", "mlperf_mobile", "mlperf_tiny", "hailo", "rknn", "rknn_llm", "ultralytics", "argonne",
-    "trtllm", "rocm_vllm", "aiconfigurator", "phones", "jetson", "geerling", "vllm_requests", "tidy",
+    "trtllm", "rocm_vllm", "aiconfigurator", "phones", "jetson", "geerling", "vllm_requests", "world", "tidy",
 )  # fmt: skip
 
 

@@ -74,11 +74,18 @@ class Step:
         if rates.step_spread is not None:  # what the whole steps that were measured have shown already
             spread = spread - rates.spread * rates.in_steps
         own = self.counts[:, None] * times * spread
-        together = (over_rows(members, own) for members in rates.groups.values())
+        together = (over_rows(members, own) + self._step_doubt(members) for members in rates.groups.values())
         whole = np.where(waiting > 0, rates.host_spread, rates.step_spread or 0.0) * time
         share = np.sqrt(sum(part**2 for part in (*together, whole))) / np.where(time > 0, time, 1.0)
         wide = np.exp(EIGHT_IN_TEN * share)
         return np.maximum(np.minimum(self.total("floor_s"), time), time / wide), time * wide
+
+    def _step_doubt(self, members: Any) -> Any:
+        """What the seconds on no op may be off by, beside the ops that they were fitted with: both from whole steps."""
+        if self.rates.step_spread is not None:  # it is of whole steps, these seconds among them
+            return 0.0
+        fitted = (members[:, None] * self.rates.fitted > 0) & (self.priced.spread > 0)
+        return self.step_s * float(np.max(np.where(fitted, self.priced.spread, 0.0))) if fitted.any() else 0.0
 
     def total(self, name: str) -> Any:
         """A price summed over the step: `time_s`, `floor_s`, `compute_s` …, one number a column."""

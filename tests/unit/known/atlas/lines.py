@@ -23,6 +23,8 @@ LLM = (
 )
 TIMM = "file,device,precision,layout,torch,cuda,compile,model,batch,img_size,samples_per_s,step_ms,gmacs,params_m\n"
 
+WORLD = "source,repo,path,model,device,runtime,precision,batch,input,metric,value,unit,notes\n"
+
 # form → the text of a file, and the measurements of its second line: (what is expected of each)
 GOLDEN = {
     "timm": (
@@ -46,6 +48,13 @@ GOLDEN = {
         "4096,1162.579133,19.614429,110.10003225806452,3523.2010322580645,geniex=v0.9.1;qairt=2.50,\n",
         [{"quantity": "prefill", "prompt": 3968, "context": 0, "seconds": 3968 / 1162.579133, "model": "llama-3.1-8b"},
          {"quantity": "decode", "context": 3968, "generate": 128, "seconds": 1 / 19.614429, "weights": "i4"}],
+    ),
+    "world": (
+        WORLD + "sophgo c7c94bb 2024-10-18,sophgo/sophon-demo,sample/ResNet/README.md,ResNet/resnet50_int8_4b,"
+        "SOPHGO BM1684X (SE7-32),sophon-sail bmrt_test,int8,4,,latency,1.6,ms,calculate time(ms)\n",
+        [{"seconds": 4 * 1.6e-3, "model": "timm:resnet50", "device": "sophgo-bm1684x", "unit": "npu", "batch": 4,
+          "engine": "sophon", "weights": "i8", "activations": "i8", "quantity": "forward", "source": "world",
+          "dataset": "sophgo"}],
     ),
     "ncnn": (
         ('device,num_threads,powersave,gpu_device,loop_count,model,min_ms,max_ms,avg_ms\n'

@@ -46,7 +46,7 @@ def test_json_has_everything_and_csv_our_own_form(said):
 def test_alone_it_lists_the_datasets_and_what_is_left_out(said):
     code, out, _ = said("atlas")
     assert code == 0
-    assert "15,651" in out
+    assert "23,066" in out
     assert "not shipped" in out
     assert said("atlas", "sources")[1] == out
 

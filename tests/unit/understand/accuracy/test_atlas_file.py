@@ -2,11 +2,17 @@
 
 import csv
 import json
+import random
+from math import exp
 
 import pytest
 from click.testing import CliRunner
 
+import inferometer as im
 from inferometer.cli.run import cli
+from inferometer.known.atlas.shipped import load
+from inferometer.known.networks import network_named
+from inferometer.measure.calibrate.priors.cases import _not_asked, variants_of
 from inferometer.measure.calibrate.priors.judged import DEVICE_OUT, FEW, SEEN
 from inferometer.understand.accuracy.atlas_file import accuracy_document, judge_atlas
 
@@ -77,3 +83,41 @@ def test_models_to_calibrate_from_need_a_table():
     result = CliRunner().invoke(cli, ["accuracy", "--from-models", "3"])
     assert result.exit_code != 0
     assert "need --atlas" in f"{result.output}{result.exception}"
+
+
+TIDY = ("device", "model", "engine", "weights", "activations", "batch", "image", "quantity", "figure", "figure_unit")
+
+
+def thirty_rows():
+    """One row of each of thirty groups, drawn from all devices and engines that a question can name as they ran."""
+    groups = {}
+    for row in load(["qai-hub", "openvino", "ncnn", "rknn"]).rows():
+        plain = row.quantity == "forward" and not row.part and not variants_of(row) and "autocast" not in row.settings
+        sized = row.image is None or network_named(row.model or "") is not None  # else its image cannot be asked for
+        if plain and sized and row.device and _not_asked(row) is None:
+            groups.setdefault((row.device, row.engine, row.weights), []).append(row)
+    draw = random.Random(37)  # noqa: S311 - a draw that is the same every time
+    chosen = draw.sample(sorted(groups), 30)
+    return [draw.choice(groups[key]) for key in chosen]
+
+
+def test_a_file_is_judged_by_what_predict_answers_in_thirty_groups_drawn_at_random(tmp_path, monkeypatch):
+    """Two ways to one number: the arithmetic of the fit over a file, and a question at the user's door."""
+    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path))
+    rows, compared = thirty_rows(), 0
+    for row in rows:
+        path = tmp_path / "one.csv"
+        stated = [row.device, row.model, row.engine, row.weights, row.activations, row.batch or 1, row.image]
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([TIDY, [*stated, "forward", row.seconds, "s"]])
+        judged = [each for each in judge_atlas(path).file.judged if each.way != FEW]
+        if not judged:
+            continue  # its graph has other parameters, or another size of image than is at hand
+        answer = im.predict(
+            row.model, on=row.device, runtime=row.engine, weights=row.weights, activations=row.activations,
+            batch=row.batch or 1, image=row.image,
+        ).phase("forward")  # fmt: skip
+        compared += 1
+        assert answer.time_s == pytest.approx(row.seconds / exp(judged[0].residual), rel=0.02), stated
+        assert answer.high_s / answer.time_s == pytest.approx(exp(judged[0].half), rel=0.05), stated
+    assert compared >= 20
