@@ -30,13 +30,13 @@ EXPORTS: dict[str, str] = {
     ".stats.json": "spans_page:statistics_document",
     ".json": "traces:chrome",
     ".folded": "traces:folded",
-    ".csv": "spans:csv_rows",
-    ".md": "spans:markdown",
-    ".txt": "spans:text",
+    ".csv": "spans_page:csv_rows",
+    ".md": "spans_page:markdown",
+    ".txt": "spans_page:text",
     ".html": "spans_page:page",
     ".svg": "drawing:drawn",
 }
-_REPORT = "spans:report"
+_REPORT = "spans_page:report"
 _DATAFLOW = "dataflow:dataflow"
 
 
