@@ -21,6 +21,8 @@ from inferometer.core.device import Link
 from inferometer.core.graph import Graph
 from inferometer.core.profile import Profile
 from inferometer.predict import options as cost_options
+from inferometer.predict.ask import ask
+from inferometer.predict.fields import FIELDS
 from inferometer.predict.flags import FLAGS, options_from
 from inferometer.predict.options import Options
 
@@ -132,6 +134,17 @@ def test_a_flag_changes_the_answer(flag):
         assert answered(*question, *given) != answered(*question, given[0], "7pJ")
     else:
         assert answered(*question, *given) != answered(*question)
+
+
+@every([flag for flag in CASES if FIELDS[flag].changes == "option"])
+def test_a_what_if_asks_what_the_flag_asks(flag):
+    _, value, (model, *words) = CASES[flag]
+    named = {name.removeprefix("--"): text for name, text in zip(words[::2], words[1::2], strict=True)}
+    keywords = {name: int(text) if text.isdecimal() else text for name, text in named.items()}
+    text = value[0] if isinstance(value, tuple) else str(value).lower() if value is True else value
+    changed = ask(model, **keywords).changed(f"{flag}={text}")
+    assert changed.options == ask(model, **keywords, **{flag: value}).options
+    assert changed.options != ask(model, **keywords).options
 
 
 @pytest.mark.parametrize(("question", "given", "words"), [
