@@ -230,7 +230,7 @@ def _print_serving(questions: list[Question], users: int, tokens_per_user: float
 def _print_comparison(
     cases: list[Case], question_of: Callable[[Case], Question], form: str, *, ranked: bool = False
 ) -> None:
-    """One row for each case, the fastest first if `ranked`. One that is impossible has the reason instead of numbers."""
+    """One row for each case, the fastest first if `ranked`. An impossible one has the reason instead of numbers."""
     from inferometer.core.codec import document
     from inferometer.understand.view.predictions import comparison_table, summary_row
 
