@@ -11,7 +11,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|transformers/models)
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 
 .PHONY: help demo test test-torch test-matrix fuzz lint types imports unit bench data mutants docs notebooks site
-.PHONY: release-check clean
+.PHONY: release-check clean sanity
 help:
 	@echo "make demo   set up and show what works    make test   set up and run every check"
 	@echo "make lint   style, types, layers          make bench  run the benchmarks"
@@ -20,6 +20,7 @@ help:
 	@echo "make docs   write the generated pages     make site   build the documentation into build/site"
 	@echo "make data   DATA=folder: make the shipped data files again, and say what differs"
 	@echo "make mutants  how many planted mistakes the tests notice"
+	@echo "make sanity   properties of every answer, and the page of known misses"
 	@echo "make fuzz     damaged real files for every reader"
 	@echo "make release-check  version, changelog, pages, archives, licences"
 	@echo "make clean  remove what make made"
@@ -95,6 +96,10 @@ mutants: $(VENV)/.dev
 # Outside `make test`: every reader with damaged real files, each in a process of its own. READERS='gguf onnx' chooses.
 fuzz: $(VENV)/.dev
 	$(BIN)/python benchmarks/fuzz.py $(READERS) --minutes $(or $(MINUTES),10)
+
+# Outside `make test`: half an hour. Questions of the whole catalog, then every published figure, for docs/known-misses.md.
+sanity: $(VENV)/.dev
+	$(BIN)/python -m workshop.sanity --questions $(or $(QUESTIONS),1000) --seed $(or $(SEED),1) --page docs/known-misses.md
 
 # Makes the data files of the wheel again, in build/data, and says what differs: workshop/README.md.
 data: $(VENV)/.dev
