@@ -64,7 +64,8 @@ class Asked:
         return f"predict {self.model} --on {self.device} --runtime {self.runtime} {sizes}".rstrip()
 
     def answer(self, **changed: Any) -> Profile:
-        return im.predict(self.model, on=self.device, runtime=self.runtime, **{**self.sizes, **changed})
+        found: Profile = im.predict(self.model, on=self.device, runtime=self.runtime, **{**self.sizes, **changed})
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError
 from inferometer.core.units import counted, format_quantity
+from inferometer.measure.bench.levels import change_points
 from inferometer.predict.sweep.columns import unit_of
-from inferometer.understand.series import change_points
 from inferometer.understand.view.charts.theme import COLOURS, column_title, number_text, spec, tooltip
 from inferometer.understand.view.measured import verdict_text
 from inferometer.understand.view.runs import machine_cells, machine_names
