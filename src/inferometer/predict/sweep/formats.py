@@ -14,6 +14,7 @@ import numpy as np
 
 from inferometer.core.errors import DomainError, MissingDependencyError
 from inferometer.predict.sweep.rows import Rows, plain
+from inferometer.predict.sweep.table import is_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -135,9 +136,19 @@ def parquet_writer(path: Path, schema: Any) -> Iterator[Callable[[Path], None]]:
 
 
 def _arrow_numbers(arrow: Any, values: Any, kind: Any) -> Any:
-    if values.dtype == float:
-        return arrow.array(values, mask=np.isnan(values)).cast(kind)
-    return arrow.array(values, type=kind)
+    """Numbers and flags; NaN and None are absent."""
+    known = ~is_none(values).astype(bool) if values.dtype == object else ~np.isnan(values)
+    if arrow.types.is_boolean(kind):
+        return _arrow_memory(arrow, kind, np.packbits(values.astype(bool), bitorder="little"), known)
+    if arrow.types.is_integer(kind) and values.dtype == float:
+        values = np.where(known, values, 0.0).astype(np.int64)
+    return _arrow_memory(arrow, kind, values, known)
+
+
+def _arrow_memory(arrow: Any, kind: Any, values: Any, known: Any) -> Any:
+    """An array on the memory of ours. `arrow.array` imports pandas wherever it is installed: a second for nothing."""
+    present = None if known.all() else arrow.py_buffer(np.packbits(known, bitorder="little"))
+    return arrow.Array.from_buffers(kind, len(known), [present, arrow.py_buffer(np.ascontiguousarray(values))])
 
 
 def _arrow_texts(arrow: Any, parts: Sequence[Part], name: str) -> Any:
@@ -150,5 +161,5 @@ def _arrow_texts(arrow: Any, parts: Sequence[Part], name: str) -> Any:
         codes.append(np.broadcast_to(np.array(found, dtype=np.int32).reshape(values.shape), part.shape).ravel())
     places = np.concatenate(codes)
     return arrow.DictionaryArray.from_arrays(
-        arrow.array(places, mask=places < 0), arrow.array([*words], arrow.string())
+        _arrow_memory(arrow, arrow.int32(), places, places >= 0), arrow.array([*words], arrow.string())
     )
