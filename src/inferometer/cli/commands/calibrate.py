@@ -154,6 +154,8 @@ def command(
     _print_outcome(job, result)
     if result.calibration is not None:
         _print_calibration(result.calibration, result.path, form)
+    elif form == "json":
+        print_document({"path": None, "kept": result.kept})
 
 
 def _require_one_of(asked: dict[str, bool]) -> None:

@@ -161,7 +161,8 @@ def _calibrate(job: Job, files: Path, progress: Progress) -> JobResult:
     )
     outcome = calibrate(made, prepare_engine(made), watch=lambda at: progress(step_of(at)))
     if outcome.calibration is None:
-        return JobResult(job=job, ended="stopped", error="Stopped. What was measured is kept where it ran.")
+        stopped = outcome.kept or "Stopped. What was measured is kept where it ran."
+        return JobResult(job=job, ended="stopped", error=stopped)
     spent = outcome.outcome
     log = f"{spent.done} cases measured, {spent.left} left out for lack of time, {len(spent.skipped)} impossible.\n"
     return JobResult(job=job, ended="done", calibration=outcome.calibration, log=log)

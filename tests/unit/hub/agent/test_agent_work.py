@@ -97,7 +97,7 @@ def test_a_calibration_is_made_with_all_that_was_asked(tmp_path, monkeypatch, ma
     def calibrate(_job, engine, watch):
         watch("at")
         heard.update(engine=engine)
-        return SimpleNamespace(calibration=made, outcome=spent)
+        return SimpleNamespace(calibration=made, outcome=spent, kept=None if made else "the prior is nearer")
 
     def calibration_job(device, **more):
         heard.update(device=device, **more)
@@ -124,7 +124,7 @@ def test_a_calibration_is_made_with_all_that_was_asked(tmp_path, monkeypatch, ma
     if made:
         assert (found.ended, found.log) == ("done", "7 cases measured, 2 left out for lack of time, 3 impossible.\n")
     else:
-        assert found.ended == "stopped"
+        assert (found.ended, found.error) == ("stopped", "the prior is nearer")
 
 
 @pytest.mark.parametrize(("complete", "kind"), [(True, None), (False, "EngineError")])
