@@ -191,7 +191,7 @@ def test_a_block_is_a_layer_where_any_op_has_its_index():
     assert layer_count(Graph(name="g", blocks=(plain, plain))) == 4
 
 
-def test_products_of_whole_activations_are_whole_and_experts_send_their_rows_there_and_back():
+def test_products_of_whole_activations_are_whole_and_rows_of_experts_go_there_and_back():
     whole = op("matmul", [tokens("a", 8), tokens("b", 8)], [tokens("c", 8)], contracted=8)
     split = op("matmul", [tokens("q", 8), tokens("b", 8)], [tokens("d", 8)], contracted=8)
     placed = place(graph(project("p", "x", "q", 8, 8), whole, split), Parallel(tp=2))[0]
@@ -200,7 +200,7 @@ def test_products_of_whole_activations_are_whole_and_experts_send_their_rows_the
     mixture = experts(experts=4, top_k=2)
     (there, back) = place(graph(mixture), Parallel(ep=2, dp=2), imbalance=1.5)[0][0].messages
     assert (there.tensor, back.tensor) == (mixture.inputs[0], mixture.outputs[0])
-    assert (there.share, back.share, there.devices) == (2 * 2 * 1.5, 2 * 2 * 1.5, 2)
+    assert (there.function, back.function, there.share, back.share) == ("all_gather", "reduce_scatter", 2, 2)
     assert place(Graph(name="nothing", blocks=()), Parallel()) == []
     assert stage_share(Graph(name="nothing", blocks=()), 3) == 1
 
