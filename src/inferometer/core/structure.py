@@ -36,6 +36,12 @@ class Structure:
     edges: tuple[tuple[int, int, float | None], ...] = ()
 
 
+def merged_layers(name: str) -> tuple[str, ...]:
+    """The layers of a row's name: a prediction calls products that an engine runs as one `attn.q_proj+k_proj`."""
+    home, dot, last = name.rpartition(".")
+    return tuple(f"{home}{dot}{part}" for part in last.split("+")) if "+" in last else (name,)
+
+
 def structure_of(graph: Graph, binding: Binding) -> Structure:
     """Each layer of the graph in each repetition of its block.
 

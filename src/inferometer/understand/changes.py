@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime
+from inferometer.core.structure import merged_layers
 from inferometer.core.units import counted, format_quantity
 
 if TYPE_CHECKING:
@@ -102,15 +103,20 @@ def changes_between(a: Profile, b: Profile, phase: str) -> Changes | None:
     rest = pieces[len(moved) :]
     return Changes(
         phase=phase, a_s=first.time_s, b_s=second.time_s, moved=moved, others=sum(piece.count for piece in rest),
-        rest_s=fsum(piece.change_s for piece in rest),
+        rest_s=_rounded(fsum(piece.change_s for piece in rest), first.time_s),
     )  # fmt: skip
+
+
+def _rounded(seconds: float, whole_s: float) -> float:
+    """Without the error of adding floating-point numbers."""
+    return seconds if abs(seconds) > 1e-9 * whole_s else 0.0
 
 
 def _layers(profile: Profile, phase: Phase) -> set[str]:
     """The names of the model's layers, as far as the profile knows them."""
     if profile.structure is not None:
         return set(profile.structure.names)
-    return {name for op in phase.ops for name in (op.layers or (op.name,))}
+    return {name for op in phase.ops for name in (op.layers or merged_layers(op.name))}
 
 
 def _renamed(a: Profile, b: Profile, first: Phase, second: Phase) -> Mapping[str, str]:
@@ -156,7 +162,7 @@ def _sides(
 
 def _covered(op: OpTime, known: set[str], renamed: Mapping[str, str], *, together: bool) -> list[str]:
     """The layers that an op runs. An engine's own work for a layer is called after it; what is for none is by kind."""
-    named = [renamed.get(name, name) for name in (op.layers or (op.name,))]
+    named = [renamed.get(name, name) for name in (op.layers or merged_layers(op.name))]
     layers = [name for name in named if name in known]
     if not layers:
         outer = renamed.get(op.name.rpartition("/")[0], op.name.rpartition("/")[0])

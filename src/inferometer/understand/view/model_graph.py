@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.request import distinct_ops
-from inferometer.core.structure import Structure, StructureBlock, structure_of
+from inferometer.core.structure import Structure, StructureBlock, merged_layers, structure_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -138,7 +138,7 @@ def _links(structure: Structure, ops: Sequence[OpTime]) -> tuple[list[tuple[int,
     links: list[tuple[int, int, float]] = []
     left = 0
     for row, op in enumerate(ops):
-        fused = [places[name] for name in op.layers if name in places]
+        fused = [places[name] for name in (op.layers or merged_layers(op.name)) if name in places]
         # An engine's own work for a layer is called after it: `conv1/ReorderInput`.
         main = next((places[name] for name in (op.name, op.name.rpartition("/")[0]) if name in places), None)
         if main is None and fused:
@@ -149,7 +149,8 @@ def _links(structure: Structure, ops: Sequence[OpTime]) -> tuple[list[tuple[int,
         others = [at for at in equal.get(main, ()) if structure.names[at] not in named] if op.count > 1 else []
         mine = [main, *others]
         links += [(at, row, 1 / len(mine)) for at in mine]
-        links += [(at, row, 0.0) for at in fused if at not in mine]
+        inside = [copy for at in fused if at != main for copy in (at, *(equal.get(at, ()) if others else ()))]
+        links += [(at, row, 0.0) for at in inside]
     return links, left
 
 

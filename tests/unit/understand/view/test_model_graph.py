@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from inferometer import predict
 from inferometer.core.profile import OpTime
+from inferometer.core.request import distinct_ops
 from inferometer.core.structure import Structure, StructureBlock
 from inferometer.understand.view.model_graph import model_graph
 from unit.hub.web.samples import network
@@ -55,6 +56,22 @@ def test_a_row_for_many_equal_layers_is_shared_by_them_and_its_time_counts_once(
     for _, row, part in graph["links"]:
         parts[row] = parts.get(row, 0.0) + part
     assert all(abs(whole - 1) < 1e-9 for whole in parts.values())
+
+
+def test_products_that_a_prediction_joins_stand_at_the_first_and_none_of_the_time_is_lost():
+    profile = predict("llama-3.1-8b", on="nvidia-h100-sxm")
+    graph = model_graph(profile)
+    rows = [op.name for op in distinct_ops(profile.phases).values()]
+    joined = rows.index("layers.0.mlp.gate_proj+up_proj")
+    at = {graph["name"][layer]: part for layer, row, part in graph["links"] if row == joined}
+    assert (at["layers.0.mlp.gate_proj"], at["layers.31.mlp.gate_proj"], at["layers.31.mlp.up_proj"]) == (
+        1 / 32,
+        1 / 32,
+        0,
+    )
+    linked = {row for _, row, _ in graph["links"]}
+    times = [op.time_s for op in distinct_ops(profile.phases).values()]
+    assert sum(time for row, time in enumerate(times) if row not in linked) < 1e-3 * sum(times)
 
 
 def test_a_fused_row_stands_at_its_layer_and_those_that_ran_in_it_have_none_of_its_time():

@@ -46,7 +46,7 @@ export class ModelGraph {
         made.set(key, this.boxes.length);
         const closed = fold >= 0 && !this.open.has(fold);
         const times = fold < 0 ? 1 : data.folds[fold].count;
-        this.boxes.push({ layers: [], fold, closed, times, title: closed ? data.folds[fold].title : name });
+        this.boxes.push({ layers: [], fold, closed, times, title: closed ? data.folds[fold].title : times > 1 ? name.replace(/(^|[./_])\d+(?=[./])/, "$1*") : name });
       }
       this.boxes[made.get(key)].layers.push(layer);
       return made.get(key);
