@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -17,59 +18,91 @@ from inferometer.predict.price.deviations import (
     UNMEASURED,
     Deviations,
     LevelRow,
+    half_of,
     known_by,
+    source_half,
 )
 from workshop.priors.leaving import (
     LeftOut,
     Validation,
     device_folds,
+    family_folds,
     left_out,
     model_folds,
+    source_folds,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from inferometer.measure.calibrate.priors.stack import Case
 
-ROUNDS = 16
+ROUNDS, BEGUN_ROUNDS = 16, 5
+JUDGED_CASES = 1500  # of each dataset, about, that a fit is judged by
 # Four devices of six left out at once say little of a seventh; cases of tokens are small, and can be left out in more.
 DEVICE_FOLDS, TOKEN_DEVICE_FOLDS, MODEL_FOLDS = 4, 12, 4
+FAMILY_FOLDS, SOURCE_FOLDS = 4, 5
 COVERED = 0.8
 _WORTH_A_ROW = 0.004  # deviations below change no answer
 _TOLD = 0.97  # a posterior spread this near to the prior's has learned nothing
 _WIDER = 6.0  # devices or models that a group must have to say as much of itself as the wider one does
 
 
-def fitted(cases: Sequence[Case], log: Callable[[str], None] | None = None) -> Hierarchy:
+def fitted(
+    cases: Sequence[Case], log: Callable[[str], None] | None = None, *, begun: Hierarchy | None = None
+) -> Hierarchy:
+    """All levels; where a fit of some of the cases has `begun`, from what it found."""
     fit = hierarchy_of(list(cases))
-    fit.fit_with_effects(ROUNDS, log=log)
+    for name, level in fit.levels.items() if begun is not None else ():
+        if begun is not None and name in begun.levels:
+            level.value = begun.levels[name].value.copy()
+    if begun is not None:
+        fit.variances = {pool: begun.variances.get(pool, variance) for pool, variance in fit.variances.items()}
+    fit.fit_with_effects(ROUNDS if begun is None else BEGUN_ROUNDS, log=log)
     return fit
 
 
+def thinned(cases: Sequence[Case]) -> list[Case]:
+    """Of a dataset with many cases those of some models, chosen by their names: enough to judge a fit by.
+
+    Leaving out takes a fit for each fold, and a thousand models of one package say little more of the next table than
+    two hundred do.
+    """
+    many = Counter(case.dataset for case in cases)
+    return [
+        case for case in cases
+        if crc32(case.model.partition("@")[0].encode()) % 1000 < 1000 * JUDGED_CASES / many[case.dataset]
+    ]  # fmt: skip
+
+
 def validated(fit: Hierarchy, log: Callable[[str], None] | None = None) -> Validation:
-    """Every row predicted without its device, without its model, and from a few models of its device."""
+    """Every row predicted without its device, family, model or source, and from a few models of its device."""
     say = log or (lambda _: None)
     folds = device_folds(fit.cases, TOKEN_DEVICE_FOLDS if fit.cases[0].tokens else DEVICE_FOLDS)
     devices = left_out(fit, folds)
     say("devices left out")
+    families = left_out(fit, family_folds(fit.cases, FAMILY_FOLDS))
+    say("families left out")
     models = left_out(fit, model_folds(fit.cases, MODEL_FOLDS))
     say("models left out")
+    sources = left_out(fit, source_folds(fit.cases, SOURCE_FOLDS))
+    say("sources left out")
     few = left_out(fit, [few_models(fit.cases, fold) for fold in folds])
     say("all but a few models of each device left out")
-    return Validation(devices=devices, models=models, few=few)
+    return Validation(devices=devices, families=families, models=models, sources=sources, few=few)
 
 
-def document(fit: Hierarchy, validation: Validation, *, made: str) -> Deviations:
-    cases = fit.cases
+def document(fit: Hierarchy, judged: Sequence[Case], validation: Validation, *, made: str) -> Deviations:
+    """`validation` is of the cases `judged`, which may be fewer than were fitted."""
+    cases, halves = fit.cases, spreads(judged, validation)
     return Deviations(
         made=made,
         base={unit: _base(unit) for unit in sorted({case.standing.unit for case in cases})},
         covered=_covered(cases),
         levels=_levels(fit),
         variances={kind: _by_kind(np.sqrt(values)) for kind, values in sorted(fit.variances.items())},
-        spreads=spreads(cases, validation),
+        spreads=halves | source_spreads(judged, validation.sources, halves),
         **_effects(fit),
         datasets=dict(sorted(Counter(case.dataset for case in cases).items())),
     )
@@ -139,10 +172,12 @@ def _ways(validation: Validation, *, tokens: bool) -> list[tuple[str, LeftOut, b
         devices, models = validation.devices, validation.models
         return [
             ("unseen:known", devices, None), ("unseen:new", devices, None), ("seen:known", models, None),
-            ("seen:new", models, None),
+            ("seen:new", models, None), ("stranger:known", validation.families, None),
+            ("stranger:new", validation.families, None),
         ]  # fmt: skip
     return [
         ("unseen:known", validation.devices, True),
+        ("stranger:known", validation.families, True),
         ("seen:known", validation.few, True),
         *((f"seen:{known}", validation.models, False) for known in UNMEASURED),
     ]
@@ -163,7 +198,7 @@ def spreads(cases: Sequence[Case], validation: Validation) -> dict[str, float]:
         told: dict[str, dict[str, list[float]]] = {}
         for row in np.flatnonzero(chosen).tolist():
             case = cases[row]
-            member = case.standing.device if what.startswith("unseen") else case.model
+            member = case.model if what.startswith("seen") else case.standing.device
             for name in case.standing.spread_names(case.quantity):
                 told.setdefault(name, {}).setdefault(member, []).append(abs(float(kept.residuals[row])))
         for name in sorted(told, key=lambda name: name.count(":")):  # the wider ones first
@@ -174,3 +209,57 @@ def spreads(cases: Sequence[Case], validation: Validation) -> dict[str, float]:
                 half = float(np.sqrt((told_by * half**2 + _WIDER * wider**2) / (told_by + _WIDER)))
             halves[f"{name}:{what}"] = round(half, 3)
     return dict(sorted(halves.items()))
+
+
+_FEW_SOURCES = 3  # that say as much of a unit as all sources together say of any
+
+
+def source_spreads(
+    cases: Sequence[Case], kept: LeftOut, halves: Mapping[str, float], chosen: Any = None
+) -> dict[str, float]:
+    """What a source that was left out adds to the half-widths, so that eight in ten of its rows lie within both.
+
+    By whether another source has its engine, by kind of unit, and by how near its device is to those of other sources.
+    A source counts by the root of its rows: its rows err together. `chosen` are the rows that tell, all by default.
+    """
+    told: dict[str, list[tuple[float, float, str]]] = {}
+    for row in np.flatnonzero(~np.isnan(kept.residuals) & (True if chosen is None else chosen)).tolist():
+        case, near = cases[row], kept.near[row]
+        known = "known" if kept.known[row] else known_by(kept.likeness[row])
+        half = half_of(halves, case.standing, case.quantity, near=near, known=known)
+        what, unit = "source" if kept.fitted[row] else "engine", case.standing.unit
+        for name in (what, f"{what}:{unit}", f"{what}:{unit}:{near}"):
+            told.setdefault(name, []).append((abs(float(kept.residuals[row])), half, case.dataset))
+    added: dict[str, float] = {}
+    for name in sorted(told, key=lambda name: name.count(":")):  # the wider ones first
+        squares = _added(told[name]) ** 2
+        if (wider := added.get(name.rpartition(":")[0])) is not None:
+            sources = len({dataset for *_, dataset in told[name]})
+            squares = (sources * squares + _FEW_SOURCES * wider**2) / (sources + _FEW_SOURCES)
+        added[name] = round(float(np.sqrt(squares)), 3)
+    return dict(sorted(added.items()))
+
+
+def _added(told: Sequence[tuple[float, float, str]]) -> float:
+    """The least half-width that, beside each row's own, holds eight in ten."""
+    rows = Counter(dataset for *_, dataset in told)
+    errors, halves = np.array([row[0] for row in told]), np.array([row[1] for row in told])
+    weights = np.array([1 / np.sqrt(rows[dataset]) for *_, dataset in told])
+    missing = np.sqrt(np.maximum(errors**2 - halves**2, 0.0))  # what each row would need
+    order = np.argsort(missing)
+    at = np.searchsorted(np.cumsum(weights[order]), COVERED * weights.sum())
+    return float(missing[order][min(at, len(order) - 1)])
+
+
+def source_halves(cases: Sequence[Case], kept: LeftOut, halves: Mapping[str, float]) -> Any:
+    """Of each row of a source left out the half-width that an answer would have had, told by other sources alone."""
+    widths = np.zeros(len(cases))
+    for fold in source_folds(cases, SOURCE_FOLDS):
+        added = source_spreads(cases, kept, halves, chosen=~fold)
+        for row in np.flatnonzero(fold).tolist():
+            case, near = cases[row], kept.near[row]
+            known = "known" if kept.known[row] else known_by(kept.likeness[row])
+            half = half_of(halves, case.standing, case.quantity, near=near, known=known)
+            extra = source_half(added, case.standing.unit, near=near, fitted=bool(kept.fitted[row]))
+            widths[row] = np.sqrt(half**2 + extra**2)
+    return widths

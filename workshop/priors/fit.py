@@ -17,7 +17,7 @@ from inferometer.measure.calibrate.priors.cases import Reading, cases_of
 from inferometer.measure.calibrate.priors.language import language_cases
 from inferometer.predict.price.deviations import FILE, TOKENS_FILE
 from inferometer.understand.accuracy.cases import CASES
-from workshop.priors.build import document, fitted, validated, write
+from workshop.priors.build import document, fitted, source_halves, spreads, thinned, validated, write
 from workshop.priors.leaving import judge_validation
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def _not_shipped(path: Path) -> Iterator[PublishedMeasurement]:
 
 
 def _counted(also: Sequence[Path], *, tokens: bool) -> Reading:
-    rows = chain(load(shipped_datasets()).rows(), *(_not_shipped(path) for path in also))
+    files = [each for path in also for each in (sorted(path.glob("*.csv.gz")) if path.is_dir() else [path])]
+    rows = chain(load(shipped_datasets()).rows(), *(_not_shipped(path) for path in files))
     return language_cases(rows) if tokens else cases_of(rows)
 
 
@@ -56,7 +57,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the file goes")
     parser.add_argument("--results", type=Path, help="where the left-out results go")
     parser.add_argument(
-        "--also", type=Path, nargs="*", default=[], help="files in any form of the atlas that may not be shipped"
+        "--also",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="files, or folders of them, in any form of the atlas that may not be shipped",
     )
     parser.add_argument("--cases", type=Path, help="where counted cases are kept, and read from when they are there")
     parser.add_argument("--made", required=True, help="the date that it states, as 2026-11-16")
@@ -69,10 +74,13 @@ def main() -> None:
     say(f"{len(reading.cases)} steps to fit; {sum(reading.left.values())} rows are of something else")
     for reason, count in reading.left.most_common(20):
         say(f"  {count:6}  {reason}")
-    fit = fitted(reading.cases, say)
-    validation = validated(fit, say)
-    write(document(fit, validation, made=asked.made), asked.out or (TOKENS_FILE if asked.tokens else FILE))
-    groups = judge_validation(fit.cases, validation)
+    judged = thinned(reading.cases)
+    begun = fitted(judged, say)
+    validation = validated(begun, say)
+    fit = begun if len(judged) == len(reading.cases) else fitted(reading.cases, say, begun=begun)
+    write(document(fit, judged, validation, made=asked.made), asked.out or (TOKENS_FILE if asked.tokens else FILE))
+    halves = source_halves(judged, validation.sources, spreads(judged, validation))
+    groups = judge_validation(judged, validation, halves)
     results = asked.results or (TOKEN_RESULTS if asked.tokens else RESULTS)
     results.write_bytes(msgspec.json.format(msgspec.json.encode(groups), indent=1) + b"\n")
 

@@ -1,4 +1,4 @@
-"""Rows left out of the fit and then predicted: whole devices, whole models, and all but a few models of a device.
+"""Rows left out of the fit and then predicted: devices, families of them, models, sources, and most of a device.
 
 A model that others have measured is predicted with its effect: what it took elsewhere over what its work says. The
 effect comes from rows that were not left out, so nothing of a left-out row is in its own prediction.
@@ -15,8 +15,10 @@ import numpy as np
 
 from inferometer.measure.calibrate.priors.judged import (
     DEVICE_OUT,
+    FAMILY_OUT,
     FEW,
     MODEL_OUT,
+    SOURCE_OUT,
     JudgedRow,
     JudgedSteps,
     judged_rows,
@@ -40,28 +42,57 @@ class LeftOut:
     """Of each case: log(published / predicted), NaN where it was not left out; and how its model was known.
 
     `known` is whether it was measured with this engine elsewhere, `likeness` that of the nearest model which was.
+    `near` says whether the device was `seen` with the engine, its family was, or neither (`stranger`), and `fitted`
+    whether at least half of what is known of the engine on such a unit was kept.
     """
 
     residuals: Any
     known: Any
     likeness: Any
+    near: Any
+    fitted: Any
 
 
 def left_out(fit: Hierarchy, folds: Iterable[Any], *, judged: Iterable[Any] | None = None, rounds: int = 1) -> LeftOut:
     """`folds` are masks of rows left out together; `judged` of those then looked at, all of them by default."""
     cases = fit.cases
     residuals, known = np.full(len(cases), np.nan), np.zeros(len(cases), dtype=bool)
-    likeness = np.zeros(len(cases))
+    likeness, near = np.zeros(len(cases)), np.full(len(cases), "seen", dtype=object)
+    fitted, everyone = np.ones(len(cases), dtype=bool), Counter((c.standing.unit, c.standing.engine) for c in cases)
     masks = list(folds)
     for mask, looked in zip(masks, masks if judged is None else judged, strict=True):
         other = fit.without(mask, rounds=rounds)
         errors = other.residuals()
-        told = {(case.model, case.runs_on) for case, out in zip(cases, mask.tolist(), strict=True) if not out}
+        kept = [case for case, out in zip(cases, mask.tolist(), strict=True) if not out]
+        told = {(case.model, case.runs_on) for case in kept}
+        devices = {(case.standing.device, case.standing.engine) for case in kept}
+        families = {family_of(case) for case in kept}
+        engines = Counter((case.standing.unit, case.standing.engine) for case in kept)
         for row in np.flatnonzero(looked).tolist():
-            known[row] = (cases[row].model, cases[row].runs_on) in told
+            case = cases[row]
+            known[row] = (case.model, case.runs_on) in told
             residuals[row] = errors[row]
+            seen = (case.standing.device, case.standing.engine) in devices
+            near[row] = "seen" if seen else "unseen" if family_of(case) in families else "stranger"
+            engine = case.standing.unit, case.standing.engine
+            fitted[row] = 2 * engines[engine] >= everyone[engine]
         likeness[looked] = _likeness(cases, mask)[looked]
-    return LeftOut(residuals=residuals, known=known, likeness=likeness)
+    return LeftOut(residuals=residuals, known=known, likeness=likeness, near=near, fitted=fitted)
+
+
+def family_of(case: Case) -> str:
+    """The generation of chips that a device is of, with its kind of unit: what its neighbours would tell of it."""
+    return f"{case.standing.unit}:{case.standing.family or case.standing.vendor}"
+
+
+def family_folds(cases: Sequence[Case], folds: int, seed: int = 3) -> list[Any]:
+    """Every device of a family at once: a sibling that stays would tell what an unseen device is asked for."""
+    return _folds([family_of(case) for case in cases], folds, seed)
+
+
+def source_folds(cases: Sequence[Case], folds: int, seed: int = 4) -> list[Any]:
+    """A source with all of its habits."""
+    return _folds([case.dataset for case in cases], folds, seed)
 
 
 def _likeness(cases: Sequence[Case], mask: Any) -> Any:
@@ -111,19 +142,28 @@ def _folds(names: Sequence[str], folds: int, seed: int) -> list[Any]:
 
 @dataclass(slots=True)
 class Validation:
-    """Residuals of every case, left out in three ways."""
+    """Residuals of every case, left out in five ways."""
 
     devices: LeftOut
+    families: LeftOut
     models: LeftOut
+    sources: LeftOut
     few: LeftOut
 
 
-def judge_validation(cases: Sequence[Case], validation: Validation) -> list[JudgedSteps]:
-    """What was left out of the fit, in three ways; an interval's width comes from the other half of the models."""
+def judge_validation(cases: Sequence[Case], validation: Validation, source_halves: Any) -> list[JudgedSteps]:
+    """What was left out of the fit, in five ways; an interval's width comes from the other half of the models.
+
+    That of a source left out comes from other sources (`source_halves`).
+    """
     judged: list[JudgedRow] = []
-    for way, kept in ((DEVICE_OUT, validation.devices), (MODEL_OUT, validation.models), (FEW, validation.few)):
-        halves = _crossed(cases, kept)
-        judged += judged_rows(cases, kept.residuals, halves, [way] * len(cases))
+    ways = (
+        (DEVICE_OUT, validation.devices), (FAMILY_OUT, validation.families), (MODEL_OUT, validation.models),
+        (FEW, validation.few),
+    )  # fmt: skip
+    for way, kept in ways:
+        judged += judged_rows(cases, kept.residuals, _crossed(cases, kept), [way] * len(cases))
+    judged += judged_rows(cases, validation.sources.residuals, source_halves, [SOURCE_OUT] * len(cases))
     return summaries(judged)
 
 

@@ -8,8 +8,9 @@ import pytest
 from inferometer.measure.calibrate.priors.hierarchy import hierarchy_of
 from inferometer.measure.calibrate.priors.judged import few_models
 from inferometer.measure.calibrate.priors.stack import Case, log_times
-from inferometer.predict.price.deviations import FITTED, PARAMETERS, Standing, share_of
-from workshop.priors.leaving import device_folds, left_out, model_folds
+from inferometer.predict.price.deviations import FITTED, PARAMETERS, Standing, half_of, share_of, source_half
+from workshop.priors.build import source_halves, source_spreads, thinned
+from workshop.priors.leaving import device_folds, family_folds, left_out, model_folds, source_folds
 
 CONVOLUTION, LINEAR = FITTED.index("convolution.window"), FITTED.index("linear")
 TRUE = {"convolution": 0.5, "linear": 0.2, "memory": 0.6, "kernel": 5e-6}
@@ -137,3 +138,77 @@ def test_a_device_of_two_tables_keeps_its_fold_and_the_others_avoid_it():
     cases = [*other, *(case(device, 0) for device in "abcd")]
     ours = np.array([each.dataset == "made" for each in cases])
     assert all(int((fold & ours).sum()) == 1 for fold in device_folds(cases, 4))
+
+
+def test_a_family_is_left_out_with_every_device_of_it():
+    cases = [replace(case(device, 0), standing=standing(device)) for device in "abcdef"]
+    kin = [replace(each, standing=replace(each.standing, family="two")) for each in cases[:2]]
+    folds = family_folds([*kin, *cases[2:]], 2)
+    assert sorted(int(fold.sum()) for fold in folds) == [2, 4]
+
+
+def in_source(name, cases, *, slower):
+    return [replace(each, dataset=name, seconds=each.seconds * slower) for each in cases]
+
+
+def test_the_habits_of_a_source_are_no_part_of_an_answer():
+    """Three tables of one device agree and a fourth takes twice as long: nobody who asks has the fourth's harness."""
+    cases = [
+        each
+        for name, slower in (("one", 1.0), ("two", 1.0), ("three", 1.0), ("slow", 2.0))
+        for each in in_source(name, [case("a", number) for number in range(20)], slower=slower)
+    ]
+    fit = fitted(cases)
+    assert any(name == "source:npu:qnn:slow" for name in fit.levels)
+    out = np.array([each.dataset == "one" for each in cases])
+    assert abs(np.median(left_out(fit, [out]).residuals[out])) < 0.3 < np.log(2)
+
+
+def test_one_source_of_an_engine_is_not_told_apart_from_it():
+    assert not any(name.startswith("source:") for name in hierarchy_of([case("a", n) for n in range(3)]).levels)
+
+
+def test_a_source_left_out_widens_intervals_until_they_hold_eight_in_ten():
+    habits = {f"s{number}": float(times) for number, times in enumerate(np.geomspace(0.5, 2.0, 8))}
+    cases = [
+        each
+        for name, slower in habits.items()
+        for each in in_source(name, [case("abcd"[number % 4], number) for number in range(12)], slower=slower)
+    ]
+    fit = fitted(cases)
+    kept = left_out(fit, source_folds(cases, 4))
+    halves = {"npu:seen:known": 0.05}
+    added = source_spreads(cases, kept, halves)
+    within = np.abs(kept.residuals) <= np.sqrt(0.05**2 + added["source:npu:seen"] ** 2)
+    assert 0.7 <= within.mean() <= 0.95
+    assert added["source"] > 0.3
+    told_by_others = source_halves(cases, kept, halves)
+    assert 0.6 <= (np.abs(kept.residuals) <= told_by_others).mean() <= 1.0
+
+
+def test_a_large_table_is_judged_by_some_of_its_models_and_a_small_one_by_all(monkeypatch):
+    monkeypatch.setattr("workshop.priors.build.JUDGED_CASES", 40)
+    large = [case("a", number) for number in range(400)]
+    small = in_source("small", [case("a", number) for number in range(20)], slower=1.0)
+    kept = thinned([*large, *small])
+    assert sum(each.dataset == "small" for each in kept) == 20
+    assert 15 <= sum(each.dataset == "made" for each in kept) <= 80
+
+
+def test_a_stranger_answers_with_the_width_of_families_and_else_with_that_of_devices():
+    spreads = {"npu:unseen:known": 0.3, "npu:qnn:stranger:known": 0.6, "npu:seen:new": 0.4}
+    stranger = {"near": "stranger", "known": "known"}
+    assert half_of(spreads, standing("a"), "forward", **stranger) == 0.6
+    other = replace(standing("a"), engine="rknn")
+    assert half_of(spreads, other, "forward", **stranger) == 0.3
+    new = half_of(spreads, standing("a"), "forward", near="stranger", known="new")
+    assert new == pytest.approx(np.hypot(0.4, 0.6))  # of a device and of a model: two doubts
+
+
+def test_what_a_source_adds_is_by_its_unit_and_by_whether_others_have_the_engine():
+    spreads = {"source": 0.2, "source:npu": 0.3, "source:npu:seen": 0.1, "engine": 0.5}
+    assert source_half(spreads, "npu", near="seen", fitted=True) == 0.1
+    assert source_half(spreads, "npu", near="stranger", fitted=True) == 0.3
+    assert source_half(spreads, "gpu", near="seen", fitted=True) == 0.2
+    assert source_half(spreads, "npu", near="seen", fitted=False) == 0.5
+    assert source_half({}, "npu", near="seen", fitted=True) == 0.0

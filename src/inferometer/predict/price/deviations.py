@@ -153,11 +153,12 @@ class Deviations:
     """The file: where sums begin, each level's deviations, how far levels of a kind spread, and what else was learned.
 
     `spreads` are half-widths of eight in ten left-out residuals, as logarithms, by `UNIT:ENGINE:QUANTITY:SEEN:KNOWN`
-    (whether the device was seen, and the model is known from others: itself, or as `near` or `like` one that is; `new`
-    is like none), where tokens are after a device or a vendor with enough of them; the nearest name that is there
-    counts. What models take over what their work says is `usual` by unit and engine (and phase, of tokens), and the sum
-    of `pulls` towards models that were measured, by unit, engine and formats (or phase): by model the pull, and the
-    number of devices that say so. `features` say which are alike.
+    (whether the device was seen, or its family, and the model is known from others: itself, or as `near` or `like` one
+    that is; `new` is like none), where tokens are after a device or a vendor with enough of them; the nearest name that
+    is there counts. `source:UNIT:SEEN` is what a source that was left out adds, and `engine:UNIT:SEEN` one whose engine
+    no other source has. What models take over what their work says is `usual` by unit and engine (and phase, of
+    tokens), and the sum of `pulls` towards models that were measured, by unit, engine and formats (or phase): by model
+    the pull, and the number of devices that say so. `features` say which are alike.
     """
 
     made: str
@@ -333,20 +334,38 @@ def share_of(log_odds: float) -> float:
 def spread_of(standing: Standing, quantity: str, *, seen: bool, known: str) -> float:
     """Half the width of the interval of eight in ten, as a logarithm, by whether device and model were seen.
 
-    `known` is `known`, or how like a model that nobody measured is to those that were.
+    `known` is `known`, or how like a model that nobody measured is to those that were. Whoever asks is a source of its
+    own, with its harness, releases and clocks: what sources left out were off by beyond that is in the half.
     """
-    what = f"{'seen' if seen else 'unseen'}:{known}"
-    spreads = known_deviations(tokens=quantity in _GENERATING).spreads
-    names = (f"{name}:{what}" for name in standing.spread_names(quantity))
+    deviations = known_deviations(tokens=quantity in _GENERATING)
+    related = f"family:{standing.unit}:{standing.family or standing.vendor}" in deviations.levels
+    near = "seen" if seen else "unseen" if related else "stranger"
+    fitted = f"engine:{standing.unit}:{standing.engine}" in deviations.levels
+    half = half_of(deviations.spreads, standing, quantity, near=near, known=known)
+    return sqrt(half**2 + source_half(deviations.spreads, standing.unit, near=near, fitted=fitted) ** 2)
+
+
+def half_of(spreads: Mapping[str, float], standing: Standing, quantity: str, *, near: str, known: str) -> float:
+    """The half-width in a source that was fitted. A device is `seen`, `unseen`, or a `stranger` with all its family."""
+    names = (f"{name}:{near}:{known}" for name in standing.spread_names(quantity))
     told = next((spreads[name] for name in names if name in spreads), None)
     if told is not None:
         return told
     if known in UNMEASURED[:-1] and not any(name.endswith(f":seen:{known}") for name in spreads):
-        return spread_of(standing, quantity, seen=seen, known=UNMEASURED[-1])
-    if not seen and known != "known":  # the two doubts are of different things, and add as such
-        parts = (spread_of(standing, quantity, seen=one, known=known if one else "known") for one in (True, False))
-        return sqrt(sum(part**2 for part in parts))
+        return half_of(spreads, standing, quantity, near=near, known=UNMEASURED[-1])
+    if near != "seen" and known != "known":  # the two doubts are of different things, and add as such
+        ways = (("seen", known), (near, "known"))
+        return sqrt(sum(half_of(spreads, standing, quantity, near=one, known=how) ** 2 for one, how in ways))
+    if near == "stranger":
+        return half_of(spreads, standing, quantity, near="unseen", known=known)
     return UNKNOWN_SPREAD
+
+
+def source_half(spreads: Mapping[str, float], unit: str, *, near: str, fitted: bool) -> float:
+    """What a source of its own adds: more where no source has the engine, `fitted` being whether one does."""
+    what = "source" if fitted else "engine"
+    names = (f"{what}:{unit}:{near}", f"{what}:{unit}", what)
+    return next((spreads[name] for name in names if name in spreads), 0.0)
 
 
 def _told_by(standing: Standing, own: LevelRow | None, known: Mapping[str, LevelRow]) -> tuple[str, str]:

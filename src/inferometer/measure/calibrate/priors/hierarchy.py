@@ -254,8 +254,9 @@ class Hierarchy:
         """Solve the linearised problem, level after level, until nothing moves."""
         names = [level for level in self.levels.values() if len(level.members)]
         precision = np.array([np.diag(1 / self.variances[level.pool]) for level in names])
-        for index, level in enumerate(names):
-            precision[index] += self.information[level.members].sum(axis=0)
+        blocks = [self.information[level.members] for level in names]  # once: taking them is most of a sweep
+        for index, block in enumerate(blocks):
+            precision[index] += block.sum(axis=0)
         inverse = np.linalg.inv(precision)
         pull = self.pull.copy()  # what is left of the gradient at the present sums
         for _ in range(times):
@@ -264,7 +265,7 @@ class Hierarchy:
                 gradient = pull[level.members].sum(axis=0) - level.value / self.variances[level.pool]
                 step = np.clip(inverse[index] @ gradient, -_MOST_STEP, _MOST_STEP)
                 level.value = level.value + step
-                pull[level.members] -= self.information[level.members] @ step
+                pull[level.members] -= blocks[index] @ step
                 most = max(most, float(np.abs(step).max()))
             if most < tolerance:
                 break
@@ -355,10 +356,26 @@ def _first_variance(kind: str) -> Any:
 
 
 def hierarchy_of(cases: list[Case]) -> Hierarchy:
-    standings = dict.fromkeys(case.standing for case in cases)
-    places = {standing: index for index, standing in enumerate(standings)}
-    leaf = np.array([places[case.standing] for case in cases])
-    leaves = [standing.levels() for standing in standings]
+    """A leaf is a standing in one source. The habits of a source (its harness, releases, clocks) are its own level.
+
+    Nobody who asks is one of the sources, so answers leave that level out. Where an engine has but one source nothing
+    tells the two apart, and what they share is the engine's.
+    """
+    sources: dict[tuple[str, str], set[str]] = {}
+    for case in cases:
+        sources.setdefault((case.standing.unit, case.standing.engine), set()).add(case.dataset)
+    told_apart = {key for key, names in sources.items() if len(names) > 1}
+    ran = [
+        (case.standing, case.dataset if (case.standing.unit, case.standing.engine) in told_apart else "")
+        for case in cases
+    ]
+    places = {each: index for index, each in enumerate(dict.fromkeys(ran))}
+    leaf = np.array([places[each] for each in ran])
+    standings = [standing for standing, _ in places]
+    leaves = [
+        (*standing.levels(), *([f"source:{standing.unit}:{standing.engine}:{source}"] if source else []))
+        for standing, source in places
+    ]
     base = np.array([starting_point(standing.unit) for standing in standings])
     members: dict[str, list[int]] = {}
     for index, names in enumerate(leaves):
@@ -367,7 +384,7 @@ def hierarchy_of(cases: list[Case]) -> Hierarchy:
     apart = cases[0].tokens
     units = [standing.unit if apart else "" for standing in standings]
     levels = {
-        name: Level(name=name, members=np.array(places), unit=units[places[0]]) for name, places in members.items()
+        name: Level(name=name, members=np.array(at), unit=units[at[0]]) for name, at in members.items()
     }
     counts = np.bincount(leaf, minlength=len(leaves))
     return Hierarchy(

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from inferometer.measure.calibrate.priors.stack import Case
     from inferometer.predict.price.deviations import ModelEffect, Standing
 
-DEVICE_OUT, MODEL_OUT, BOTH_OUT, FEW, SEEN = (
-    "device left out", "model left out", "device and model left out", "calibrated from a few models", "in the fit",
+DEVICE_OUT, FAMILY_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN = (
+    "device left out", "family left out", "model left out", "device and model left out", "source left out",
+    "calibrated from a few models", "in the fit",
 )  # fmt: skip
 _FEW_MODELS = {"timm": 20}  # models that a device is calibrated from; elsewhere ten
 _TEN = 10
-WAYS = (DEVICE_OUT, MODEL_OUT, BOTH_OUT, FEW, SEEN)
+WAYS = (DEVICE_OUT, FAMILY_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN)
 
 
 @frozen
