@@ -82,6 +82,7 @@ export class ModelGraph {
     const bytes = this.edges.map((edge) => edge.bytes).filter((each) => each > 0);
     this.least = Math.log(Math.min(...bytes, 1e30));
     this.spread = Math.max(1, Math.log(Math.max(...bytes, 1)) - this.least);
+    this.changed?.(); // what stands beside it says the same numbers
     this.draw();
   }
 

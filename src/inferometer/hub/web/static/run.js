@@ -208,6 +208,7 @@ function chooseColours(rows, graph) {
     legend();
   } }, name)));
   document.addEventListener("themechange", legend);
+  graph.changed = legend;
   legend();
   const fallen = byId("fallbacks");
   const many = graph.fallenLayers();
