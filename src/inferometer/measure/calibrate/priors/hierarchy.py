@@ -383,9 +383,7 @@ def hierarchy_of(cases: list[Case]) -> Hierarchy:
             members.setdefault(name, []).append(index)
     apart = cases[0].tokens
     units = [standing.unit if apart else "" for standing in standings]
-    levels = {
-        name: Level(name=name, members=np.array(at), unit=units[at[0]]) for name, at in members.items()
-    }
+    levels = {name: Level(name=name, members=np.array(at), unit=units[at[0]]) for name, at in members.items()}
     counts = np.bincount(leaf, minlength=len(leaves))
     return Hierarchy(
         cases=cases,
