@@ -123,7 +123,8 @@ def _serving() -> Plain:
     from inferometer.predict.served.question import ServingAnswer  # noqa: PLC0415 - as above
 
     properties = _definitions(ServingAnswer)["ServingAnswer"]["properties"]
-    return _object({"schema": {"const": "inferometer.serving/1"}, **properties})
+    published = {"type": "array", "description": "What others measured of the same service."}
+    return _object({"schema": {"const": "inferometer.serving/1"}, **properties, "published": published})
 
 
 def _can_i_run() -> Plain:

@@ -17,7 +17,7 @@ from inferometer.understand import resolve, trying
 from inferometer.understand.explanation import _above, _can_predict, _headline, explain, explanation_document
 from inferometer.understand.findings import findings_of, overheads
 from inferometer.understand.gains import pricer
-from inferometer.understand.judging import _missing_calibration, _question_behind, judge_profile
+from inferometer.understand.judging import _missing_calibration, question_behind, judge_profile
 from inferometer.understand.pages import finding_page
 from inferometer.understand.residual import KindGap, _alike, explain_residual
 from inferometer.understand.resolve import device_behind, graph_behind
@@ -252,22 +252,22 @@ def test_the_device_behind_a_profile_is_named_judged_or_in_the_catalog():
 # Judging.
 
 
-def test_the_question_behind_a_profile_is_the_one_it_answers():
+def test_thequestion_behind_a_profile_is_the_one_it_answers():
     made = replace(profile(forward(computing(1.0)), environment=Environment(threads=3)), runtime="someone's")
     graph = Graph(name="m", blocks=())
-    question, notes = _question_behind(made, graph, CPU, roof="roof", sizes={"n": 2})
+    question, notes = question_behind(made, graph, CPU, roof="roof", sizes={"n": 2})
     assert notes == ("someone's has no engine descriptor: it is predicted as an ideal engine.",)
     assert (question.runtime, question.graph, question.device, question.roof) == ("ideal", graph, CPU, "roof")
     assert (question.had_threads, question.options.sizes, question.workload) == (3, {"n": 2}, made.workload)
     assert (question.calibrated, question.host_call_s) == (True, None)
     hosted = replace(made, environment=Environment(host={"call_s": 2e-6}))
-    assert _question_behind(hosted, graph, CPU, roof=None, sizes={})[0].host_call_s == 2e-6, "the run's own host"
+    assert question_behind(hosted, graph, CPU, roof=None, sizes={})[0].host_call_s == 2e-6, "the run's own host"
     judged = replace(made, judged_by=JudgedBy(device=CPU))
-    assert _question_behind(judged, graph, CPU, roof=None, sizes={})[0].calibrated, (
+    assert question_behind(judged, graph, CPU, roof=None, sizes={})[0].calibrated, (
         "a measurement is judged by the newest"
     )
     predicted = replace(made, kind="predicted", runtime=None, judged_by=JudgedBy(device=CPU))
-    question, notes = _question_behind(predicted, graph, CPU, roof=None, sizes={})
+    question, notes = question_behind(predicted, graph, CPU, roof=None, sizes={})
     assert (question.calibrated, notes) == (False, ())
 
 

@@ -33,6 +33,7 @@ _KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 _ENDS = ("_low_s", "_high_s")  # of a time's interval
+_LEFT_OUT = ("_low_j", "_high_j")  # of an energy's: one prediction has them, a sweep does not
 _PHASES = ("forward", "prefill", "decode")
 RUNNING = ("compute", "memory", "host_link", "network")  # what a phase keeps busy
 LOADING = ("storage", "host_link")  # … and what loading does
@@ -46,7 +47,7 @@ COLUMNS: dict[str, Column] = {
         *(
             Column(name=entry.name, kind=_KINDS.get(entry.name, "number"))
             for entry in fields(Headline)
-            if not entry.name.endswith(_ENDS)
+            if not entry.name.endswith((*_ENDS, *_LEFT_OUT))
         ),
         Column(name="reason", kind="text"),
     )

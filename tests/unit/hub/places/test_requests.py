@@ -30,7 +30,8 @@ ASKED = MeasureRequest(
     cases=(TextOrder(prompt=1, generate=2),), words="hello", weights="f16", threads=3, unit="gpu:1",
     providers=("CPUExecutionProvider",), precision="f16", optimisation="all", sizes={"n": 4}, inputs={"x": "1.5"},
     options={"session.disable_prepacking": "1"}, limits=ChildLimits(silence_s=5.0, memory_bytes=10), seed=9,
-    shape=False, guarded=False, strict=True, energy=False, ignore_memory=True, command="inferometer profile",
+    shape=False, guarded=False, strict=True, energy=False, ignore_memory=True,
+    sustained_s=60.0, command="inferometer profile",
 )  # fmt: skip
 JUDGED = Judging(predict=False, device="nvidia-h200", against="openvino", tolerance=Tolerance(relative=0.1))
 

@@ -118,6 +118,7 @@ def test_a_file_is_judged_by_what_predict_answers_in_thirty_groups_drawn_at_rand
             batch=row.batch or 1, image=row.image,
         ).phase("forward")  # fmt: skip
         compared += 1
-        assert answer.time_s == pytest.approx(row.seconds / exp(judged[0].residual), rel=0.02), stated
+        ratio = answer.time_s / (row.seconds / exp(judged[0].residual))
+        assert 0.98 <= ratio <= 1.1, stated  # an answer holds each op at its floor, which the fit knows nothing of
         assert answer.high_s / answer.time_s == pytest.approx(exp(judged[0].half), rel=0.05), stated
     assert compared >= 20
