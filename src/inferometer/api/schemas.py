@@ -76,11 +76,14 @@ def _coded(kind: type) -> Plain:
     return _object({"schema": {"const": str(schema)}, **root["properties"]}, defs)
 
 
+_PUBLISHED: Plain = {"type": "array", "description": "Of a prediction: what others measured."}
+
+
 def _profile() -> Plain:
     from inferometer.core.profile import Profile  # noqa: PLC0415 - as above
 
     made = _coded(Profile)
-    made["properties"]["published"] = {"type": "array", "description": "Of a prediction: what others measured."}
+    made["properties"]["published"] = _PUBLISHED
     return made
 
 
@@ -123,8 +126,8 @@ def _serving() -> Plain:
     from inferometer.predict.served.question import ServingAnswer  # noqa: PLC0415 - as above
 
     properties = _definitions(ServingAnswer)["ServingAnswer"]["properties"]
-    published = {"type": "array", "description": "What others measured of the same service."}
-    return _object({"schema": {"const": "inferometer.serving/1"}, **properties, "published": published})
+    made = {"schema": {"const": "inferometer.serving/1"}, **properties, "published": _PUBLISHED}
+    return _object(made, optional=("published",))
 
 
 def _can_i_run() -> Plain:

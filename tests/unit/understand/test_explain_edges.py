@@ -17,7 +17,7 @@ from inferometer.understand import resolve, trying
 from inferometer.understand.explanation import _above, _can_predict, _headline, explain, explanation_document
 from inferometer.understand.findings import findings_of, overheads
 from inferometer.understand.gains import pricer
-from inferometer.understand.judging import _missing_calibration, question_behind, judge_profile
+from inferometer.understand.judging import _missing_calibration, judge_profile, question_behind
 from inferometer.understand.pages import finding_page
 from inferometer.understand.residual import KindGap, _alike, explain_residual
 from inferometer.understand.resolve import device_behind, graph_behind

@@ -52,16 +52,16 @@ def test_serving_engines_are_asked_of_their_rules_and_the_others_of_the_priors(t
     assert asked["nvidia-a100-40gb", "llamacpp"].roofline is not None
     assert ("intel-gaudi-2", "deepspeed-mii") in asked  # two of them share each layer
     assert all(abs(row.residual) < 2 for row in asked.values())
-    assert judged.asked == len(judged.file.judged) == 4
+    assert judged.asked == len(judged.file.judged) == 5
     assert "the model nobody/Nonesuch-7B has no graph here" in judged.file.left
 
 
 def test_the_document_has_a_set_for_each_file_and_a_group_for_each_device_and_engine(table):
     (found,) = accuracy_document([judge_atlas(table)])["sets"]
-    assert (found["name"], found["rows"], found["n"], found["unmapped"]) == ("argonne_hidden", 6, 4, 2)
+    assert (found["name"], found["rows"], found["n"], found["unmapped"]) == ("argonne_hidden", 6, 5, 1)
     assert {"median_error", "p90_error", "bias", "covers", "width"} <= set(found)
     assert {(group["device"], group["runtime"]) for group in found["by"]} >= {("nvidia-l40s", "vllm")}
-    assert sum(group["n"] for group in found["by"]) == 4
+    assert sum(group["n"] for group in found["by"]) == 5
 
 
 def test_a_device_is_calibrated_from_so_many_of_its_models_and_the_others_are_judged(tmp_path):
@@ -76,7 +76,7 @@ def test_the_command_prints_the_document_of_several_files(table):
     result = CliRunner().invoke(cli, ["accuracy", "--atlas", str(table), str(table), "--format", "json"])
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)["sets"]) == 2
-    assert "4 predicted, 2 not (2 with a name that nobody here knows)" in result.stderr
+    assert "5 predicted, 1 not (1 with a name that nobody here knows)" in result.stderr
 
 
 def test_models_to_calibrate_from_need_a_table():
