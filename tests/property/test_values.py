@@ -68,6 +68,8 @@ def strategy(hint):
         return st.sampled_from(arguments)
     if dataclasses.is_dataclass(hint):
         return value_of(hint)
+    if origin is tuple and Ellipsis not in arguments:
+        return st.tuples(*map(strategy, arguments))
     if origin is tuple:
         return st.lists(strategy(arguments[0]), max_size=2).map(tuple)
     if origin is not None and issubclass_mapping(origin):

@@ -72,7 +72,7 @@ def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--runs", type=int, metavar="N", help="Minimum number of runs.  [default: 30; generation 5]"),
         click.option("--seconds", metavar="TIME", help="Minimum time for all runs.  [default: 1 s; generation 2 s]"),
         click.option("--seconds-at-most", metavar="TIME", help="Maximum time.  [default: 30 s; generation 60 s]"),
-        click.option("--sustained", metavar="TIME", help="Go on for so long, such as 30min: does the speed last?"),
+        click.option("--sustained", metavar="TIME", help="Whether the speed lasts for so long, such as 30min."),
         click.option("--warmup", type=int, metavar="N", help="Warm-up runs.  [default: until times are steady]"),
         click.option("--no-shape", is_flag=True, help="Only measure the total: no layers."),
         click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet."),

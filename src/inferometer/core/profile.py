@@ -246,7 +246,8 @@ class Sustained:
     """How a step's time went over a long run: medians of windows, by the second that each ended at.
 
     `first_s` and `steady_s` are those of its first and last level, `steady_after_s` when the last began and
-    `changes_s` when each did that was not the first. Clock and temperature are at first and in the last level.
+    `changes_s` when each did that was not the first. Clock and temperature, where they were read, are at first and in
+    the last level.
     """
 
     span_s: float
@@ -256,8 +257,8 @@ class Sustained:
     steady_s: float
     steady_after_s: float
     changes_s: tuple[float, ...] = ()
-    clock_hz: tuple[float, float] | None = None
-    temperature_c: tuple[float, float] | None = None
+    clock_hz: tuple[float, ...] = ()
+    temperature_c: tuple[float, ...] = ()
 
     @property
     def slower(self) -> float:

@@ -95,13 +95,14 @@ def test_a_row_says_in_a_sentence_what_it_is_for_and_what_it_takes(name):
 VALUES = {
     "known/atlas/measurement.py", "known/atlas/nearest.py", "known/atlas/own.py", "known/atlas/sources/tidy.py",
     "predict/options.py", "predict/published.py", "predict/served/question.py", "understand/accuracy/cases.py",
-    "understand/view/charts/pareto.py",
+    "understand/view/charts/pareto.py", "hub/web/pages/compare.py", "predict/basis/learned.py",
 }  # fmt: skip
 # … what a measurement is asked for, which has fields of its own beside these …
 MEASURED = {"api/measurements.py", "cli/commands/prepare.py", "cli/measuring.py", "measure/prepare/run.py"}
 # … and code that asks one question of its own making.
 ASKS = {
-    "cli/sweep_users.py", "measure/prepare/proof.py", "predict/sweep/serving.py", "understand/accuracy/atlas_file.py",
+    "cli/sweep_users.py", "measure/prepare/foretell.py", "measure/prepare/proof.py", "predict/sweep/serving.py",
+    "understand/accuracy/atlas_file.py",
 }  # fmt: skip
 TABLE = {"predict/fields.py", "predict/asked.py"}
 NAMES = {*FIELDS, *ASKED, *AXES}

@@ -64,7 +64,7 @@ def test_the_second_profile_of_a_family_is_predicted_better_than_the_first():
     assert 1.0 < little < moved  # it shares the machine, and not much else
     again = question("resnet18").answer().phase("forward")
     assert again.time_s == pytest.approx(1.4 * replace(first, learned=False).answer().phase("forward").time_s, rel=0.06)
-    assert again.high_s / again.low_s < 1.2
+    assert again.high_s / again.low_s < 1.35
     assert any("Corrected by 1 measured phase of 1 model" in note for note in sibling.answer().provenance.notes)
 
 

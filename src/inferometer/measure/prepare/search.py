@@ -129,6 +129,7 @@ def _measures(row: Found) -> tuple[float, float, float]:
 def _figures(prepared: Prepared) -> tuple[float | None, float | None, float]:
     """Drift, time and size, the latter over the original's; what is the original has none of the first."""
     gain = prepared.measured_gain or prepared.predicted_gain
-    drift = 0.0 if prepared.bytes is None else prepared.drift
-    latency = 1.0 if prepared.bytes is None else None if gain is None else 1 / gain
+    as_it_is = prepared.bytes is None
+    drift = 0.0 if as_it_is and prepared.drift is None else prepared.drift
+    latency = 1 / gain if gain else 1.0 if as_it_is else None
     return drift, latency, (prepared.bytes or prepared.original_bytes) / prepared.original_bytes

@@ -57,7 +57,7 @@ def with_sustained(profile: Profile, span_s: float, sensed: Mapping[str, Residen
     return replace(
         profile,
         phases=tuple(thinned if each is phase else each for each in profile.phases),
-        sustained=replace(found, **end),  # type: ignore[arg-type]  # two pairs of numbers
+        sustained=replace(found, clock_hz=end.get("clock_hz", ()), temperature_c=end.get("temperature_c", ())),
     )
 
 

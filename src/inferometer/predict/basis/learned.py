@@ -297,7 +297,7 @@ def _error(step: LearnedStep) -> float:
 def _scale(inverse: Any, errors: Any) -> float:
     """By how much intervals must grow or shrink so that 80 % of the lines lie in theirs, each left out in turn.
 
-    The errors of all left-out lines follow from the one inverse: (K⁻¹e)ᵢ / (K⁻¹)ᵢᵢ, with the variance 1 / (K⁻¹)ᵢᵢ.
+    The errors of all left-out lines follow from the one inverse: an entry of inverse · e over that of the diagonal.
     """
     off = np.abs(inverse @ errors) / np.sqrt(np.diag(inverse))
     return float(np.clip((1 + 1 / len(errors)) * np.quantile(off, 0.8) / _EIGHT_IN_TEN, 0.2, 5.0))

@@ -73,7 +73,7 @@ class LeanPart:
     levels: Levels
     peaks: PeakRates
     dims: Mapping[int, tuple[Dim, float]]  # that its tables are read at, by their place among those of all rows
-    times: float  # of kernels inside a model over those that were timed alone
+    times: float  # `Pace.kernels`: what all takes in an engine's step over what it took alone
     waiting_s: float  # for kernels to start, at every point
 
     def seconds(self, plan: Plan, sizes: Mapping[str, Any]) -> tuple[Any, Any, float]:
@@ -119,9 +119,11 @@ class LeanPart:
             seconds = each.curve.seconds(self.peaks, kernel_sizes(each.row, points.binding))
             longer = np.maximum(points.value(each.ideal), (memory - each.memory_ramp_s) * each.memory_share)
             # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
-            slower = self.times * seconds / np.maximum(longer, 1e-15)
+            slower = seconds / np.maximum(longer, 1e-15)
             compute, memory = compute * slower, memory * slower
-        time = np.maximum(compute, memory) + each.overhead_s
+        if self.times != 1:
+            compute, memory = self.times * compute, self.times * memory
+        time = np.maximum(compute, memory) + self.times * each.overhead_s
         if each.floored:
             time = np.maximum(time, self._floor(each, points, over))
         return time, compute
@@ -214,17 +216,17 @@ def lean_of(plan: Plan, phase: str, counts: Any) -> LeanPart | None:
     """The rows of a part, folded; None where one is no polynomial, or travels over a link."""
     prepared, rates, pace = plan.prepared, plan.rates_in(phase), plan.pace(phase)
     by_name = dict(zip((*prepared.keys, *PARTS), prepared.by_row(), strict=True))
-    if prepared.loose or by_name["link"].any() or any(table.factor <= 0 for table in rates.covered):
+    travels = plan.streamed or by_name["link"].any()
+    if prepared.loose or travels or any(table.factor <= 0 for table in rates.covered):
         return None
-    factors = {} if plan.calibration is None else plan.calibration.factors
     overhead = np.broadcast_to(pace.overhead_s, (len(counts), 1))[:, 0]
     return LeanPart(
         rows=tuple(_rows(plan, phase, counts, by_name)),
         levels=plan.levels,
         peaks=peak_rates(plan.device),
         dims={axis: rates.dims[axis] for table in rates.covered for axis in table.axes if isinstance(axis, int)},
-        times=factors.get(f"kernels.{phase}", 1.0),
-        waiting_s=float(counts @ overhead),
+        times=float(pace.kernels),
+        waiting_s=float(pace.kernels * (counts @ overhead)),
     )
 
 

@@ -125,9 +125,9 @@ def sustained_fact(sustained: Sustained | None) -> Iterator[tuple[str, str, str]
             f"from {duration_text(sustained.steady_after_s)} on, of {span}",
             f"{abs(share):.0%} {word} than {first}",
         ]
-    if sustained.clock_hz is not None:
+    if sustained.clock_hz:
         told.append("clock {} to {}".format(*(format_quantity(hz, "Hz", digits=2) for hz in sustained.clock_hz)))
-    if sustained.temperature_c is not None:
+    if sustained.temperature_c:
         told.append("{:.0f} to {:.0f} °C".format(*sustained.temperature_c))
     yield "sustained", format_quantity(sustained.steady_s, "s"), ", ".join(told)
 

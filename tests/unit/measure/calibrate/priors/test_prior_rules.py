@@ -349,8 +349,9 @@ def test_a_summary_is_of_one_way_and_counts_devices_and_models():
 def kept_of(cases, residuals, *, known=True, likeness=0.0):
     count = len(cases)
     return LeftOut(
-        residuals=np.asarray(residuals, float), known=np.full(count, known), likeness=np.full(count, likeness)
-    )
+        residuals=np.asarray(residuals, float), known=np.full(count, known), likeness=np.full(count, likeness),
+        near=np.full(count, "seen", dtype=object), fitted=np.ones(count, dtype=bool),
+    )  # fmt: skip
 
 
 def test_an_interval_comes_from_the_other_half_of_the_models():
@@ -362,12 +363,19 @@ def test_an_interval_comes_from_the_other_half_of_the_models():
     assert _crossed(few, kept_of(few, even[:22])).tolist() == [UNKNOWN_SPREAD] * 22
 
 
-def test_what_was_left_out_is_judged_in_three_ways_beside_a_roofline():
+def test_what_was_left_out_is_judged_in_five_ways_beside_a_roofline():
     cases = [case(f"m{n:02d}", seconds=0.018) for n in range(4)]
     nothing, some = [np.nan] * 4, [0.1, np.nan, 0.1, np.nan]
-    validation = Validation(devices=kept_of(cases, some), models=kept_of(cases, [0.2] * 4), few=kept_of(cases, nothing))
-    found = {each.way: each for each in judge_validation(cases, validation)}
-    assert {way: each.steps for way, each in found.items()} == {"device left out": 2, "model left out": 4}
+    none = kept_of(cases, nothing)
+    validation = Validation(
+        devices=kept_of(cases, some), families=kept_of(cases, [0.3, *nothing[1:]]), models=kept_of(cases, [0.2] * 4),
+        sources=kept_of(cases, [0.4] * 3 + [np.nan]), few=none,
+    )  # fmt: skip
+    found = {each.way: each for each in judge_validation(cases, validation, np.full(4, 0.5))}
+    assert {way: each.steps for way, each in found.items()} == {
+        "device left out": 2, "family left out": 1, "model left out": 4, "source left out": 3,
+    }  # fmt: skip
+    assert found["source left out"].coverage == 1, "0.4 within the half-width of 0.5 that other sources tell"
     assert found["model left out"].median == pytest.approx(-expm1(-0.2), abs=1e-4)
     # 3 · 2 ms of arithmetic and 3 ms of memory at the peaks, of 18 ms
     assert found["device left out"].roofline == pytest.approx(0.5)
@@ -411,7 +419,7 @@ def test_a_half_width_holds_eight_in_ten_and_few_models_are_mixed_with_the_wider
     nothing = kept_of(cases, [np.nan] * 12)
     devices = kept_of(cases, errors)
     models = kept_of(cases, errors, known=False, likeness=0.9)
-    found = spreads(cases, Validation(devices=devices, models=models, few=nothing))
+    found = spreads(cases, Validation(devices=devices, families=nothing, models=models, sources=nothing, few=nothing))
     all_rows = float(np.quantile(errors, 0.8))
     own = float(np.quantile(errors[:10], 0.8))
     assert found["npu:unseen:known"] == round(all_rows, 3)
@@ -423,13 +431,15 @@ def test_a_half_width_holds_eight_in_ten_and_few_models_are_mixed_with_the_wider
     assert not any("seen:known" in name and "unseen" not in name for name in found), "no few models were kept"
 
 
-def test_language_models_are_told_by_devices_and_models_alone():
-    validation = Validation(devices="d", models="m", few="f")
+def test_language_models_are_told_by_devices_families_and_models_alone():
+    validation = Validation(devices="d", families="F", models="m", sources="s", few="f")
     assert _ways(validation, tokens=True) == [
         ("unseen:known", "d", None), ("unseen:new", "d", None), ("seen:known", "m", None), ("seen:new", "m", None),
+        ("stranger:known", "F", None), ("stranger:new", "F", None),
     ]  # fmt: skip
     assert _ways(validation, tokens=False) == [
-        ("unseen:known", "d", True), ("seen:known", "f", True), ("seen:near", "m", False), ("seen:like", "m", False),
+        ("unseen:known", "d", True), ("stranger:known", "F", True), ("seen:known", "f", True),
+        ("seen:near", "m", False), ("seen:like", "m", False),
         ("seen:new", "m", False),
     ]  # fmt: skip
 
