@@ -72,9 +72,15 @@ def _there(root: Path, names: Iterable[str]) -> Iterator[Path]:
 
 
 def _python() -> Iterator[Path]:
-    """The Python that runs this, and wherever it finds packages: a checkout of ours may lie anywhere."""
+    """The Python that runs this, and wherever it finds packages: a checkout of ours may lie anywhere.
+
+    An environment's program is a link, often to another one: of the folders in between only the links are shown.
+    """
     executable = Path(sys.executable)
-    programs = (str(executable.parent), str(executable.resolve().parent))
+    programs = [str(executable.parent), str(executable.resolve().parent)]
+    while executable.is_symlink():
+        executable = executable.parent / executable.readlink()
+        programs.append(str(executable))
     places = [sys.prefix, sys.base_prefix, sys.exec_prefix, *programs, *sys.path]
     for place in places:
         if place and (path := Path(place).absolute()).exists():

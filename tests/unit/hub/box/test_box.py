@@ -145,3 +145,18 @@ def test_only_a_scope_of_its_own_name_is_taken_for_the_jobs(second, monkeypatch)
 
 def test_every_variable_that_is_a_secret_would_else_go_in():
     assert all(name.startswith(view._VARIABLE_STARTS) for name in view._SECRET)
+
+
+def test_a_python_behind_several_links_is_shown_and_its_neighbours_are_not(tmp_path, monkeypatch):
+    """A job ended at once where an environment's Python was a link to a link: the one in between was not there."""
+    real, between, own = (tmp_path / name for name in ("usr/python3.11", "links/python3", "venv/bin/python"))
+    for path in (real, between, own):
+        path.parent.mkdir(parents=True)
+    real.write_text("")
+    (between.parent / "secret").write_text("")
+    between.symlink_to(real)
+    own.symlink_to(between)
+    monkeypatch.setattr(view.sys, "executable", str(own))
+    shown = [*view._python()]
+    assert {own.parent, between, real.parent} <= {*shown}
+    assert between.parent not in shown
