@@ -101,7 +101,7 @@ VALUES = {
 MEASURED = {"api/measurements.py", "cli/commands/prepare.py", "cli/measuring.py", "measure/prepare/run.py"}
 # … and code that asks one question of its own making.
 ASKS = {
-    "cli/sweep_users.py", "measure/prepare/foretell.py", "measure/prepare/proof.py", "predict/sweep/serving.py",
+    "cli/sweep_users.py", "measure/prepare/proof.py", "predict/sweep/serving.py",
     "understand/accuracy/atlas_file.py",
 }  # fmt: skip
 TABLE = {"predict/fields.py", "predict/asked.py"}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from inferometer.core.device import LOCAL
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.core.reformat import with_formats
 from inferometer.formats.resolve import read
 from inferometer.known.engines import engine as engine_named
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name
+from inferometer.measure.prepare.proof import in_formats
 from inferometer.measure.prepare.source import starting_format
-from inferometer.predict.ask import ask
 from inferometer.predict.gains import Gain, gain_of
 
 if TYPE_CHECKING:
@@ -104,20 +104,10 @@ def _foretold(
 
 
 def _asked(request: PrepareRequest, engine: EngineDescriptor, changes: Mapping[str, str]) -> Profile:
-    load = request.workload
-    return ask(
-        with_formats(read(request.model), **changes, kinds=engine.effects.dynamic),
-        on=request.device or "local",
-        runtime=engine.name,
-        weights=changes.get("weights"),
-        activations=changes.get("activations"),
-        batch=load.batch,
-        prompt=load.prompt,
-        generate=load.generate,
-        image=load.image,
-        sizes=request.sizes,
-        threads=request.threads,
-    ).answer()
+    graph, device = read(request.model), request.device or LOCAL
+    return in_formats(
+        graph, changes, engine.name, device, request.workload, sizes=request.sizes, threads=request.threads
+    )
 
 
 def _changes(old: Phase, new: Phase) -> tuple[OpChange, ...]:

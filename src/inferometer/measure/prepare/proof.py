@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.device import Device
 from inferometer.core.errors import EngineError, InferometerError
@@ -105,24 +105,30 @@ def predicted_gain(proving: Proving, before: Candidate, after: Candidate) -> Gai
 
 
 def _predicted(proving: Proving, candidate: Candidate) -> Profile | None:
-    load, changes = proving.workload, candidate.changes
-    engine = known_engine(candidate.runtime or "")
-    kinds = frozenset() if engine is None else engine.effects.dynamic
+    device, sizes = proving.judged_by or proving.device, proving.original.sizes
     try:
-        return ask(
-            with_formats(proving.graph, **changes, kinds=kinds),
-            on=proving.judged_by or proving.device,
-            runtime=candidate.runtime,
-            weights=changes.get("weights"),
-            activations=changes.get("activations"),
-            batch=load.batch,
-            prompt=load.prompt,
-            generate=load.generate,
-            image=load.image,
-            sizes=proving.original.sizes,
-        ).answer()
+        return in_formats(proving.graph, candidate.changes, candidate.runtime, device, proving.workload, sizes=sizes)
     except InferometerError:
         return None
+
+
+def in_formats(
+    graph: Graph, changes: Mapping[str, str], runtime: str | None, on: str | Device, load: Workload, **asked: Any
+) -> Profile:
+    """What is predicted of a graph whose numbers were stored in other formats."""
+    engine = known_engine(runtime or "")
+    return ask(
+        with_formats(graph, **changes, kinds=frozenset() if engine is None else engine.effects.dynamic),
+        on=on,
+        runtime=runtime,
+        weights=changes.get("weights"),
+        activations=changes.get("activations"),
+        batch=load.batch,
+        prompt=load.prompt,
+        generate=load.generate,
+        image=load.image,
+        **asked,
+    ).answer()
 
 
 def verified(proving: Proving, candidate: Candidate) -> Verification:

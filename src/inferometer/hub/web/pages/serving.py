@@ -5,6 +5,7 @@ Catalog names only: a path, also as the file of a length, would let a visitor re
 
 from __future__ import annotations
 
+import re
 import shlex
 import threading
 from collections import OrderedDict
@@ -29,6 +30,7 @@ _MOST_REQUESTS = 5000  # of a simulation that somebody waits for
 _AT_ONCE = 2  # answers that are worked out at the same time: each takes a core for seconds
 _REMEMBERED = 32  # answers, so that whoever opens a link that was shared does not wait again
 _LONGEST = 300  # letters of a field
+_LARGEST = 1_000_000  # of every number: what nobody serves would keep the hub busy for long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,12 @@ class ServingField:
 
     def read(self, text: str) -> Any:
         """The value of a text; wrong ones are told with the field's own name."""
+        numbers = self.kind in {"number", "whole"} or self.name in {"prompt", "generate"}
+        if numbers and any(float(digits) > _LARGEST for digits in re.findall(r"\d+(?:\.\d+)?(?:[eE]\+?\d+)?", text)):
+            raise DomainError(
+                f"{self.label} goes up to {_LARGEST:,} here.",
+                remedy="The command beside it takes any number.",
+            )
         try:
             if self.kind in {"number", "whole"}:
                 return (float if self.kind == "number" else int)(text)
