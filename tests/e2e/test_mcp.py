@@ -22,12 +22,16 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 DOCS = Path(__file__).parents[2] / "docs"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # noqa: TID251 - the child's
+
+
+def environment():
+    """The child's: asked for when one starts, because the folders of this test run are set after the import."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # noqa: TID251 - as said
 
 
 def server(*options):
     command = ["-m", "inferometer", "mcp", *options]
-    return StdioServerParameters(command=sys.executable, args=command, env=ENVIRONMENT)
+    return StdioServerParameters(command=sys.executable, args=command, env=environment())
 
 
 def conversation(calls, *options, **client):
@@ -122,7 +126,7 @@ def test_a_line_that_is_no_json_does_not_end_the_server():
     asked = f"this is no JSON\n{{\n{json.dumps(hello)}\n"
     done = subprocess.run(
         [sys.executable, "-m", "inferometer", "mcp"], input=asked, capture_output=True, text=True, timeout=120,
-        check=False, env=ENVIRONMENT,
+        check=False, env=environment(),
     )  # fmt: skip
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["result"]["serverInfo"]["name"] for each in answers if each.get("id") == 1] == ["inferometer"]
@@ -132,7 +136,7 @@ def test_a_line_that_is_no_json_does_not_end_the_server():
 def test_over_http_it_answers_who_has_the_token_and_nobody_else(tmp_path):
     (tmp_path / "token").write_text("secret\n", encoding="utf-8")
     command = [sys.executable, "-m", "inferometer", "mcp", "--http", "0", "--token-file", str(tmp_path / "token")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             url = re.search(r"http://127\.0\.0\.1:\d+/mcp", process.stderr.readline())[0]
 
