@@ -17,13 +17,14 @@ from inferometer.core.settings import data_folder
 from inferometer.known.machine.health import host_calls
 from inferometer.known.machine.local import local_device
 from inferometer.predict.basis import roof
+from inferometer.serving.load import loops
 from inferometer.store import schema
 
 pytest_plugins = ("passed_before", "suite_plugin")
 
 # No deadline: a busy machine is not a bug. In CI the same examples each time: a change fails for what it changed.
-# Elsewhere other ones each time, so fewer than hypothesis's hundred find as much over a few runs.
-settings.register_profile("here", deadline=None, max_examples=25)
+# Elsewhere other ones each time, so far fewer than hypothesis's hundred find as much over a few runs.
+settings.register_profile("here", deadline=None, max_examples=12)
 settings.register_profile("ci", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")  # noqa: TID251 - the test run's own environment
 
@@ -67,6 +68,12 @@ def _shortcuts():
         patch.setattr(roof, "measured_roof", cache(partial(roof.measured_roof, load=lambda: 0.0)))
         patch.setattr(schema, "run_alembic", remembering(schema.run_alembic))
         patch.setattr(host_calls, "_CALLS", 20)
+        # Before a load test begins garbage is collected: half a second where a thousand tests left what they know.
+        patch.setattr(
+            loops,
+            "gc",
+            SimpleNamespace(isenabled=gc.isenabled, enable=gc.enable, disable=gc.disable, collect=lambda: 0),
+        )
         yield
 
 

@@ -112,6 +112,9 @@ class _TestLimit:
     def pytest_enter_pdb(self):
         self._disarm()
 
+    def pytest_sessionfinish(self):
+        self._disarm()
+
     @contextmanager
     def _limited(self, item, phase):
         marker = item.get_closest_marker("limit")
@@ -123,22 +126,22 @@ class _TestLimit:
         if hasattr(signal, "setitimer"):  # Windows has none: there the process ends
             signal.signal(signal.SIGALRM, fail)
             signal.setitimer(signal.ITIMER_REAL, seconds)
-        # The thread that ends the process takes a millisecond to start and to stop: one serves the phases of a test.
+        # The thread that ends the process takes a millisecond to start and to stop: one serves tests of like limits.
         soonest = monotonic() + seconds + GRACE_S
-        if soonest > self._ends:
+        if not soonest <= self._ends <= soonest + 2 * GRACE_S:
             faulthandler.dump_traceback_later(seconds + 2 * GRACE_S, exit=True, file=self._stderr)
             self._ends = soonest + GRACE_S
         try:
             yield
         finally:
-            self._disarm(thread=phase == "teardown")
+            if hasattr(signal, "setitimer"):
+                signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _disarm(self, *, thread=True):
+    def _disarm(self):
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
-        if thread:
-            faulthandler.cancel_dump_traceback_later()
-            self._ends = 0.0
+        faulthandler.cancel_dump_traceback_later()
+        self._ends = 0.0
 
 
 def _stacks():

@@ -90,7 +90,7 @@ def by_command(model, on, calibrated, asked):
     options = [text for name, value in asked.items() if value is not None for text in (f"--{name}", str(value))]
     more = [] if calibrated else ["--priors"]
     ran = CliRunner().invoke(command, [model, "--on", on, *options, *more, "--format", "json"], catch_exceptions=False)
-    return [json.loads(ran.output)["summary"][name] for name in TIMES]
+    return [json.loads(ran.stdout)["summary"][name] for name in TIMES]
 
 
 def by_sweep(model, on, calibrated, asked):

@@ -113,7 +113,7 @@ def test_nothing_is_computed_on_nonsense(asked, why):
 
 def predicted(*words):
     ran = CliRunner().invoke(command, [*words, "--format", "json"], catch_exceptions=False)
-    return json.loads(ran.output)
+    return json.loads(ran.stdout)
 
 
 CHAT = ("llama-3.1-8b", "--on", "nvidia-h200", "--prompt", "512", "--generate", "64")

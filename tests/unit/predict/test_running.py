@@ -207,7 +207,7 @@ def test_the_figure_is_kept_with_a_calibration_and_older_files_are_still_valid(t
 def by_command(model, asked, *flags):
     words = [text for name, value in asked.items() for text in (f"--{name}", str(value))]
     ran = CliRunner().invoke(command, [model, *words, *flags, "--format", "json"], catch_exceptions=False)
-    return json.loads(ran.output)["summary"]["latency_s"]
+    return json.loads(ran.stdout)["summary"]["latency_s"]
 
 
 def by_sweep(model, asked, options=None, **axes):

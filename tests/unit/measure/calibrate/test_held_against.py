@@ -48,7 +48,7 @@ def ops_and_step(probe, run):
 
 PROBES = [probe for probe in read_probes() if probe.kind == SEES and probe.role == "shape"]
 CASES = [(probe, run) for probe in PROBES for run in probe.runs[:1]]
-MEASURED, UNSEEN = CASES[::2][:10], CASES[1::2][:6]
+MEASURED, UNSEEN = CASES[::2][:7], CASES[1::2][:6]
 
 
 class Noisy:

@@ -61,7 +61,7 @@ def test_the_command_makes_nothing_and_shows_the_ops_of_one_format(tmp_path, mon
     asked = ["resnet50", "--for", "onnxruntime@raspberry-pi-5", "--dry"]
     shown = CliRunner().invoke(command, [*asked, "--quantise", "i8"])
     assert (shown.exit_code, "What i8 changes" in shown.output) == (0, True), shown.output
-    document = json.loads(CliRunner().invoke(command, [*asked, "--format", "json"]).output)
+    document = json.loads(CliRunner().invoke(command, [*asked, "--format", "json"]).stdout)
     assert {row["quantise"]: row["verdict"] for row in document["formats"]}["i8"] == "faster"
     assert list(tmp_path.iterdir()) == []
 
