@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
@@ -69,21 +68,17 @@ def write_archive(run: Run, story: Story, folder: Path, to: Path) -> None:
     partial = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            _fill(file, run, story, folder)
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+                archive.writestr(_RUN, encode(run))
+                archive.writestr(_STORY, msgspec.json.encode(story))
+                for sha256 in sorted({artifact.sha256 for artifact in run.artifacts}):
+                    archive.write(path_of(folder, sha256), _FILES + sha256)
             file.flush()
             os.fsync(file.fileno())
         partial.chmod(0o644)
         partial.replace(to)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _fill(file: IO[bytes], run: Run, story: Story, folder: Path) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        archive.writestr(_RUN, encode(run))
-        archive.writestr(_STORY, msgspec.json.encode(story))
-        for sha256 in sorted({artifact.sha256 for artifact in run.artifacts}):
-            archive.write(path_of(folder, sha256), _FILES + sha256)
 
 
 def read_archive(path: Path, into: Path, limits: Limits | None = None) -> Packed:

@@ -25,7 +25,6 @@ from sqlalchemy import Table
 
 from inferometer.core.errors import FormatError, SchemaError
 from inferometer.store.errors import StoreError
-from inferometer.store.location import Location
 from inferometer.store.revisions import REVISIONS
 from inferometer.store.store import Store, open_store
 from inferometer.store.tables import metadata
@@ -373,7 +372,10 @@ def check_backup(path: Path, *, tell: Tell = silent) -> Manifest:
 def restore_backup(path: Path, store: Store, *, tell: Tell = silent) -> Manifest:
     """Write a backup into an empty store, all of it or nothing."""
     with Backup(path) as backup:
-        _require_room(backup, _standing(store.location))
+        # The nearest folder above the runs' files that is there: its disk is theirs.
+        folder = models_folder(store.location)
+        standing = next(above for above in folder.parents if above.is_dir())
+        _require_room(backup, standing)
         fill(store, backup, tell=tell)
         return backup.manifest
 
@@ -383,12 +385,6 @@ def copy_store(store: Store, to: Store, *, models: bool = False, tell: Tell = si
     with snapshot(store, models=models) as source:
         damaged = fill(to, source, tell=tell)
         return tuple(sorted({*source.lost, *damaged}))
-
-
-def _standing(location: Location) -> Path:
-    """The nearest folder above the runs' files that is there: its disk is theirs."""
-    folder = models_folder(location)
-    return next(above for above in folder.parents if above.is_dir())
 
 
 def _require_room(backup: Backup, folder: Path, *, tables_only: bool = False) -> None:

@@ -288,9 +288,10 @@ def open_database(location: Location, *, read_only: bool = False, why: str | Non
     if location.file is None:
         return Database(engine=_postgres(location), location=location, read_only=read_only, why=why)
     connect = _sqlite_connect(location, read_only=read_only, alone=why is not None)
-    return Database(
-        engine=_sqlite(connect), location=location, read_only=read_only, why=why, watcher=FileWatcher(connect)
-    )
+    # The pool is named: SQLAlchemy would take that of a database in memory, since it does not see the file.
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, **_POOL)
+    event.listen(engine, "begin", _begin)
+    return Database(engine=engine, location=location, read_only=read_only, why=why, watcher=FileWatcher(connect))
 
 
 def _sqlite_connect(location: Location, *, read_only: bool, alone: bool) -> Callable[[], sqlite3.Connection]:
@@ -314,13 +315,6 @@ def _sqlite_connect(location: Location, *, read_only: bool, alone: bool) -> Call
         return opened
 
     return connect
-
-
-def _sqlite(connect: Callable[[], sqlite3.Connection]) -> Engine:
-    # The pool is named: SQLAlchemy would take that of a database in memory, since it does not see the file.
-    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, **_POOL)
-    event.listen(engine, "begin", _begin)
-    return engine
 
 
 def _prepare(opened: sqlite3.Connection, *, read_only: bool) -> None:

@@ -54,7 +54,8 @@ def page(  # noqa: PLR0913 - all of what a list is asked for
         run = None
     if len(matches) <= limit and runs.c[column].nullable:
         unknown = [*conditions, runs.c[column].is_(None)]
-        query = _by_id(unknown, start=run)
+        query = select(*LIST_COLUMNS).where(*unknown).order_by(runs.c.id.desc())
+        query = query if run is None else query.where(runs.c.id < run)
         matches += connection.execute(query.limit(limit + 1 - len(matches))).mappings().all()
     rows = rows_of(connection, matches[:limit])
     more = len(matches) > limit
@@ -73,11 +74,6 @@ def _ordered(
     if falling:
         return query.order_by(column.desc(), runs.c.id.desc())
     return query.order_by(column, runs.c.id)
-
-
-def _by_id(conditions: list[ColumnElement[bool]], *, start: str | None) -> Select[Any]:
-    query = select(*LIST_COLUMNS).where(*conditions).order_by(runs.c.id.desc())
-    return query if start is None else query.where(runs.c.id < start)
 
 
 def count(connection: Connection, wanted: Filter, sight: Sight | None = None) -> int:

@@ -202,7 +202,12 @@ def _fill_tables(connection: Connection, source: Source, tell: Tell) -> None:
     if source.revision != REVISIONS[-1]:
         run_alembic("upgrade", connection, "head")
     if connection.dialect.name == "postgresql":
-        _count_on(connection)
+        # PostgreSQL numbers rows by a counter of its own, which knows nothing of rows that came with a number.
+        for table in metadata.sorted_tables:
+            if "id" in table.c and table.c.id.type.python_type is int:
+                last = connection.execute(select(func.max(table.c.id))).scalar()
+                if last is not None:
+                    connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), last)))
 
 
 def _fill_table(connection: Connection, table: Table, source: Source, tell: Tell) -> None:
@@ -235,12 +240,3 @@ def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _count_on(connection: Connection) -> None:
-    """PostgreSQL numbers rows by a counter of its own, which knows nothing of rows that came with a number."""
-    for table in metadata.sorted_tables:
-        if "id" in table.c and table.c.id.type.python_type is int:
-            last = connection.execute(select(func.max(table.c.id))).scalar()
-            if last is not None:
-                connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), last)))

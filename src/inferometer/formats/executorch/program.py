@@ -89,7 +89,11 @@ def parse_program(data: Any, path: Path) -> PteProgram:
     buffer = Buffer(data, path, kind="ExecuTorch")
     if bytes(data[4:8]) != IDENTIFIER:
         raise buffer.fault(f"the identifier {IDENTIFIER.decode()} is missing", 4)
-    _require_whole(buffer)
+    # The longer header says where the segments begin and how long they are: a file that was cut has fewer bytes.
+    if bytes(buffer.data[8:10]) == _HEADER and buffer.number("I", 12, "the header's length") >= _WITH_SIZE:
+        start, size = (buffer.number("Q", at, "the header") for at in (24, 32))
+        if start + size > buffer.size:
+            raise buffer.fault(f"its header speaks of {start + size:,} bytes, and it has {buffer.size:,}")
     root = buffer.root()
     plans = {plan.text(0, "a method's name") or "": plan for plan in root.tables(1, "method", most=_MOST)}
     if not plans:
@@ -188,14 +192,6 @@ def _delegate(entry: FlatTable, root: FlatTable, buffer: Buffer) -> Delegate:
     if start + size > buffer.size:
         raise buffer.fault(f"the data of {backend} end at byte {start + size:,} of {buffer.size:,}")
     return Delegate(backend=backend, start=start, size=size)
-
-
-def _require_whole(buffer: Buffer) -> None:
-    """The longer header says where the segments begin and how long they are: a file that was cut has fewer bytes."""
-    if bytes(buffer.data[8:10]) == _HEADER and buffer.number("I", 12, "the header's length") >= _WITH_SIZE:
-        start, size = (buffer.number("Q", at, "the header") for at in (24, 32))
-        if start + size > buffer.size:
-            raise buffer.fault(f"its header speaks of {start + size:,} bytes, and it has {buffer.size:,}")
 
 
 def _segment_base(buffer: Buffer) -> int:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inferometer.core.dims import Dim
 from inferometer.core.graph import Block, Graph, Op, Role
 from inferometer.formats.onnx.elements import is_float
 from inferometer.formats.onnx.external import Contents, ExternalFiles
@@ -18,7 +17,7 @@ from inferometer.formats.onnx.parse import parse_model
 from inferometer.formats.onnx.scope import Scope
 from inferometer.formats.onnx.step import Maker, Step
 from inferometer.formats.onnx.symbols import Symbols, read_symbols
-from inferometer.formats.onnx.value import Notes, Shape, Value
+from inferometer.formats.onnx.value import Shape, Value
 from inferometer.formats.onnx.walk import Walk
 from inferometer.formats.onnx.wire import Wire
 
@@ -79,7 +78,8 @@ def _is_learned(step: Step, value: Value) -> bool:
     sides = [dim for dim in shape if dim != 1]
     if len(sides) == 1 and op_type in _SHIFTS:
         return _along_channels(shape, result)
-    if _is_token(shape, op_type):
+    # A vector put before a sequence, as a class token is.
+    if op_type in {"Concat", "Expand"} and len(shape) == 3 and shape[:2] == (1, 1):
         return True
     return len(sides) > 1 and op_type in _TABLES and stored.table and not _FOLDED.search(stored.name)
 
@@ -88,11 +88,6 @@ def _along_channels(shape: Shape, result: Shape) -> bool:
     """Whether a vector lies along the last axis, or along the second of an image."""
     place = next(axis for axis, dim in enumerate(shape) if dim != 1) - len(shape)
     return place == -1 or (len(result) > 2 and place == 1 - len(result))
-
-
-def _is_token(shape: tuple[Dim, ...], op_type: str) -> bool:
-    """A vector put before a sequence, as a class token is."""
-    return op_type in {"Concat", "Expand"} and len(shape) == 3 and shape[:2] == (1, 1)
 
 
 def _is_cache(value: Value) -> bool:
@@ -246,12 +241,8 @@ def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[O
             "bytes": walk.files.bytes,
             "missing": {name: len(tensors) for name, tensors in walk.files.missing.items()},
         }
-    return facts | _remarks(notes)
-
-
-def _remarks(notes: Notes) -> dict[str, Any]:
-    """Each kind of remark: how many, and the first of them."""
-    return {
+    # Each kind of remark: how many, and the first of them.
+    return facts | {
         kind.replace(" ", "_"): {"count": notes.counts[kind], "first": dict(examples)}
         for kind, examples in notes.examples.items()
     }

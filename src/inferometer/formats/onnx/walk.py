@@ -173,9 +173,10 @@ class Walk:
             return Value(name="", shape=(), dtype=None)
         full = scope.full_name(name)
         shape, dtype = self.shaped(name, full, out, scope)
-        value = Value(
-            name=full, shape=shape, dtype=dtype, content=_fitting(out, shape), group=out.group, length=out.length
-        )
+        # Known elements, where they are as many as the shape says.
+        content = out.content
+        fitting = content if content is not None and content.shape == shape else None
+        value = Value(name=full, shape=shape, dtype=dtype, content=fitting, group=out.group, length=out.length)
         if made_by is None:
             return value
         call, row, constant = made_by
@@ -314,12 +315,6 @@ def _listed(name: str, content: Content | None, dtype: str, count: int) -> Value
     shape: Shape = () if content is not None and content.shape == () else (count,)
     stored = Stored(name=name, shape=shape, dtype=dtype, nbytes=element_bytes(dtype, count))
     return Value(name=name, shape=shape, dtype=dtype, content=content, stored=(stored,))
-
-
-def _fitting(out: Out, shape: Shape | None) -> Content | None:
-    """Known elements, where they are as many as the shape says."""
-    content = out.content
-    return content if content is not None and content.shape == shape else None
 
 
 def _origin(value: Value, call: Call, row: OnnxRow) -> tuple[Stored, ...]:

@@ -1,7 +1,7 @@
 """safetensors with config.json beside it, as Hugging Face lays a checkpoint out; written in one pass."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import isqrt
 from pathlib import Path
 from typing import IO, Any
@@ -42,7 +42,7 @@ def save(order: Order, *, shard_bytes: int = SHARD_BYTES) -> tuple[Path, ...]:
                 _write(file, shard, name, size, order.seed)
         if extra:
             partial[-2].write_text(_index(shards, targets, total), encoding="utf-8")
-        partial[-1].write_text(_config(order.config, torch_name), encoding="utf-8")
+        partial[-1].write_text(json.dumps({**order.config, "torch_dtype": torch_name}, indent=2), encoding="utf-8")
     return paths
 
 
@@ -113,7 +113,3 @@ def _shard_paths(folder: Path, count: int) -> list[Path]:
 def _index(shards: Sequence[tuple[Weight, ...]], paths: Sequence[Path], total: int) -> str:
     places = {weight.name: path.name for shard, path in zip(shards, paths, strict=True) for weight in shard}
     return json.dumps({"metadata": {"total_size": total}, "weight_map": places}, indent=2)
-
-
-def _config(config: Mapping[str, Any], torch_name: str) -> str:
-    return json.dumps({**config, "torch_dtype": torch_name}, indent=2)

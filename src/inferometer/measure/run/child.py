@@ -31,21 +31,17 @@ LENGTH = struct.Struct("<Q")
 _PROGRESS_S = 0.1
 
 
-def _require_run_here(name: str) -> None:
-    """A serving engine is a server of its own: it is measured from outside."""
-    engine = None if any(plugin.name == name for plugin in listed("inferometer.runtimes")) else known_engine(name)
-    if engine is not None and engine.serving is not None:
-        raise DomainError(
-            f"{engine.title} is predicted here, and not run.",
-            remedy="Start its server, and measure that under load: `inferometer load URL`.",
-        )
-
-
 def runtime_named(name: str) -> Runtime:
     """The runtime of a plug-in's name, or of `module:attribute`."""
     module, colon, attribute = name.partition(":")
     if not colon:
-        _require_run_here(name)
+        # A serving engine is a server of its own: it is measured from outside.
+        engine = None if any(plugin.name == name for plugin in listed("inferometer.runtimes")) else known_engine(name)
+        if engine is not None and engine.serving is not None:
+            raise DomainError(
+                f"{engine.title} is predicted here, and not run.",
+                remedy="Start its server, and measure that under load: `inferometer load URL`.",
+            )
         return load("inferometer.runtimes", name)  # type: ignore[no-any-return]  # the group's contract
     try:
         runtime: Runtime = getattr(import_module(module), attribute)

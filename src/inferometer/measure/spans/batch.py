@@ -73,7 +73,8 @@ def batch_of(
     columns["end"] = [entry.end for entry in entries]
     errors: list[Failure] = [entry.error for entry in entries]
     if errors.count(None) != len(errors):
-        columns["failed"] = [_failed(error) for error in errors]
+        # A generator that its consumer closes early has not failed.
+        columns["failed"] = [error is not None and not issubclass(error, GeneratorExit) for error in errors]
     if not all(issubclass(kind, Ended) for kind in set(map(type, entries))):
         columns |= {name: read(entries) for name, read in _OF_CLOSED.items()}
         columns |= _readings([entry.readings for entry in entries])
@@ -90,11 +91,6 @@ def batch_of(
     if arrays:
         kept |= {name: np.fromiter(kept[name], np.int64, len(spans)) for name in ("thread", "start", "end")}
     return Batch(count=len(entries), columns=kept)
-
-
-def _failed(error: Failure) -> bool:
-    """A generator that its consumer closes early has not failed."""
-    return error is not None and not issubclass(error, GeneratorExit)
 
 
 def _readings(readings: list[dict[str, float] | None]) -> dict[str, list[Any]]:

@@ -72,16 +72,12 @@ _BLOCK = 512  # the largest object that Python's own allocator serves
 _PIN_EVERY = 1024  # one of so many blocks is held, or the allocator would give the memory back at once
 
 
-def _touched(spans: int) -> list[bytes]:
-    """Make the allocator own room for so many spans; what is returned keeps it from giving the room back."""
-    held = [bytes(_BLOCK - 33) for _ in range(spans * _SPAN_BYTES // _BLOCK)]
-    return held[::_PIN_EVERY]
-
-
 class _All:
     def __init__(self, reserve: int) -> None:
         self._entries: list[Any] = []
-        self._pins = _touched(reserve)
+        # Make the allocator own room for so many spans; what is returned keeps it from giving the room back.
+        held = [bytes(_BLOCK - 33) for _ in range(reserve * _SPAN_BYTES // _BLOCK)]
+        self._pins = held[::_PIN_EVERY]
         self.keep: Callable[[Any], None] = self._entries.append  # atomic: threads share it without a lock
         self.numbers: Callable[[], int] | None = None
 

@@ -97,7 +97,7 @@ def prediction_card(profile: Profile) -> Card:
         facts.append(_price_fact(profile))
     if summary.co2e_g is not None:
         facts.append(("carbon", format_quantity(summary.co2e_g, "g"), "CO₂e"))
-    title, subtitle = profile_title(profile), _subtitle(profile)
+    title, subtitle = profile_title(profile), " · ".join((str(profile.runtime), formats_of(profile), sizes_of(profile)))
     return Card(title=title, subtitle=subtitle, facts=tuple(facts), sources=profile_notes(profile))
 
 
@@ -176,10 +176,6 @@ def _memory_facts(profile: Profile) -> list[Fact]:
         return []
     verdict = {True: "fits", False: "does not fit", None: "capacity unknown"}[summary.fits]
     return [("memory", format_capacity(summary.peak_memory_bytes), verdict)]
-
-
-def _subtitle(profile: Profile) -> str:
-    return " · ".join((str(profile.runtime), formats_of(profile), sizes_of(profile)))
 
 
 def phase_table(profile: Profile) -> ReportTable:

@@ -40,7 +40,8 @@ def write_model(file: IO[bytes], nodes: Nodes, graph: Graph, seed: int, *, data:
     made.input.extend(_port(onnx, nodes, port) for port in nodes.inputs)
     made.output.extend(_port(onnx, nodes, port) for port in nodes.outputs)
     for stored, offset, _ in _places(nodes):
-        tensor = _initializer(onnx, nodes, stored)
+        kind = onnx.helper.np_dtype_to_tensor_dtype(nodes.float_type)
+        tensor = onnx.TensorProto(name=stored.weight.name, data_type=kind, dims=stored.shape)
         if data is None:
             array = whole(stored.weight, seed)
             tensor.raw_data = (array.T if stored.transposed else array).astype(nodes.float_type).tobytes()
@@ -116,11 +117,6 @@ def _port(onnx: Any, nodes: Nodes, port: Port) -> Any:
     kind = np.dtype(np.int64) if port.integer else nodes.float_type
     shape = [dim if isinstance(dim, int) else str(dim) for dim in port.shape]
     return onnx.helper.make_tensor_value_info(port.name, onnx.helper.np_dtype_to_tensor_dtype(kind), shape)
-
-
-def _initializer(onnx: Any, nodes: Nodes, stored: Stored) -> Any:
-    kind = onnx.helper.np_dtype_to_tensor_dtype(nodes.float_type)
-    return onnx.TensorProto(name=stored.weight.name, data_type=kind, dims=stored.shape)
 
 
 def _refer(onnx: Any, tensor: Any, data: str, offset: int, length: int) -> None:

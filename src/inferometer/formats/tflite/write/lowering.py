@@ -103,30 +103,22 @@ def lower(graph: Graph, sizes: Mapping[str, int], *, epsilon: float, seed: int) 
     program = written_out(graph, sizes)
     lowering = Lowering(program=program, network=Network(graph.name), epsilon=epsilon, seed=seed)
     for value in program.inputs:
-        _accept(lowering, value)
+        moved = len(value.shape) == _PLANE
+        shape = (value.shape[0], *value.shape[2:], value.shape[1]) if moved else value.shape
+        tensor = lowering.network.tensor(Stored(name=value.name, shape=shape, open=value.open))
+        lowering.network.inputs.append(tensor)
+        lowering.forms[value] = Form(tensor=tensor, moved=moved)
     for step in program.steps:
         if step not in lowering.fused:
-            _lower_step(lowering, step)
+            if step.op.kind not in RULES:
+                raise step.refuse(f"there is no rule for {step.op.kind}")
+            try:
+                RULES[step.op.kind](lowering, step)
+            except (LookupError, TypeError, ValueError) as error:
+                raise step.refuse(f"its form is not known ({type(error).__name__}: {error})") from error
     for value in program.outputs:
         form = lowering.form(value)
         if form.flat is not None:
             raise InferometerError(f"{graph.name} gives a plane in a row, which TFLite would give in another order.")
         lowering.network.outputs.append(form.tensor)
     return lowering.network
-
-
-def _accept(lowering: Lowering, value: Value) -> None:
-    moved = len(value.shape) == _PLANE
-    shape = (value.shape[0], *value.shape[2:], value.shape[1]) if moved else value.shape
-    tensor = lowering.network.tensor(Stored(name=value.name, shape=shape, open=value.open))
-    lowering.network.inputs.append(tensor)
-    lowering.forms[value] = Form(tensor=tensor, moved=moved)
-
-
-def _lower_step(lowering: Lowering, step: Step) -> None:
-    if step.op.kind not in RULES:
-        raise step.refuse(f"there is no rule for {step.op.kind}")
-    try:
-        RULES[step.op.kind](lowering, step)
-    except (LookupError, TypeError, ValueError) as error:
-        raise step.refuse(f"its form is not known ({type(error).__name__}: {error})") from error

@@ -223,7 +223,12 @@ def copy(lowering: Lowering, step: Step) -> None:
         case "concat" if not step.weights:
             _concatenated(lowering, step)
         case "transpose":
-            _transposed(lowering, step)
+            # Channels to the end, or back: they are there already.
+            form, have, want = lowering.form(step.inputs[0]), step.inputs[0].shape, step.result.shape
+            target = (have[0], *have[2:], have[1]) if form.moved else (have[0], have[-1], *have[1:-1])
+            if len(have) != 4 or want != target:
+                raise step.refuse(f"{list(have)} as {list(want)} has no rule")
+            lowering.forms[step.result] = Form(tensor=form.tensor, moved=not form.moved, positive=form.positive)
         case other:
             raise step.refuse(f"how it moves numbers ({other}) has no rule")
 
@@ -238,15 +243,6 @@ def _concatenated(lowering: Lowering, step: Step) -> None:
     tensors = tuple(form.tensor for form in forms)
     made = lowering.add(step, "CONCATENATION", tensors, _stored(want), name=step.name, axis=3)
     lowering.forms[step.result] = Form(tensor=made, moved=True, positive=all(form.positive for form in forms))
-
-
-def _transposed(lowering: Lowering, step: Step) -> None:
-    """Channels to the end, or back: they are there already."""
-    form, have, want = lowering.form(step.inputs[0]), step.inputs[0].shape, step.result.shape
-    target = (have[0], *have[2:], have[1]) if form.moved else (have[0], have[-1], *have[1:-1])
-    if len(have) != 4 or want != target:
-        raise step.refuse(f"{list(have)} as {list(want)} has no rule")
-    lowering.forms[step.result] = Form(tensor=form.tensor, moved=not form.moved, positive=form.positive)
 
 
 def _stored(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -125,7 +125,11 @@ def fit_class(
     kept, shapes, width, errors = _best_axes(_axes_for(name, points, axes), known)
     most = _NODES[len(kept)] if len(kept) > _FEW_AXES else _FINE.get(name.partition(".")[0], _NODES[len(kept)])
     grid = tuple(_nodes(column, most) for column in shapes.T)
-    values = _values(name, grid, shapes, known, width)
+    mesh = np.stack([axis.ravel() for axis in np.meshgrid(*(np.log(nodes) for nodes in grid), indexing="ij")], axis=1)
+    values = _near(mesh, shapes, known, width)
+    if name.partition(".")[0] in RISING and len(grid) == 1:
+        values = _rising(values)
+    values = tuple(float(value) for value in np.clip(np.exp(values), 1e-9, 1.0))
     residual = residual_spread(errors)
     return Fitted(
         table=Utilisation(op_class=name, stream=stream, axes=kept, grid=grid, values=values, residual=residual),
@@ -200,16 +204,6 @@ def _nodes(column: Any, most: int) -> tuple[float, ...]:
         distinct = [float(value) for value in np.linspace(distinct[0], distinct[-1], most)]
     nodes = [float(np.exp(value)) for value in distinct]
     return tuple(value for index, value in enumerate(nodes) if index == 0 or value > nodes[index - 1] * (1 + 1e-9))
-
-
-def _values(
-    name: str, grid: tuple[tuple[float, ...], ...], shapes: Any, known: KnownPoints, width: float
-) -> tuple[float, ...]:
-    mesh = np.stack([axis.ravel() for axis in np.meshgrid(*(np.log(nodes) for nodes in grid), indexing="ij")], axis=1)
-    values = _near(mesh, shapes, known, width)
-    if name.partition(".")[0] in RISING and len(grid) == 1:
-        values = _rising(values)
-    return tuple(float(value) for value in np.clip(np.exp(values), 1e-9, 1.0))
 
 
 def _near(places: Any, shapes: Any, known: KnownPoints, width: float, counted: Any = None) -> Any:

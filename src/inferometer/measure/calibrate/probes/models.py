@@ -115,7 +115,12 @@ def file_of(  # noqa: PLR0913 - what a file is made of, and where
     The image size is fixed in it, as exporters do.
     """
     if format == "config":
-        return _config_folder(probe, run, folder)
+        # A config states the image size, so another size is another config.
+        sized = {} if run.image is None else {"image_size": run.image}
+        place = folder / "-".join(str(part) for part in (probe.name, *sized.values()))
+        make_folder(place)
+        (place / "config.json").write_text(json.dumps({**probe.config, **sized}, indent=1), encoding="utf-8")
+        return place
     from inferometer.formats.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
 
     sizes = {} if run.image is None else {"image": run.image}
@@ -126,12 +131,3 @@ def file_of(  # noqa: PLR0913 - what a file is made of, and where
         make_folder(folder)
         synthesise(dict(probe.config), path, format=format, weights=weights, seed=seed, sizes=sizes)
     return path
-
-
-def _config_folder(probe: Probe, run: ProbeRun, folder: Path) -> Path:
-    """A config states the image size, so another size is another config."""
-    sized = {} if run.image is None else {"image_size": run.image}
-    place = folder / "-".join(str(part) for part in (probe.name, *sized.values()))
-    make_folder(place)
-    (place / "config.json").write_text(json.dumps({**probe.config, **sized}, indent=1), encoding="utf-8")
-    return place
