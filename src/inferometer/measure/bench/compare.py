@@ -82,7 +82,7 @@ class Comparison(Framed):
         return columns
 
     def _repr_html_(self) -> str:
-        return str(late("notebook", "comparison_html")(self))
+        return str(late("notebook", "view_html")(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

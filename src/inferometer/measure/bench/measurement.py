@@ -43,7 +43,7 @@ class Measurement(Collected):
         return f"<measurement of {self.name}: median {format_quantity(self.summary.median, 's')} of {self.runs} runs>"
 
     def _repr_html_(self) -> str:
-        return str(late("notebook", "measurement_html")(self))
+        return str(late("notebook", "view_html")(self))
 
     @property
     def success_rate(self) -> float:
