@@ -15,6 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, FormatError, MissingDependencyError, UnknownNameError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ _BITS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeRow:
     """A node. Names of tensors within a nested graph stand as they are, unless several graphs make one of that name."""
 
@@ -41,7 +42,7 @@ class NodeRow:
     printed: str = ""  # what the engine prints where it was not given `engine_name`; "" for its kind and a number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Topology:
     """Nodes in the file's order, which is topological; a nested node comes after the one it is in."""
 

@@ -10,13 +10,14 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import msgspec
 
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import FormatError, SchemaError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 from inferometer.core.run import Run
 from inferometer.store.files import path_of
@@ -27,7 +28,7 @@ _RUN, _STORY, _FILES = "run.json", "story.json", "artifacts/"
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limits:
     """What an archive may hold, unpacked."""
 
@@ -37,7 +38,7 @@ class Limits:
     ratio: float = 1100.0  # deflate cannot do better than 1,032 : 1; more is a trick
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Story:
     """How the run went, which its document does not say."""
 
@@ -51,7 +52,7 @@ class Story:
     metrics: tuple[Metric, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Packed:
     """What came out: a run, its story, and where its files lie, by hash; or a profile that was never a run."""
 

@@ -14,7 +14,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +23,7 @@ import msgspec
 from sqlalchemy import Table
 
 from inferometer.core.errors import FormatError, SchemaError
+from inferometer.core.frozen import frozen
 from inferometer.store.errors import StoreError
 from inferometer.store.revisions import REVISIONS
 from inferometer.store.store import Store, open_store
@@ -49,7 +49,7 @@ _MOST_ROW = 1_000_000_000  # bytes of a line; a profile's document has at most h
 _AGAIN = "Take the backup again, or restore an older one; nothing was changed."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TablePart:
     """`sha256` is that of its lines: two stores with the same rows have the same."""
 
@@ -60,13 +60,13 @@ class TablePart:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileParts:
     count: int = 0
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Manifest:
     """What is in a backup. `lost` are files that rows name and that were gone or damaged when it was taken."""
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, TimeoutErr
 from sqlalchemy.pool import QueuePool
 
 from inferometer.core.errors import DomainError, MissingDependencyError
+from inferometer.core.frozen import frozen
 from inferometer.store.errors import StoreError
 from inferometer.store.location import Location, without_password
 
@@ -148,7 +149,7 @@ class _LostBeforeCommitError(Exception):
         self.error = error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Database:
     """An engine and where it leads. Everything the store does goes through `reading` or `write`."""
 

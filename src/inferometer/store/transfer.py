@@ -6,12 +6,13 @@ snapshot. What is written arrives in one transaction, so that it is there as a w
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from sqlalchemy import Connection, MetaData, Table, bindparam, func, insert, select, text, update
 
+from inferometer.core.frozen import frozen
 from inferometer.store import files
 from inferometer.store.errors import StoreError
 from inferometer.store.location import Location, locate
@@ -34,7 +35,7 @@ def silent(_line: str) -> None:
     """Progress that nobody looks at."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SourceFile:
     kind: FileKind
     sha256: str
@@ -55,7 +56,7 @@ class Source(Protocol):
     def files(self) -> Iterator[SourceFile]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Snapshot:
     """An open store as it was when this was made. `lost` collects the files that rows name and that are not there."""
 

@@ -10,10 +10,10 @@ backends/xnnpack/runtime/profiling/XNNProfiler.cpp there, and `xnn_get_elapsed_t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.flatbuffer import Buffer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _MOST = 1 << 22  # runs, events
 _KERNEL, _OPERATOR, _DELEGATE, _WHOLE = "native_call_", "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RanKernel:
     """What ran within an instruction of the program. `rest` is what a delegate did outside its own kernels.
 
@@ -43,7 +43,7 @@ class RanKernel:
     rest: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Event:
     name: str
     instruction: int

@@ -7,10 +7,10 @@ Loop and Scan lie inside their node's event, so times are taken exclusively. Pas
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.statistics import mean
 from inferometer.engines.results.assemble import Draft, finish, op_means, remainder
@@ -28,7 +28,7 @@ _MOST_EVENTS = 1_000_000  # onnxruntime/core/common/profiler.h
 _US = 1e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Event:
     name: str
     category: str

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from math import inf, isinf
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.executorch.program import PteTensor, TensorList
 from inferometer.formats.flatbuffer import Buffer, FlatTable
@@ -46,7 +46,7 @@ TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeKind:
     """A row: XNNPACK's node, what it is in the graph's vocabulary, and in which fields its values stand."""
 
@@ -103,7 +103,7 @@ ReciprocalSquareRoot Log Gelu Tanh Exp Sin Copy Cos
 KINDS = {number: _KINDS[name] for number, name in enumerate(_ORDER, 1)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class XnnValue:
     """`external` is the number of the delegate call's argument; `stored_bytes` counts scales too; None flows."""
 
@@ -114,7 +114,7 @@ class XnnValue:
     quantised: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class XnnNode:
     kind: NodeKind
     table: FlatTable
@@ -133,7 +133,7 @@ class XnnNode:
         return {(0.0, inf): "relu", (0.0, 6.0): "relu6", (-1.0, 1.0): "hardtanh"}.get(self.limits, "clip")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class XnnGraph:
     values: dict[int, XnnValue]
     nodes: tuple[XnnNode, ...]
@@ -218,7 +218,7 @@ def opaque_op(delegate: Delegate, name: str, inputs: Sequence[Tensor], outputs: 
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class XnnSite:
     """A delegate call: its nodes are called by the instruction's number, and its arguments are the program's values."""
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.flatbuffer import Buffer
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PteTensor:
     """`stored` has numbers in the file (or beside it), `changing` too but is written to. Open sizes are the largest."""
 
@@ -54,7 +55,7 @@ class TensorList:
     items: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Delegate:
     """What a backend was given: where its data lie in the file."""
 
@@ -63,7 +64,7 @@ class Delegate:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Instruction:
     """`operator` is `aten::convolution.out` for a kernel call; a delegate call has its delegate; a move neither."""
 
@@ -73,7 +74,7 @@ class Instruction:
     jumps: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PteProgram:
     """`values` are tensors, lists of them, or plain numbers and texts, by the numbers that instructions have."""
 

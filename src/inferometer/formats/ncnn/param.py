@@ -9,8 +9,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx.faults import Fault
 from inferometer.formats.onnx.limits import MAX_NODES, MAX_TEXT
 
@@ -19,7 +20,7 @@ _LISTS = -23300
 _MOST_PARAMETERS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NcnnLayer:
     type: str
     name: str

@@ -1,9 +1,10 @@
 """Ops with graphs inside: branches and loops. A branch that is known to be taken stands in place of its `If`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from inferometer.core.dims import Dim, Symbol, symbols_in
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.content import Content, Item
 from inferometer.formats.onnx.faults import Fault
@@ -36,7 +37,7 @@ class Counters:
         return Content((), (self.symbol(place),))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Loop:
     """A loop whose body has been walked."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from inferometer.core.dims import Dim, Symbol
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
 from inferometer.formats.onnx.value import Call, Out, Stored, Value
 
@@ -36,7 +37,7 @@ def _lower_plain(step: Step, maker: "Maker") -> list[Op]:
     return [maker.op(step)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OnnxRow:
     """What a table says of an operator.
 
@@ -58,7 +59,7 @@ class OnnxRow:
     folds: bool = True  # made of constants alone it is computed once, when the model is loaded
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Maker:
     """Makes tensors and ops.
 

@@ -5,12 +5,13 @@ download. Files are written piece by piece: a model larger than the memory can b
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.errors import FormatError, InferometerError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.json_text import parse_json
 from inferometer.formats.huggingface.graph import graph_from_config
@@ -27,7 +28,7 @@ _SUFFIXES = {".onnx": "onnx", ".gguf": "gguf", ".tflite": "tflite", ".safetensor
 _CONFIG_BYTES = 16_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Synthesised:
     """What was written. `paths` are all files, the one to open is `path` (a folder for a sharded checkpoint)."""
 

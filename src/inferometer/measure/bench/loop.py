@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from inferometer.core.frozen import frozen
 from inferometer.measure.bench.disturbance import Disturbance, together
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.subject import Outcome, Subject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Failure:
     """A run that gave no time, and why. `run` counts all runs of the subject, warm-up included, from 1."""
 
@@ -48,7 +49,7 @@ class Collected:
     interrupted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Step:
     """For a progress bar: `share` of the least the plan asks for."""
 

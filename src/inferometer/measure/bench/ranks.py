@@ -7,12 +7,13 @@ as independent here; `verdict` allows for those that are not.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+
+from inferometer.core.frozen import frozen
 
 Floats = NDArray[np.float64]
 Readings = Sequence[float] | Floats
@@ -22,7 +23,7 @@ _EXACT_PAIRS = 50
 _POINTS = 1500  # order statistics kept of a side: their pairwise differences stay within a few million
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RankTest:
     """`p_value` is two-sided. `delta` is Cliff's: how much more often B is above A than below, from −1 to 1."""
 
@@ -31,7 +32,7 @@ class RankTest:
     delta: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ratio:
     """B over A. `low` is 0 and `high` infinite where so few runs cannot bound it at this confidence."""
 

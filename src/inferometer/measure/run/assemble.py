@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import fsum
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.profile import (
     DeviceFacts,
@@ -178,7 +179,7 @@ _SMALL = 0.05  # a share of the time above this is worth a note
 _FEW = 0.01  # … and a share of the work above this that no kernel did
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasuredSubject:
     """The measured model as its reader sees it. `notes` say what was done to it first: random weights, for example."""
 

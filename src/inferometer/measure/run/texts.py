@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Environment
 from inferometer.core.request import RUN
 from inferometer.core.steps import kept_steps
@@ -97,7 +98,7 @@ def prompt_ids(session: TextSession, text: TextOrder, seed: int) -> tuple[int, .
     return tuple(int(number) for number in random.integers(low, session.vocabulary, text.prompt))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Scene:
     """What all generations of an order have in common."""
 

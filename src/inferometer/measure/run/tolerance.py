@@ -28,11 +28,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.measure.run.formats import main_format
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _SMALL_MODELS = 6.0
 _PRODUCTS = frozenset({"linear", "matmul", "convolution", "attention", "moe_experts", "recurrent"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tolerance:
     """The limits that a user sets; None is left to the formats. `relative` is of the largest value of each output."""
 
@@ -61,7 +61,7 @@ class Tolerance:
     nll: float | None = None  # nats per token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Formats:
     """What one side stores weights in, the coarsest format that activations pass through, what sums are held in."""
 
@@ -79,7 +79,7 @@ class Formats:
         return math.hypot(rounding(self.weights), rounding(self.activations))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Noise:
     """What rounding may change, as a share of the outputs' size, and why. `bits` are those of the coarsest weights.
 

@@ -7,12 +7,12 @@ changed. How far they may differ follows from the formats of both sides (`tolera
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Verification
 from inferometer.measure.run.tolerance import EXACT, Noise, Tolerance
 
@@ -37,7 +37,7 @@ def load_outputs(path: Path | str) -> dict[str, Array]:
     return {str(name): arrays[f"o{index}"] for index, name in enumerate(names)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Difference:
     """The worst of all outputs: absolute, of the largest value, of the size, and what the last two may be."""
 

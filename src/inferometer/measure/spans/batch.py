@@ -1,11 +1,12 @@
 """Finished spans as plain columns, as files hold them and `Recording` is built from them. Nothing is computed yet."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.measure.spans.record import Ended, Failure, Open
 
 WORDS = ("name", "unit", "phase", "kind")
@@ -49,7 +50,7 @@ _OF_CLOSED: _Reads = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Batch:
     """Columns of equal length. A column that is not there holds nothing but None."""
 

@@ -4,14 +4,14 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Everything:
     """Every span. A million of them take about 300 MB.
 
@@ -26,7 +26,7 @@ class Everything:
             raise DomainError(f"A whole number of spans can be reserved for, and {self.reserve!r} was asked for.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ring:
     """The last `spans` spans."""
 
@@ -36,7 +36,7 @@ class Ring:
         _require_room(self.spans)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reservoir:
     """An even sample of `spans` spans of the whole run: each that ended is as likely to be in it as any other."""
 

@@ -1,12 +1,12 @@
 """Devices of the fleet: register, give a sign of life, be taken out and put back."""
 
-from dataclasses import dataclass
 from statistics import median
 
 import msgspec
 from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.store import names
 from inferometer.store.finding import project_id
 from inferometer.store.queue.rows import device_named, no_device
@@ -21,7 +21,7 @@ _USUAL, _LEAST = 20, 3  # checks that say how long a device's reference usually 
 _FAR = 1.5  # times as long, or as short, from which on a device is not the one that it was
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Registrar:
     """Who registers a device. `takes_over`: also another's, as an administrator may.
 

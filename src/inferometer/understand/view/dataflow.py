@@ -1,8 +1,9 @@
 """END-TO-END DATAFLOW: a run step by step, with its tables."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from inferometer.core.frozen import frozen
 from inferometer.core.trace import Trace
 from inferometer.core.units import format_quantity
 from inferometer.measure.spans.attribution import Call, Part, Trend
@@ -19,7 +20,7 @@ _SMALL = 1e-4  # a rest below this share is left to the sums
 _ROWS = 64  # steps shown of one phase; a line says how many more there are
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Dataflow:
     """The walk (`text`), its tables (`tables`) and its drawing (`svg`). `flow` holds the numbers."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.core.served import Distribution, Level, LevelFigures, Objective, Served
 from inferometer.core.traffic.figures import figures_of, median_of
 from inferometer.core.traffic.knee import Knee, knee_of
@@ -33,7 +34,7 @@ _APART = 0.10  # a difference between two counts of the same thing that is worth
 _WIDE = 0.10  # a spread between equal rounds that is worth a word
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadResult:
     """A load test with the figures of its levels: computed once, shown in many places."""
 

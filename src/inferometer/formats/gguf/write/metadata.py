@@ -4,11 +4,11 @@ Keys: the GGUF specification and llama.cpp's src/llama-arch.cpp.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
 from inferometer.formats.gguf.architecture import Architecture, architecture_of
 from inferometer.formats.gguf.write.file import Value
@@ -26,7 +26,7 @@ _NORMAL, _CONTROL, _UNUSED = 1, 3, 5  # GGUF's token types
 LEAST = 256 + len(_SPECIAL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Vocabulary:
     tokens: tuple[str, ...]
     merges: tuple[str, ...]

@@ -1,9 +1,10 @@
 """ONNX Runtime's own operators: packed products, fused layers, experts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.formats.onnx.lower.products import product_op, unpacked
 from inferometer.formats.onnx.rules.common import static
@@ -105,7 +106,7 @@ def lower_gather_quantized(step: Step, maker: Maker) -> list[Op]:
 # Experts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExpertPlaces:
     """Where the stacks of a mixture's three projections stand among its inputs."""
 

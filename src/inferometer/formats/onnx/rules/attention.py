@@ -1,14 +1,15 @@
 """Attention and its relatives, in the standard operator set and as ONNX Runtime adds them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.faults import Fault, UnknownShapeError
 from inferometer.formats.onnx.value import Call, Out, Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Heads:
     """Sizes of one attention: `keys` are those the new tokens bring, `past` those in the cache."""
 

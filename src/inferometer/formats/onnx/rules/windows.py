@@ -1,16 +1,16 @@
 """Ops that slide a window over space: convolutions, pooling; and ops that change the size of an image."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.faults import Fault, UnknownShapeError
 from inferometer.formats.onnx.rules.common import as_dim, static
 from inferometer.formats.onnx.value import Call, Out, Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Window:
     """`pads` None: as much as keeps ⌈size / stride⌉ (SAME)."""
 

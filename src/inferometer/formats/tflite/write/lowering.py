@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.formats.synth.weights import Array, Weight, whole
 from inferometer.formats.tflite.write.network import Network, Stored
@@ -34,7 +35,7 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
     return register
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Form:
     """A value in the file. `moved`: its channels are last there and second in the graph.
 
@@ -48,7 +49,7 @@ class Form:
     positive: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tail:
     """What follows an op and becomes a part of it: at most a batch norm and a clamp."""
 

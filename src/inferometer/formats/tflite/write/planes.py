@@ -1,11 +1,12 @@
 """Planes: convolutions, pools, and what moves numbers from one shape to another."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.synth.weights import Array, Weight
 from inferometer.formats.tflite.write.lowering import Form, Lowering, Tail, rule
 from inferometer.formats.tflite.write.steps import Step
@@ -27,7 +28,7 @@ def vector(lowering: Lowering, weight: Weight) -> int:
     return lowering.network.weight(weight.name, (weight.elements,), lambda: lowering.numbers(weight).reshape(-1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Window:
     """How a window moves over a plane, per axis: height, width."""
 

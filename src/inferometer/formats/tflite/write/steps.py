@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from inferometer.core.dims import Dim, Symbol, evaluate, symbols_in
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.formats.synth.weights import Weight, executed, planned_op
 
@@ -45,7 +46,7 @@ class Step:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Program:
     steps: tuple[Step, ...]
     inputs: tuple[Value, ...]

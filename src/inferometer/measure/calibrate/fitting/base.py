@@ -9,12 +9,13 @@ spans the base's range and predicts left-out probes clearly better. What was not
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.bounds import factors_of, unbounded
 from inferometer.measure.calibrate.fitting.fit import Fitted, KnownPoints, class_for, residual_spread
 from inferometer.predict.price.utilisation import interpolate, residual_of
@@ -57,7 +58,7 @@ def pooled(before: float, count_before: float, now: float, count: float) -> floa
     return sqrt((count_before * before**2 + count * now**2) / (count_before + count))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaseClass:
     """A class of op on its base. `shift` is the logarithm of how much slower it is now than the base says.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from inferometer.core.calibration import Utilisation
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.predict.price.utilisation import interpolate
 from inferometer.predict.work.classes import BIASED, FUSED, PLAIN
 
@@ -72,7 +72,7 @@ _AROUND = 0.02  # of the largest weight: whose points bound a value
 _WIDTHS = (0.35, 0.7, 1.4, 2.8)  # of the neighbourhood, in log-shape: the best for left-out probes is kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fitted:
     """The table of a class and how well it fits. `residual` is the standard deviation of log(measured / predicted)."""
 

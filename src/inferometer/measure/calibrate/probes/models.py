@@ -6,13 +6,14 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.cache import is_kept
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision, Workload
 from inferometer.measure.run.model_file import SUFFIXES, make_folder
 from inferometer.version import __version__
@@ -25,7 +26,7 @@ ROLES = ("ceiling", "overhead", "shape")
 SEES, READS, WRITES = "image", "encoder", "decoder"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProbeRun:
     """One workload of a probe. `context`: tokens in a decoder's cache before its decode steps."""
 
@@ -44,7 +45,7 @@ class ProbeRun:
         return Workload(batch=self.batch, prompt=self.prompt, image=self.image, precision=given)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Probe:
     """A network that is run to find out how fast an engine is. `kind`: it sees images, reads texts, or writes them."""
 
