@@ -116,8 +116,8 @@ def parse_program(data: Any, path: Path) -> PteProgram:
         outputs=plan.numbers(4, "i", "the outputs", most=_MOST),
         instructions=instructions,
     )
-    named = [*program.inputs, *program.outputs, *(place for step in instructions for place in step.args)]
-    wrong = next((place for place in named if place not in values), None)
+    named = [*program.inputs, *program.outputs, *(index for step in instructions for index in step.args)]
+    wrong = next((index for index in named if index not in values), None)
     if wrong is not None:
         raise buffer.fault(f"an instruction speaks of value {wrong}; there are {len(values)}")
     return program
@@ -134,7 +134,7 @@ def _values(plan: FlatTable) -> dict[int, Any]:
     values = {number: _value(kind, table) for number, (kind, table) in enumerate(raw)}
     for number, (kind, _) in enumerate(raw):
         if kind == _INTS:
-            found = (values.get(place) for place in values[number])
+            found = (values.get(index) for index in values[number])
             values[number] = tuple(item if isinstance(item, int) else None for item in found)
     return values
 

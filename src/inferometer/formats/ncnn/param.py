@@ -126,10 +126,10 @@ def _after(text: str, sign: str) -> str:
     return text.removeprefix(sign)
 
 
-def _size(place: int, axis: str, bottoms: Sequence[tuple[int | None, ...] | None]) -> int:
+def _size(index: int, axis: str, bottoms: Sequence[tuple[int | None, ...] | None]) -> int:
     if axis == "n":
         return 1
-    sizes = bottoms[place]
+    sizes = bottoms[index]
     if sizes is None:
         raise LookupError(axis)
     at = _AXES.get(axis, 0 if axis == "c" else 1)

@@ -15,7 +15,7 @@ from inferometer.formats.onnx.faults import Fault, UncoveredError, UnknownShapeE
 from inferometer.formats.onnx.messages import OnnxModel, TypeDef
 from inferometer.formats.onnx.parse import parse_model
 from inferometer.formats.onnx.scope import Scope
-from inferometer.formats.onnx.step import Maker, Step
+from inferometer.formats.onnx.step import Maker, OnnxStep
 from inferometer.formats.onnx.symbols import Symbols, read_symbols
 from inferometer.formats.onnx.value import Shape, Value
 from inferometer.formats.onnx.walk import Walk
@@ -35,7 +35,7 @@ _CACHE = re.compile(r"(past|present|cache)([._]|$)", re.IGNORECASE)
 _FOLDED = re.compile(r"const", re.IGNORECASE)  # a vector may be a parameter that was folded; a table is taken as none
 
 
-def every_step(steps: Iterable[Step]) -> Iterator[Step]:
+def every_step(steps: Iterable[OnnxStep]) -> Iterator[OnnxStep]:
     """All steps, those of bodies too, outer ones first."""
     pending = list(reversed(list(steps)))
     while pending:
@@ -45,7 +45,7 @@ def every_step(steps: Iterable[Step]) -> Iterator[Step]:
             pending.extend(reversed(body))
 
 
-def parameters(steps: Iterable[Step]) -> frozenset[str]:
+def parameters(steps: Iterable[OnnxStep]) -> frozenset[str]:
     """Names of the stored tensors that are learned."""
     learned: set[str] = set()
     for step in every_step(steps):
@@ -60,14 +60,14 @@ def parameters(steps: Iterable[Step]) -> frozenset[str]:
     return frozenset(learned)
 
 
-def _is_weight(step: Step, value: Value) -> bool:
+def _is_weight(step: OnnxStep, value: Value) -> bool:
     """Rows of numbers that are looked up are a table of parameters; a list of indices is none."""
     if step.row.kind == "gather":
         return is_float(value.dtype) and value.shape is not None and len(value.shape) > 1
     return True
 
 
-def _is_learned(step: Step, value: Value) -> bool:
+def _is_learned(step: OnnxStep, value: Value) -> bool:
     """A bias, scale or table that is added, multiplied or put in front as if it were an activation."""
     op_type = step.call.node.op_type
     if step.call.node.domain or not step.outs or not is_float(value.dtype) or op_type not in _SHIFTS | _TABLES:
@@ -96,7 +96,7 @@ def _is_cache(value: Value) -> bool:
     return has_heads and not value.constant and is_float(value.dtype) and _CACHE.match(value.name) is not None
 
 
-def activation_roles(steps: Iterable[Step], edges: Iterable[Value]) -> dict[str, Role]:
+def activation_roles(steps: Iterable[OnnxStep], edges: Iterable[Value]) -> dict[str, Role]:
     """Roles other than "activation". `edges` go in or come out of the graph: states, and caches by their names."""
     roles: dict[str, Role] = {value.name: "kv" for value in edges if _is_cache(value)}
     names = {value.name for value in edges}
@@ -152,7 +152,7 @@ def _input(name: str, kind: TypeDef, symbols: Symbols) -> Value:
     return Value(name=name, shape=shape, dtype=inner.dtype, group="tensor" if group == "sparse" else group)
 
 
-def _built(path: Path, walk: Walk, steps: tuple[Step, ...], scope: Scope, inputs: tuple[Value, ...]) -> Graph:
+def _built(path: Path, walk: Walk, steps: tuple[OnnxStep, ...], scope: Scope, inputs: tuple[Value, ...]) -> Graph:
     model = walk.model
     outputs = tuple(_output(scope, info.name) for info in model.graph.outputs)
     maker = Maker(roles=activation_roles(steps, (*inputs, *outputs)), parameters=parameters(steps))
@@ -178,7 +178,7 @@ def _output(scope: Scope, name: str) -> Value:
     return value
 
 
-def _lowered(steps: Iterable[Step], maker: Maker) -> list[Op]:
+def _lowered(steps: Iterable[OnnxStep], maker: Maker) -> list[Op]:
     ops: list[Op] = []
     for step in steps:
         try:
@@ -194,7 +194,7 @@ def _lowered(steps: Iterable[Step], maker: Maker) -> list[Op]:
     return ops
 
 
-def _control(step: Step, maker: Maker) -> Op:
+def _control(step: OnnxStep, maker: Maker) -> Op:
     """A loop or a branch. What its bodies store is named on it too, so that it counts as the model's."""
     bodies = tuple(tuple(_lowered(body, maker)) for body in step.bodies)
     weights = dict.fromkeys(weight for body in bodies for op in body for weight in op.weights)
@@ -219,7 +219,7 @@ def _precision(ops: list[Op]) -> str | None:
     return formats.most_common(1)[0][0] if formats else None
 
 
-def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[Op]) -> dict[str, Any]:
+def _metadata(model: OnnxModel, walk: Walk, steps: tuple[OnnxStep, ...], ops: list[Op]) -> dict[str, Any]:
     notes = walk.notes
     facts: dict[str, Any] = {
         "format": "onnx",
@@ -248,7 +248,7 @@ def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[O
     }
 
 
-def _coverage(walk: Walk, steps: tuple[Step, ...], ops: list[Op]) -> dict[str, Any]:
+def _coverage(walk: Walk, steps: tuple[OnnxStep, ...], ops: list[Op]) -> dict[str, Any]:
     """Of all nodes: those with a kind that work rules know, and those computed once when the model is loaded."""
     total = len(walk.folded) + sum(1 for _ in every_step(steps))
     uncovered: Counter[str] = Counter()
@@ -284,7 +284,7 @@ def _why_uncovered(op: Op) -> str | None:
     return None
 
 
-def _quantisation(steps: tuple[Step, ...]) -> list[str]:
+def _quantisation(steps: tuple[OnnxStep, ...]) -> list[str]:
     """How the graph is quantised, by the operators that show it."""
     marks = {
         "QuantizeLinear": "QDQ", "DequantizeLinear": "QDQ", "QLinearConv": "QOperator", "QLinearMatMul": "QOperator",

@@ -126,10 +126,10 @@ def _resolved(model: str | Graph | Mapping[str, Any]) -> tuple[Graph, Mapping[st
     if rows_of("models").canonical(model) is not None:
         row = catalog_model(model)
         return _expanded(row.config, row.name)
-    place = Path(model)
-    if place.is_dir() or (place.suffix == ".json" and place.exists()):
-        config = _read_config(place / "config.json" if place.is_dir() else place)
-        return _expanded(config, place.resolve().stem)
+    index = Path(model)
+    if index.is_dir() or (index.suffix == ".json" and index.exists()):
+        config = _read_config(index / "config.json" if index.is_dir() else index)
+        return _expanded(config, index.resolve().stem)
     return read(model), {}
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core import notices
 from inferometer.hub.places.local import unique
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 
 if TYPE_CHECKING:
     from inferometer.core.job import JobEvent, JobResult
@@ -37,5 +37,5 @@ def _watch(place: Place, handle: Handle, after: int, progress: Progress | None) 
         if event.kind == "notice" and event.text:
             notices.tell(event.text)
         elif event.kind == "progress" and progress is not None:
-            progress(Step(stage=event.stage or "", done=event.done or 0, share=event.share or 0.0))
+            progress(LoopProgress(stage=event.stage or "", done=event.done or 0, share=event.share or 0.0))
     return event

@@ -50,7 +50,7 @@ class Collected:
 
 
 @frozen
-class Step:
+class LoopProgress:
     """For a progress bar: `share` of the least the plan asks for."""
 
     stage: str
@@ -58,7 +58,7 @@ class Step:
     share: float
 
 
-Progress = Callable[[Step], None]
+Progress = Callable[[LoopProgress], None]
 Mark = object
 
 
@@ -186,7 +186,7 @@ class _Loop:
             if outcome.lost:
                 times.clear()
                 series.cold = False
-            self.progress(Step(stage="warm-up", done=len(times), share=0.0))
+            self.progress(LoopProgress(stage="warm-up", done=len(times), share=0.0))
         if not again:
             series.warmup = times
 
@@ -265,7 +265,7 @@ class _Loop:
     def _tell(self, runs: int, seconds: float) -> None:
         by_time = seconds / self.plan.seconds if self.plan.seconds else 1.0
         share = min(runs / self.plan.runs, by_time, 1.0)
-        self.progress(Step(stage="runs", done=runs, share=share))
+        self.progress(LoopProgress(stage="runs", done=runs, share=share))
 
     def _collected(self, series: _Series, *, interrupted: bool) -> Collected:
         return Collected(

@@ -51,9 +51,9 @@ def shares_of_budget(
     One that would have too little to measure anything has none.
     """
     begun = clock()
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         left_s = budget_s - (clock() - begun)
-        share_s = left_s / (len(names) - place)
+        share_s = left_s / (len(names) - index)
         yield name, share_s if left_s >= _LEAST_TURN_S else 0.0
 
 

@@ -18,7 +18,7 @@ from inferometer.core import notices
 from inferometer.core.errors import DomainError, InferometerError, PluginError
 from inferometer.core.plugins import listed, load
 from inferometer.known.engines import known_engine
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ def carry_out(order: MeasureOrder, tell: Tell) -> None:
     """Measure what the order says, and report how it ended."""
     try:
         runtime = runtime_named(order.runtime)
-        with notices.told_to(lambda stage: tell("progress", Step(stage=stage, done=0, share=0.0))):
+        with notices.told_to(lambda stage: tell("progress", LoopProgress(stage=stage, done=0, share=0.0))):
             if order.text:
                 from inferometer.measure.run.texts import measure_text  # noqa: PLC0415 - each brings what it needs
 

@@ -18,7 +18,7 @@ from inferometer.engines.base import Request, TextSession, instrumented_again
 from inferometer.known.machine.detect import LocalMachine
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.bench.guard import FirstLook, Guard, NoGuard
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 from inferometer.measure.run.energy import TextEnergy
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.raw import Generation, MemoryReadings, Shape, Tell, event_seconds
@@ -141,7 +141,7 @@ class _Scene:
             self.steps_s.extend(event_seconds(event) for event in generation.events if event.kind == "token")
             disturbances += disturbed
             self.tell("generation", generation)
-            self.tell("progress", Step(stage="generations", done=kept, share=min(kept / wanted, 1.0)))
+            self.tell("progress", LoopProgress(stage="generations", done=kept, share=min(kept / wanted, 1.0)))
         if self.order.energy:
             self.tell("energy", energy.finished(lambda wanted: _generated(self.session, ids, wanted)))
         return disturbances

@@ -132,8 +132,8 @@ def _title(first: str, last: str) -> str:
 def _links(structure: Structure, ops: Sequence[OpTime]) -> tuple[list[tuple[int, int, float]], int]:
     """The links, and how many rows belong to no layer: copies and launches of the engine's own."""
     places: dict[str, int] = {}
-    for place, name in enumerate(structure.names):
-        places.setdefault(name, place)
+    for index, name in enumerate(structure.names):
+        places.setdefault(name, index)
     equal = _equal_layers(structure)
     named = {op.name for op in ops}
     links: list[tuple[int, int, float]] = []

@@ -66,10 +66,10 @@ def _places(size: Dim, window: Window, axis: int) -> Dim:
         raise Fault(f"a window of {reach} over {size} elements")
     if not window.ceil:
         return algebra.add(algebra.floordiv(room, stride), 1)
-    places = algebra.add(algebra.ceildiv(room, stride), 1)
+    indices = algebra.add(algebra.ceildiv(room, stride), 1)
     # a window that would begin in the padding at the end is left out
-    starts_outside = isinstance(places, int) and isinstance(size, int) and (places - 1) * stride >= size + before
-    return algebra.sub(places, 1) if starts_outside else places
+    starts_outside = isinstance(indices, int) and isinstance(size, int) and (indices - 1) * stride >= size + before
+    return algebra.sub(indices, 1) if starts_outside else indices
 
 
 def _spatial(call: Call, x: int) -> tuple[Shape, Shape]:

@@ -57,10 +57,10 @@ def write_model(file: IO[bytes], nodes: Nodes, graph: Graph, seed: int, *, data:
 
 def write_data(path: Path, nodes: Nodes, seed: int) -> None:
     """Write the weights' own file, a piece at a time."""
-    places = _places(nodes)
+    indices = _places(nodes)
     with path.open("wb") as file:
-        file.truncate(sum(size for _, _, size in places))
-        for stored, offset, _ in places:
+        file.truncate(sum(size for _, _, size in indices))
+        for stored, offset, _ in indices:
             if stored.transposed:
                 _write_columns(path, stored, offset, nodes.float_type, seed)
                 continue
@@ -91,13 +91,13 @@ def _row_blocks(stored: Stored, seed: int) -> Iterator[tuple[int, Array]]:
 
 def _places(nodes: Nodes) -> list[tuple[Stored, int, int]]:
     """Each weight with where it begins in the data file and how much room it takes there."""
-    places, offset = [], 0
+    indices, offset = [], 0
     for stored in nodes.stored.values():
         size = stored.weight.elements * nodes.float_type.itemsize
         room = -(-size // ALIGNMENT) * ALIGNMENT
-        places.append((stored, offset, room))
+        indices.append((stored, offset, room))
         offset += room
-    return places
+    return indices
 
 
 def _node(onnx: Any, node: Node) -> Any:

@@ -17,9 +17,9 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.formats.synth.weights import Array, Weight, whole
 from inferometer.formats.tflite.write.network import Network, Stored
-from inferometer.formats.tflite.write.steps import Program, Step, Value, written_out
+from inferometer.formats.tflite.write.steps import Program, TfliteStep, Value, written_out
 
-Rule = Callable[["Lowering", Step], None]
+Rule = Callable[["Lowering", TfliteStep], None]
 RULES: dict[str, Rule] = {}
 CLAMPS = frozenset({"relu", "relu6"})  # activations that are a part of the operator before them
 _PLANE = 4
@@ -54,7 +54,7 @@ class Tail:
     """What follows an op and becomes a part of it: at most a batch norm and a clamp."""
 
     result: Value
-    norm: Step | None = None
+    norm: TfliteStep | None = None
     clamp: str | None = None
     names: tuple[str, ...] = ()
 
@@ -66,7 +66,7 @@ class Lowering:
     epsilon: float  # of a layer norm
     seed: int
     forms: dict[Value, Form] = field(default_factory=dict)
-    fused: set[Step] = field(default_factory=set)
+    fused: set[TfliteStep] = field(default_factory=set)
 
     def form(self, value: Value) -> Form:
         return self.forms[value]
@@ -74,7 +74,7 @@ class Lowering:
     def numbers(self, weight: Weight) -> Array:
         return whole(weight, self.seed)
 
-    def tail(self, step: Step, *, norm: bool = False) -> Tail:
+    def tail(self, step: TfliteStep, *, norm: bool = False) -> Tail:
         """What of the steps after this one is fused into it; they are then done."""
         result, folded, names = step.result, None, [step.name]
         after = self.program.only_reader(result)
@@ -89,7 +89,14 @@ class Lowering:
         return Tail(result=after.result, norm=folded, clamp=after.function, names=(*names, after.name))
 
     def add(
-        self, step: Step, kind: str, inputs: tuple[int, ...], shape: tuple[int, ...], *, name: str = "", **options: Any
+        self,
+        step: TfliteStep,
+        kind: str,
+        inputs: tuple[int, ...],
+        shape: tuple[int, ...],
+        *,
+        name: str = "",
+        **options: Any,
     ) -> int:
         """An operator of a step, with a result of this stored shape. Without a name it is one of several."""
         result = Stored(name=name or f"{step.name}/{kind}", shape=shape, open=step.result.open)
