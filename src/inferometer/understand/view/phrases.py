@@ -256,7 +256,7 @@ def phase_remarks(phase: Phase) -> list[str]:
 
 
 def uncounted_words(phase: Phase) -> str:
-    """What is said where much of a phase has no known work, in place of its floor and its bound."""
+    """The remark about uncounted work, which stands in place of a floor and a bound."""
     what = "of the time is in ops" if phase.statistic is not None else "of the ops are ones"
     return f"{1 - phase.counted:.0%} {what} whose work is not known"
 
