@@ -96,7 +96,10 @@ def _conditions(connection: Connection, wanted: Filter, sight: Sight | None) -> 
     if wanted.parent is not None:
         conditions.append(runs.c.parent == resolve(connection, wanted.parent, sight))
     if wanted.status:
-        _require_statuses(wanted.status)
+        statuses = wanted.status
+        for status in statuses:
+            if status not in STATUSES:
+                raise UnknownNameError("status", status, STATUSES, listing=f"There is: {', '.join(STATUSES)}.")
         conditions.append(runs.c.status.in_(wanted.status))
         if set(wanted.status) <= set(OPEN):
             conditions.append(literal_column(OPEN_ONLY, Boolean))
@@ -113,12 +116,6 @@ def _on_machine(connection: Connection, machine: str) -> ColumnElement[bool]:
     """By id if some run has it, else by name: a container's host name looks like an id."""
     is_id = connection.execute(select(runs.c.id).where(runs.c.machine_id == machine).limit(1)).first()
     return runs.c.machine_id == machine if is_id else runs.c.machine == machine
-
-
-def _require_statuses(statuses: tuple[str, ...]) -> None:
-    for status in statuses:
-        if status not in STATUSES:
-            raise UnknownNameError("status", status, STATUSES, listing=f"There is: {', '.join(STATUSES)}.")
 
 
 def _tagged(connection: Connection, tag: str) -> ColumnElement[bool]:

@@ -335,13 +335,14 @@ def open_direct(
     handles = Handles(library=library, model=model, context=context, keep=devices, watch=plan.watch)
     session = DirectSession(handles, held=held, sequences=target.batch, seed=target.seed)
     placed, fallen = placed_by_log(logged, library.llama_model_n_layer(model) + 1, unit)
+    warnings = [f"llama.cpp says: {line}" for line in logged if "offloaded" not in line]
     session.opened = Opened(
         stages=(Stage(name="load", seconds=loaded - start), Stage(name="context", seconds=ready - loaded)),
         versions=_versions(library),
         threads=library.llama_n_threads(context),
         unit=unit,
         placed=placed,
-        notes=(*_notes(plan, held, session), *fallen, *_warnings(logged)),
+        notes=(*_notes(plan, held, session), *fallen, *warnings),
     )
     if options.warmup:
         session.warm_up()
@@ -433,10 +434,6 @@ def _notes(plan: _Plan, held: int, session: DirectSession) -> list[str]:
             else f"The time of each node is not known: {broken}."
         )
     return notes
-
-
-def _warnings(lines: tuple[str, ...]) -> list[str]:
-    return [f"llama.cpp says: {line}" for line in lines if "offloaded" not in line]
 
 
 def _versions(library: Library) -> dict[str, str]:

@@ -364,13 +364,16 @@ def pte_graph(program: PteProgram, data: Any, path: Path) -> Graph:
             if source in scope.bound:
                 scope.bound[target] = scope.bound[source]
     ops = tuple(placed.op for placed in scope.placed)
+    usual = Counter(value.dtype for value in program.values.values() if isinstance(value, PteTensor) and value.shape)
+    precision = usual.most_common(1)[0][0] if usual else None
+    backends = dict(Counter(step.delegate.backend for step in program.instructions if step.delegate is not None))
     return Graph(
         name=path.stem,
         blocks=(Block(name=program.method, ops=ops),),
         inputs=tuple(_bound(scope, place) for place in program.inputs if _is_tensor(program, place)),
         outputs=tuple(_bound(scope, place) for place in program.outputs if _is_tensor(program, place)),
-        precision=_precision(program),
-        metadata={"format": "pte", "methods": program.methods, "backends": _backends(program),
+        precision=precision,
+        metadata={"format": "pte", "methods": program.methods, "backends": backends,
                   "notes": _notes(program)},
     )  # fmt: skip
 
@@ -456,15 +459,6 @@ def _delegate(scope: Scope, program: PteProgram, number: int, data: Any, path: P
         )  # fmt: skip
         ops = xnnpack_ops(XnnSite(graph=graph, instruction=number, arguments=arguments))
     scope.placed += [Placed(op=op, path="", label=op.name) for op in ops]
-
-
-def _precision(program: PteProgram) -> str | None:
-    usual = Counter(value.dtype for value in program.values.values() if isinstance(value, PteTensor) and value.shape)
-    return usual.most_common(1)[0][0] if usual else None
-
-
-def _backends(program: PteProgram) -> dict[str, int]:
-    return dict(Counter(step.delegate.backend for step in program.instructions if step.delegate is not None))
 
 
 def _notes(program: PteProgram) -> tuple[str, ...]:

@@ -35,7 +35,12 @@ def gguf_graph(headers: Sequence[GgufHeader]) -> Graph:
     architecture = architecture_name if isinstance(architecture_name, str) else None
     graph, notes = _by_architecture(name, architecture, metadata, tensors)
     if not tensors:
-        notes = [_without_weights(architecture, metadata)]
+        # What a file is that has a header only, as `ggml-vocab-*.gguf` of llama.cpp's tests have.
+        tokens = metadata.get("tokenizer.ggml.tokens")
+        count = tokens.count if isinstance(tokens, Counted) else len(tokens) if isinstance(tokens, Sequence) else 0
+        what = f"the vocabulary of a model ({count:,} tokens)" if count else "the metadata of a model"
+        kind = f" of the architecture {architecture!r}" if architecture else ""
+        notes = [f"The file holds no weights: it is {what}{kind}."]
     if graph is None:
         limit = metadata.get(f"{architecture}.context_length")
         rms = f"{architecture}.attention.layer_norm_rms_epsilon" in metadata
@@ -45,15 +50,6 @@ def gguf_graph(headers: Sequence[GgufHeader]) -> Graph:
     # llama.cpp keeps the cache, and what it does not keep in f32, in f16 unless it is told otherwise
     facts = {**graph.metadata, **_facts(headers, tensors), "notes": tuple(notes)}
     return replace(graph, precision="f16", metadata=facts)
-
-
-def _without_weights(architecture: str | None, metadata: Mapping[str, Any]) -> str:
-    """What a file is that has a header only, as `ggml-vocab-*.gguf` of llama.cpp's tests have."""
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    count = tokens.count if isinstance(tokens, Counted) else len(tokens) if isinstance(tokens, Sequence) else 0
-    what = f"the vocabulary of a model ({count:,} tokens)" if count else "the metadata of a model"
-    kind = f" of the architecture {architecture!r}" if architecture else ""
-    return f"The file holds no weights: it is {what}{kind}."
 
 
 def _by_architecture(

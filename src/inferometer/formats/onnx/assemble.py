@@ -161,12 +161,15 @@ def _built(path: Path, walk: Walk, steps: tuple[OnnxStep, ...], scope: Scope, in
     blocks = [Block(name="graph", ops=tuple(ops))]
     if unused:
         blocks.append(Block(name="stored", ops=unused))
+    # The floating-point format that most results have.
+    formats = Counter(tensor.dtype for op in ops for tensor in op.outputs if is_float(tensor.dtype))
+    precision = formats.most_common(1)[0][0] if formats else None
     return Graph(
         name=path.stem,
         blocks=tuple(blocks),
         inputs=tuple(maker.tensor(value) for value in inputs),
         outputs=tuple(maker.tensor(value, "constant" if value.constant else None) for value in outputs),
-        precision=_precision(ops),
+        precision=precision,
         metadata=_metadata(model, walk, steps, ops),
     )
 
@@ -211,12 +214,6 @@ def _unused(walk: Walk, scope: Scope, outputs: set[str]) -> tuple[Op, ...]:
         Op(name=stored.name, kind="view", weights=(maker.stored(stored, "constant"),), source_type="stored")
         for stored in unread
     )
-
-
-def _precision(ops: list[Op]) -> str | None:
-    """The floating-point format that most results have."""
-    formats = Counter(tensor.dtype for op in ops for tensor in op.outputs if is_float(tensor.dtype))
-    return formats.most_common(1)[0][0] if formats else None
 
 
 def _metadata(model: OnnxModel, walk: Walk, steps: tuple[OnnxStep, ...], ops: list[Op]) -> dict[str, Any]:

@@ -23,7 +23,12 @@ def save(order: Order, *, shard_bytes: int = SHARD_BYTES) -> tuple[Path, ...]:
 
     The path is a folder, or one `.safetensors` file, which is then not split.
     """
-    name, torch_name = _format(order.weights)
+    dtype = order.weights
+    if dtype not in FORMATS:
+        raise InferometerError(
+            f"safetensors cannot be written with {dtype} weights.", remedy=f"Choose one of {', '.join(FORMATS)}."
+        )
+    name, torch_name = FORMATS[dtype]
     weights, size, path = planned(order.graph), format_of(order.weights).block_bytes, order.path
     single = path.suffix == ".safetensors"
     if not single and path.exists() and not path.is_dir():
@@ -70,14 +75,6 @@ def as_stored(values: Array, dtype: str) -> Array:
     bits = values.view(np.uint32)
     rounded: Array = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2")
     return rounded
-
-
-def _format(dtype: str) -> tuple[str, str]:
-    if dtype not in FORMATS:
-        raise InferometerError(
-            f"safetensors cannot be written with {dtype} weights.", remedy=f"Choose one of {', '.join(FORMATS)}."
-        )
-    return FORMATS[dtype]
 
 
 def _write(file: IO[bytes], weights: Iterable[Weight], name: str, size: int, seed: int) -> None:

@@ -66,7 +66,9 @@ def synthesise(  # noqa: PLR0913 - the options of the command that calls it
         graph = _part(graph, part)
     if sizes and kind not in _SIZED:
         raise InferometerError(f"Sizes are given ({', '.join(sizes)}), and {kind} files have none open.")
-    stored = _weights(weights)
+    # The format's own name for an alias (fp16 → f16). A mixture (q4_k_m) keeps its name: the writer has its
+    # recipe.
+    stored = weights.casefold() if is_gguf_block(weights) else dtype(weights).name
     order = Order(
         graph=graph, config=config, path=path, weights=stored, seed=seed, sizes=sizes or {}, overwrite=overwrite
     )
@@ -110,11 +112,6 @@ def _format(path: Path, asked: str | None) -> str:
             remedy="Let it end in .onnx, .gguf, .tflite or .safetensors, or in nothing for a folder with a checkpoint.",
         )
     return _SUFFIXES[path.suffix]
-
-
-def _weights(name: str) -> str:
-    """The format's own name for an alias (fp16 → f16). A mixture (q4_k_m) keeps its name: the writer has its recipe."""
-    return name.casefold() if is_gguf_block(name) else dtype(name).name
 
 
 def _resolved(model: str | Graph | Mapping[str, Any]) -> tuple[Graph, Mapping[str, Any]]:

@@ -77,7 +77,10 @@ def mann_whitney(a: Readings, b: Readings) -> RankTest:
     if not tied and min(n, m) <= _EXACT_RUNS:
         p_value = _exact_p(_win_counts(n, m), wins)
     else:
-        p_value = _normal_p(abs(wins - n * m / 2), _win_variance(n, m, counts))
+        runs = n + m
+        ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / (runs * (runs - 1))
+        win_variance = n * m / 12 * (runs + 1 - ties)
+        p_value = _normal_p(abs(wins - n * m / 2), win_variance)
     return RankTest(name="Mann–Whitney", p_value=p_value, delta=delta)
 
 
@@ -170,12 +173,6 @@ def average_ranks(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse], counts
-
-
-def _win_variance(n: int, m: int, counts: NDArray[np.int64]) -> float:
-    runs = n + m
-    ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / (runs * (runs - 1))
-    return n * m / 12 * (runs + 1 - ties)
 
 
 def _normal_p(distance: float, variance: float) -> float:

@@ -118,15 +118,12 @@ def rounding(name: str) -> float:
     """The root mean square error of a number in a format, as a share of the numbers' size."""
     if name in _SIGNIFICANT:
         return 2.0 ** -_SIGNIFICANT[name] / math.sqrt(3)
-    steps = 2.0 ** (_digits(name) - 1)
+    # Bits of an integer format, which its name has: i8, q4_0, iq2_xs.
+    number = re.search(r"\d+", name)
+    digits = int(number[0]) if number else 8
+    steps = 2.0 ** (digits - 1)
     largest = _LARGEST_OF_BLOCK if dtype(name).elements >= _BLOCK else _LARGEST
     return largest / steps / math.sqrt(12)
-
-
-def _digits(name: str) -> int:
-    """Bits of an integer format, which its name has: i8, q4_0, iq2_xs."""
-    number = re.search(r"\d+", name)
-    return int(number[0]) if number else 8
 
 
 def noise_between(mine: Formats, right: Formats, *, products: int, terms: int = 0, same_weights: bool = False) -> Noise:

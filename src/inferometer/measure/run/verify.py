@@ -224,6 +224,9 @@ def _logits(
     agree = float(same[counted].mean()) if counted.any() else 1.0
     right = agree >= least and abs(drift) <= most and rms <= noise.of_text
     where = "positions" if counted.all() else f"the {int(counted.sum())} positions whose lead is beyond rounding"
+    best = min(_BEST, ours.shape[-1])
+    a, b = (np.argpartition(logits, -best, axis=-1)[:, -best:] for logits in (ours, theirs))
+    overlap = float(np.mean([len(set(x) & set(y)) / best for x, y in zip(a.tolist(), b.tolist(), strict=True)]))
     return Verification(
         status="verified" if right else "failed",
         reference=against,
@@ -232,7 +235,7 @@ def _logits(
         rms_rel=rms,
         cosine=_cosine(ours.ravel(), theirs.ravel()),
         top_1=float(same.mean()),
-        top_k=_overlap(ours, theirs),
+        top_k=overlap,
         nll_drift=drift,
         tolerance=f"same best token at {least:.0%} of {where}, NLL drift at most {most:.2g} nats a token, "
         f"logits off by at most {noise.of_text:.2g} of their spread ({noise.why})",
@@ -262,9 +265,3 @@ def _nll(logits: Array, ids: Array) -> float:
     log_sum = np.log(np.exp(shifted).sum(-1))
     chosen = shifted[np.arange(len(ids) - 1), ids[1:]]
     return float((log_sum - chosen).mean()) if len(ids) > 1 else 0.0
-
-
-def _overlap(ours: Array, theirs: Array) -> float:
-    best = min(_BEST, ours.shape[-1])
-    a, b = (np.argpartition(logits, -best, axis=-1)[:, -best:] for logits in (ours, theirs))
-    return float(np.mean([len(set(x) & set(y)) / best for x, y in zip(a.tolist(), b.tolist(), strict=True)]))

@@ -42,10 +42,15 @@ def register(connection: Connection, device: NewDevice, by: Registrar, *, now_us
     name = valid_label(device.name, of="name of a device")
     if name.casefold() in RESERVED:
         raise DomainError(f"A device cannot be called {name!r}: hub:{name} means something else.")
+    checked = {
+        valid_label(key): sorted({valid_label(value, of=f"value of {key}") for value in values})
+        for key, values in device.labels.items()
+    }
+    labels = msgspec.json.encode(dict(sorted(checked.items()))).decode()
     row = {
         "name": name,
         "user": by.user,
-        "labels": _labels(device),
+        "labels": labels,
         "facts": _facts(device),
         "version": names.clean(device.version, most=100) or "",
         "skew_us": round(max(-1e9, min(device.skew_s, 1e9)) * 1e6),
@@ -99,14 +104,6 @@ def projects_of(connection: Connection, name: str) -> list[str]:
     return list(
         connection.execute(query.where(fleet_device_projects.c.device == name).order_by(projects.c.name)).scalars()
     )
-
-
-def _labels(device: NewDevice) -> str:
-    checked = {
-        valid_label(key): sorted({valid_label(value, of=f"value of {key}") for value in values})
-        for key, values in device.labels.items()
-    }
-    return msgspec.json.encode(dict(sorted(checked.items()))).decode()
 
 
 def _facts(device: NewDevice) -> str:

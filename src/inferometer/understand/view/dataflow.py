@@ -63,7 +63,11 @@ def walk(phase: PhaseFlow) -> str:
     if phase.rest_s > _SMALL * phase.wall_s:
         lines.append(_line(1, "—", "between these", duration(phase.rest_s)))
     lines.append(_line(1, "", "total", duration(phase.wall_s)))
-    lines.append("  " + _shares(phase))
+    wall_s = phase.attribution.wall_s
+    shares = " · ".join(
+        f"{name} {duration(time_s)} ({percent(time_s, wall_s) or '–'})" for name, time_s in _wall_parts(phase)
+    )
+    lines.append("  " + shares)
     return "\n".join(lines)
 
 
@@ -92,13 +96,6 @@ def _parts(parts: tuple[Part, ...]) -> str:
     if not parts:
         return ""
     return "  (" + " / ".join(f"{part.name} {duration(part.time_s)}" for part in parts) + ")"
-
-
-def _shares(phase: PhaseFlow) -> str:
-    wall_s = phase.attribution.wall_s
-    return " · ".join(
-        f"{name} {duration(time_s)} ({percent(time_s, wall_s) or '–'})" for name, time_s in _wall_parts(phase)
-    )
 
 
 def _wall_parts(phase: PhaseFlow) -> list[tuple[str, float]]:

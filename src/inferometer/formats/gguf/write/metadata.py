@@ -42,7 +42,11 @@ def vocabulary(size: int) -> Vocabulary:
             remedy=f"Give a config whose vocab_size is {LEAST} or more.",
         )
     made = tuple(islice(_merges(), size - LEAST))
-    tokens = (*_byte_letters(), *(left + right for left, right in made))
+    # GPT-2's letter for each byte: itself where it can be seen, the letters from U+0100 on for the others.
+    seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    hidden = iter(range(0x100, 0x200))
+    byte_letters = tuple(chr(byte) if byte in seen else chr(next(hidden)) for byte in range(256))
+    tokens = (*byte_letters, *(left + right for left, right in made))
     unused = tuple(f"<|unused{index}|>" for index in range(size - LEAST - len(made)))
     return Vocabulary(
         tokens=(*tokens, *unused, *_SPECIAL),
@@ -59,13 +63,6 @@ def _merges() -> Iterator[tuple[str, str]]:
     yield from product(_LETTERS, repeat=2)
     pairs = [left + right for left, right in product(_LETTERS, repeat=2)]
     yield from product(pairs, repeat=2)
-
-
-def _byte_letters() -> tuple[str, ...]:
-    """GPT-2's letter for each byte: itself where it can be seen, the letters from U+0100 on for the others."""
-    seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    hidden = iter(range(0x100, 0x200))
-    return tuple(chr(byte) if byte in seen else chr(next(hidden)) for byte in range(256))
 
 
 # model_type of a config → GGUF's architecture

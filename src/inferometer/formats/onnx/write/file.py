@@ -46,7 +46,11 @@ def write_model(file: IO[bytes], nodes: Nodes, graph: Graph, seed: int, *, data:
             array = whole(stored.weight, seed)
             tensor.raw_data = (array.T if stored.transposed else array).astype(nodes.float_type).tobytes()
         else:
-            _refer(onnx, tensor, data, offset, stored.weight.elements * nodes.float_type.itemsize)
+            # Say where in the data file the tensor lies.
+            length = stored.weight.elements * nodes.float_type.itemsize
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in (("location", data), ("offset", offset), ("length", length)):
+                tensor.external_data.add(key=key, value=str(value))
         made.initializer.append(tensor)
     opset = onnx.helper.make_opsetid("", OPSET)
     model = onnx.helper.make_model(made, opset_imports=[opset], ir_version=IR_VERSION, producer_name="inferometer")
@@ -117,10 +121,3 @@ def _port(onnx: Any, nodes: Nodes, port: Port) -> Any:
     kind = np.dtype(np.int64) if port.integer else nodes.float_type
     shape = [dim if isinstance(dim, int) else str(dim) for dim in port.shape]
     return onnx.helper.make_tensor_value_info(port.name, onnx.helper.np_dtype_to_tensor_dtype(kind), shape)
-
-
-def _refer(onnx: Any, tensor: Any, data: str, offset: int, length: int) -> None:
-    """Say where in the data file the tensor lies."""
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", data), ("offset", offset), ("length", length)):
-        tensor.external_data.add(key=key, value=str(value))

@@ -95,20 +95,17 @@ def norm(lowering: Lowering, step: TfliteStep) -> None:
         raise step.refuse("it is over something else than the channels")
     tail = lowering.tail(step)
     if step.function == "batch" and form.moved:
-        made = _batch_norm(lowering, step, form.tensor, tail)
+        # One that no convolution takes in: a factor and a summand a channel.
+        x = form.tensor
+        scale, shift = (_folded(lowering, step, place) for place in (0, 1))
+        shape = _shape(lowering, step)
+        scaled = lowering.add(step, "MUL", (x, scale), shape, fused=None)
+        made = lowering.add(step, "ADD", (scaled, shift), shape, name=";".join(tail.names), fused=tail.clamp)
     elif step.function == "layer":
         made = _layer_norm(lowering, step, form.tensor, tail)
     else:
         raise step.refuse(f"the norm {step.function!r} has no rule")
     lowering.give(tail, made, moved=form.moved)
-
-
-def _batch_norm(lowering: Lowering, step: TfliteStep, x: int, tail: Tail) -> int:
-    """One that no convolution takes in: a factor and a summand a channel."""
-    scale, shift = (_folded(lowering, step, place) for place in (0, 1))
-    shape = _shape(lowering, step)
-    scaled = lowering.add(step, "MUL", (x, scale), shape, fused=None)
-    return lowering.add(step, "ADD", (scaled, shift), shape, name=";".join(tail.names), fused=tail.clamp)
 
 
 def _folded(lowering: Lowering, step: TfliteStep, place: int) -> int:
