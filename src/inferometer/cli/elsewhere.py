@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.job import JobResult
     from inferometer.hub.places.requests import PackedJob
-    from inferometer.measure.bench.loop import Step
+    from inferometer.measure.bench.loop import LoopProgress
     from inferometer.measure.run.outcome import MeasuredOutcome
 
 PLACES = "ssh://USER@HOST, hub:NAME, adb:SERIAL, bundle:FILE.zip or local"
@@ -71,7 +71,9 @@ def for_hub(place: str, project: str, name: str | None, tags: tuple[str, ...]) -
     return place + (f"{'&' if '?' in place else '?'}{more}" if more else "")
 
 
-def run_elsewhere(place: str, work: PackedJob, progress: Callable[[Step], None] | None = None) -> JobResult | None:
+def run_elsewhere(
+    place: str, work: PackedJob, progress: Callable[[LoopProgress], None] | None = None
+) -> JobResult | None:
     from inferometer.hub.places.base import resolve
     from inferometer.hub.places.running import run_at
 

@@ -18,7 +18,7 @@ from inferometer.predict.flags import parse_sizes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inferometer.measure.bench.loop import Step
+    from inferometer.measure.bench.loop import LoopProgress
     from inferometer.measure.bench.plan import Plan
     from inferometer.measure.run.model import MeasureRequest
     from inferometer.measure.run.outcome import MeasuredOutcome
@@ -287,7 +287,7 @@ def require_complete(outcome: MeasuredOutcome) -> None:
 
 
 @contextmanager
-def progress_recorder(recorder: RunRecorder | None = None) -> Iterator[Callable[[Step], None]]:
+def progress_recorder(recorder: RunRecorder | None = None) -> Iterator[Callable[[LoopProgress], None]]:
     """Show progress on stderr and, with a recorder, write it to the store for those who watch in the hub."""
     with progress_line(step_text) as draw:
         if recorder is None:
@@ -295,7 +295,7 @@ def progress_recorder(recorder: RunRecorder | None = None) -> Iterator[Callable[
             return
         recorded = 0.0
 
-        def draw_and_record(step: Step) -> None:
+        def draw_and_record(step: LoopProgress) -> None:
             nonlocal recorded
             draw(step)
             now = time.monotonic()

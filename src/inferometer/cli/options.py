@@ -14,7 +14,7 @@ from inferometer.understand.view.terminal import visible
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
-    from inferometer.understand.view.cards import Card
+    from inferometer.understand.view.cards import Card, View
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,6 +72,14 @@ def print_card(card: "Card", form: str) -> None:
         from inferometer.understand.view.listings import card_table
 
         print_table(card_table(card), form)
+
+
+def print_view(view: "View", form: str) -> None:
+    """The card, then each table after an empty line."""
+    print_card(view.card, form)
+    for table in view.tables:
+        print_text("")
+        print_table(table, form)
 
 
 def print_document(plain: Any) -> None:

@@ -13,7 +13,7 @@ from inferometer.cli.encoding import write_message
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inferometer.measure.bench.loop import Step
+    from inferometer.measure.bench.loop import LoopProgress
 
 T = TypeVar("T")
 _WIDTH = 24
@@ -84,5 +84,5 @@ def bar(share: float) -> str:
     return f"{'█' * full}{'·' * (_WIDTH - full)} {share:4.0%}"
 
 
-def step_text(step: Step) -> str:
+def step_text(step: LoopProgress) -> str:
     return f"{step.stage:<8} {bar(step.share)}  {step.done}" if step.done or step.share else f"{step.stage} …"

@@ -10,10 +10,10 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.settings import cache_folder, value_of
 from inferometer.core.units import parse_quantity
 
@@ -57,7 +57,7 @@ def _limit() -> float:
         ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Entry:
     paths: tuple[Path, ...]
     bytes: int

@@ -51,7 +51,10 @@ def document(value: T) -> dict[str, Any]:
     plain = msgspec.to_builtins(value)
     _require_finite(plain)
     for profile in _profiles_in(plain, type(value)):
-        _lift_precision(profile)
+        # A Workload holds its precision and parallel plan; the document shows them beside it.
+        workload = profile["workload"]
+        profile["precision"] = workload.pop("precision")
+        profile["parallel"] = workload.pop("parallel")
         _list_parts(profile)
     return {"schema": str(SCHEMAS[type(value)]), **plain}
 
@@ -69,7 +72,11 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         raise SchemaError(f"This is not a JSON document: {error}.") from None
     require_schema(plain, SCHEMAS[kind])
     for profile in _profiles_in(plain, kind):
-        _lower_precision(profile)
+        workload = profile.get("workload")
+        if isinstance(workload, dict):
+            for name in ("precision", "parallel"):
+                if name in profile:
+                    workload[name] = profile.pop(name)
         _name_parts(profile)
     _require_finite(plain)
     try:
@@ -102,21 +109,6 @@ def _profiles_in(plain: dict[str, Any], kind: type) -> list[dict[str, Any]]:
         return [plain]
     held: Any = [plain.get("profile")] if kind is Run else plain.get("profiles") if kind is JobResult else ()
     return [profile for profile in held if isinstance(profile, dict)] if isinstance(held, list | tuple) else []
-
-
-def _lift_precision(plain: dict[str, Any]) -> None:
-    """A Workload holds its precision and parallel plan; the document shows them beside it."""
-    workload = plain["workload"]
-    plain["precision"] = workload.pop("precision")
-    plain["parallel"] = workload.pop("parallel")
-
-
-def _lower_precision(plain: dict[str, Any]) -> None:
-    workload = plain.get("workload")
-    if isinstance(workload, dict):
-        for name in ("precision", "parallel"):
-            if name in plain:
-                workload[name] = plain.pop(name)
 
 
 def _list_parts(plain: dict[str, Any]) -> None:

@@ -212,7 +212,7 @@ class Device:
         return f"<device {self.name}: {self.title}>"
 
     def _repr_html_(self) -> str:
-        return str(late("notebook", "device_html")(self))
+        return str(late("notebook", "view_html")(self))
 
     def level(self, name: str) -> Memory:
         for memory in self.memories:

@@ -7,12 +7,12 @@ anyone's. One that cannot be loaded is reported by name and does not stop the ot
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import PluginError, UnknownNameError, same_but_for_case
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -25,7 +25,7 @@ GROUPS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Listed:
     """A plug-in as its package announces it; nothing of it has been imported."""
 

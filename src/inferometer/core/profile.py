@@ -348,4 +348,4 @@ class Profile(Framed):
         return columns
 
     def _repr_html_(self) -> str:
-        return str(late("notebook", "profile_html")(self))
+        return str(late("notebook", "view_html")(self))

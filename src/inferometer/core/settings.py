@@ -6,15 +6,15 @@ Nothing else in the program looks at the environment, and nothing sets it. A few
 
 import os
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Setting:
     """`key` is its name in the configuration file, if it may stand there."""
 

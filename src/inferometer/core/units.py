@@ -6,11 +6,11 @@ Inside the program every number is in SI base units (seconds, bytes, joules, FLO
 
 import math
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache
 
 from inferometer.core.errors import UnitError
+from inferometer.core.frozen import frozen
 
 # Fractions, so that "5 us" is the float nearest to 5e-6 and not a product of two roundings.
 _LARGE = {name: Fraction(10) ** power for name, power in zip("kMGTPE", range(3, 21, 3), strict=True)}
@@ -24,7 +24,7 @@ _ONE = Fraction(1)
 Dimension = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Symbol:
     """A unit symbol: its base units, how many of them one is, and the prefixes it takes."""
 
@@ -99,7 +99,7 @@ _AMBIGUOUS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Unit:
     """A parsed unit: its dimension as powers of base symbols, and how many base units one of it is."""
 

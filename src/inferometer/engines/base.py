@@ -23,6 +23,7 @@ import msgspec
 
 from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import DomainError, FormatError, MissingDependencyError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.formats.trust.door import require_data
 
 if TYPE_CHECKING:
@@ -35,18 +36,18 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ready:
     version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Missing:
     reason: str
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Capabilities:
     """What can be asked of an engine. `units` are the kinds of unit it can run on: cpu, gpu, npu."""
 
@@ -62,7 +63,7 @@ class Capabilities:
     optimisation: tuple[str, ...] = ()  # levels of graph optimisation, from none to all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileNode:
     """A node as the file has it: what it is called, what it takes and gives, and how large its first result is."""
 
@@ -73,7 +74,7 @@ class FileNode:
     shape: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Target:
     """What to open, and how. `None` is the engine's own default.
 
@@ -101,7 +102,7 @@ class Target:
     trusted: bool = False  # by the owner of the machine: code that the file brings along may run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Port:
     """An input or output. A dim is a number, or the name the file gives to an open one, or None."""
 
@@ -110,7 +111,7 @@ class Port:
     shape: tuple[int | str | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stage:
     """A cost that is paid once, such as load or compile."""
 
@@ -135,7 +136,7 @@ class Opened:
     stored_names: Mapping[str, str] = field(default_factory=dict)  # by the engine's name for a layer, if another
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Kernel:
     """Something the engine ran as one piece: a node of the model, or several fused, or one of the engine's own.
 
@@ -220,7 +221,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     own_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Request:
     """`depth` tokens lie in the cache before the prompt is read; putting them there is not part of the generation.
 
@@ -290,7 +291,7 @@ class Runtime(Protocol):
         """Load the model. What the engine refuses is an EngineError with the engine's words and the op it names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Engine:
     """A runtime whose engine is a Python package. Its descriptor says what it opens and needs.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 
@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     import numpy as np
 
     from inferometer.engines.base import Port, Request, Target
+
+T = TypeVar("T")
+
+
+def alive(held: T | None) -> T:
+    """What a session holds of its engine, until it is closed."""
+    if held is None:
+        raise EngineError("The session is closed.", remedy="Open the model again.")
+    return held
 
 
 def require_arrays_on_cpu(target: Target, name: str, title: str, *, listing: str) -> None:

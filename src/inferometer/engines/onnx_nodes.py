@@ -15,6 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, FormatError, MissingDependencyError, UnknownNameError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ _BITS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeRow:
     """A node. Names of tensors within a nested graph stand as they are, unless several graphs make one of that name."""
 
@@ -41,7 +42,7 @@ class NodeRow:
     printed: str = ""  # what the engine prints where it was not given `engine_name`; "" for its kind and a number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Topology:
     """Nodes in the file's order, which is topological; a nested node comes after the one it is in."""
 
@@ -103,7 +104,9 @@ def name_nodes(model: Any) -> dict[str, str]:
 
 def topology_of(model: Any, given: Mapping[str, str] | None = None) -> Topology:
     """The nodes of a model after `name_nodes`, which returned the names that were `given`."""
-    names = _Names(given=given or {}, shared=_made_twice(model.graph))
+    counts = Counter(name for one in _all_graphs(model.graph) for name in set(_made(one)))
+    made_twice = frozenset(name for name, count in counts.items() if count > 1)
+    names = _Names(given=given or {}, shared=made_twice)
     rows = tuple(names.walk(model.graph))
     stored = dict(names.stored(model.graph))
     inputs = tuple(port.name for port in model.graph.input if port.name not in stored)
@@ -195,11 +198,6 @@ def _made(graph: Any) -> Iterator[str]:
     yield from (port.name for port in graph.input)
     yield from (tensor.name for tensor in graph.initializer)
     yield from (name for node in graph.node for name in node.output if name)
-
-
-def _made_twice(graph: Any) -> frozenset[str]:
-    counts = Counter(name for one in _all_graphs(graph) for name in set(_made(one)))
-    return frozenset(name for name, count in counts.items() if count > 1)
 
 
 def _all_graphs(graph: Any) -> Iterator[Any]:

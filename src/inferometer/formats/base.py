@@ -4,11 +4,11 @@ A reader says by a file's content how sure it is that the file is one of its own
 Readers are found through the entry points of the group `inferometer.readers`; ours come through the same door.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 
 __all__ = ["GROUP", "HEAD_BYTES", "LISTING_LIMIT", "Peek", "Reader", "look"]
@@ -18,7 +18,7 @@ HEAD_BYTES = 64 * 1024
 LISTING_LIMIT = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Peek:
     """What may be seen of a file before a reader is chosen. A folder has names instead of bytes."""
 

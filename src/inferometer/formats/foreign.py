@@ -3,12 +3,11 @@
 This only words an error: a file's name counts as evidence here, as it never does where a reader is chosen.
 """
 
-from dataclasses import dataclass
-
+from inferometer.core.frozen import frozen
 from inferometer.formats.base import Peek
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Foreign:
     title: str
     remedy: str

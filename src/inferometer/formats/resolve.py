@@ -90,14 +90,11 @@ def _read_module(module: Any, example_inputs: tuple[Any, ...] | None) -> Graph:
 
 def _unknown(source: str) -> Exception:
     """A path that is not there, or a name that is not known: which was meant shows in how it is written."""
-    if not _names_a_part(source) and ("/" in source or "\\" in source or Path(source).suffix in _SUFFIXES):
+    # Whether a model that is shipped in parts stands before the slash: `whisper-small/encodr`.
+    model, slash, _ = source.partition("/")
+    names_a_part = bool(slash) and any(name.startswith(f"{model}/") for name in shipped_nets())
+    if not names_a_part and ("/" in source or "\\" in source or Path(source).suffix in _SUFFIXES):
         return FormatError(f"There is no file or folder {source!r}.", remedy="Check the path.")
     rows = rows_of("models")
     listing = "`inferometer models` lists them; a file or folder may be given by its path."
     return UnknownNameError("model", source, {*rows.by_name, *shipped_nets()}, listing=listing, words=rows.words())
-
-
-def _names_a_part(source: str) -> bool:
-    """Whether a model that is shipped in parts stands before the slash: `whisper-small/encodr`."""
-    model, slash, _ = source.partition("/")
-    return bool(slash) and any(name.startswith(f"{model}/") for name in shipped_nets())

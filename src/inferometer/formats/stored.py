@@ -3,19 +3,20 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from math import prod
 from typing import Any
 
 from inferometer.core.dims import Dim, Symbol
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
 
 _BATCH, _QUERY = Symbol("batch"), Symbol("query")
 _SHOWN = 5  # examples in a note
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Companion:
     """What is stored beside a quantised weight and is no parameter: scales, zero points.
 
@@ -28,7 +29,7 @@ class Companion:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stored:
     """One weight's format and exact bytes in a file. `names` are the file's tensors it is made of.
 

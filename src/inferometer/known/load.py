@@ -21,14 +21,14 @@ _SOURCE_KEYS = {"title", "url", "date", "origin"}
 
 
 @frozen
-class Place:
+class CatalogKey:
     """Where in the catalog something stands: the file and the dotted key."""
 
     file: str
     key: str
 
-    def at(self, *keys: str) -> "Place":
-        return Place(file=self.file, key=".".join((self.key, *keys)) if self.key else ".".join(keys))
+    def at(self, *keys: str) -> "CatalogKey":
+        return CatalogKey(file=self.file, key=".".join((self.key, *keys)) if self.key else ".".join(keys))
 
     def error(self, what: str, *, remedy: str | None = None) -> CatalogError:
         return CatalogError(f"{self.file}: {self.key}: {what}", remedy=remedy)
@@ -39,7 +39,7 @@ class CatalogRow:
     """One TOML table with its place and the sources its file declares."""
 
     name: str
-    place: Place
+    place: CatalogKey
     fields: Mapping[str, Any]
     sources: Mapping[str, Mapping[str, str]]
 
@@ -84,7 +84,7 @@ class CatalogRow:
             raise self.place.at(key).error("must be a list of tables ([[…]]).")
         return tuple(self._part(part, self.place.at(f"{key}[{index}]")) for index, part in enumerate(value))
 
-    def _part(self, fields: Mapping[str, Any], place: Place) -> "CatalogRow":
+    def _part(self, fields: Mapping[str, Any], place: CatalogKey) -> "CatalogRow":
         inherited = {"source": self.fields["source"]} if "source" in self.fields and "source" not in fields else {}
         return CatalogRow(name=self.name, place=place, fields={**inherited, **fields}, sources=self.sources)
 
@@ -134,7 +134,7 @@ class CatalogRow:
         return place.error(f"names the source {key!r}, which the file does not declare.", remedy=remedy)
 
 
-_NO_ROW = CatalogRow(name="", place=Place(file="", key=""), fields={}, sources={})
+_NO_ROW = CatalogRow(name="", place=CatalogKey(file="", key=""), fields={}, sources={})
 
 
 @frozen
@@ -167,12 +167,12 @@ def rows_in(contents: Iterable[tuple[Path, Mapping[str, Any]]], table: str) -> C
     """As `read_rows`, of files that are parsed already."""
     rows: dict[str, CatalogRow] = {}
     for file, content in contents:
-        sources = _sources(content.get("sources", {}), Place(file=file.name, key="sources"))
+        sources = _sources(content.get("sources", {}), CatalogKey(file=file.name, key="sources"))
         entries = content.get(table, {})
         if not isinstance(entries, dict):
             raise CatalogError(f"{file.name}: {table}: must be a table of rows.")
         for name, fields in entries.items():
-            place = Place(file=file.name, key=f"{table}.{name}")
+            place = CatalogKey(file=file.name, key=f"{table}.{name}")
             if not isinstance(fields, dict):
                 raise place.error("must be a table.")
             rows[name] = CatalogRow(name=name, place=place, fields=fields, sources=sources)
@@ -200,7 +200,7 @@ def parse_text(text: str, file: Path) -> dict[str, Any]:
         raise CatalogError(f"{file}: is not valid TOML: {error}.") from None
 
 
-def _sources(entries: Any, place: Place) -> dict[str, Mapping[str, str]]:
+def _sources(entries: Any, place: CatalogKey) -> dict[str, Mapping[str, str]]:
     if not isinstance(entries, dict):
         raise place.error("must be a table.")
     for name, fields in entries.items():
@@ -222,7 +222,7 @@ def _aliases(rows: Mapping[str, CatalogRow]) -> dict[str, str]:
     return aliases
 
 
-def _value(stated: Any, unit: str, row: Place, key: str) -> float:
+def _value(stated: Any, unit: str, row: CatalogKey, key: str) -> float:
     if isinstance(stated, int | float) and not isinstance(stated, bool) and unit == "1":
         return stated
     if not isinstance(stated, str):

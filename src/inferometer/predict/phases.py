@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Parallel
     from inferometer.predict.options import Options
     from inferometer.predict.price.plan import Plan
-    from inferometer.predict.price.step import Step
+    from inferometer.predict.price.step import StepPrice
     from inferometer.predict.ready import ReadyGraph
 
 LOOSE = 2.0  # a constant that was measured elsewhere
@@ -61,7 +61,7 @@ def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) 
     )
 
 
-def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
+def phase_of(name: str, step: StepPrice, plan: Plan, site: Site) -> Phase:
     """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
     once = name == "encode"
     ops = _ops(step, plan, _rated(name), once=once, stretch=site.stretch)
@@ -90,7 +90,7 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
     )
 
 
-def _parts(name: str, step: Step, plan: Plan, site: Site, time_s: float) -> dict[str, float]:
+def _parts(name: str, step: StepPrice, plan: Plan, site: Site, time_s: float) -> dict[str, float]:
     """The parts of a step as a loop around the model sees them, by the names that measurements have.
 
     The host launches while the device works on what came before: it is free when all is launched, and then waits for
@@ -141,7 +141,7 @@ def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[
     return [f"The latency of {link.title} is not known and counts nothing: short messages take longer than predicted."]
 
 
-def outside_notes(name: str, step: Step) -> list[str]:
+def outside_notes(name: str, step: StepPrice) -> list[str]:
     """Notes on ops that are larger or smaller than any that the calibration measured, where they matter."""
     far = step.outside()
     if not far:
@@ -150,7 +150,7 @@ def outside_notes(name: str, step: Step) -> list[str]:
     return [f"In the {name} phase ops lie outside of what was calibrated ({listed}): the interval is wider there."]
 
 
-def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> list[OpTime]:
+def _ops(step: StepPrice, plan: Plan, phase: str, *, once: bool, stretch: float) -> list[OpTime]:
     priced, quantities, rows = step.priced, step.quantities, plan.prepared.rows
     times, lows, highs, floors = (
         _sums(values, stretch) for values in (priced.time_s, priced.low_s, priced.high_s, priced.floor_s)
@@ -198,7 +198,7 @@ def _bound(ops: list[OpTime], once_s: float) -> Bound:
     return max(seconds, key=lambda name: seconds[name])
 
 
-def _energy(step: Step, site: Site, time_s: float, once_s: float, work: tuple[float, float]) -> float | None:
+def _energy(step: StepPrice, site: Site, time_s: float, once_s: float, work: tuple[float, float]) -> float | None:
     """Joules of all devices. Each waits for the host, and for its turn in a pipeline."""
     if site.energy is not None:
         flops, moved = work

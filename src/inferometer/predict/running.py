@@ -96,7 +96,7 @@ def _require_threads(question: Question, threads: int) -> None:
 
 
 def threads_notes(question: Question) -> tuple[str, ...]:
-    """What is said where nobody measured this engine with as many threads: a core's share is all that is known."""
+    """The note about threads that nobody measured this engine with: its speed is then taken by the share of cores."""
     threads, cores = question.options.threads, core_count(question.device)
     if threads in {None, cores} or cores is None or _is_known(question, threads_variant(threads or 1)):
         return ()
@@ -105,7 +105,7 @@ def threads_notes(question: Question) -> tuple[str, ...]:
 
 
 def engine_notes(question: Question) -> tuple[str, ...]:
-    """What is said where an accelerator is answered by what stands in for engines: no software is that good."""
+    """The note about an accelerator without a known engine: the answer is of the bare device, and too good."""
     device, known = question.device, known_engine(question.runtime_name)
     if device.unit in {"cpu", "gpu"} or known is None or "accelerator" not in known.first_for:
         return ()

@@ -10,14 +10,14 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import FormatError, SchemaError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 from inferometer.core.run import Run
 from inferometer.store.files import path_of
@@ -28,7 +28,7 @@ _RUN, _STORY, _FILES = "run.json", "story.json", "artifacts/"
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limits:
     """What an archive may hold, unpacked."""
 
@@ -38,7 +38,7 @@ class Limits:
     ratio: float = 1100.0  # deflate cannot do better than 1,032 : 1; more is a trick
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Story:
     """How the run went, which its document does not say."""
 
@@ -52,7 +52,7 @@ class Story:
     metrics: tuple[Metric, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Packed:
     """What came out: a run, its story, and where its files lie, by hash; or a profile that was never a run."""
 
@@ -69,21 +69,17 @@ def write_archive(run: Run, story: Story, folder: Path, to: Path) -> None:
     partial = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            _fill(file, run, story, folder)
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+                archive.writestr(_RUN, encode(run))
+                archive.writestr(_STORY, msgspec.json.encode(story))
+                for sha256 in sorted({artifact.sha256 for artifact in run.artifacts}):
+                    archive.write(path_of(folder, sha256), _FILES + sha256)
             file.flush()
             os.fsync(file.fileno())
         partial.chmod(0o644)
         partial.replace(to)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _fill(file: IO[bytes], run: Run, story: Story, folder: Path) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        archive.writestr(_RUN, encode(run))
-        archive.writestr(_STORY, msgspec.json.encode(story))
-        for sha256 in sorted({artifact.sha256 for artifact in run.artifacts}):
-            archive.write(path_of(folder, sha256), _FILES + sha256)
 
 
 def read_archive(path: Path, into: Path, limits: Limits | None = None) -> Packed:

@@ -1,11 +1,11 @@
 """The audit log: who did what, when and from where. A row is written with the very transaction it tells of."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
+from inferometer.core.frozen import frozen
 from inferometer.store import names
 from inferometer.store.tables import audit, projects, runs
 from inferometer.store.values import AuditEntry
@@ -16,7 +16,7 @@ _PROJECT_OF_RUN = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Deed:
     """What somebody is about to do. `subject` may be made of what comes of it: the id of a new run."""
 
@@ -30,7 +30,7 @@ class Deed:
     address: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AuditFilter:
     """Which entries: each given field narrows. `projects`: only of these, by name; those of none are left out."""
 

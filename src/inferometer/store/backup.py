@@ -14,7 +14,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -24,8 +23,8 @@ import msgspec
 from sqlalchemy import Table
 
 from inferometer.core.errors import FormatError, SchemaError
+from inferometer.core.frozen import frozen
 from inferometer.store.errors import StoreError
-from inferometer.store.location import Location
 from inferometer.store.revisions import REVISIONS
 from inferometer.store.store import Store, open_store
 from inferometer.store.tables import metadata
@@ -50,7 +49,7 @@ _MOST_ROW = 1_000_000_000  # bytes of a line; a profile's document has at most h
 _AGAIN = "Take the backup again, or restore an older one; nothing was changed."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TablePart:
     """`sha256` is that of its lines: two stores with the same rows have the same."""
 
@@ -61,13 +60,13 @@ class TablePart:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileParts:
     count: int = 0
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Manifest:
     """What is in a backup. `lost` are files that rows name and that were gone or damaged when it was taken."""
 
@@ -373,7 +372,10 @@ def check_backup(path: Path, *, tell: Tell = silent) -> Manifest:
 def restore_backup(path: Path, store: Store, *, tell: Tell = silent) -> Manifest:
     """Write a backup into an empty store, all of it or nothing."""
     with Backup(path) as backup:
-        _require_room(backup, _standing(store.location))
+        # The nearest folder above the runs' files that is there: its disk is theirs.
+        folder = models_folder(store.location)
+        standing = next(above for above in folder.parents if above.is_dir())
+        _require_room(backup, standing)
         fill(store, backup, tell=tell)
         return backup.manifest
 
@@ -383,12 +385,6 @@ def copy_store(store: Store, to: Store, *, models: bool = False, tell: Tell = si
     with snapshot(store, models=models) as source:
         damaged = fill(to, source, tell=tell)
         return tuple(sorted({*source.lost, *damaged}))
-
-
-def _standing(location: Location) -> Path:
-    """The nearest folder above the runs' files that is there: its disk is theirs."""
-    folder = models_folder(location)
-    return next(above for above in folder.parents if above.is_dir())
 
 
 def _require_room(backup: Backup, folder: Path, *, tables_only: bool = False) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, TimeoutErr
 from sqlalchemy.pool import QueuePool
 
 from inferometer.core.errors import DomainError, MissingDependencyError
+from inferometer.core.frozen import frozen
 from inferometer.store.errors import StoreError
 from inferometer.store.location import Location, without_password
 
@@ -148,7 +149,7 @@ class _LostBeforeCommitError(Exception):
         self.error = error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Database:
     """An engine and where it leads. Everything the store does goes through `reading` or `write`."""
 
@@ -288,9 +289,10 @@ def open_database(location: Location, *, read_only: bool = False, why: str | Non
     if location.file is None:
         return Database(engine=_postgres(location), location=location, read_only=read_only, why=why)
     connect = _sqlite_connect(location, read_only=read_only, alone=why is not None)
-    return Database(
-        engine=_sqlite(connect), location=location, read_only=read_only, why=why, watcher=FileWatcher(connect)
-    )
+    # The pool is named: SQLAlchemy would take that of a database in memory, since it does not see the file.
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, **_POOL)
+    event.listen(engine, "begin", _begin)
+    return Database(engine=engine, location=location, read_only=read_only, why=why, watcher=FileWatcher(connect))
 
 
 def _sqlite_connect(location: Location, *, read_only: bool, alone: bool) -> Callable[[], sqlite3.Connection]:
@@ -314,13 +316,6 @@ def _sqlite_connect(location: Location, *, read_only: bool, alone: bool) -> Call
         return opened
 
     return connect
-
-
-def _sqlite(connect: Callable[[], sqlite3.Connection]) -> Engine:
-    # The pool is named: SQLAlchemy would take that of a database in memory, since it does not see the file.
-    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, **_POOL)
-    event.listen(engine, "begin", _begin)
-    return engine
 
 
 def _prepare(opened: sqlite3.Connection, *, read_only: bool) -> None:

@@ -9,11 +9,11 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.store.errors import StoreError
 
 MOST_BYTES = 2_000_000_000  # of one file
@@ -21,7 +21,7 @@ _CHUNK = 1 << 20
 _GRACE_S = 600.0  # a file touched so recently may belong to a run that is about to be committed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Kept:
     sha256: str
     size_bytes: int

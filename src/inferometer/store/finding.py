@@ -56,7 +56,9 @@ def resolve(connection: Connection, typed_name: str, sight: Sight | None = None)
         raise DomainError(f"{typed_name!r} may be more than one run: {shown}.", remedy="Give more of the id.")
     if last is not None:
         raise _no_last(connection, seen, typed_name)
-    raise UnknownNameError("run", typed_name, _known(connection, seen), listing="`inferometer runs` lists them.")
+    query = select(runs.c.id, runs.c.name).where(*seen).order_by(runs.c.created_us.desc()).limit(_SUGGESTED)
+    known = ["last", *(text for row in connection.execute(query) for text in row if text)]
+    raise UnknownNameError("run", typed_name, known, listing="`inferometer runs` lists them.")
 
 
 def _no_last(connection: Connection, seen: Iterable[ColumnElement[bool]], typed_name: str) -> DomainError:
@@ -85,11 +87,6 @@ def _finished(connection: Connection, seen: Iterable[ColumnElement[bool]], *, be
 def _matching(connection: Connection, *conditions: ColumnElement[bool]) -> list[str]:
     query = select(runs.c.id).where(*conditions).order_by(runs.c.created_us.desc()).limit(6)
     return list(connection.execute(query).scalars())
-
-
-def _known(connection: Connection, seen: Iterable[ColumnElement[bool]]) -> list[str]:
-    query = select(runs.c.id, runs.c.name).where(*seen).order_by(runs.c.created_us.desc()).limit(_SUGGESTED)
-    return ["last", *(text for row in connection.execute(query) for text in row if text)]
 
 
 def project_id(connection: Connection, name: str, sight: Sight | None = None) -> int:

@@ -25,6 +25,9 @@ _TIMES = ("latency_s", "ttft_s", "tpot_s", "tokens_per_s")
 def columns_of(profile: Profile) -> dict[str, Any]:
     summary, environment = profile.summary, profile.environment
     machine = None if environment is None else environment.machine
+    # None where the outputs were not compared with anything.
+    checked = profile.verification
+    verified = None if checked is None or checked.status == "unchecked" else checked.status == "verified"
     return {
         "profile_kind": profile.kind,
         "model": clean(profile.model.name, most=_MOST_NAME),
@@ -37,7 +40,7 @@ def columns_of(profile: Profile) -> dict[str, Any]:
         "threads": None if environment is None else _count(environment.threads),
         "workload": clean(workload_of(profile), most=_MOST_WORKLOAD),
         "disturbed": None if environment is None else environment.disturbed,
-        "verified": _verified(profile),
+        "verified": verified,
         "peak_memory_bytes": _count(summary.peak_memory_bytes),
         **{name: getattr(summary, name) for name in _TIMES},
     }
@@ -60,12 +63,6 @@ def workload_of(profile: Profile) -> str:
     shared = {name: count for name, count in asdict(workload.parallel).items() if count > 1}
     sizes = {**given, **dict(sorted(profile.sizes.items())), **shared}
     return " ".join(f"{name}={value}" for name, value in sizes.items() if value is not None)
-
-
-def _verified(profile: Profile) -> bool | None:
-    """None where the outputs were not compared with anything."""
-    checked = profile.verification
-    return None if checked is None or checked.status == "unchecked" else checked.status == "verified"
 
 
 def _count(value: int | None) -> int | None:

@@ -54,7 +54,8 @@ def page(  # noqa: PLR0913 - all of what a list is asked for
         run = None
     if len(matches) <= limit and runs.c[column].nullable:
         unknown = [*conditions, runs.c[column].is_(None)]
-        query = _by_id(unknown, start=run)
+        query = select(*LIST_COLUMNS).where(*unknown).order_by(runs.c.id.desc())
+        query = query if run is None else query.where(runs.c.id < run)
         matches += connection.execute(query.limit(limit + 1 - len(matches))).mappings().all()
     rows = rows_of(connection, matches[:limit])
     more = len(matches) > limit
@@ -73,11 +74,6 @@ def _ordered(
     if falling:
         return query.order_by(column.desc(), runs.c.id.desc())
     return query.order_by(column, runs.c.id)
-
-
-def _by_id(conditions: list[ColumnElement[bool]], *, start: str | None) -> Select[Any]:
-    query = select(*LIST_COLUMNS).where(*conditions).order_by(runs.c.id.desc())
-    return query if start is None else query.where(runs.c.id < start)
 
 
 def count(connection: Connection, wanted: Filter, sight: Sight | None = None) -> int:
@@ -100,7 +96,10 @@ def _conditions(connection: Connection, wanted: Filter, sight: Sight | None) -> 
     if wanted.parent is not None:
         conditions.append(runs.c.parent == resolve(connection, wanted.parent, sight))
     if wanted.status:
-        _require_statuses(wanted.status)
+        statuses = wanted.status
+        for status in statuses:
+            if status not in STATUSES:
+                raise UnknownNameError("status", status, STATUSES, listing=f"There is: {', '.join(STATUSES)}.")
         conditions.append(runs.c.status.in_(wanted.status))
         if set(wanted.status) <= set(OPEN):
             conditions.append(literal_column(OPEN_ONLY, Boolean))
@@ -117,12 +116,6 @@ def _on_machine(connection: Connection, machine: str) -> ColumnElement[bool]:
     """By id if some run has it, else by name: a container's host name looks like an id."""
     is_id = connection.execute(select(runs.c.id).where(runs.c.machine_id == machine).limit(1)).first()
     return runs.c.machine_id == machine if is_id else runs.c.machine == machine
-
-
-def _require_statuses(statuses: tuple[str, ...]) -> None:
-    for status in statuses:
-        if status not in STATUSES:
-            raise UnknownNameError("status", status, STATUSES, listing=f"There is: {', '.join(STATUSES)}.")
 
 
 def _tagged(connection: Connection, tag: str) -> ColumnElement[bool]:

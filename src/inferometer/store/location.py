@@ -1,18 +1,19 @@
 """Where the store is: a SQLite file or a PostgreSQL server, and the folder of the runs' files."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from urllib.parse import unquote
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.settings import data_folder, value_of
 
 _FILE = "runs.db"
 _SERVERS = ("postgresql", "postgres", "postgresql+psycopg")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Location:
     """`file` is the SQLite file, or `url` the PostgreSQL server; `artifacts` is the folder of the runs' files."""
 

@@ -6,11 +6,12 @@ A process number alone says little: numbers are used again, start over at boot, 
 import os
 import socket
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from inferometer.core.frozen import frozen
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen
 class Owner:
     """`boot` tells one start of the machine from the next, `space` one container's process numbers from another's."""
 

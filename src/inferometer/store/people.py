@@ -6,13 +6,13 @@ for passwords people choose, would only slow every request down.
 
 import hashlib
 import secrets
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.store import ids, names
 from inferometer.store.finding import project_id, seconds
 from inferometer.store.tables import projects, tokens, users
@@ -72,7 +72,7 @@ def user_id(connection: Connection, name: str) -> int:
     return int(user)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NewToken:
     """A token to be. `project` limits an agent to the jobs of one project."""
 

@@ -6,12 +6,12 @@ that a link shows, and the runs that one of them belongs to.
 
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import Connection, Select, delete, insert, select, tuple_, update
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.store import names
 from inferometer.store.engine import Database
 from inferometer.store.finding import project_id
@@ -33,7 +33,7 @@ KEPT_TAGS = ("baseline", "pinned")  # of every project
 _AT_ONCE = 500  # that one transaction deletes: others write between two of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Retention:
     """Seconds that a project keeps what has ended; None: for ever."""
 
@@ -47,7 +47,7 @@ class Retention:
         return {"runs": self.runs_s, "artifacts": self.artifacts_s, "jobs": self.jobs_s}[rule]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Deletion:
     """What went, or would go, by one rule of a project."""
 

@@ -69,18 +69,14 @@ def _migrate(connection: Connection, database: Database) -> None:
     revision = revision_of(connection)
     _require_known(revision, database)
     if revision is None:
-        _require_empty(connection, database)
+        strange = sorted(set(metadata.tables) & set(inspect(connection).get_table_names()))
+        if strange:
+            raise StoreError(
+                f"The database {database.location} has tables of another program by our names: {', '.join(strange)}.",
+                remedy="Give Inferometer a file or database of its own.",
+            )
     if revision != REVISIONS[-1]:
         run_alembic("upgrade", connection, "head")
-
-
-def _require_empty(connection: Connection, database: Database) -> None:
-    strange = sorted(set(metadata.tables) & set(inspect(connection).get_table_names()))
-    if strange:
-        raise StoreError(
-            f"The database {database.location} has tables of another program by our names: {', '.join(strange)}.",
-            remedy="Give Inferometer a file or database of its own.",
-        )
 
 
 def downgrade(database: Database, revision: str) -> None:

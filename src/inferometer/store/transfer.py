@@ -6,12 +6,13 @@ snapshot. What is written arrives in one transaction, so that it is there as a w
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from sqlalchemy import Connection, MetaData, Table, bindparam, func, insert, select, text, update
 
+from inferometer.core.frozen import frozen
 from inferometer.store import files
 from inferometer.store.errors import StoreError
 from inferometer.store.location import Location, locate
@@ -34,7 +35,7 @@ def silent(_line: str) -> None:
     """Progress that nobody looks at."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SourceFile:
     kind: FileKind
     sha256: str
@@ -55,7 +56,7 @@ class Source(Protocol):
     def files(self) -> Iterator[SourceFile]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Snapshot:
     """An open store as it was when this was made. `lost` collects the files that rows name and that are not there."""
 
@@ -202,7 +203,12 @@ def _fill_tables(connection: Connection, source: Source, tell: Tell) -> None:
     if source.revision != REVISIONS[-1]:
         run_alembic("upgrade", connection, "head")
     if connection.dialect.name == "postgresql":
-        _count_on(connection)
+        # PostgreSQL numbers rows by a counter of its own, which knows nothing of rows that came with a number.
+        for table in metadata.sorted_tables:
+            if "id" in table.c and table.c.id.type.python_type is int:
+                last = connection.execute(select(func.max(table.c.id))).scalar()
+                if last is not None:
+                    connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), last)))
 
 
 def _fill_table(connection: Connection, table: Table, source: Source, tell: Tell) -> None:
@@ -235,12 +241,3 @@ def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _count_on(connection: Connection) -> None:
-    """PostgreSQL numbers rows by a counter of its own, which knows nothing of rows that came with a number."""
-    for table in metadata.sorted_tables:
-        if "id" in table.c and table.c.id.type.python_type is int:
-            last = connection.execute(select(func.max(table.c.id))).scalar()
-            if last is not None:
-                connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), last)))

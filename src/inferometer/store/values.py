@@ -1,11 +1,12 @@
 """The values of the store's interface, besides `core.run.Run`. Times are seconds since 1970, UTC."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from inferometer.core.errors import UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.run import Status
 
 # What a list may be sorted by: the name people type, and the column.
@@ -41,7 +42,7 @@ Role = Literal["reader", "writer", "owner"]
 ROLES: tuple[Role, ...] = get_args(Role)  # each may do what those before it may
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunRow:
     """A run as a list shows it: everything but its profile, parameters and files."""
 
@@ -82,7 +83,7 @@ class RunRow:
         return None if self.started is None or self.ended is None else self.ended - self.started
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Filter:
     """Which runs: each given field narrows. A run has all of `tags`, and all of `words` somewhere in what names it.
 
@@ -105,7 +106,7 @@ class Filter:
     words: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Page:
     """`after` asks for the next page; None where this is the last."""
 
@@ -113,7 +114,7 @@ class Page:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Metric:
     name: str
     value: float
@@ -121,7 +122,7 @@ class Metric:
     at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Project:
     name: str
     created: float
@@ -133,7 +134,7 @@ class Project:
     owner_priority: int = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Device:
     """A device that runs were stored of."""
 
@@ -143,7 +144,7 @@ class Device:
     last: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Attachment:
     """A file to keep with a run: from a path, or from memory."""
 
@@ -152,7 +153,7 @@ class Attachment:
     media_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Push:
     """A run on its way to a hub. `reason` is why it is not there yet."""
 
@@ -164,21 +165,21 @@ class Push:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class User:
     name: str
     created: float
     email: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Member:
     user: str
     role: Role
     since: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sight:
     """What somebody sees: the runs and jobs of these projects, by number, and the devices that are their own."""
 
@@ -186,7 +187,7 @@ class Sight:
     user: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Visitor:
     """Who asks, and their role in each project that they may see. `roles` is None for who owns everything.
 
@@ -223,7 +224,7 @@ class Visitor:
         return held is not None and ROLES.index(held) >= ROLES.index(role)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SessionRow:
     """A browser that has signed in; by a token, or through a provider of identities."""
 
@@ -236,7 +237,7 @@ class SessionRow:
     browser: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Token:
     """What is known of a token: never the token itself. An agent's may be for the jobs of one project only."""
 
@@ -257,7 +258,7 @@ class Token:
         return self.revoked is None and (self.expires is None or self.expires > now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ShareLink:
     """A link that shows one run, or a comparison of several, to whoever has it; never its text."""
 
@@ -268,7 +269,7 @@ class ShareLink:
     user: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AuditEntry:
     """Who did what, when and from where: the ids are those of the token and the session it was done with."""
 
@@ -284,7 +285,7 @@ class AuditEntry:
     address: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Secret:
     """A new token with its text, which is shown once and kept nowhere."""
 

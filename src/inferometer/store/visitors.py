@@ -6,12 +6,12 @@ month at the latest, when it is signed out, and with the token that it was begun
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Select, insert, select, update
 
 from inferometer.core.errors import UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.store import ids, names
 from inferometer.store.members import roles_of
 from inferometer.store.people import hashed, token_of_row, tokens_query, user_id
@@ -25,7 +25,7 @@ _BYTES = 32
 _SIGNED_IN: tuple[Scope, ...] = ("read", "write")  # of who comes through a provider: roles say what they may do where
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NewSession:
     user: str
     token: str | None = None

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 from inferometer.core.run import Artifact
 from inferometer.store import names
@@ -22,7 +23,7 @@ _MOST_AUTHOR = 100
 _MOST_SUBJECT = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Draft:
     """A run to be: what is known when it begins."""
 
@@ -50,7 +51,7 @@ class Draft:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Belongings:
     """What comes with a run, made ready: what lists show of its profile, the packed document, files on the disk."""
 

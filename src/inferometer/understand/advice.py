@@ -83,7 +83,10 @@ def prepare_command(profile: Profile, device: Device | None, findings: Iterable[
     A finding's own gain is of computing in the format; what a tool makes may only store it, and gain less. What is
     predicted to gain nothing is no advice.
     """
-    model = _model(profile)
+    # The user's file; the catalog's name where the file was made here of random numbers.
+    source = profile.model.source
+    made = source is None or cache_folder() in Path(source).parents
+    model = profile.model.name if made and row_named("models", profile.model.name) is not None else source
     if model is None:
         return None
     for finding in findings:
@@ -119,13 +122,6 @@ def _gain(profile: Profile, device: Device, way: Preparation) -> Gain | None:
 def _sizes(given: Mapping[str, int], symbols: Iterable[str]) -> dict[str, int]:
     """Those that the graph leaves open: what a file was made of may leave others open than the file."""
     return {name: size for name, size in given.items() if name in symbols}
-
-
-def _model(profile: Profile) -> str | None:
-    """The user's file; the catalog's name where the file was made here of random numbers."""
-    source = profile.model.source
-    made = source is None or cache_folder() in Path(source).parents
-    return profile.model.name if made and row_named("models", profile.model.name) is not None else source
 
 
 def _command(way: Preparation, profile: Profile, gain: Gain | None) -> str:

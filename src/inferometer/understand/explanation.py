@@ -138,11 +138,15 @@ def _can_predict(changes: tuple[str, ...]) -> bool:
 def explanation_document(explanation: Explanation) -> dict[str, Any]:
     """The JSON document; the terminal's page is rendered from it too."""
     profile = explanation.profile
+    # The machine a run was measured on, by its name and what ran there; otherwise the device.
+    title = profile.device.title
+    machine = profile.environment.machine if profile.environment else None
+    place = machine.title(title) if machine else title or profile.device.name
     return {
         "schema": SCHEMA,
         "kind": profile.kind,
         "model": profile.model.name,
-        "device": _place(profile),
+        "device": place,
         "runtime": profile.runtime,
         "workload": {
             key: value
@@ -159,13 +163,6 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
         "next": list(explanation.next),
         "notes": list(explanation.notes),
     }
-
-
-def _place(profile: Profile) -> str:
-    """The machine a run was measured on, by its name and what ran there; otherwise the device."""
-    title = profile.device.title
-    machine = profile.environment.machine if profile.environment else None
-    return machine.title(title) if machine else title or profile.device.name
 
 
 def _table(table: Breakdown) -> dict[str, Any]:

@@ -9,11 +9,12 @@ layer, the model does something there that was not priced.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import exp, log
 from typing import TYPE_CHECKING, Any, Literal
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ _BESIDE = "beside the layers"
 _SMALL_S = 20e-6  # an op predicted to take less is mostly launch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KindGap:
     """One kind of op: seconds measured and predicted, and its share of all kinds' differences, positive if slower."""
 
@@ -39,7 +40,7 @@ class KindGap:
     ops: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ResidualStory:
     """One phase: how far off it is, where the difference lies, and its likely cause."""
 

@@ -12,7 +12,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.predict.memory.inventory import inventory
 from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
-from inferometer.predict.price.step import Step
+from inferometer.predict.price.step import StepPrice
 from inferometer.predict.work.classes import dims_of
 from unit.predict.decoders import LLAMA_3_1_8B
 
@@ -83,7 +83,7 @@ def test_an_attention_meets_what_is_cached_and_itself_or_what_it_crosses_to():
 def step(far, seconds):
     groups = {"linear": np.array([1.0, 0.0, 1.0]), "vector": np.array([0.0, 1.0, 0.0])}
     priced = SimpleNamespace(time_s=np.array(seconds)[:, None])
-    return Step(
+    return StepPrice(
         priced=priced, quantities=None, counts=np.array([1.0, 2.0, 1.0]), step_s=0.0,
         far=np.array(far)[:, None] if far else 0.0, rates=SimpleNamespace(groups=groups),
     )  # fmt: skip

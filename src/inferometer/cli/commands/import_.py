@@ -8,34 +8,27 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from inferometer.cli.options import format_option, print_card, print_profiles, print_table, print_text, say
+from inferometer.cli.options import format_option, print_profiles, print_table, print_text, print_view, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError
-from inferometer.core.units import counted
-from inferometer.understand.view.phrases import TIMES, counter_fact, fraction, profile_title
 from inferometer.understand.view.table import Column, ReportTable, columns
+from inferometer.understand.view.views import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inferometer.core.profile import Phase, Profile
     from inferometer.engines.tools.own_table import OwnTable
-    from inferometer.understand.view.cards import Card
 
-_TOP = 12
 _COLUMN = "Of a table of one's own: which column has which field; may be repeated."
-_PHASES = columns(
-    Column(key="name", heading="phase"),
-    "time_s",
-    "statistic",
+_EVERY_OP = columns("model", "phase", Column(key="name", heading="op", label="op"), "kind", "count", "unit", "time_s")
+_EVERY_PHASE = columns(
+    "model", "phase", "time_s", "statistic",
     Column(key="samples", heading="samples", exact=True),
     Column(key="ops", heading="ops", exact=True),
     Column(key="unattributed_s", heading="unattributed", unit="s"),
-)
-_OPS = columns(Column(key="name", heading="op"), "kind", "count", "unit", "time_s", "share")
-_EVERY_OP = columns("model", "phase", Column(key="name", heading="op", label="op"), "kind", "count", "unit", "time_s")
-_EVERY_PHASE = columns("model", "phase", *_PHASES[1:])
+)  # fmt: skip
 
 
 @click.command("import")
@@ -183,54 +176,7 @@ def _print_imported(profiles: "Sequence[Profile]", form: str) -> None:
         for index, profile in enumerate(profiles):
             if index:
                 print_text("")
-            _print_one(profile, form)
-
-
-def _print_one(profile: "Profile", form: str) -> None:
-    if profile.served is not None and len(profile.served.levels) > 1:
-        from inferometer.cli.commands.load import print_load
-
-        print_load(profile, form)
-        return
-    print_card(_card(profile), form)
-    print_text("")
-    print_table(ReportTable(columns=_PHASES, rows=tuple(_phase_row(phase) for phase in profile.phases)), form)
-    phase = next((phase for phase in reversed(profile.phases) if phase.ops), None)
-    if phase is not None:
-        print_text("")
-        print_table(_top_ops(phase), form)
-
-
-def _card(profile: "Profile") -> "Card":
-    from inferometer.core.units import format_capacity, format_quantity
-    from inferometer.understand.view.cards import Card
-
-    summary, provenance = profile.summary, profile.provenance
-    times = ((label, getattr(summary, key)) for label, key, _ in TIMES)
-    facts = [(label, format_quantity(value, "s"), "") for label, value in times if value is not None]
-    if summary.tokens_per_s is not None:
-        facts.append(("tokens/s", format_quantity(summary.tokens_per_s, "1"), "generated"))
-    if summary.peak_memory_bytes is not None:
-        facts.append(("memory", format_capacity(summary.peak_memory_bytes), "peak"))
-    if summary.top_unit is not None:
-        facts.append(("top unit", summary.top_unit, "by time"))
-    if summary.top_unit_by_count is not None:
-        facts.append(("top unit", summary.top_unit_by_count, "by number of ops"))
-    facts += counter_fact(profile.steady)
-    measured_by = provenance.tool if provenance else "another tool"
-    return Card(
-        title=profile_title(profile),
-        subtitle=" · ".join(filter(None, (f"measured by {measured_by}", profile.runtime, _sizes(profile)))),
-        facts=tuple(facts),
-        sources=provenance.notes if provenance else (),
-    )
-
-
-def _sizes(profile: "Profile") -> str:
-    """Without the batch, which is 1 where the source does not state it."""
-    workload = profile.workload
-    known = {"prompt": workload.prompt, "generate": workload.generate, "context": workload.context}
-    return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+            print_view(view_of(profile), form)
 
 
 def _phase_row(phase: "Phase") -> dict[str, Any]:
@@ -242,24 +188,6 @@ def _phase_row(phase: "Phase") -> dict[str, Any]:
         "ops": len(phase.ops) or None,
         "unattributed_s": phase.unattributed_s,
     }
-
-
-def _top_ops(phase: "Phase") -> ReportTable:
-    ranked = sorted(phase.ops, key=lambda op: -op.time_s)[:_TOP]
-    rows = tuple(
-        {
-            "name": op.name,
-            "kind": op.kind,
-            "count": op.count,
-            "unit": op.unit,
-            "time_s": op.time_s,
-            "share": fraction(op.time_s, phase.time_s),
-        }
-        for op in ranked
-    )
-    left = len(phase.ops) - len(rows)
-    note = f"{counted(left, 'more op')}: --format json lists all of them." if left > 0 else None
-    return ReportTable(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
 
 
 def _every_op(profiles: "Sequence[Profile]") -> ReportTable:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
+from inferometer.cli.options import format_option, print_document, print_table, print_view, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import bar, progress_line
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
@@ -189,28 +189,15 @@ def _end(profile: "Profile", link: Any) -> None:
 
 
 def print_load(profile: "Profile", form: str) -> None:
-    from inferometer.understand.view.load_tests import (
-        distribution_table,
-        level_table,
-        load_card,
-        load_document,
-        load_result,
-    )
+    from inferometer.understand.view.load_tests import level_table, load_document, load_result, load_view
 
     assert profile.served is not None  # noqa: S101 - of a load test
-    result = load_result(profile.served)
     if form == "json":
-        print_document(load_document(profile, result))
+        print_document(load_document(profile, load_result(profile.served)))
     elif form == "csv":
-        print_table(level_table(result), form)
+        print_table(level_table(load_result(profile.served)), form)
     else:
-        print_card(load_card(profile, result), form)
-        if result.headline.has_times:
-            print_text("")
-            print_table(distribution_table(result), form)
-        if len(result.figures) > 1:
-            print_text("")
-            print_table(level_table(result), form)
+        print_view(load_view(profile), form)
 
 
 def require_suffix(out: Path | None) -> None:

@@ -14,7 +14,7 @@ from inferometer.cli.options import (
     print_card,
     print_document,
     print_table,
-    print_text,
+    print_view,
 )
 from inferometer.cli.prediction_options import field_options, split_lists
 from inferometer.core.errors import DomainError, FormatError, InferometerError
@@ -105,14 +105,7 @@ def command(
 
 def _print_prediction(question: Question, form: str, *, why: bool) -> None:
     """The answer, and beside it what others measured under the same conditions. JSON and CSV always say why."""
-    from inferometer.understand.view.predictions import (
-        op_table,
-        phase_table,
-        prediction_card,
-        prediction_rows,
-        stream_table,
-        why_tables,
-    )
+    from inferometer.understand.view.predictions import prediction_rows, prediction_view
 
     profile = question.answer()
     if form == "csv":
@@ -126,12 +119,8 @@ def _print_prediction(question: Question, form: str, *, why: bool) -> None:
         return
     besides = published_beside(question, profile)
     facts = beside_facts(besides, model=profile.model.name, device=profile.device.name)
-    card = prediction_card(profile)
-    print_card(replace(card, facts=(*card.facts, *facts)), form)
-    tables = why_tables(profile) if why else (phase_table(profile), stream_table(profile), op_table(profile))
-    for table in tables:
-        print_text("")
-        print_table(table, form)
+    view = prediction_view(profile, why=why)
+    print_view(replace(view, card=replace(view.card, facts=(*view.card.facts, *facts))), form)
 
 
 def _print_serving(questions: list[Question], users: int, tokens_per_user: float | None, form: str) -> None:

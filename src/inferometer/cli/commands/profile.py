@@ -29,10 +29,10 @@ from inferometer.cli.options import (
     command_line,
     format_option,
     percentile_option,
-    print_card,
     print_profiles,
     print_table,
     print_text,
+    print_view,
     say,
 )
 from inferometer.cli.outputs import OutputFile
@@ -250,7 +250,7 @@ def _measured(
 def print_measured(
     profiles: tuple[Any, ...], form: str, percentiles: tuple[float, ...] = (), *, dataflow: bool = False
 ) -> None:
-    from inferometer.understand.view.profiles import layer_table, length_table, measured_phase_table, profile_card
+    from inferometer.understand.view.profiles import layer_table, length_table, measured_view
 
     if form == "json":
         print_profiles(profiles, percentiles)
@@ -259,13 +259,7 @@ def print_measured(
     if form == "csv":
         print_table(length_table(profiles) if len(profiles) > 1 else layer_table(first, most=None), form)
         return
-    print_card(profile_card(first, percentiles), form)
-    print_text("")
-    print_table(measured_phase_table(first), form)
-    for phase in first.phases:
-        if phase.ops:
-            print_text("")
-            print_table(layer_table(first, phase=phase), form)
+    print_view(measured_view(first, percentiles), form)
     if any(profile.phase("prefill") for profile in profiles):
         print_text("")
         print_table(length_table(profiles), form)

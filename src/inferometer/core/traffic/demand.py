@@ -1,6 +1,6 @@
 """The requests to send: when, how long, and what they share. Made from a seed; a client or a simulator plays it."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class Sharing:
             raise DomainError("A shared prefix, its groups, the turns of a session and the time to think are positive.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Demand:
     """One entry a request, each after those that it waits for.
 

@@ -191,9 +191,9 @@ def _weka(entry: Fields, _number: int) -> Lines:
     session, size = str(entry["id"]), int(entry["block_size"])
     waits: list[str] = []
     last_s, turn = 0.0, 0
-    for place, one in enumerate(entry["requests"]):
+    for index, one in enumerate(entry["requests"]):
         if one["type"] == "subagent":
-            name, begun = f"{session}#{place}", [f"{session}/{turn - 1}"] if turn else []
+            name, begun = f"{session}#{index}", [f"{session}/{turn - 1}"] if turn else []
             for step, asked in enumerate(one["requests"]):
                 yield _weka_line(asked, name, step, session, size, after=begun if not step else None)
             if one["requests"]:
@@ -242,13 +242,13 @@ def _otel(entry: Fields, number: int) -> Lines:
         key=lambda call: call[:2],
     )  # fmt: skip
     ended: dict[str, list[tuple[float, str]]] = {}
-    for place, (start, end, known, session) in enumerate(calls):
-        name = f"{number}:{place}"
+    for index, (start, end, known, session) in enumerate(calls):
+        name = f"{number}:{index}"
         before = max((one for one in ended.get(session, []) if one[0] <= start), default=None)
         ended.setdefault(session, []).append((end, name))
         yield TraceLine(
             session=session,
-            turn=place,
+            turn=index,
             id=name,
             at_s=start if before is None else None,
             after=() if before is None else (before[1],),
@@ -279,15 +279,15 @@ def _conversation(entry: Fields, number: int) -> Lines:
         yield from _prompt(entry, number)  # it ends with what is asked: its answer is not there
         return
     turn = 0
-    for place, one in enumerate(messages):
-        if one.get("role") == "assistant" and place:
+    for index, one in enumerate(messages):
+        if one.get("role") == "assistant" and index:
             yield TraceLine(
                 session=str(entry.get("id", number)) + f" ({number})",
                 turn=turn,
-                input_tokens=_prompt_tokens(messages[:place]),
+                input_tokens=_prompt_tokens(messages[:index]),
                 output_tokens=max(1, -(-len(_text(one)) // _LETTERS)),
-                blocks=_message_blocks(messages[:place]),
-                messages=tuple(messages[:place]),
+                blocks=_message_blocks(messages[:index]),
+                messages=tuple(messages[:index]),
                 estimated=True,
             )
             turn += 1

@@ -20,7 +20,7 @@ from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.core.json_text import parse_json
 from inferometer.engines.base import Event, Opened, Request, Stage
 from inferometer.engines.faults import guard
-from inferometer.engines.feeding import require_request
+from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.tokens import load_tokeniser
 
@@ -204,7 +204,7 @@ class CTranslate2Session:
         more: dict[str, Any] = {"end_token": []} if request.ignore_end else {}
         if request.depth:
             more["static_prompt"] = [words[(1 + _STRIDE * index) % len(words)] for index in range(request.depth)]
-        generator = self._alive()
+        generator = alive(self._generator)
         with guard(_fault, self._folder, "failed to run"):
             generator.generate_batch(
                 [[words[token] for token in prompt]] * self._target.batch, max_length=count, sampling_topk=1,
@@ -216,7 +216,7 @@ class CTranslate2Session:
         import numpy as np  # noqa: PLC0415 - only scores are arrays
 
         require_request(Request(prompt=ids, generate=0), vocabulary=self.vocabulary, room=self._target.context)
-        generator, engine = self._alive(), self._engine
+        generator, engine = alive(self._generator), self._engine
         with guard(_fault, self._folder, "failed to run"):
             logits = generator.forward_batch([list(ids)]).to(engine.DataType.float32)
             if self.opened.unit != "cpu":
@@ -225,11 +225,6 @@ class CTranslate2Session:
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         return {}
-
-    def _alive(self) -> Any:
-        if self._generator is None:
-            raise EngineError("The session is closed.", remedy="Open the model again.")
-        return self._generator
 
     def close(self) -> None:
         self._generator = None

@@ -10,10 +10,10 @@ backends/xnnpack/runtime/profiling/XNNProfiler.cpp there, and `xnn_get_elapsed_t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.flatbuffer import Buffer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _MOST = 1 << 22  # runs, events
 _KERNEL, _OPERATOR, _DELEGATE, _WHOLE = "native_call_", "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RanKernel:
     """What ran within an instruction of the program. `rest` is what a delegate did outside its own kernels.
 
@@ -43,7 +43,7 @@ class RanKernel:
     rest: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Event:
     name: str
     instruction: int
@@ -85,7 +85,10 @@ def _kernels(events: list[_Event]) -> list[RanKernel]:
     inside: list[_Event] = []
     for event in events:
         if event.name == _OPERATOR:
-            kernels.append(_operator(event, inside))
+            # The kernel alone where it is the only one: the events around it cost the rest of the call.
+            kernel = inside[0] if len(inside) == 1 else event
+            kind = inside[0].name.removeprefix(_KERNEL) if inside else _OPERATOR
+            kernels.append(RanKernel(kind=kind, instruction=event.instruction, seconds=kernel.seconds))
         elif event.name == _DELEGATE:
             kernels += _delegated(event, inside)
         elif event.told or event.name.startswith(_KERNEL):
@@ -93,13 +96,6 @@ def _kernels(events: list[_Event]) -> list[RanKernel]:
             continue
         inside = []
     return kernels
-
-
-def _operator(call: _Event, inside: list[_Event]) -> RanKernel:
-    """The kernel alone where it is the only one: the events around it cost the rest of the call."""
-    kernel = inside[0] if len(inside) == 1 else call
-    kind = inside[0].name.removeprefix(_KERNEL) if inside else _OPERATOR
-    return RanKernel(kind=kind, instruction=call.instruction, seconds=kernel.seconds)
 
 
 def _delegated(call: _Event, inside: list[_Event]) -> list[RanKernel]:

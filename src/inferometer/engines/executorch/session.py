@@ -20,7 +20,7 @@ from inferometer.core.errors import EngineError
 from inferometer.engines.base import Kernel, Opened, Port, Stage
 from inferometer.engines.executorch.dump import steps_of
 from inferometer.engines.executorch.layers import layers_of
-from inferometer.engines.feeding import require_arrays_on_cpu, require_fitting
+from inferometer.engines.feeding import alive, require_arrays_on_cpu, require_fitting
 from inferometer.engines.host import captured_stderr, threads_of
 
 if TYPE_CHECKING:
@@ -173,13 +173,13 @@ class ExecutorchSession:
         import numpy as np  # noqa: PLC0415 - arrays are needed only here
         import torch  # noqa: PLC0415, TID251 - the engine takes its tensors
 
-        self._alive()
+        alive(self._method)
         require_fitting(self.opened.inputs, inputs)
         rows = (np.ascontiguousarray(inputs[port.name]) for port in self.opened.inputs)
         self._fed = tuple(torch.from_numpy(row if row.flags.writeable else row.copy()) for row in rows)
 
     def step(self) -> None:
-        method = self._alive()
+        method = alive(self._method)
         try:
             method.set_inputs(self._fed)
             method.execute()
@@ -188,7 +188,7 @@ class ExecutorchSession:
         self._recorded += 1
 
     def outputs(self) -> Mapping[str, Array]:
-        found = self._alive().get_outputs(True)  # noqa: FBT003 - copied: the next step writes there
+        found = alive(self._method).get_outputs(True)  # noqa: FBT003 - copied: the next step writes there
         return {port.name: tensor.numpy() for port, tensor in zip(self.opened.outputs, found, strict=True)}
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
@@ -221,11 +221,6 @@ class ExecutorchSession:
                 )
             )
         return tuple(kernels)
-
-    def _alive(self) -> Any:
-        if self._method is None:
-            raise EngineError("The session is closed.", remedy="Open the model again.")
-        return self._method
 
     def close(self) -> None:
         self._fed = ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Kernel
 from inferometer.engines.litert.mapping import Ran, layers_of_kernels
 
@@ -18,7 +18,7 @@ OPERATOR, DELEGATE_INTERNAL, DELEGATE_KERNEL = 2, 4, 8
 _PREFIX = "Delegate/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProfilerEvent:
     """`number` is an operator's place in the graph, or a kernel's place within its delegate."""
 

@@ -9,9 +9,9 @@ kernel.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.alignment import longest_pairing
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _ACTIVATION, _VIEW = "Clamp", "Static Reshape"
 _FREE = frozenset({"RESHAPE", "EXPAND_DIMS", "SQUEEZE"})  # another view of what they read
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Operator:
     """An operator of the file, under the name its first output has, and the names of what was `fused` into it."""
 
@@ -82,7 +82,7 @@ class Operator:
     outputs: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ran:
     """What ran. `operator` is its number in the file, where the engine says it; else the delegate it ran in."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Port
 from inferometer.engines.feeding import require_fitting
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileTensor:
     """A tensor of the file. `signature` has −1 where the size is open, `shape` the size it has now."""
 

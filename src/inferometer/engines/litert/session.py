@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.engines.base import Opened, Stage
+from inferometer.engines.feeding import alive
 from inferometer.engines.host import captured_stderr, threads_of
 from inferometer.engines.litert.capi import Profiled, library_path
 from inferometer.engines.litert.check import profiling_works
@@ -199,7 +200,7 @@ class PlainSession:
         return self._outputs
 
     def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self._alive()
+        alive(self._interpreter)
         check_inputs(self._inputs, inputs)
         changed = [tensor for tensor in self._inputs if tensor.shape != inputs[tensor.name].shape]
         if changed:
@@ -217,19 +218,15 @@ class PlainSession:
         except (RuntimeError, ValueError) as error:
             raise EngineError(f"LiteRT failed in a step: {' '.join(str(error).split())}") from error
         except AttributeError:
-            self._alive()
+            alive(self._interpreter)
             raise
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        self._alive()
+        alive(self._interpreter)
         return {tensor.name: self._interpreter.get_tensor(tensor.index) for tensor in self._outputs}
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         return {}
-
-    def _alive(self) -> None:
-        if self._interpreter is None:
-            raise EngineError("The session is closed.", remedy="Open the model again.")
 
     def close(self) -> None:
         self._interpreter = None
@@ -326,7 +323,7 @@ class ProfiledSession:
         self._steps = StepEvents(plain.operators, plain.partitions)
 
     def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        profiled = self._alive()
+        profiled = alive(self._profiled)
         check_inputs(self._inputs, inputs)
         if any(tensor.shape != inputs[tensor.name].shape for tensor in self._inputs):
             raise EngineError(
@@ -340,13 +337,13 @@ class ProfiledSession:
             self._plain.feed(inputs)
 
     def step(self) -> None:
-        profiled = self._alive() if self._make is None else self._renewed(self._make)
+        profiled = alive(self._profiled) if self._make is None else self._renewed(self._make)
         profiled.run()
         self._steps.add(profiled.events())
 
     def _renewed(self, make: Callable[[], Profiled]) -> Profiled:
         with captured_stderr():
-            self._alive().close()
+            alive(self._profiled).close()
             self._profiled = profiled = make()
         _write(profiled, self._given, self._inputs)
         return profiled
@@ -354,7 +351,7 @@ class ProfiledSession:
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
         import numpy as np  # noqa: PLC0415 - only a session needs it
 
-        profiled, arrays = self._alive(), {}
+        profiled, arrays = alive(self._profiled), {}
         if self._make is not None:
             self._plain.step()
             return self._plain.outputs()
@@ -366,11 +363,6 @@ class ProfiledSession:
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         return self._steps.take()
-
-    def _alive(self) -> Profiled:
-        if self._profiled is None:
-            raise EngineError("The session is closed.", remedy="Open the model again.")
-        return self._profiled
 
     def close(self) -> None:
         if self._profiled is not None:

@@ -6,13 +6,13 @@ import codecs
 import ctypes
 import random
 import time
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, EngineError
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Event, Kernel, Opened, Request, Stage, Target
-from inferometer.engines.feeding import require_request
+from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.llamacpp.library import Batch, Library
 from inferometer.engines.llamacpp.nodes import StepNodes
@@ -36,7 +36,7 @@ _PIECE = 512
 _YES, _NO = True, False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Handles:
     """What has to be freed, and what has to outlive it."""
 
@@ -108,7 +108,7 @@ class DirectSession:
 
     def generate(self, request: Request) -> Iterator[Event]:
         require_request(request, vocabulary=self.vocabulary, room=self._held)
-        self._alive()
+        alive(self._handles)
         return self._generated(request)
 
     def _generated(self, request: Request) -> Iterator[Event]:
@@ -237,7 +237,7 @@ class DirectSession:
         import numpy as np  # noqa: PLC0415 - only scores are arrays
 
         require_request(Request(prompt=ids, generate=0), vocabulary=self.vocabulary, room=self._held)
-        self._alive()
+        alive(self._handles)
         self._library.llama_memory_clear(self._memory, _YES)
         found = np.empty((len(ids), self.vocabulary), np.float32)
         tokens = self._tokens
@@ -274,16 +274,12 @@ class DirectSession:
             room = -count
 
     def _with_vocabulary(self) -> None:
-        self._alive()
+        alive(self._handles)
         if self._library.llama_vocab_type(self._vocabulary) == _NO_VOCABULARY:
             raise DomainError("The file came without a vocabulary to make tokens of words.", remedy="Give token ids.")
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         return self._steps.take()
-
-    def _alive(self) -> None:
-        if self._handles is None:
-            raise EngineError("The session is closed.", remedy="Open the model again.")
 
     def close(self) -> None:
         if self._handles is not None:
@@ -298,7 +294,7 @@ _DEFAULT_CONTEXT = 4096  # the whole of what a model was trained for may not fit
 _PACKAGES = {"xllamacpp": "xllamacpp", "llama_cpp": "llama-cpp-python"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Plan:
     """What was decided before anything is loaded."""
 
@@ -339,13 +335,14 @@ def open_direct(
     handles = Handles(library=library, model=model, context=context, keep=devices, watch=plan.watch)
     session = DirectSession(handles, held=held, sequences=target.batch, seed=target.seed)
     placed, fallen = placed_by_log(logged, library.llama_model_n_layer(model) + 1, unit)
+    warnings = [f"llama.cpp says: {line}" for line in logged if "offloaded" not in line]
     session.opened = Opened(
         stages=(Stage(name="load", seconds=loaded - start), Stage(name="context", seconds=ready - loaded)),
         versions=_versions(library),
         threads=library.llama_n_threads(context),
         unit=unit,
         placed=placed,
-        notes=(*_notes(plan, held, session), *fallen, *_warnings(logged)),
+        notes=(*_notes(plan, held, session), *fallen, *warnings),
     )
     if options.warmup:
         session.warm_up()
@@ -437,10 +434,6 @@ def _notes(plan: _Plan, held: int, session: DirectSession) -> list[str]:
             else f"The time of each node is not known: {broken}."
         )
     return notes
-
-
-def _warnings(lines: tuple[str, ...]) -> list[str]:
-    return [f"llama.cpp says: {line}" for line in lines if "offloaded" not in line]
 
 
 def _versions(library: Library) -> dict[str, str]:

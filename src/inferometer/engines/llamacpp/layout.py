@@ -8,8 +8,9 @@ empty callback. A field that is not found where its neighbours say it should be 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,7 @@ _DEFAULT_THREADS = 4
 _F16 = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ContextFields:
     """Offsets in bytes in `llama_context_params`. The first four are the same in every release that has them."""
 
@@ -34,7 +35,7 @@ class ContextFields:
     type_k: int | None  # that of v follows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelFields:
     """Offsets in bytes in `llama_model_params`."""
 
@@ -42,7 +43,7 @@ class ModelFields:
     layers: int = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TensorFields:
     """Offsets in bytes in `ggml_tensor`."""
 

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Kernel
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Source:
     nbytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Node:
     name: str
     kind: str

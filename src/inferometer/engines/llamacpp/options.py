@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ _SWITCH = {"off": False, "on": True}
 _APIS = {"auto": "auto", "direct": "direct", "server": "server"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LlamaOptions:
     """`layers` are put on the accelerator; None: all where there is one. `api` is the door: C functions, or a server.
 

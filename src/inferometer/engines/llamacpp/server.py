@@ -10,7 +10,6 @@ import json
 import random
 import threading
 import time
-from dataclasses import dataclass
 from importlib.metadata import version
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,9 @@ from urllib.request import Request as Call
 from urllib.request import urlopen
 
 from inferometer.core.errors import DomainError, EngineError
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Event, Opened, Stage
-from inferometer.engines.feeding import require_request
+from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import captured_stderr, threads_of
 from inferometer.engines.llamacpp.placing import choose_devices
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # The server's stream of chunks as events. A chunk may hold several tokens; the engine's own timings say how many.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Chunk:
     """`made` tokens so far, in `made_s` since the first of them by the engine's clock; `read` of the prompt."""
 
@@ -189,7 +189,7 @@ class ServerSession:
 
     def generate(self, request: Request) -> Iterator[Event]:
         require_request(request, vocabulary=self.vocabulary, room=self._held)
-        self._alive()
+        alive(self._server)
         chosen = random.Random(self._seed)  # noqa: S311 - any tokens will do, the same each time
         before = [chosen.randrange(self.vocabulary) for _ in range(request.depth)]
         return self._generated(request, before)
@@ -256,11 +256,11 @@ class ServerSession:
         return int(models[0]["meta"]["n_vocab"])
 
     def tokenise(self, text: str) -> tuple[int, ...]:
-        self._alive()
+        alive(self._server)
         return tuple(self._ask("/tokenize", {"content": text, "add_special": True})["tokens"])
 
     def detokenise(self, ids: tuple[int, ...]) -> str:
-        self._alive()
+        alive(self._server)
         return str(self._ask("/detokenize", {"tokens": list(ids)})["content"])
 
     def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -271,10 +271,6 @@ class ServerSession:
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         return {}
-
-    def _alive(self) -> None:
-        if self._server is None:
-            raise EngineError("The session is closed.", remedy="Open the model again.")
 
     def close(self) -> None:
         with captured_stderr():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import EngineError
 from inferometer.engines.base import Kernel, Opened, Port, Stage
-from inferometer.engines.feeding import require_arrays_on_cpu, require_fitting
+from inferometer.engines.feeding import alive, require_arrays_on_cpu, require_fitting
 from inferometer.engines.host import threads_of
 from inferometer.known.machine.counters import PieceCounts, hardware_counters
 
@@ -131,7 +131,7 @@ class MnnSession:
     def feed(self, inputs: Mapping[str, Array]) -> None:
         import numpy as np  # noqa: PLC0415 - arrays are needed only here
 
-        self._alive()
+        alive(self._interpreter)
         require_fitting(self.opened.inputs, inputs)
         rows = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
         self._fed = [
@@ -143,7 +143,7 @@ class MnnSession:
         return self._engine.Tensor(tuple(tensor.getShape()), tensor.getDataType(), array, tensor.getDimensionType())
 
     def step(self) -> None:
-        interpreter = self._alive()
+        interpreter = alive(self._interpreter)
         for tensor, given, _ in self._fed:
             tensor.copyFrom(given)
         wrong = self._watched() if self._instrument else interpreter.runSession(self._session)
@@ -165,7 +165,7 @@ class MnnSession:
             rows.append((info.getName(), info.getType(), ended - began))
             return True
 
-        wrong = int(self._alive().runSessionWithCallBackInfo(self._session, before, after))
+        wrong = int(alive(self._interpreter).runSessionWithCallBackInfo(self._session, before, after))
         self._steps.append(rows)
         return wrong
 
@@ -187,13 +187,13 @@ class MnnSession:
             return True
 
         for _ in range(_PASSES):
-            self._alive().runSessionWithCallBackInfo(self._session, before, after)
+            alive(self._interpreter).runSessionWithCallBackInfo(self._session, before, after)
         return median(times) if times else None
 
     def outputs(self) -> Mapping[str, Array]:
         import numpy as np  # noqa: PLC0415 - as above
 
-        self._alive()
+        alive(self._interpreter)
         found = {}
         for port in self.opened.outputs:
             tensor = self._outputs[port.name]
@@ -239,7 +239,7 @@ class MnnSession:
             return True
 
         with self._counters.counting():
-            self._alive().runSessionWithCallBackInfo(self._session, before, after)
+            alive(self._interpreter).runSessionWithCallBackInfo(self._session, before, after)
         return pieces.pieces if len(pieces.pieces) == operators else nothing
 
     def _layers_of(self, name: str) -> tuple[str, ...]:
@@ -247,11 +247,6 @@ class MnnSession:
         if not self._layers:
             return (name,)
         return self._layers.get(name) or self._layers.get(name.partition("_raster_")[0], ())
-
-    def _alive(self) -> Any:
-        if self._interpreter is None:
-            raise EngineError("The session is closed.", remedy="Open the model again.")
-        return self._interpreter
 
     def close(self) -> None:
         if self._counters is not None:

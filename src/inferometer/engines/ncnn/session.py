@@ -17,7 +17,7 @@ import psutil
 
 from inferometer.core.errors import DomainError, EngineError
 from inferometer.engines.base import Kernel, Opened, Port, Stage
-from inferometer.engines.feeding import require_arrays_on_cpu, require_fitting
+from inferometer.engines.feeding import alive, require_arrays_on_cpu, require_fitting
 from inferometer.engines.host import captured_stderr, threads_of
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class NcnnSession:
         import ncnn  # noqa: PLC0415 - the engine is there by now
         import numpy as np  # noqa: PLC0415 - as above
 
-        self._alive()
+        alive(self._net)
         require_fitting(self.opened.inputs, inputs)
         # ncnn has no batch, and aligns channels: a copy has its layout. A Mat does not keep the array that it is made
         # of, which has to live until it is copied.
@@ -182,7 +182,7 @@ class NcnnSession:
 
     def _run(self) -> str | None:
         """Run once, and give the name of the result that could not be computed, if there is one."""
-        extractor = self._alive().create_extractor()
+        extractor = alive(self._net).create_extractor()
         for name, mat in self._fed.items():
             extractor.input(name, mat)
         missing = self._step_by_step(extractor) if self._layers else None
@@ -216,7 +216,7 @@ class NcnnSession:
     def outputs(self) -> Mapping[str, Array]:
         import numpy as np  # noqa: PLC0415 - as above
 
-        self._alive()
+        alive(self._net)
         return {name: np.array(mat)[None] for name, mat in self._found.items()}
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
@@ -228,11 +228,6 @@ class NcnnSession:
         )
         self._samples = [[] for _ in self._layers]
         return {"forward": kernels}
-
-    def _alive(self) -> Any:
-        if self._net is None:
-            raise EngineError("The session is closed.", remedy="Open the model again.")
-        return self._net
 
     def close(self) -> None:
         # What lies in the network's own memory goes before the network does: the other order may hang.

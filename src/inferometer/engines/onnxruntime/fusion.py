@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.serving import served
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _RANDOM = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fusion:
     """`layers` by the name the engine prints. Nodes in none of them were computed at load, or are gone.
 

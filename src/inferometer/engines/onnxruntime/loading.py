@@ -12,6 +12,7 @@ from typing import Any
 import onnxruntime as ort
 
 from inferometer.core.errors import EngineError, FormatError
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Opened, Stage, Target
 from inferometer.engines.host import threads_of
 from inferometer.engines.onnx_nodes import load_model, require_sizes
@@ -31,7 +32,7 @@ _EXTERNAL = "weights.bin"
 _EXTERNAL_FROM_BYTES = 1024  # smaller ones stay in the file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadPlan:
     """How to make a session. `model` replaces the file's content where it had to be changed to be read."""
 

@@ -21,6 +21,7 @@ import msgspec
 import onnxruntime as ort
 
 from inferometer.core.errors import EngineError
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Kernel, Stage
 from inferometer.engines.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.engines.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step, with_served
@@ -60,7 +61,7 @@ class ProfileEvent(msgspec.Struct, gc=False):
     args: Details | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeTime:
     """A node in one run: the time that is its own, however often it ran; `bytes` read and written, weights apart."""
 
@@ -191,7 +192,7 @@ _SHAPE = (1, 1, 1, 1)
 _SHORT, _LONG, _RUNS, _WARM = 16, 144, 40, 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Timers:
     node_s: float  # that the profiler adds to what it reports of a node
     step_s: float  # of a run without it that are spent in no node

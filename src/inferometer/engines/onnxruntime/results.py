@@ -7,10 +7,10 @@ Loop and Scan lie inside their node's event, so times are taken exclusively. Pas
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.statistics import mean
 from inferometer.engines.results.assemble import Draft, finish, op_means, remainder
@@ -28,7 +28,7 @@ _MOST_EVENTS = 1_000_000  # onnxruntime/core/common/profiler.h
 _US = 1e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Event:
     name: str
     category: str
@@ -57,7 +57,12 @@ class OnnxRuntimeProfile:
         draft = Draft(tool=self.title, runtime="onnxruntime")
         if len(document.json) >= _MOST_EVENTS:
             draft.notes.append("ONNX Runtime drops events past a million: later runs are missing or incomplete")
-        draft.phases += _load(events)
+        parts: dict[str, float] = {}
+        for event in events:
+            if event.category == "Session" and event.name.startswith(_LOADING):
+                parts[event.name] = parts.get(event.name, 0.0) + event.seconds
+        if parts:
+            draft.phases.append(Phase(name="load", time_s=sum(parts.values()), parts=parts))
         _add_runs(draft, events)
         draft.host |= _arena(events)
         return (finish(draft, document),)
@@ -77,14 +82,6 @@ def _event(index: int, raw: Mapping[str, Any]) -> _Event:
         thread=(text(raw.get("pid")), text(raw.get("tid"))),
         args=mapping(raw.get("args")),
     )
-
-
-def _load(events: Iterable[_Event]) -> list[Phase]:
-    parts: dict[str, float] = {}
-    for event in events:
-        if event.category == "Session" and event.name.startswith(_LOADING):
-            parts[event.name] = parts.get(event.name, 0.0) + event.seconds
-    return [Phase(name="load", time_s=sum(parts.values()), parts=parts)] if parts else []
 
 
 def _add_runs(draft: Draft, events: Sequence[_Event]) -> None:

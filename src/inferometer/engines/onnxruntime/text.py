@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import onnxruntime as ort
 
 from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Event, Kernel, Opened, Port, Request, Target
 from inferometer.engines.feeding import require_request
 from inferometer.engines.onnxruntime.faults import fault_of
@@ -35,7 +35,7 @@ _PRESENT = re.compile(r"present(?:_key_values)?[._](\d+)[._](.*?(?:key|value))")
 _BESIDE = ("attention_mask", "position_ids", "use_cache_branch")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decoder:
     """`cache` has pairs of an input and the output that is its value in the next step."""
 

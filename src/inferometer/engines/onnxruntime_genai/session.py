@@ -19,7 +19,7 @@ from inferometer.core.errors import DomainError, EngineError, FormatError, Unkno
 from inferometer.core.json_text import parse_json
 from inferometer.engines.base import Event, Opened, Request, Stage
 from inferometer.engines.faults import guard
-from inferometer.engines.feeding import require_request
+from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.onnxruntime.faults import engine_words
 from inferometer.engines.onnxruntime.loading import LoadPlan
@@ -253,7 +253,7 @@ class GenaiSession:
         """A generator with a cache for so many tokens, in place of the one before."""
         import onnxruntime_genai  # noqa: PLC0415 - as above
 
-        running = self._alive()
+        running = alive(self._model)
         running.running = None
         with guard(fault_of, self._folder, "failed to run"):
             chosen = onnxruntime_genai.GeneratorParams(running.model)
@@ -296,7 +296,7 @@ class GenaiSession:
         return self._recorder.take() if self._recorder else {}
 
     def _ready(self, runs: int) -> None:
-        self._alive()
+        alive(self._model)
         if self._recorder:
             self._recorder.ready(runs, self._renew)
 
@@ -309,11 +309,6 @@ class GenaiSession:
             running.running.generate_next_token()
         if self._recorder:
             self._recorder.ran(SKIP)
-
-    def _alive(self) -> GenaiModel:
-        if self._model is None:
-            raise DomainError("The session is closed.", remedy="Open the model again.")
-        return self._model
 
     def close(self) -> None:
         if self._model is not None:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.onnxruntime.fusion import constant_nodes
 from inferometer.engines.openvino.executed import OUTSIDE, Executed, Flow, needed, running
 from inferometer.engines.openvino.names import ends_made_up, listed_layers
@@ -39,7 +40,7 @@ class _Found:
     same_as: dict[str, str] = field(default_factory=dict)  # kernels that compute the same nodes as another
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Role:
     """The nodes a kernel computes; one of the engine's own lays out or converts what they take or give."""
 
@@ -119,7 +120,7 @@ def _claim_heavy(rows: Sequence[NodeRow], kernels: Sequence[Executed], kernel_of
             kernel_of.update(dict.fromkeys(reached, op.name))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Between:
     """Names without a label, and the labels of their nearest neighbours on both sides."""
 

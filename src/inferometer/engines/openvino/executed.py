@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from inferometer.core.frozen import frozen
 
 _ENDS = frozenset({"Input", "Output"})
 OUTSIDE = ""  # the label of the model's inputs and outputs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Executed:
     """An operation of the runtime model."""
 
@@ -24,7 +25,7 @@ class Executed:
         return self.kind in _ENDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Flow:
     """Which names need which, in topological order. `labels` are known names, and what each is known as."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.alignment import longest_pairing
 from inferometer.engines.base import Kernel
 from inferometer.engines.onnx_nodes import Topology, load_model, name_nodes, topology_of
@@ -50,7 +51,7 @@ _ONE_OPERATION = frozenset().union(*_FITTING.values())
 _PASSING_ON = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Convert", "Result"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Operation:
     """An operation of the model as it was read. Sizes that are open then are None."""
 

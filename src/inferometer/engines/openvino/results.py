@@ -76,18 +76,15 @@ def _csv_tables(text_of_file: str) -> Iterator[list[Mapping[str, Any]]]:
                     yield table
                 table, width = [], len(cells)
             elif table is not None and len(cells) >= 5 and cells[0] != "Total":
-                table.append(_row(cells, width, delimiter))
+                # A layer's name may hold the delimiter; the cells after it do not.
+                extra = max(0, len(cells) - width)
+                named = [delimiter.join(cells[: extra + 1]), *cells[extra + 1 :]]
+                row = {name: named[index] if index < len(named) else None for name, index in _COLUMNS.items()}
+                table.append(row)
     except csv.Error as error:
         raise FormatError(f"Its lines cannot be split into cells: {error}.") from None
     if table:
         yield table
-
-
-def _row(cells: Sequence[str], width: int, delimiter: str) -> Mapping[str, Any]:
-    """A layer's name may hold the delimiter; the cells after it do not."""
-    extra = max(0, len(cells) - width)
-    named = [delimiter.join(cells[: extra + 1]), *cells[extra + 1 :]]
-    return {name: named[index] if index < len(named) else None for name, index in _COLUMNS.items()}
 
 
 def _add_counters(draft: Draft, tables: Sequence[Sequence[Mapping[str, Any]]], *, averaged: bool) -> None:

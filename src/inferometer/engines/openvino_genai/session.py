@@ -220,7 +220,11 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
         precision=target.precision or _computed(core, device),
         notes=(_MEANS,) if target.instrument and device == "CPU" else _kept(core, device, settings),
     )
-    vocabulary = _vocabulary(core, folder)
+    with guarded(folder, "refused"):
+        last = core.read_model(str(folder / NETWORK)).output(0).get_partial_shape()[-1]
+    if not last.is_static:
+        raise FormatError(f"{str(folder / NETWORK)!r} gives no logits of a known vocabulary.")
+    vocabulary = int(last.get_length())
     return PipelineSession(target, folder, (device, settings), pipeline, network, opened, vocabulary)
 
 
@@ -265,14 +269,6 @@ def _type_name(core: Any, device: str, wanted: str) -> str | None:
     except RuntimeError:
         return None
     return str(value.get_type_name()) if hasattr(value, "get_type_name") else None
-
-
-def _vocabulary(core: Any, folder: Path) -> int:
-    with guarded(folder, "refused"):
-        last = core.read_model(str(folder / NETWORK)).output(0).get_partial_shape()[-1]
-    if not last.is_static:
-        raise FormatError(f"{str(folder / NETWORK)!r} gives no logits of a known vocabulary.")
-    return int(last.get_length())
 
 
 class PipelineSession:

@@ -5,16 +5,16 @@ group `inferometer.importers`; ours come through the same door.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 
 GROUP = "inferometer.importers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Document:
     """A result file as an importer sees it: its text, and the JSON in it where it is JSON.
 

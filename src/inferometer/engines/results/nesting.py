@@ -4,14 +4,15 @@ So the exclusive times add up to the time that anything at all was open, however
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from inferometer.core.frozen import frozen
 
 Bounds = tuple[float, float]  # start, end
 
 _CLOSES, _OPENS = 0, 1  # at one moment, what ends goes before what begins
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Nested:
     """Of each interval, in the order given: the time that is its own, and the interval around its start."""
 

@@ -6,9 +6,10 @@ request.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Phase, Profile
 from inferometer.core.served import Distribution, Level, LevelFigures, Served
 from inferometer.core.traffic.figures import figures_of
@@ -17,7 +18,7 @@ from inferometer.core.workload import Workload
 from inferometer.engines.results.assemble import Draft, tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Measure:
     """One of a source's distributions: the value taken from it, which statistic that is, and the raw readings."""
 
@@ -56,7 +57,7 @@ def add_sizes(draft: Draft, *, prompt: float | None, generate: float | None, arr
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Offered:
     """The load that a source says it made: requests a second, or so many at once; None is as fast as possible."""
 

@@ -7,9 +7,9 @@ one is an error that names its line; so is a number that is none.
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime
 from inferometer.engines.results.fields import number
 
@@ -22,7 +22,7 @@ UNITS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TableRow:
     """One row: its cells by column, and the line of the file that it stands in."""
 

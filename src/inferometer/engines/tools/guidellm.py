@@ -43,7 +43,9 @@ def _draft(benchmark: Mapping[str, Any], args: Mapping[str, Any], version: str |
     if model := text(args.get("model")) or text(mapping(config.get("backend")).get("model")):
         draft.model = ModelFacts(name=model)
     strategy = mapping(config.get("strategy"))
-    _add_strategy(draft, strategy)
+    for key in ("type_", "streams", "rate", "max_concurrency"):
+        if value := text(strategy.get(key)):
+            draft.host[f"strategy {key.rstrip('_')}"] = value
     kept = mapping(benchmark.get("requests")).get("successful")
     requests = list(listed(kept, "`requests`")) if isinstance(kept, list) else []
     first = _measure(metrics, "time_to_first_token_ms", "mean", requests)
@@ -96,12 +98,6 @@ def _stated(metrics: Mapping[str, Any], name: str, digits: int) -> Distribution 
         ours: None if value is None else milliseconds(value, f"{ours} of `{name}`", digits=digits) or None
         for ours, value in values.items()
     })  # fmt: skip
-
-
-def _add_strategy(draft: Draft, strategy: Mapping[str, Any]) -> None:
-    for key in ("type_", "streams", "rate", "max_concurrency"):
-        if value := text(strategy.get(key)):
-            draft.host[f"strategy {key.rstrip('_')}"] = value
 
 
 def _successful(metrics: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -8,10 +8,11 @@ Then what is written and read, and what is left of the call, are ops of their ow
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.units import parse_quantity
 from inferometer.engines.results.assemble import Draft, finish, remainder, sum_of
@@ -27,7 +28,7 @@ _IN_HEADING = re.compile(r"\((?P<unit>[a-zA-Zµ]+)\)\s*$|\b(?P<word>ns|us|µs|ms
 _EMPTY = frozenset({"", "-", "–", "—", "n/a", "N/A"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OwnTable:
     """An importer that is told what it reads. `columns` has the column for each of FIELDS that there is.
 

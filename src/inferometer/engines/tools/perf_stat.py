@@ -8,12 +8,12 @@ has no line for the time that passed, which is then the event `duration_time`, o
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from inferometer.core.counters import COUNTERS
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import ModelFacts, Phase, Profile
 from inferometer.engines.results.assemble import Draft, finish
 from inferometer.engines.results.base import Document
@@ -28,7 +28,7 @@ _ABSENT = "<not "
 _UTILISED = "CPUs utilized"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Reading:
     event: str
     value: str

@@ -38,7 +38,11 @@ class Trtexec:
             draft.phases.append(_queries(rows))
             draft.notes.append("older versions of trtexec write the queries of the warm-up too")
         else:
-            draft.phases.append(_layers(rows))
+            # TensorRT reports times by events on the GPU's stream; layers on a DLA look the same.
+            ops = tuple(_op(row, index) for index, row in enumerate(rows) if "averageMs" in row)
+            if not ops:
+                raise FormatError("It holds no layer.")
+            draft.phases.append(Phase(name="forward", time_s=sum_of(ops), statistic="mean", ops=ops))
             draft.host |= _iterations(rows[0])
             draft.notes.append("the time is the sum of the layers: the file holds no time of the whole run")
         return (finish(draft, document),)
@@ -59,14 +63,6 @@ def _latency(row: Mapping[str, Any], index: int) -> float:
     return milliseconds(
         sum(number(row.get(key, 0), f"`{key}` of query {index}") for key in _PARTS.values()), "a latency"
     )
-
-
-def _layers(rows: Sequence[Mapping[str, Any]]) -> Phase:
-    """TensorRT reports times by events on the GPU's stream; layers on a DLA look the same."""
-    ops = tuple(_op(row, index) for index, row in enumerate(rows) if "averageMs" in row)
-    if not ops:
-        raise FormatError("It holds no layer.")
-    return Phase(name="forward", time_s=sum_of(ops), statistic="mean", ops=ops)
 
 
 def _op(row: Mapping[str, Any], index: int) -> OpTime:

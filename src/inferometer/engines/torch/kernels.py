@@ -1,7 +1,8 @@
 """Rows of several steps → kernels with one sample a step. Pure.
 
-Steps of one phase run the same sequence, or nearly: routing to experts differs by token. A row is the same in two steps
-where place, kind and its count among those agree; in a step that has not got it, it took no time.
+Steps of one phase run the same sequence, or nearly: routing to experts differs by token. Two rows are
+one kernel if they stand at the same place in the model, are of one kind, and are equally often repeated before there.
+A step without the kernel counts as no time of it.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ _LONGEST = 4096  # bytes of a name
 _AXES = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Variable:
     shape: tuple[int, ...]
     dtype: str
@@ -31,7 +31,7 @@ class Variable:
     value: float | None = None  # of a single number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelBin:
     """`variables` by all of their names."""
 

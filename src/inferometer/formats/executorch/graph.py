@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from math import inf, isinf
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.executorch.program import PteTensor, TensorList
 from inferometer.formats.flatbuffer import Buffer, FlatTable
@@ -46,7 +46,7 @@ TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeKind:
     """A row: XNNPACK's node, what it is in the graph's vocabulary, and in which fields its values stand."""
 
@@ -103,7 +103,7 @@ ReciprocalSquareRoot Log Gelu Tanh Exp Sin Copy Cos
 KINDS = {number: _KINDS[name] for number, name in enumerate(_ORDER, 1)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class XnnValue:
     """`external` is the number of the delegate call's argument; `stored_bytes` counts scales too; None flows."""
 
@@ -114,7 +114,7 @@ class XnnValue:
     quantised: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class XnnNode:
     kind: NodeKind
     table: FlatTable
@@ -133,7 +133,7 @@ class XnnNode:
         return {(0.0, inf): "relu", (0.0, 6.0): "relu6", (-1.0, 1.0): "hardtanh"}.get(self.limits, "clip")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class XnnGraph:
     values: dict[int, XnnValue]
     nodes: tuple[XnnNode, ...]
@@ -218,7 +218,7 @@ def opaque_op(delegate: Delegate, name: str, inputs: Sequence[Tensor], outputs: 
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class XnnSite:
     """A delegate call: its nodes are called by the instruction's number, and its arguments are the program's values."""
 
@@ -364,13 +364,16 @@ def pte_graph(program: PteProgram, data: Any, path: Path) -> Graph:
             if source in scope.bound:
                 scope.bound[target] = scope.bound[source]
     ops = tuple(placed.op for placed in scope.placed)
+    usual = Counter(value.dtype for value in program.values.values() if isinstance(value, PteTensor) and value.shape)
+    precision = usual.most_common(1)[0][0] if usual else None
+    backends = dict(Counter(step.delegate.backend for step in program.instructions if step.delegate is not None))
     return Graph(
         name=path.stem,
         blocks=(Block(name=program.method, ops=ops),),
         inputs=tuple(_bound(scope, place) for place in program.inputs if _is_tensor(program, place)),
         outputs=tuple(_bound(scope, place) for place in program.outputs if _is_tensor(program, place)),
-        precision=_precision(program),
-        metadata={"format": "pte", "methods": program.methods, "backends": _backends(program),
+        precision=precision,
+        metadata={"format": "pte", "methods": program.methods, "backends": backends,
                   "notes": _notes(program)},
     )  # fmt: skip
 
@@ -456,15 +459,6 @@ def _delegate(scope: Scope, program: PteProgram, number: int, data: Any, path: P
         )  # fmt: skip
         ops = xnnpack_ops(XnnSite(graph=graph, instruction=number, arguments=arguments))
     scope.placed += [Placed(op=op, path="", label=op.name) for op in ops]
-
-
-def _precision(program: PteProgram) -> str | None:
-    usual = Counter(value.dtype for value in program.values.values() if isinstance(value, PteTensor) and value.shape)
-    return usual.most_common(1)[0][0] if usual else None
-
-
-def _backends(program: PteProgram) -> dict[str, int]:
-    return dict(Counter(step.delegate.backend for step in program.instructions if step.delegate is not None))
 
 
 def _notes(program: PteProgram) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.flatbuffer import Buffer
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PteTensor:
     """`stored` has numbers in the file (or beside it), `changing` too but is written to. Open sizes are the largest."""
 
@@ -54,7 +55,7 @@ class TensorList:
     items: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Delegate:
     """What a backend was given: where its data lie in the file."""
 
@@ -63,7 +64,7 @@ class Delegate:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Instruction:
     """`operator` is `aten::convolution.out` for a kernel call; a delegate call has its delegate; a move neither."""
 
@@ -73,7 +74,7 @@ class Instruction:
     jumps: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PteProgram:
     """`values` are tensors, lists of them, or plain numbers and texts, by the numbers that instructions have."""
 
@@ -89,7 +90,11 @@ def parse_program(data: Any, path: Path) -> PteProgram:
     buffer = Buffer(data, path, kind="ExecuTorch")
     if bytes(data[4:8]) != IDENTIFIER:
         raise buffer.fault(f"the identifier {IDENTIFIER.decode()} is missing", 4)
-    _require_whole(buffer)
+    # The longer header says where the segments begin and how long they are: a file that was cut has fewer bytes.
+    if bytes(buffer.data[8:10]) == _HEADER and buffer.number("I", 12, "the header's length") >= _WITH_SIZE:
+        start, size = (buffer.number("Q", at, "the header") for at in (24, 32))
+        if start + size > buffer.size:
+            raise buffer.fault(f"its header speaks of {start + size:,} bytes, and it has {buffer.size:,}")
     root = buffer.root()
     plans = {plan.text(0, "a method's name") or "": plan for plan in root.tables(1, "method", most=_MOST)}
     if not plans:
@@ -111,8 +116,8 @@ def parse_program(data: Any, path: Path) -> PteProgram:
         outputs=plan.numbers(4, "i", "the outputs", most=_MOST),
         instructions=instructions,
     )
-    named = [*program.inputs, *program.outputs, *(place for step in instructions for place in step.args)]
-    wrong = next((place for place in named if place not in values), None)
+    named = [*program.inputs, *program.outputs, *(index for step in instructions for index in step.args)]
+    wrong = next((index for index in named if index not in values), None)
     if wrong is not None:
         raise buffer.fault(f"an instruction speaks of value {wrong}; there are {len(values)}")
     return program
@@ -129,7 +134,7 @@ def _values(plan: FlatTable) -> dict[int, Any]:
     values = {number: _value(kind, table) for number, (kind, table) in enumerate(raw)}
     for number, (kind, _) in enumerate(raw):
         if kind == _INTS:
-            found = (values.get(place) for place in values[number])
+            found = (values.get(index) for index in values[number])
             values[number] = tuple(item if isinstance(item, int) else None for item in found)
     return values
 
@@ -188,14 +193,6 @@ def _delegate(entry: FlatTable, root: FlatTable, buffer: Buffer) -> Delegate:
     if start + size > buffer.size:
         raise buffer.fault(f"the data of {backend} end at byte {start + size:,} of {buffer.size:,}")
     return Delegate(backend=backend, start=start, size=size)
-
-
-def _require_whole(buffer: Buffer) -> None:
-    """The longer header says where the segments begin and how long they are: a file that was cut has fewer bytes."""
-    if bytes(buffer.data[8:10]) == _HEADER and buffer.number("I", 12, "the header's length") >= _WITH_SIZE:
-        start, size = (buffer.number("Q", at, "the header") for at in (24, 32))
-        if start + size > buffer.size:
-            raise buffer.fault(f"its header speaks of {start + size:,} bytes, and it has {buffer.size:,}")
 
 
 def _segment_base(buffer: Buffer) -> int:

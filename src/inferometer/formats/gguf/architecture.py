@@ -6,16 +6,17 @@ The rows are data: `architectures.toml`, which says what its entries mean.
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from inferometer.core.frozen import frozen
 
 _MERGED = ("keys", "body", "layer", "set")
 _LAYER = re.compile(r"^blk\.(\d+)\.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Architecture:
     """One row, with the variants that hold for a file."""
 

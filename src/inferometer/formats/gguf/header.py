@@ -9,6 +9,7 @@ from typing import Any
 
 from inferometer.core.dtypes import DTYPES, DType
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.formats.gguf.cursor import Cursor
 
 # GGUF's numbers for things: types of metadata values and of tensors.
@@ -52,7 +53,7 @@ _KEPT_BYTES = 1 << 24  # of all texts together
 _ALIGNMENT = 32  # where general.alignment does not say another
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Counted:
     """A value too large to keep, such as a vocabulary: what it is made of, and how much of it there is."""
 
@@ -60,7 +61,7 @@ class Counted:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GgufTensor:
     """`shape` has the outermost axis first, as everywhere but in GGUF itself; `offset` counts from the file's start."""
 
@@ -71,7 +72,7 @@ class GgufTensor:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GgufHeader:
     path: Path
     version: int

@@ -35,21 +35,21 @@ def gguf_graph(headers: Sequence[GgufHeader]) -> Graph:
     architecture = architecture_name if isinstance(architecture_name, str) else None
     graph, notes = _by_architecture(name, architecture, metadata, tensors)
     if not tensors:
-        notes = [_without_weights(architecture, metadata)]
+        # What a file is that has a header only, as `ggml-vocab-*.gguf` of llama.cpp's tests have.
+        tokens = metadata.get("tokenizer.ggml.tokens")
+        count = tokens.count if isinstance(tokens, Counted) else len(tokens) if isinstance(tokens, Sequence) else 0
+        what = f"the vocabulary of a model ({count:,} tokens)" if count else "the metadata of a model"
+        kind = f" of the architecture {architecture!r}" if architecture else ""
+        notes = [f"The file holds no weights: it is {what}{kind}."]
     if graph is None:
-        graph = _by_tensors(name, architecture, metadata, tensors)
+        limit = metadata.get(f"{architecture}.context_length")
+        rms = f"{architecture}.attention.layer_norm_rms_epsilon" in metadata
+        graph = stored.tensors_graph(name, list(tensors.values()), norm="rms" if rms else "layer")
+        context = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
+        graph = replace(graph, architecture=architecture, context_limit=context)
     # llama.cpp keeps the cache, and what it does not keep in f32, in f16 unless it is told otherwise
     facts = {**graph.metadata, **_facts(headers, tensors), "notes": tuple(notes)}
     return replace(graph, precision="f16", metadata=facts)
-
-
-def _without_weights(architecture: str | None, metadata: Mapping[str, Any]) -> str:
-    """What a file is that has a header only, as `ggml-vocab-*.gguf` of llama.cpp's tests have."""
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    count = tokens.count if isinstance(tokens, Counted) else len(tokens) if isinstance(tokens, Sequence) else 0
-    what = f"the vocabulary of a model ({count:,} tokens)" if count else "the metadata of a model"
-    kind = f" of the architecture {architecture!r}" if architecture else ""
-    return f"The file holds no weights: it is {what}{kind}."
 
 
 def _by_architecture(
@@ -121,16 +121,6 @@ def _with_names(graph: Graph, held: Mapping[str, Stored]) -> Graph:
 def _is_apart(entry: Stored, row: Architecture) -> bool:
     name = entry.names[0]
     return layer_template(name) in row.apart or name.endswith(_SCALES)
-
-
-def _by_tensors(
-    name: str, architecture: str | None, metadata: Mapping[str, Any], tensors: Mapping[str, Stored]
-) -> Graph:
-    limit = metadata.get(f"{architecture}.context_length")
-    rms = f"{architecture}.attention.layer_norm_rms_epsilon" in metadata
-    graph = stored.tensors_graph(name, list(tensors.values()), norm="rms" if rms else "layer")
-    context = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
-    return replace(graph, architecture=architecture, context_limit=context)
 
 
 def _facts(headers: Sequence[GgufHeader], tensors: Mapping[str, Stored]) -> dict[str, Any]:
@@ -211,7 +201,13 @@ def read_headers(path: Path) -> tuple[GgufHeader, ...]:
         )
     paths = [path.with_name(f"{numbered[1]}-{part:05}-of-{numbered[3]}.gguf") for part in range(1, count + 1)]
     headers = tuple(asked if other == path else _part(other, path, count) for other in paths)
-    _require_whole(headers, path)
+    # The parts must be each other's: no tensor twice, and as many as the first part says.
+    names = [tensor.name for header in headers for tensor in header.tensors]
+    if len(names) > _MANY_TENSORS or len(set(names)) != len(names):
+        raise FormatError(f"The parts of {str(path)!r} do not belong together: they hold tensors of the same name.")
+    announced = headers[0].metadata.get("split.tensors.count")
+    if isinstance(announced, int) and announced != len(names):
+        raise FormatError(f"The parts of {str(path)!r} hold {len(names):,} tensors where {announced:,} are announced.")
     return headers
 
 
@@ -222,13 +218,3 @@ def _part(path: Path, asked: Path, count: int) -> GgufHeader:
             remedy="Put all parts into one folder.",
         )
     return read_header(path)
-
-
-def _require_whole(headers: tuple[GgufHeader, ...], path: Path) -> None:
-    """The parts must be each other's: no tensor twice, and as many as the first part says."""
-    names = [tensor.name for header in headers for tensor in header.tensors]
-    if len(names) > _MANY_TENSORS or len(set(names)) != len(names):
-        raise FormatError(f"The parts of {str(path)!r} do not belong together: they hold tensors of the same name.")
-    announced = headers[0].metadata.get("split.tensors.count")
-    if isinstance(announced, int) and announced != len(names):
-        raise FormatError(f"The parts of {str(path)!r} hold {len(names):,} tensors where {announced:,} are announced.")

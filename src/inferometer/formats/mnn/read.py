@@ -64,7 +64,7 @@ def _may_be_a_network(head: bytes) -> bool:
         fields = struct.unpack_from(f"<{(size - 4) // 2}H", head, vtable + 4) if size % 2 == 0 else ()
     except struct.error:
         return False
-    sound = _LEAST <= len(fields) <= _FIELDS and all(place <= inline - 1 for place in fields)
+    sound = _LEAST <= len(fields) <= _FIELDS and all(index <= inline - 1 for index in fields)
     return sound and bool(fields[_OPERATORS] and fields[_TENSORS])
 
 

@@ -5,9 +5,9 @@ Source: schema/default/*.fbs of alibaba/MNN. Fields are numbered in the order of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.flatbuffer import Buffer, FlatTable
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ OPERATORS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MnnOp:
     """One operator: its names of tensors, and the table of its parameters, which depends on its type."""
 
@@ -52,7 +52,7 @@ class MnnOp:
         return () if self.main is None else self.main.numbers(field, "i", what, most=_SIZES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MnnNet:
     ops: tuple[MnnOp, ...]
     outputs: tuple[str, ...]

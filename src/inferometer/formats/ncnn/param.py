@@ -9,8 +9,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx.faults import Fault
 from inferometer.formats.onnx.limits import MAX_NODES, MAX_TEXT
 
@@ -19,7 +20,7 @@ _LISTS = -23300
 _MOST_PARAMETERS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NcnnLayer:
     type: str
     name: str
@@ -125,10 +126,10 @@ def _after(text: str, sign: str) -> str:
     return text.removeprefix(sign)
 
 
-def _size(place: int, axis: str, bottoms: Sequence[tuple[int | None, ...] | None]) -> int:
+def _size(index: int, axis: str, bottoms: Sequence[tuple[int | None, ...] | None]) -> int:
     if axis == "n":
         return 1
-    sizes = bottoms[place]
+    sizes = bottoms[index]
     if sizes is None:
         raise LookupError(axis)
     at = _AXES.get(axis, 0 if axis == "c" else 1)

@@ -7,7 +7,7 @@ tables before it by their places, and equal rows are one:
     tensors   [name, shape, dtype, role]: places in `dims` make the shape; a name that starts with "@" goes on where the
               name of the op that holds the tensor ends ("@.weight" in the op "conv1" is "conv1.weight")
     forms     [kind, source_type, attributes]: what an op is but for its tensors. A dimension among the attributes is
-              {"dim": place}; a list stands for a tuple
+              {"dim": index}; a list stands for a tuple
     ops       [name, form, inputs, outputs, weights]. An input n ≥ 0 is the tensor that came out n outputs ago (0: the
               last one); an input n < 0 is row -n - 1 of `tensors`. Outputs and weights are rows of `tensors`
     blocks    [name, count, first, ops]
@@ -47,12 +47,12 @@ def graph_in(tables: ArchiveTables, name: str) -> tuple[Graph, int]:
     """A graph of a file, and the side of the image that it was traced at."""
     title, precision, image, inputs, outputs, blocks = tables.graphs[name]
     rows = _Rows(tables)
-    built = tuple(rows.block(place) for place in blocks)
+    built = tuple(rows.block(index) for index in blocks)
     graph = Graph(
         name=title,
         blocks=built,
-        inputs=tuple(rows.tensor(place, "") for place in inputs),
-        outputs=tuple(rows.tensor(place, "") for place in outputs),
+        inputs=tuple(rows.tensor(index, "") for index in inputs),
+        outputs=tuple(rows.tensor(index, "") for index in outputs),
         precision=precision,
     )
     return graph, image
@@ -67,18 +67,18 @@ class _Rows:
         self.tensors: dict[tuple[int, str], Tensor] = {}
         self.made: list[Tensor] = []
 
-    def dim(self, place: int) -> Dim:
-        if place not in self.dims:
-            row = self.tables.dims[place]
+    def dim(self, index: int) -> Dim:
+        if index not in self.dims:
+            row = self.tables.dims[index]
             if isinstance(row, list):
                 row = Expression(row[0], self.dim(row[1]), self.dim(row[2]))
-            self.dims[place] = Symbol(row) if isinstance(row, str) else row
-        return self.dims[place]
+            self.dims[index] = Symbol(row) if isinstance(row, str) else row
+        return self.dims[index]
 
-    def tensor(self, place: int, owner: str) -> Tensor:
-        name, shape, dtype, role = self.tables.tensors[place]
+    def tensor(self, index: int, owner: str) -> Tensor:
+        name, shape, dtype, role = self.tables.tensors[index]
         relative = name.startswith("@")
-        key = (place, owner if relative else "")
+        key = (index, owner if relative else "")
         if key not in self.tensors:
             self.tensors[key] = Tensor(
                 name=owner + name[1:] if relative else name,
@@ -88,8 +88,8 @@ class _Rows:
             )
         return self.tensors[key]
 
-    def op(self, place: int) -> Op:
-        name, form, inputs, outputs, weights = self.tables.ops[place]
+    def op(self, index: int) -> Op:
+        name, form, inputs, outputs, weights = self.tables.ops[index]
         kind, source_type, attributes = self.tables.forms[form]
         taken = tuple(self.made[-1 - n] if n >= 0 else self.tensor(-n - 1, name) for n in inputs)
         given = tuple(self.tensor(n, name) for n in outputs)
@@ -109,6 +109,6 @@ class _Rows:
             return tuple(map(self.value, value))
         return self.dim(value["dim"]) if isinstance(value, dict) else value
 
-    def block(self, place: int) -> Block:
-        name, count, first, ops = self.tables.blocks[place]
+    def block(self, index: int) -> Block:
+        name, count, first, ops = self.tables.blocks[index]
         return Block(name=name, ops=tuple(map(self.op, ops)), count=count, first=first)

@@ -314,8 +314,8 @@ def yolo_fastestv2() -> Sketch:
     _, middle, far = _shufflenet_v2(net, x, (48, 96, 192))
     ends = []
     for level in (net.conv(net.cat(net.resize(far, 2), middle), 72), net.conv(far, 72)):
-        classes, places = (_five_by_five(net, level, 72) for _ in range(2))
-        ends += [net.conv(classes, 80, act=None), net.conv(places, 3, act=None), net.conv(places, 12, act=None)]
+        classes, indices = (_five_by_five(net, level, 72) for _ in range(2))
+        ends += [net.conv(classes, 80, act=None), net.conv(indices, 3, act=None), net.conv(indices, 12, act=None)]
     return net.ends(*ends)
 
 

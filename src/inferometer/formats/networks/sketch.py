@@ -125,11 +125,11 @@ class Sketch(nn.Module):
     def again(self, first: int, last: int, step: int) -> int:
         """The steps from `first` to `last` once more, with their weights, of which the first now takes `step`."""
         taken = self.steps[first - 1][1][0]
-        places = {taken: step}
+        indices = {taken: step}
         for number in range(first, last + 1):
             run, inputs = self.steps[number - 1]
-            places[number] = self.add(run, self.width(number), *(places.get(old, old) for old in inputs))
-        return places[last]
+            indices[number] = self.add(run, self.width(number), *(indices.get(old, old) for old in inputs))
+        return indices[last]
 
     def excite(self, step: int, squeezed: int, act: str = "silu") -> int:
         """Squeeze and excitation: one factor for each channel."""

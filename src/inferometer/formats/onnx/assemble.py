@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inferometer.core.dims import Dim
 from inferometer.core.graph import Block, Graph, Op, Role
 from inferometer.formats.onnx.elements import is_float
 from inferometer.formats.onnx.external import Contents, ExternalFiles
@@ -16,9 +15,9 @@ from inferometer.formats.onnx.faults import Fault, UncoveredError, UnknownShapeE
 from inferometer.formats.onnx.messages import OnnxModel, TypeDef
 from inferometer.formats.onnx.parse import parse_model
 from inferometer.formats.onnx.scope import Scope
-from inferometer.formats.onnx.step import Maker, Step
+from inferometer.formats.onnx.step import Maker, OnnxStep
 from inferometer.formats.onnx.symbols import Symbols, read_symbols
-from inferometer.formats.onnx.value import Notes, Shape, Value
+from inferometer.formats.onnx.value import Shape, Value
 from inferometer.formats.onnx.walk import Walk
 from inferometer.formats.onnx.wire import Wire
 
@@ -36,7 +35,7 @@ _CACHE = re.compile(r"(past|present|cache)([._]|$)", re.IGNORECASE)
 _FOLDED = re.compile(r"const", re.IGNORECASE)  # a vector may be a parameter that was folded; a table is taken as none
 
 
-def every_step(steps: Iterable[Step]) -> Iterator[Step]:
+def every_step(steps: Iterable[OnnxStep]) -> Iterator[OnnxStep]:
     """All steps, those of bodies too, outer ones first."""
     pending = list(reversed(list(steps)))
     while pending:
@@ -46,7 +45,7 @@ def every_step(steps: Iterable[Step]) -> Iterator[Step]:
             pending.extend(reversed(body))
 
 
-def parameters(steps: Iterable[Step]) -> frozenset[str]:
+def parameters(steps: Iterable[OnnxStep]) -> frozenset[str]:
     """Names of the stored tensors that are learned."""
     learned: set[str] = set()
     for step in every_step(steps):
@@ -61,14 +60,14 @@ def parameters(steps: Iterable[Step]) -> frozenset[str]:
     return frozenset(learned)
 
 
-def _is_weight(step: Step, value: Value) -> bool:
+def _is_weight(step: OnnxStep, value: Value) -> bool:
     """Rows of numbers that are looked up are a table of parameters; a list of indices is none."""
     if step.row.kind == "gather":
         return is_float(value.dtype) and value.shape is not None and len(value.shape) > 1
     return True
 
 
-def _is_learned(step: Step, value: Value) -> bool:
+def _is_learned(step: OnnxStep, value: Value) -> bool:
     """A bias, scale or table that is added, multiplied or put in front as if it were an activation."""
     op_type = step.call.node.op_type
     if step.call.node.domain or not step.outs or not is_float(value.dtype) or op_type not in _SHIFTS | _TABLES:
@@ -79,7 +78,8 @@ def _is_learned(step: Step, value: Value) -> bool:
     sides = [dim for dim in shape if dim != 1]
     if len(sides) == 1 and op_type in _SHIFTS:
         return _along_channels(shape, result)
-    if _is_token(shape, op_type):
+    # A vector put before a sequence, as a class token is.
+    if op_type in {"Concat", "Expand"} and len(shape) == 3 and shape[:2] == (1, 1):
         return True
     return len(sides) > 1 and op_type in _TABLES and stored.table and not _FOLDED.search(stored.name)
 
@@ -90,18 +90,13 @@ def _along_channels(shape: Shape, result: Shape) -> bool:
     return place == -1 or (len(result) > 2 and place == 1 - len(result))
 
 
-def _is_token(shape: tuple[Dim, ...], op_type: str) -> bool:
-    """A vector put before a sequence, as a class token is."""
-    return op_type in {"Concat", "Expand"} and len(shape) == 3 and shape[:2] == (1, 1)
-
-
 def _is_cache(value: Value) -> bool:
     """Keys and values as exporters name them where attention is written out: `past_key_values.3.key`."""
     has_heads = value.shape is not None and len(value.shape) > 3
     return has_heads and not value.constant and is_float(value.dtype) and _CACHE.match(value.name) is not None
 
 
-def activation_roles(steps: Iterable[Step], edges: Iterable[Value]) -> dict[str, Role]:
+def activation_roles(steps: Iterable[OnnxStep], edges: Iterable[Value]) -> dict[str, Role]:
     """Roles other than "activation". `edges` go in or come out of the graph: states, and caches by their names."""
     roles: dict[str, Role] = {value.name: "kv" for value in edges if _is_cache(value)}
     names = {value.name for value in edges}
@@ -157,7 +152,7 @@ def _input(name: str, kind: TypeDef, symbols: Symbols) -> Value:
     return Value(name=name, shape=shape, dtype=inner.dtype, group="tensor" if group == "sparse" else group)
 
 
-def _built(path: Path, walk: Walk, steps: tuple[Step, ...], scope: Scope, inputs: tuple[Value, ...]) -> Graph:
+def _built(path: Path, walk: Walk, steps: tuple[OnnxStep, ...], scope: Scope, inputs: tuple[Value, ...]) -> Graph:
     model = walk.model
     outputs = tuple(_output(scope, info.name) for info in model.graph.outputs)
     maker = Maker(roles=activation_roles(steps, (*inputs, *outputs)), parameters=parameters(steps))
@@ -166,12 +161,15 @@ def _built(path: Path, walk: Walk, steps: tuple[Step, ...], scope: Scope, inputs
     blocks = [Block(name="graph", ops=tuple(ops))]
     if unused:
         blocks.append(Block(name="stored", ops=unused))
+    # The floating-point format that most results have.
+    formats = Counter(tensor.dtype for op in ops for tensor in op.outputs if is_float(tensor.dtype))
+    precision = formats.most_common(1)[0][0] if formats else None
     return Graph(
         name=path.stem,
         blocks=tuple(blocks),
         inputs=tuple(maker.tensor(value) for value in inputs),
         outputs=tuple(maker.tensor(value, "constant" if value.constant else None) for value in outputs),
-        precision=_precision(ops),
+        precision=precision,
         metadata=_metadata(model, walk, steps, ops),
     )
 
@@ -183,7 +181,7 @@ def _output(scope: Scope, name: str) -> Value:
     return value
 
 
-def _lowered(steps: Iterable[Step], maker: Maker) -> list[Op]:
+def _lowered(steps: Iterable[OnnxStep], maker: Maker) -> list[Op]:
     ops: list[Op] = []
     for step in steps:
         try:
@@ -199,7 +197,7 @@ def _lowered(steps: Iterable[Step], maker: Maker) -> list[Op]:
     return ops
 
 
-def _control(step: Step, maker: Maker) -> Op:
+def _control(step: OnnxStep, maker: Maker) -> Op:
     """A loop or a branch. What its bodies store is named on it too, so that it counts as the model's."""
     bodies = tuple(tuple(_lowered(body, maker)) for body in step.bodies)
     weights = dict.fromkeys(weight for body in bodies for op in body for weight in op.weights)
@@ -218,13 +216,7 @@ def _unused(walk: Walk, scope: Scope, outputs: set[str]) -> tuple[Op, ...]:
     )
 
 
-def _precision(ops: list[Op]) -> str | None:
-    """The floating-point format that most results have."""
-    formats = Counter(tensor.dtype for op in ops for tensor in op.outputs if is_float(tensor.dtype))
-    return formats.most_common(1)[0][0] if formats else None
-
-
-def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[Op]) -> dict[str, Any]:
+def _metadata(model: OnnxModel, walk: Walk, steps: tuple[OnnxStep, ...], ops: list[Op]) -> dict[str, Any]:
     notes = walk.notes
     facts: dict[str, Any] = {
         "format": "onnx",
@@ -246,18 +238,14 @@ def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[O
             "bytes": walk.files.bytes,
             "missing": {name: len(tensors) for name, tensors in walk.files.missing.items()},
         }
-    return facts | _remarks(notes)
-
-
-def _remarks(notes: Notes) -> dict[str, Any]:
-    """Each kind of remark: how many, and the first of them."""
-    return {
+    # Each kind of remark: how many, and the first of them.
+    return facts | {
         kind.replace(" ", "_"): {"count": notes.counts[kind], "first": dict(examples)}
         for kind, examples in notes.examples.items()
     }
 
 
-def _coverage(walk: Walk, steps: tuple[Step, ...], ops: list[Op]) -> dict[str, Any]:
+def _coverage(walk: Walk, steps: tuple[OnnxStep, ...], ops: list[Op]) -> dict[str, Any]:
     """Of all nodes: those with a kind that work rules know, and those computed once when the model is loaded."""
     total = len(walk.folded) + sum(1 for _ in every_step(steps))
     uncovered: Counter[str] = Counter()
@@ -293,7 +281,7 @@ def _why_uncovered(op: Op) -> str | None:
     return None
 
 
-def _quantisation(steps: tuple[Step, ...]) -> list[str]:
+def _quantisation(steps: tuple[OnnxStep, ...]) -> list[str]:
     """How the graph is quantised, by the operators that show it."""
     marks = {
         "QuantizeLinear": "QDQ", "DequantizeLinear": "QDQ", "QLinearConv": "QOperator", "QLinearMatMul": "QOperator",

@@ -1,9 +1,10 @@
 """Ops with graphs inside: branches and loops. A branch that is known to be taken stands in place of its `If`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from inferometer.core.dims import Dim, Symbol, symbols_in
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.content import Content, Item
 from inferometer.formats.onnx.faults import Fault
@@ -11,7 +12,7 @@ from inferometer.formats.onnx.messages import GraphDef, Node
 from inferometer.formats.onnx.rules.common import agreed, as_dim, first_size
 from inferometer.formats.onnx.rules.items import sign
 from inferometer.formats.onnx.scope import Scope, prefix_of
-from inferometer.formats.onnx.step import OnnxRow, Step
+from inferometer.formats.onnx.step import OnnxRow, OnnxStep
 from inferometer.formats.onnx.value import Call, Loose, Out, Shape, Value
 from inferometer.formats.onnx.walk import Walk
 
@@ -36,7 +37,7 @@ class Counters:
         return Content((), (self.symbol(place),))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Loop:
     """A loop whose body has been walked."""
 
@@ -128,7 +129,7 @@ def _course(loop: Loop, place: int) -> tuple[Dim | None, Dim | None]:
     return as_dim(items[0]), None if grown is None else algebra.sub(grown, loop.counters.symbol(place))
 
 
-def walk_control(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
+def walk_control(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep, ...]:
     forms = {"If": _branch, "Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}
     return forms[call.node.op_type](walk, call, row, scope)
 
@@ -152,7 +153,7 @@ def _output_names(graph: GraphDef) -> tuple[str, ...]:
 # If
 
 
-def _branch(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
+def _branch(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep, ...]:
     node, name = call.node, walk.unique(scope, call.node)
     branches = (call.graph("then_branch"), call.graph("else_branch"))
     items = call.items(0)
@@ -163,7 +164,7 @@ def _branch(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, .
     if _is_squeeze(*branches):
         walk.notes.add("assumptions", name, "the size it squeezes is 1")
         return _taken(walk, call, branches[0], scope, name)
-    walked: list[tuple[tuple[Step, ...], Scope, GraphDef]] = []
+    walked: list[tuple[tuple[OnnxStep, ...], Scope, GraphDef]] = []
     faults: list[Fault] = []
     for part, graph in zip(("then", "else"), branches, strict=True):
         inner = _inner(scope, f"{name}/{part}")
@@ -179,7 +180,7 @@ def _branch(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, .
         unknown, row = walk.not_inferred(call, scope, faults[0])
         values = [walk.value(outer, out, scope) for outer, out in zip(node.outputs, unknown, strict=True)]
         _publish(scope, node.outputs, values)
-        return (Step(name=name, call=call, row=row, outs=tuple(values)),)
+        return (OnnxStep(name=name, call=call, row=row, outs=tuple(values)),)
     if len(walked) == 1:
         walk.bind(node.outputs, _output_names(walked[0][2]), walked[0][1], scope)
         return walked[0][0]
@@ -190,7 +191,7 @@ def _branch(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, .
         outs.append(walk.value(outer, _either(options), scope))
     _publish(scope, node.outputs, outs)
     bodies = tuple(steps for steps, _, _ in walked)
-    return (Step(name=name, call=call, row=row, outs=tuple(outs), bodies=bodies),)
+    return (OnnxStep(name=name, call=call, row=row, outs=tuple(outs), bodies=bodies),)
 
 
 def _is_squeeze(then: GraphDef, other: GraphDef) -> bool:
@@ -202,7 +203,7 @@ def _is_squeeze(then: GraphDef, other: GraphDef) -> bool:
     return kinds == [["Squeeze"], ["Identity"]]
 
 
-def _taken(walk: Walk, call: Call, graph: GraphDef, scope: Scope, name: str) -> tuple[Step, ...]:
+def _taken(walk: Walk, call: Call, graph: GraphDef, scope: Scope, name: str) -> tuple[OnnxStep, ...]:
     inner = _inner(scope, name)
     made = {output for inner_node in graph.nodes for output in inner_node.outputs}
     inner.renamed = {
@@ -243,7 +244,7 @@ def _publish(scope: Scope, names: tuple[str, ...], values: list[Value]) -> None:
 # Loop
 
 
-def _loop(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
+def _loop(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep, ...]:
     """Inputs: most trips, condition, carried values.
 
     The body takes the trip's number, the condition and those values, and gives the condition, the values, and what is
@@ -276,7 +277,7 @@ def _loop(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...
             shape: Loose | None = None if value.shape is None else (trips, *value.shape)
             values[first_stacked + index] = walk.value(outer, Out(shape, value.dtype), scope)
     _publish(scope, node.outputs, values)
-    return (Step(name=name, call=call, row=row, outs=tuple(values), bodies=(steps,), trips=trips),)
+    return (OnnxStep(name=name, call=call, row=row, outs=tuple(values), bodies=(steps,), trips=trips),)
 
 
 def _enter_loop(
@@ -329,7 +330,7 @@ def _loosened(
 # Scan and SequenceMap
 
 
-def _scan(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
+def _scan(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep, ...]:
     """States, and inputs of which each trip sees one slice. Operator set 8 has a batch axis and lengths before them."""
     node, name, graph = call.node, walk.unique(scope, call.node), call.graph("body")
     batched = call.opset < 9
@@ -368,10 +369,10 @@ def _scan(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...
         values.append(walk.value(outer, Out(loose, outs[index].dtype), scope))
     _publish(scope, node.outputs, values)
     total = trips if trips is None or not batch else algebra.mul(trips, batch[0])
-    return (Step(name=name, call=call, row=row, outs=tuple(values), bodies=(steps,), trips=total),)
+    return (OnnxStep(name=name, call=call, row=row, outs=tuple(values), bodies=(steps,), trips=total),)
 
 
-def _sequence_map(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
+def _sequence_map(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep, ...]:
     """The body once for each element of the first sequence."""
     node, name, graph = call.node, walk.unique(scope, call.node), call.graph("body")
     inner = _inner(scope, f"{name}/body")
@@ -386,4 +387,4 @@ def _sequence_map(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[S
         for outer, value in zip(node.outputs, _results(graph, inner), strict=False)
     ]
     _publish(scope, node.outputs, values)
-    return (Step(name=name, call=call, row=row, outs=tuple(values), bodies=(steps,), trips=as_dim(length)),)
+    return (OnnxStep(name=name, call=call, row=row, outs=tuple(values), bodies=(steps,), trips=as_dim(length)),)

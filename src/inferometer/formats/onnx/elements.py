@@ -1,11 +1,10 @@
 """ONNX's element types: their numbers in a file, the format each is stored in, and how raw bytes are unpacked."""
 
-from dataclasses import dataclass
-
 from inferometer.core.dtypes import dtype
+from inferometer.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Element:
     """`name` is ours for the format; `layout` is a struct letter where raw bytes can be unpacked without more ado."""
 

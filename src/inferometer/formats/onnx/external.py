@@ -60,7 +60,11 @@ class ExternalFiles:
 
     def _size(self, location: str, where: str) -> int | None:
         if location not in self._sizes:
-            _require_beside(location, where)
+            # Whatever system wrote the path, it must stay within the model's folder on this one.
+            parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
+            absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
+            if not location or absolute or ".." in parts or "\0" in location:
+                raise Fault(f"external data in {location[:200]!r}, which is not within the model's folder", where=where)
             try:
                 status = (self._folder / location).stat()
             except (OSError, ValueError):
@@ -70,14 +74,6 @@ class ExternalFiles:
                     raise Fault(f"external data in {location!r}, which is not a file", where=where)
                 self._sizes[location] = status.st_size
         return self._sizes[location]
-
-
-def _require_beside(location: str, where: str) -> None:
-    """Whatever system wrote the path, it must stay within the model's folder on this one."""
-    parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
-    absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
-    if not location or absolute or ".." in parts or "\0" in location:
-        raise Fault(f"external data in {location[:200]!r}, which is not within the model's folder", where=where)
 
 
 class Contents:

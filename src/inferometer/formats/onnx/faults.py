@@ -23,10 +23,10 @@ class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError t
         return self.reason if self.where is None else f"{self.reason} ({self.where})"
 
     def __str__(self) -> str:
-        place = [] if self.where is None else [self.where]
+        index = [] if self.where is None else [self.where]
         if self.offset is not None:
-            place.append(f"byte {self.offset:,}")
-        return f"{self.reason} ({', '.join(place)})" if place else self.reason
+            index.append(f"byte {self.offset:,}")
+        return f"{self.reason} ({', '.join(index)})" if index else self.reason
 
 
 class WrongAttribute(Fault):

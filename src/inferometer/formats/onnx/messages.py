@@ -1,14 +1,16 @@
 """What an ONNX file says, as plain values: the messages of onnx.proto that a reader of headers needs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from inferometer.core.frozen import frozen
 
 # A size as the file gives it: a number, a name, or nothing.
 Axis = int | str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class External:
     """Where a tensor's data lies outside the file: beside it, from `offset`, `length` bytes (None: to the end)."""
 
@@ -17,7 +19,7 @@ class External:
     length: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TensorDef:
     """A stored tensor. `payload` is where its bytes lie in the file and how they are written, never the bytes."""
 
@@ -33,7 +35,7 @@ class TensorDef:
     sparse: int | None = None  # bytes of a sparse tensor's values and indices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TypeDef:
     """`group` is tensor, sparse, sequence, map, optional or opaque; the others hold an `inner` type."""
 
@@ -43,13 +45,13 @@ class TypeDef:
     inner: "TypeDef | None" = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ValueInfo:
     name: str
     type: TypeDef | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Attribute:
     """`value` is an int, float, str, TensorDef, GraphDef or TypeDef, or a tuple of those.
 
@@ -62,7 +64,7 @@ class Attribute:
     reference: str | None = None  # within a function: the name of the caller's attribute that stands here
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Node:
     op_type: str
     domain: str
@@ -75,7 +77,7 @@ class Node:
     source: str = ""  # what it is called in a file of another format that is read in ONNX's terms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GraphDef:
     name: str
     nodes: tuple[Node, ...] = ()
@@ -85,7 +87,7 @@ class GraphDef:
     infos: tuple[ValueInfo, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Function:
     """An operator the file defines itself."""
 
@@ -100,7 +102,7 @@ class Function:
     infos: tuple[ValueInfo, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OnnxModel:
     graph: GraphDef
     ir_version: int = 0

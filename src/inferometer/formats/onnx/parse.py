@@ -165,13 +165,9 @@ def _parse_attribute(wire: Wire, start: int, end: int, *, depth: int) -> Attribu
     values = by_field.get(field, [])
     if field in _LISTS:
         return Attribute(name=name, value=tuple(values), count=counts.get(field, 0), reference=reference)
-    value = values[-1] if values else _absent(field)
+    # The value of a field that a writer left out because it is the default.
+    value = values[-1] if values else {2: 0.0, 3: 0, 4: ""}.get(field)
     return Attribute(name=name, value=value, reference=reference)
-
-
-def _absent(field: int) -> Any:
-    """The value of a field that a writer left out because it is the default."""
-    return {2: 0.0, 3: 0, 4: ""}.get(field)
 
 
 def _add_values(wire: Wire, values: list[Any], field: tuple[int, int, int, int], depth: int) -> int:

@@ -66,20 +66,20 @@ def ordered(nodes: tuple[Node, ...]) -> tuple[tuple[Node, ...], Node | None]:
 def _sorted(nodes: tuple[Node, ...], made: set[str]) -> tuple[tuple[Node, ...], Node | None]:
     waiting = [len({name for name in needs(node) if name in made}) for node in nodes]
     users: dict[str, list[int]] = {}
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         for name in {name for name in needs(node) if name in made}:
-            users.setdefault(name, []).append(place)
-    ready = [place for place in range(len(nodes) - 1, -1, -1) if waiting[place] == 0]
+            users.setdefault(name, []).append(index)
+    ready = [index for index in range(len(nodes) - 1, -1, -1) if waiting[index] == 0]
     result: list[Node] = []
     while ready:
         node = nodes[ready.pop()]
         result.append(node)
         for name in node.outputs:
-            for place in users.pop(name, ()):
-                waiting[place] -= 1
-                if waiting[place] == 0:
-                    ready.append(place)
-    stuck = next((node for place, node in enumerate(nodes) if waiting[place] > 0), None)
+            for index in users.pop(name, ()):
+                waiting[index] -= 1
+                if waiting[index] == 0:
+                    ready.append(index)
+    stuck = next((node for index, node in enumerate(nodes) if waiting[index] > 0), None)
     return tuple(result), stuck
 
 

@@ -5,25 +5,26 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from inferometer.core.dims import Dim, Symbol
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
 from inferometer.formats.onnx.value import Call, Out, Stored, Value
 
 Rule = Callable[[Call], list[Out]]  # more results than the node has outputs are let go
-Lowering = Callable[["Step", "Maker"], list[Op]]
+Lowering = Callable[["OnnxStep", "Maker"], list[Op]]
 
 # Formats the core has no row for, as the one that takes the same bytes, or the nearest above.
 _CORE_FORMATS = {"string": "u8", "f8e8m0": "u8", "u2": "i2", "f6e2m3": "u8", "f6e3m2": "u8"}
 
 
 @dataclass(slots=True, kw_only=True)
-class Step:
+class OnnxStep:
     """One node of the walk. `bodies` are the steps of its subgraphs, `trips` how often a loop runs."""
 
     name: str
     call: Call
     row: "OnnxRow"
     outs: tuple[Value, ...]
-    bodies: "tuple[tuple[Step, ...], ...]" = ()
+    bodies: "tuple[tuple[OnnxStep, ...], ...]" = ()
     trips: Dim | None = None
 
     @property
@@ -32,11 +33,11 @@ class Step:
         return node.source or (f"{node.domain}.{node.op_type}" if node.domain else node.op_type)
 
 
-def _lower_plain(step: Step, maker: "Maker") -> list[Op]:
+def _lower_plain(step: OnnxStep, maker: "Maker") -> list[Op]:
     return [maker.op(step)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OnnxRow:
     """What a table says of an operator.
 
@@ -58,7 +59,7 @@ class OnnxRow:
     folds: bool = True  # made of constants alone it is computed once, when the model is loaded
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Maker:
     """Makes tensors and ops.
 
@@ -83,7 +84,7 @@ class Maker:
             stored_bytes=stored.nbytes,
         )
 
-    def op(self, step: Step, kind: str | None = None, **attributes: Any) -> Op:
+    def op(self, step: OnnxStep, kind: str | None = None, **attributes: Any) -> Op:
         """The whole node as one op: what is stored among its inputs becomes weights, the main one first."""
         row, inputs = step.row, step.call.inputs
         order = (*row.weights, *(i for i in range(len(inputs)) if i not in row.weights))
@@ -97,7 +98,7 @@ class Maker:
 
     def op_of(
         self,
-        step: Step,
+        step: OnnxStep,
         kind: str,
         inputs: Iterable[Value],
         weights: Iterable[Value | None],
@@ -122,7 +123,7 @@ class Maker:
         unique = dict.fromkeys((*mains, *extras))
         return tuple(self.stored(stored) for stored in unique)
 
-    def custom(self, step: Step, reason: str) -> list[Op]:
+    def custom(self, step: OnnxStep, reason: str) -> list[Op]:
         return [self.op(step, "custom", reason=reason)]
 
 
@@ -132,7 +133,7 @@ class Wires(NamedTuple):
     weights: tuple[Tensor, ...] = ()
 
 
-def part_op(step: Step, suffix: str, kind: str, wires: Wires, **attributes: Any) -> Op:
+def part_op(step: OnnxStep, suffix: str, kind: str, wires: Wires, **attributes: Any) -> Op:
     """One op of several that a node stands for; its name is the node's and what part it is."""
     return Op(
         name=f"{step.name}/{suffix}", kind=kind, inputs=wires.inputs, outputs=wires.outputs, weights=wires.weights,

@@ -150,7 +150,8 @@ def _take_torch(symbols: Symbols, inputs: list[tuple[str, TypeDef]], taken: set[
 
 def _believable(name: str, ours: str, kinds: list[TypeDef]) -> bool:
     """Whether a name means what it usually does. A single letter needs more evidence than a word, and no digits."""
-    if ours == "query" and not _tells_tokens(kinds):
+    # Whether a sequence is one of tokens: ids, or vectors. A plain signal keeps its own name.
+    if ours == "query" and not any(not is_float(kind.dtype) or len(kind.axes or ()) > 2 for kind in kinds):
         return False
     if len(_plain(name)) > 2:
         return True
@@ -161,11 +162,6 @@ def _believable(name: str, ours: str, kinds: list[TypeDef]) -> bool:
     if ours in {"height", "width"}:
         return any(len(kind.axes or ()) > 2 for kind in kinds)
     return any(not is_float(kind.dtype) for kind in kinds)
-
-
-def _tells_tokens(kinds: list[TypeDef]) -> bool:
-    """Whether a sequence is one of tokens: ids, or vectors. A plain signal keeps its own name."""
-    return any(not is_float(kind.dtype) or len(kind.axes or ()) > 2 for kind in kinds)
 
 
 def _take_totals(symbols: Symbols, named: dict[str, list[TypeDef]], taken: set[str]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx.content import Content, Item
 from inferometer.formats.onnx.elements import ELEMENTS
 from inferometer.formats.onnx.faults import Fault, UnknownShapeError, WrongAttribute
@@ -15,7 +16,7 @@ Shape = tuple[Dim, ...]
 Loose = tuple[Dim | None, ...]  # as a rule gives it: None is a size it cannot tell
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stored:
     """A tensor that is there before the model runs: in the file, or computed once, when a runtime loads it."""
 
@@ -26,7 +27,7 @@ class Stored:
     table: bool = False  # a stored matrix of floats, or made of one: it may be learned
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Value:
     """A tensor, or a sequence, map or optional of them. A constant one is made of `stored` tensors alone."""
 

@@ -13,7 +13,7 @@ from inferometer.formats.onnx.limits import MAX_NESTING, MAX_NODES, MAX_NUMBER
 from inferometer.formats.onnx.messages import Function, GraphDef, Node, OnnxModel, TensorDef
 from inferometer.formats.onnx.rules.common import nothing_known, static, unknown
 from inferometer.formats.onnx.scope import Scope, declared, ordered, prefix_of
-from inferometer.formats.onnx.step import OnnxRow, Step
+from inferometer.formats.onnx.step import OnnxRow, OnnxStep
 from inferometer.formats.onnx.symbols import Symbols
 from inferometer.formats.onnx.tables import table
 from inferometer.formats.onnx.value import Call, Loose, Notes, Out, Shape, Stored, Value
@@ -37,7 +37,7 @@ class Walk:
         self._counts: dict[str, int] = {}
         self._table = table()
 
-    def graph(self, graph: GraphDef, scope: Scope) -> tuple[Step, ...]:
+    def graph(self, graph: GraphDef, scope: Scope) -> tuple[OnnxStep, ...]:
         """Walk a graph whose inputs stand in the scope already."""
         if scope.depth > MAX_NESTING:
             raise Fault(f"graphs or functions nested more than {MAX_NESTING} deep")
@@ -61,11 +61,11 @@ class Walk:
         stored = Stored(name=name, shape=tensor.dims, dtype=tensor.dtype, nbytes=size, table=table)
         return Value(name=name, shape=tensor.dims, dtype=tensor.dtype, stored=(stored,), source=tensor)
 
-    def nodes(self, nodes: tuple[Node, ...], scope: Scope) -> tuple[Step, ...]:
+    def nodes(self, nodes: tuple[Node, ...], scope: Scope) -> tuple[OnnxStep, ...]:
         inside, stuck = ordered(nodes)
         if stuck is not None:
             raise Fault("it needs its own result: the graph is cyclic", where=describe(stuck), offset=stuck.start)
-        steps: list[Step] = []
+        steps: list[OnnxStep] = []
         for node in inside:
             try:
                 steps += self.node(node, scope)
@@ -77,7 +77,7 @@ class Walk:
                 raise
         return tuple(steps)
 
-    def node(self, node: Node, scope: Scope) -> tuple[Step, ...]:
+    def node(self, node: Node, scope: Scope) -> tuple[OnnxStep, ...]:
         self._left -= 1
         if self._left < 0:
             raise Fault(f"more than {MAX_NODES:,} nodes, repeated ones counted")
@@ -119,7 +119,7 @@ class Walk:
         opset = scope.opsets.get(node.domain, 1)
         return Call(node=node, inputs=inputs, opset=opset, notes=self.notes, read=self.contents.read)
 
-    def _plain(self, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
+    def _plain(self, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep, ...]:
         node = call.node
         given = [value for value in call.inputs if value is not None]
         if len(given) < row.least:
@@ -148,7 +148,7 @@ class Walk:
         if constant and all(value.constant or not value.name for value in values):
             self._count_folded(node, scope)
             return ()
-        return (Step(name=self.unique(scope, node), call=call, row=row, outs=values),)
+        return (OnnxStep(name=self.unique(scope, node), call=call, row=row, outs=values),)
 
     def not_inferred(self, call: Call, scope: Scope, fault: Fault) -> tuple[list[Out], OnnxRow]:
         """Unknown results, where sizes that do not fit may be our inference's: in a loop's body, or after a guess.
@@ -173,9 +173,10 @@ class Walk:
             return Value(name="", shape=(), dtype=None)
         full = scope.full_name(name)
         shape, dtype = self.shaped(name, full, out, scope)
-        value = Value(
-            name=full, shape=shape, dtype=dtype, content=_fitting(out, shape), group=out.group, length=out.length
-        )
+        # Known elements, where they are as many as the shape says.
+        content = out.content
+        fitting = content if content is not None and content.shape == shape else None
+        value = Value(name=full, shape=shape, dtype=dtype, content=fitting, group=out.group, length=out.length)
         if made_by is None:
             return value
         call, row, constant = made_by
@@ -261,7 +262,7 @@ class Walk:
 
     def _inlined(
         self, node: Node, function: Function, inputs: tuple[Value | None, ...], scope: Scope
-    ) -> tuple[Step, ...]:
+    ) -> tuple[OnnxStep, ...]:
         """A function of the file's own, its body in place of the call."""
         if scope.depth >= MAX_NESTING:
             raise Fault(f"functions nested more than {MAX_NESTING} deep")
@@ -314,12 +315,6 @@ def _listed(name: str, content: Content | None, dtype: str, count: int) -> Value
     shape: Shape = () if content is not None and content.shape == () else (count,)
     stored = Stored(name=name, shape=shape, dtype=dtype, nbytes=element_bytes(dtype, count))
     return Value(name=name, shape=shape, dtype=dtype, content=content, stored=(stored,))
-
-
-def _fitting(out: Out, shape: Shape | None) -> Content | None:
-    """Known elements, where they are as many as the shape says."""
-    content = out.content
-    return content if content is not None and content.shape == shape else None
 
 
 def _origin(value: Value, call: Call, row: OnnxRow) -> tuple[Stored, ...]:

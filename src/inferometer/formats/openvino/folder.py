@@ -49,7 +49,10 @@ def _by_config(network: Graph, folder: Path) -> tuple[Graph | None, str]:
         return None, f"There is no config.json that says the architecture ({error})"
     held, problems = stored.fit(graph, _locator(network))
     if not problems:
-        return replace(stored.with_stored(graph, held), precision=_precision(held)), ""
+        # What is not quantised: f16 where most of the weights are so stored, else f32.
+        formats = [entry.dtype for entry in held.values()]
+        precision = "f16" if "f16" in formats else "f32"
+        return replace(stored.with_stored(graph, held), precision=precision), ""
     usual = _usual(network)
     held, _ = stored.fit(graph, lambda _name, weight: _counted_as(weight, usual))
     note = f"The network's names do not show which weight is which: all are counted as {usual}, as most of them are."
@@ -116,9 +119,3 @@ def _stored(op: Op, weight: Tensor) -> Stored:
 
 def _numbers(tensor: Tensor) -> tuple[int, ...]:
     return tuple(size for size in tensor.shape if isinstance(size, int))
-
-
-def _precision(held: dict[str, Stored]) -> str:
-    """What is not quantised: f16 where most of the weights are so stored, else f32."""
-    formats = [entry.dtype for entry in held.values()]
-    return "f16" if "f16" in formats else "f32"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.parsers import expat
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx.faults import Fault
 from inferometer.formats.onnx.limits import MAX_NESTING, MAX_NODES, MAX_RANK, MAX_TEXT
 
@@ -29,7 +30,7 @@ class _Element:
         return [child for child in self.children if child.tag == tag]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IrPort:
     """`dims` has None for a size that is open; `names` are the tensor's own, which inputs and outputs go by."""
 
@@ -39,7 +40,7 @@ class IrPort:
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class IrLayer:
     id: int
     name: str
@@ -52,7 +53,7 @@ class IrLayer:
     ports: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Net:
     name: str
     version: int

@@ -5,7 +5,6 @@ bytes its shape and format need. Nothing but the header is read.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import msgspec
 
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.formats.base import look
 from inferometer.formats.foreign import foreign_content
 
@@ -32,7 +32,7 @@ _FORMATS: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SafetensorsTensor:
     """`dtype` is None where `core.dtype` has no row for the format, which `stored_as` names."""
 
@@ -44,7 +44,7 @@ class SafetensorsTensor:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SafetensorsHeader:
     path: Path
     tensors: tuple[SafetensorsTensor, ...]

@@ -1,7 +1,7 @@
 """safetensors with config.json beside it, as Hugging Face lays a checkpoint out; written in one pass."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import isqrt
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +23,12 @@ def save(order: Order, *, shard_bytes: int = SHARD_BYTES) -> tuple[Path, ...]:
 
     The path is a folder, or one `.safetensors` file, which is then not split.
     """
-    name, torch_name = _format(order.weights)
+    dtype = order.weights
+    if dtype not in FORMATS:
+        raise InferometerError(
+            f"safetensors cannot be written with {dtype} weights.", remedy=f"Choose one of {', '.join(FORMATS)}."
+        )
+    name, torch_name = FORMATS[dtype]
     weights, size, path = planned(order.graph), format_of(order.weights).block_bytes, order.path
     single = path.suffix == ".safetensors"
     if not single and path.exists() and not path.is_dir():
@@ -42,7 +47,7 @@ def save(order: Order, *, shard_bytes: int = SHARD_BYTES) -> tuple[Path, ...]:
                 _write(file, shard, name, size, order.seed)
         if extra:
             partial[-2].write_text(_index(shards, targets, total), encoding="utf-8")
-        partial[-1].write_text(_config(order.config, torch_name), encoding="utf-8")
+        partial[-1].write_text(json.dumps({**order.config, "torch_dtype": torch_name}, indent=2), encoding="utf-8")
     return paths
 
 
@@ -70,14 +75,6 @@ def as_stored(values: Array, dtype: str) -> Array:
     bits = values.view(np.uint32)
     rounded: Array = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2")
     return rounded
-
-
-def _format(dtype: str) -> tuple[str, str]:
-    if dtype not in FORMATS:
-        raise InferometerError(
-            f"safetensors cannot be written with {dtype} weights.", remedy=f"Choose one of {', '.join(FORMATS)}."
-        )
-    return FORMATS[dtype]
 
 
 def _write(file: IO[bytes], weights: Iterable[Weight], name: str, size: int, seed: int) -> None:
@@ -113,7 +110,3 @@ def _shard_paths(folder: Path, count: int) -> list[Path]:
 def _index(shards: Sequence[tuple[Weight, ...]], paths: Sequence[Path], total: int) -> str:
     places = {weight.name: path.name for shard, path in zip(shards, paths, strict=True) for weight in shard}
     return json.dumps({"metadata": {"total_size": total}, "weight_map": places}, indent=2)
-
-
-def _config(config: Mapping[str, Any], torch_name: str) -> str:
-    return json.dumps({**config, "torch_dtype": torch_name}, indent=2)

@@ -5,12 +5,13 @@ download. Files are written piece by piece: a model larger than the memory can b
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.errors import FormatError, InferometerError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.json_text import parse_json
 from inferometer.formats.huggingface.graph import graph_from_config
@@ -27,7 +28,7 @@ _SUFFIXES = {".onnx": "onnx", ".gguf": "gguf", ".tflite": "tflite", ".safetensor
 _CONFIG_BYTES = 16_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Synthesised:
     """What was written. `paths` are all files, the one to open is `path` (a folder for a sharded checkpoint)."""
 
@@ -65,7 +66,9 @@ def synthesise(  # noqa: PLR0913 - the options of the command that calls it
         graph = _part(graph, part)
     if sizes and kind not in _SIZED:
         raise InferometerError(f"Sizes are given ({', '.join(sizes)}), and {kind} files have none open.")
-    stored = _weights(weights)
+    # The format's own name for an alias (fp16 → f16). A mixture (q4_k_m) keeps its name: the writer has its
+    # recipe.
+    stored = weights.casefold() if is_gguf_block(weights) else dtype(weights).name
     order = Order(
         graph=graph, config=config, path=path, weights=stored, seed=seed, sizes=sizes or {}, overwrite=overwrite
     )
@@ -111,11 +114,6 @@ def _format(path: Path, asked: str | None) -> str:
     return _SUFFIXES[path.suffix]
 
 
-def _weights(name: str) -> str:
-    """The format's own name for an alias (fp16 → f16). A mixture (q4_k_m) keeps its name: the writer has its recipe."""
-    return name.casefold() if is_gguf_block(name) else dtype(name).name
-
-
 def _resolved(model: str | Graph | Mapping[str, Any]) -> tuple[Graph, Mapping[str, Any]]:
     """The graph, and the config where there is one."""
     if isinstance(model, Graph):
@@ -125,10 +123,10 @@ def _resolved(model: str | Graph | Mapping[str, Any]) -> tuple[Graph, Mapping[st
     if rows_of("models").canonical(model) is not None:
         row = catalog_model(model)
         return _expanded(row.config, row.name)
-    place = Path(model)
-    if place.is_dir() or (place.suffix == ".json" and place.exists()):
-        config = _read_config(place / "config.json" if place.is_dir() else place)
-        return _expanded(config, place.resolve().stem)
+    index = Path(model)
+    if index.is_dir() or (index.suffix == ".json" and index.exists()):
+        config = _read_config(index / "config.json" if index.is_dir() else index)
+        return _expanded(config, index.resolve().stem)
     return read(model), {}
 
 

@@ -20,7 +20,10 @@ def landing(*paths: Path, overwrite: bool, needs_bytes: int) -> Iterator[tuple[P
     The last path is the one a reader opens: it is renamed last. Whatever goes wrong, nothing partial is left.
     """
     for path in paths:
-        _refuse_existing(path, overwrite=overwrite)
+        if path.is_dir():
+            raise InferometerError(f"{str(path)!r} is a folder.", remedy="Give the name of a file.")
+        if path.exists() and not overwrite:
+            raise _exists(path)
     folder = paths[-1].parent
     require_room(folder, needs_bytes)
     partial = tuple(path.with_name(f".{path.name}.{os.getpid()}.partial") for path in paths)
@@ -64,13 +67,6 @@ def _exists(path: Path) -> InferometerError:
     return InferometerError(
         f"{str(path)!r} exists already.", remedy="Give another name, or overwrite it with --overwrite."
     )
-
-
-def _refuse_existing(path: Path, *, overwrite: bool) -> None:
-    if path.is_dir():
-        raise InferometerError(f"{str(path)!r} is a folder.", remedy="Give the name of a file.")
-    if path.exists() and not overwrite:
-        raise _exists(path)
 
 
 def require_room(folder: Path, needs_bytes: int) -> None:

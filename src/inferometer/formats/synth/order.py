@@ -1,15 +1,16 @@
 """What is to be written, and where."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Order:
     """`config` says what the graph need not know (the numbers of norms and rotations); `sizes` fixes symbols."""
 

@@ -7,12 +7,13 @@ range is known before a number is drawn, a quantised format needs no search for 
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Tensor
 
 CHUNK = 1 << 20  # numbers in one piece: 4 MB as f32
@@ -21,7 +22,7 @@ _FULL = 32768  # one is 2¹⁵ of an int16
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Weight:
     """A tensor to be made. `parameter` is False for what a file stores but nobody trains: running statistics."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.tflite.layers import LAYERS
-from inferometer.formats.tflite.model import OperatorInfo, SubGraph, TfliteModel, TfliteTensor
+from inferometer.formats.tflite.model import OperatorInfo, TfliteModel, TfliteTensor
 from inferometer.formats.tflite.schema import PADDINGS
 from inferometer.formats.tflite.scope import Names, Scope, Site
 
@@ -140,12 +140,16 @@ def tflite_graph(model: TfliteModel, *, name: str, label: str, signature: str | 
     subgraph = model.subgraphs[start]
     scope = Scope(subgraph, start, builder.names)
     ops = builder.ops(start, scope, ())
+    # The format most activations have.
+    flowing = Counter(t.dtype for t in subgraph.tensors if t.nbytes is None and t.dtype is not None)
+    usual = flowing.most_common(1)
+    precision = usual[0][0] or "f32" if usual else "f32"
     return Graph(
         name=name,
         blocks=(Block(name=prefix.rstrip("/") or subgraph.name.replace("{}", "{ }"), ops=ops),),
         inputs=tuple(scope.tensor(place) for place in subgraph.inputs if place >= 0),
         outputs=tuple(scope.tensor(place) for place in subgraph.outputs if place >= 0),
-        precision=_precision(subgraph),
+        precision=precision,
         metadata={**_metadata(model, builder, start), "coverage": _coverage(ops, sum(builder.folded.values()))},
     )
 
@@ -338,13 +342,6 @@ class _Builder:
 def _weights_within(bodies: list[tuple[Op, ...]]) -> tuple[Tensor, ...]:
     """What the bodies hold, on the op itself: weights are counted where they can be seen."""
     return tuple(dict.fromkeys(weight for body in bodies for op in body for weight in op.weights))
-
-
-def _precision(subgraph: SubGraph) -> str:
-    """The format most activations have."""
-    flowing = Counter(t.dtype for t in subgraph.tensors if t.nbytes is None and t.dtype is not None)
-    usual = flowing.most_common(1)
-    return usual[0][0] or "f32" if usual else "f32"
 
 
 def _metadata(model: TfliteModel, builder: _Builder, start: int) -> dict[str, Any]:

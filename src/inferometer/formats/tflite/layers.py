@@ -5,15 +5,15 @@ in], a depthwise one's [1, height, width, out], a dense layer's weights [out, in
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.formats.tflite.schema import PADDINGS
 from inferometer.formats.tflite.scope import Site
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Filters:
     """What a convolution's weights say, and at which inputs x, they and the bias stand."""
 

@@ -2,13 +2,14 @@
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from mmap import mmap
 from pathlib import Path
 from typing import Any
 
 from inferometer.core.dtypes import DTYPES
+from inferometer.core.frozen import frozen
 from inferometer.formats.flatbuffer import Buffer, FlatTable
 from inferometer.formats.tflite.operators import CUSTOM, TfliteOperator, operator_of
 from inferometer.formats.tflite.schema import IDENTIFIER, OPTIONS, OPTIONS_2, TENSOR_TYPES, Fields
@@ -24,7 +25,7 @@ _FEW_NUMBERS = 64  # constants of more integers than this are not shapes, axes o
 _DETAILS = {1: "custom", 2: "blockwise", 3: "multi_axis"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Quantization:
     """How real numbers follow from the stored ones. `axis` is None where one scale holds for all."""
 
@@ -35,7 +36,7 @@ class Quantization:
     block: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TfliteTensor:
     """`shape` has −1 for sizes that are not fixed. `nbytes` is what the file holds of it; None: not a constant."""
 
@@ -52,7 +53,7 @@ class TfliteTensor:
     quantization: Quantization | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OperatorInfo:
     index: int
     operator: TfliteOperator
@@ -61,7 +62,7 @@ class OperatorInfo:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SubGraph:
     name: str
     tensors: tuple[TfliteTensor, ...]
@@ -70,7 +71,7 @@ class SubGraph:
     operators: tuple[OperatorInfo, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TfliteModel:
     version: int
     description: str

@@ -5,13 +5,15 @@ is in `convert`. An operator whose work depends on the data, or on what the file
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from inferometer.core.frozen import frozen
 
 CUSTOM = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TfliteOperator:
     """`form` names the function of `convert` that knows the operator's tensors and options; "" for plain ones."""
 

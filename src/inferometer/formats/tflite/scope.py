@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from inferometer.core.dims import Dim, Symbol
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
 from inferometer.formats.tflite.model import OperatorInfo, Quantization, SubGraph, TfliteTensor
 from inferometer.formats.tflite.schema import ACTIVATIONS
@@ -163,7 +164,7 @@ _STORED = frozenset({"weight", "constant"})
 _NARROW = frozenset({"i8", "i4", "i2", "u8", "u4"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Site:
     """One operator where it stands: its tensors by number, and the op that is made of it."""
 

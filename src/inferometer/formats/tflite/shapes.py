@@ -7,10 +7,10 @@ integer tensors that compute shapes (SHAPE → STRIDED_SLICE → PACK → RESHAP
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from inferometer.core.dims import Dim, Expression, product
+from inferometer.core.frozen import frozen
 from inferometer.formats.tflite.model import OperatorInfo
 from inferometer.formats.tflite.operators import TfliteOperator
 
@@ -18,7 +18,7 @@ Shape = tuple[Dim, ...]
 _PARTS = 64  # symbols and operators in one size; longer expressions are called unknown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Operand:
     """What is known of an input: its shape, and its values where it is a small vector of sizes."""
 
@@ -26,7 +26,7 @@ class Operand:
     values: Shape | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Case:
     """An operator with the inputs it is given, looked at for one of its outputs."""
 

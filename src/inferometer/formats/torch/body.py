@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from inferometer.core.dims import Dim, product
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.formats.torch.expressions import MAX_SIZE, parse_size
 from inferometer.formats.torch.program import SCALAR_TYPES, Argument, Body, Call, Ref, Value, named_arguments
 from inferometer.formats.torch.wire import ArgumentDoc, GraphDoc, NodeDoc, SizeDoc, SymbolicDoc, TensorDoc
@@ -20,7 +21,7 @@ _INDEXED = re.compile(r"\[['\"]?([^\[\]'\"]*)['\"]?\]")
 _MAX_MODULES = 64  # one within another
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Names:
     """What a document is called in errors, and what its symbols are called in sizes."""
 

@@ -75,9 +75,9 @@ def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Cal
 def _parts(call: Call) -> tuple[list[Body], tuple[Ref, ...]]:
     """The functions an operator is given, and the tensors after them, which they are called with."""
     arguments = list(call.arguments.values())
-    places = [place for place, argument in enumerate(arguments) if isinstance(argument, Body)]
-    after = tuple(arguments[places[-1] + 1 :]) if places else ()
-    return [arguments[place] for place in places], refs_in(after)
+    indices = [index for index, argument in enumerate(arguments) if isinstance(argument, Body)]
+    after = tuple(arguments[indices[-1] + 1 :]) if indices else ()
+    return [arguments[index] for index in indices], refs_in(after)
 
 
 def _scanned(call: Call) -> Ref | None:
@@ -85,8 +85,8 @@ def _scanned(call: Call) -> Ref | None:
     after: list[Argument] = []
     for argument in call.arguments.values():
         after = [] if isinstance(argument, Body) else [*after, argument]
-    place = 1 if call.target.endswith(".scan") else 0
-    return next(iter(refs_in(after[place])), None) if len(after) > place else None
+    index = 1 if call.target.endswith(".scan") else 0
+    return next(iter(refs_in(after[index])), None) if len(after) > index else None
 
 
 def _enter(scope: Scope, call: Call, body: Body, operands: tuple[Ref, ...]) -> Scope:

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
 from inferometer.formats.torch import control, moves, products, reductions
 from inferometer.formats.torch.naming import rewritten, with_module_names
@@ -28,13 +29,13 @@ _FLOWING = frozenset({"activation", "index"})
 _TRIES = 3  # the first layers of a run may be given something else than the others
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Folded:
     blocks: tuple[Block, ...]
     outputs: tuple[Tensor, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Layer:
     """Consecutive ops of one indexed module. `place` is the number of the first of them in the graph.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.formats.stored import Stored, tensors_graph, tensors_only
 from inferometer.formats.torch.reader import LEGACY_MAGIC
 
@@ -47,7 +48,7 @@ _MODELS = ("state_dict", "model_state_dict", "model", "ema", "net", "network", "
 _TRAINING = frozenset({"optimizer", "optimizer_state_dict", "optimizers", "scheduler", "lr_scheduler", "scaler"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PickledTensor:
     """A tensor: its type in our words (None: not known), its shape, and where its numbers lie."""
 

@@ -71,18 +71,15 @@ def export_module(
                 module, example_inputs, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
             )
     except Exception as error:
+        # The first paragraph of a long message; torch appends how to debug torch.
+        text = str(error).strip().split("\n\n")[0]
+        text = " ".join(text.split())
+        first_words = text if len(text) <= 600 else f"{text[:600]}…"
         raise FormatError(
-            f"torch.export cannot trace {type(module).__name__}: {type(error).__name__}: {_first_words(error)}",
+            f"torch.export cannot trace {type(module).__name__}: {type(error).__name__}: {first_words}",
             remedy="If the message names a size, give it in dynamic_shapes or fix it; if it names control flow that "
             "depends on data, rewrite that with torch.cond, or export a part of the module that has none.",
         ) from error
-
-
-def _first_words(error: Exception, *, limit: int = 600) -> str:
-    """The first paragraph of a long message; torch appends how to debug torch."""
-    text = str(error).strip().split("\n\n")[0]
-    text = " ".join(text.split())
-    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def _named_axes(

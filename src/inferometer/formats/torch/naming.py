@@ -6,15 +6,16 @@ second of a name is `add_1`, counted within the module, so that equal layers hav
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.formats.torch.scope import Placed
 
 _FLOWING = frozenset({"activation", "index"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Named:
     placed: tuple[Placed, ...]
     inputs: tuple[Tensor, ...]

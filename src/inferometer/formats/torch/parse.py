@@ -165,12 +165,12 @@ def _held(
         argument, name, role = own
         payload = payloads.get(name)
         tensor = payload.tensor_meta if payload else None
-        place: object = (
+        index: object = (
             name
             if payload is None or tensor is None
             else (payload.path_name, msgspec.json.encode([tensor.sizes, tensor.strides, tensor.storage_offset]))
         )
-        shared = first.setdefault(place, names.checked(name))
+        shared = first.setdefault(index, names.checked(name))
         size = names.nbytes(values[argument]) if payload and tensor and argument in values else None
         held[argument] = Held(name=shared, role=role, stored_bytes=size)
     return held

@@ -10,10 +10,11 @@ from typing import Any
 from inferometer.core.dims import Dim
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Role
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Value:
     """A tensor's shape and format. Strides tell whether a reshape has to copy; None where they are not known."""
 
@@ -33,7 +34,7 @@ class Ref:
 Argument = Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Call:
     """One call of an operator. `path` is the module it stands in (`model.layers.0.mlp`), empty for the outermost."""
 
@@ -49,7 +50,7 @@ class Call:
         return refs_in(tuple(self.arguments.values()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Body:
     """A function of tensors: the program itself, or a branch or loop body that an operator is given."""
 
@@ -59,7 +60,7 @@ class Body:
     values: Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Held:
     """What a program's input stands for when it is not the user's: a parameter (`weight`), a buffer or a constant."""
 
@@ -68,7 +69,7 @@ class Held:
     stored_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Program:
     """`held` maps the body's inputs to what they stand for. Tied parameters have one name there.
 

@@ -39,9 +39,9 @@ def _sort(scope: Scope, call: Call, row: AtenRow) -> None:
     if not x.shape:  # one number is sorted as it is
         scope.plain(call, row.but("copy"))
         return
-    place = axis if isinstance(axis, int) and -len(x.shape) <= axis < len(x.shape) else -1
+    index = axis if isinstance(axis, int) and -len(x.shape) <= axis < len(x.shape) else -1
     kept = None if isinstance(kept, float | bool) else kept
-    scope.plain(call, row.but(axis=place, k=kept))
+    scope.plain(call, row.but(axis=index, k=kept))
 
 
 def _pool(scope: Scope, call: Call, row: AtenRow) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
 from inferometer.formats.torch.program import Argument, Call, Held, Ref, Value, refs_in
 from inferometer.formats.torch.table import AtenRow, base_name
@@ -16,7 +17,7 @@ class UnreadableError(Exception):
     """The arguments of an operator do not say what its work is: it becomes a custom op, with this reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bound:
     """The graph's tensor behind a value.
 
@@ -33,7 +34,7 @@ class Bound:
         return self.tensor.role in _STORED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Placed:
     """An op, still under the program's own names, with the module it stands in and what to call it there."""
 

@@ -21,9 +21,9 @@ def name_symbols(
     ours: dict[str, Dim] = {}
     explained: dict[str, str] = {}
     given = given or {}
-    places = [(name, axis, value) for name, value in inputs for axis in range(len(value.shape))]
-    places.sort(key=lambda place: (place[0], place[1]) not in given)
-    for name, axis, value in places:
+    indices = [(name, axis, value) for name, value in inputs for axis in range(len(value.shape))]
+    indices.sort(key=lambda index: (index[0], index[1]) not in given)
+    for name, axis, value in indices:
         size = value.shape[axis]
         if not isinstance(size, Symbol) or size.name in ours:
             continue

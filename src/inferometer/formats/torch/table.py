@@ -2,10 +2,12 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from inferometer.core.frozen import frozen
 
 _RESERVED = frozenset({"kind", "form", "ops", "flops", "reason"})
 
@@ -13,7 +15,7 @@ _RESERVED = frozenset({"kind", "form", "ops", "flops", "reason"})
 _QUANTIZED = "quantized_decomposed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AtenRow:
     """`attributes` go onto the op as they are; `form` is read by the converter of that name."""
 

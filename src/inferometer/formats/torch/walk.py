@@ -119,12 +119,14 @@ class _Walker:
         names = [argument.name for argument in schema.arguments] if schema else []
         names = [*names[: len(node.args)], *[""] * (len(node.args) - len(names)), *node.kwargs]
         arguments = [self.argument(found, module) for found in (*node.args, *node.kwargs.values())]
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path = module_path(f",{stack[-1][0]},").replace("{}", "{ }") if stack else ""
         return Call(
             name=node.name,
             target=_target(node.target),
             arguments=named_arguments(names, arguments),
             outputs=tuple(name for name, _ in _tensors(node)),
-            path=_path(node),
+            path=path,
         )
 
     def argument(self, argument: Any, module: Any) -> Argument:
@@ -190,8 +192,3 @@ def _target(target: Any) -> str:
     if any(base.__name__ == "HigherOrderOperator" for base in type(target).__mro__):
         return f"higher_order.{target.name()}"
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
-
-
-def _path(node: Any) -> str:
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return module_path(f",{stack[-1][0]},").replace("{}", "{ }") if stack else ""

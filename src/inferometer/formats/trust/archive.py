@@ -8,11 +8,11 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 
 MAX_MEMBERS = 1_000_000
 MAX_DIRECTORY = 256 << 20  # bytes of the zip directory
@@ -28,7 +28,7 @@ _BROKEN = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Archive:
     """Members by name, without the folder all of them stand in; how many bytes each has.
 

@@ -30,7 +30,7 @@ from inferometer.hub.places.device_side import write_whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inferometer.measure.bench.loop import Step
+    from inferometer.measure.bench.loop import LoopProgress
 
 _PROGRESS_S = 0.25  # between two events of one stage
 _LOOK_S = 0.2
@@ -52,7 +52,7 @@ class EventLog:
             with self._path.open("ab") as file:
                 file.write(encode(made) + b"\n")
 
-    def progress(self, step: Step) -> None:
+    def progress(self, step: LoopProgress) -> None:
         """Of one stage a few times a second at most: writing must not disturb what runs."""
         now = self._now()
         if step.stage == self._stage and 0 <= now - self._told < _PROGRESS_S:  # a clock may be put back

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.carried import travels
 from inferometer.core.errors import DomainError, FormatError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.job import JobFile, JobModel
 from inferometer.core.settings import cache_folder
 from inferometer.formats.resolve import read
@@ -32,7 +32,7 @@ _REMEMBERED = 4096  # hashes of files, the last used
 _GGUF_PART = re.compile(r"(.*)-\d{5}-of-\d{5}\.gguf")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelFiles:
     """A model as a job names it, and where its files are on this machine."""
 
@@ -147,7 +147,7 @@ def chunks_from(path: Path, offset: int, size: int = CHUNK) -> Iterator[bytes]:
             yield data
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArtifactFolder:
     """The artifacts of a place on this machine: `artifacts/ab/HASH` in its root. A hub or an agent keeps one too."""
 

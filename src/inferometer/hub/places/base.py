@@ -7,12 +7,13 @@ An address is a provider's name, a colon, and whatever that provider makes of th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from inferometer.core.errors import DomainError, MissingDependencyError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.plugins import listed, load
 from inferometer.engines.base import Missing, Ready
 
@@ -38,7 +39,7 @@ GROUP = "inferometer.providers"
 LocalFiles = Mapping[str, Path]  # the files of a job on this machine, by their SHA-256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlaceAddress:
     """An address in its parts: `ssh://pi@board:22?python=…` has a host, `bundle:job.zip` only a `rest`."""
 
@@ -58,7 +59,7 @@ class PlaceAddress:
                 raise UnknownNameError(f"option of {self.scheme}", name, known, listing=listing)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Handle:
     """A job that a place has. It is data: another process can open the address and go on with it."""
 

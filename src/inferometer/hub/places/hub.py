@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +16,7 @@ import msgspec
 from inferometer.core import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.job import JobEvent, JobResult
 from inferometer.core.json_text import parse_json
 from inferometer.core.units import format_duration, format_quantity, parse_quantity
@@ -40,7 +41,7 @@ _SLOW_BYTES = 50_000_000
 ANY, EACH = "any", "each"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Asked:
     """What an address says of the device and of the job."""
 

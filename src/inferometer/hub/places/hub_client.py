@@ -7,13 +7,13 @@ import http.client
 import socket
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from inferometer.core.errors import DomainError, InferometerError, PlaceError
+from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
 from inferometer.core.settings import value_of
 from inferometer.hub.places.device_side import CHUNK, part_path
@@ -44,7 +44,7 @@ class HubRefusalError(PlaceError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HubAddress:
     """Where a hub is, and what opens it. `ca` is a file with the certificate that its own is signed by."""
 

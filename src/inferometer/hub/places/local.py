@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.job import Job
 from inferometer.core.settings import cache_folder
 from inferometer.hub.places import device_side
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _AGE_S = 7 * 86_400.0  # of folders that a killed command left
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FolderHere:
     """A job's folder on this machine."""
 

@@ -1,19 +1,19 @@
 """Asking a place again that is away for a while: a job goes on there meanwhile."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import TypeVar
 
 from inferometer.core import notices
 from inferometer.core.errors import InferometerError, PlaceError
+from inferometer.core.frozen import frozen
 
 T = TypeVar("T")
 
 _WAITS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Patience:
     """How long to wait for a place."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
 from inferometer.hub.places.hub_client import HubAwayError, HubRefusalError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pushed:
     """What became of one run: its page at the hub, or why it has none. `waits` if it will be sent later."""
 

@@ -6,7 +6,7 @@ An option that this version does not know is refused: skipped, the job would mea
 from __future__ import annotations
 
 import hashlib
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,7 @@ import msgspec
 
 from inferometer.core.codec import encode
 from inferometer.core.errors import DomainError, SchemaError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobFile, JobModel
 from inferometer.hub.places.artifacts import FileHashes, ModelFiles, model_files
 from inferometer.hub.places.base import LocalFiles
@@ -36,7 +37,7 @@ V = TypeVar("V")
 _OWN = frozenset({"model", "runtime", "workload", "plan", "command", "turns", "trust"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Judging:
     """What is asked for beside the measurement. `device` is the catalog device that the machine is."""
 
@@ -46,7 +47,7 @@ class Judging:
     tolerance: Tolerance | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Calibrating:
     """What `calibrate` takes, beside the runtime."""
 
@@ -59,7 +60,7 @@ class Calibrating:
     fresh: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PackedJob:
     """A job, and its files on this machine."""
 
@@ -117,7 +118,7 @@ def _beside(reference: ModelFiles, model: ModelFiles) -> ModelFiles:
     return replace(reference, model=replace(named, entry=f"reference/{named.entry}", files=files))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _InputFiles:
     files: dict[str, JobFile]
     paths: LocalFiles

@@ -6,12 +6,12 @@ The requirements are those of our package's own metadata: `pyproject.toml` is th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
 from inferometer.core.plugins import load_all
 from inferometer.formats.resolve import read
@@ -32,7 +32,7 @@ _ONLY_HERE = frozenset({"click"})  # the command line's: a runner has none
 _DESK = "local:cpu"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Need:
     """One of several distributions, each good enough; `install` are the requirements to fetch where none is there."""
 

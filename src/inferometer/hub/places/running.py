@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core import notices
 from inferometer.hub.places.local import unique
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 
 if TYPE_CHECKING:
     from inferometer.core.job import JobEvent, JobResult
@@ -34,12 +34,8 @@ def run_at(place: Place, work: PackedJob, *, progress: Progress | None = None) -
 def _watch(place: Place, handle: Handle, after: int, progress: Progress | None) -> JobEvent | None:
     event = None
     for event in place.events(handle, after):
-        _show(event, progress)
+        if event.kind == "notice" and event.text:
+            notices.tell(event.text)
+        elif event.kind == "progress" and progress is not None:
+            progress(LoopProgress(stage=event.stage or "", done=event.done or 0, share=event.share or 0.0))
     return event
-
-
-def _show(event: JobEvent, progress: Progress | None) -> None:
-    if event.kind == "notice" and event.text:
-        notices.tell(event.text)
-    elif event.kind == "progress" and progress is not None:
-        progress(Step(stage=event.stage or "", done=event.done or 0, share=event.share or 0.0))

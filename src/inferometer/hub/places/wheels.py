@@ -9,13 +9,13 @@ import re
 import subprocess
 import sys
 import zipfile
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.settings import cache_folder
 from inferometer.version import __version__
 
@@ -69,7 +69,7 @@ def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WheelTarget:
     """A kind of device as wheels name it. `glibc` is the minor version of the C library, where that is what it has."""
 

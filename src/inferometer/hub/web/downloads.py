@@ -64,12 +64,8 @@ def _markdown(run: Run, profile: Profile) -> bytes:
     from inferometer.hub.web.pages.explaining import page_explanation  # noqa: PLC0415 - as above
     from inferometer.understand.view.exports import markdown  # noqa: PLC0415 - as above
 
-    if profile.served is not None:
-        from inferometer.understand.view.load_tests import load_markdown  # noqa: PLC0415 - as above
-
-        return load_markdown(profile, title=run.name).encode()
-    explanation = page_explanation(profile, name=run.id)
-    return markdown(profile, title=run.name, findings=explanation.findings).encode()
+    findings = page_explanation(profile, name=run.id).findings if profile.served is None else ()
+    return markdown(profile, title=run.name, findings=findings).encode()
 
 
 def _html(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> bytes:

@@ -13,11 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.measure.bench.processes import Watchdog, kill_tree, own_peak_bytes
 from inferometer.measure.bench.subject import Outcome
 
@@ -37,7 +37,7 @@ def split_command(text: str) -> tuple[str, ...]:
     return words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CommandSubject:
     argv: tuple[str, ...]
     name: str

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from inferometer.core.framed import Framed
+from inferometer.core.frozen import frozen
 from inferometer.core.lazy import late
 from inferometer.core.profile import Environment, Profile
 from inferometer.measure.bench.figures import LATENCY, Figure, Key, op_times, phase_times, scalars, served_times
@@ -28,7 +29,7 @@ _FROM_EVIDENCE = ("ratio", "low", "high", "test", "effect", "detectable", "runs"
 Better = Literal["lower", "higher"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Metric:
     """One thing compared. `ratio` is B over A; `p_value` is corrected. None is what the data cannot say.
 
@@ -82,10 +83,10 @@ class Comparison(Framed):
         return columns
 
     def _repr_html_(self) -> str:
-        return str(late("notebook", "comparison_html")(self))
+        return str(late("notebook", "view_html")(self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Terms:
     """How two profiles may be compared."""
 

@@ -1,13 +1,15 @@
 """What disturbed a measurement: when, how it was noticed, and what to do about it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
+
+from inferometer.core.frozen import frozen
 
 When = Literal["before", "during", "after"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Disturbance:
     """`code` is the doctor's. `times` counts the stretches of runs in which it was seen."""
 

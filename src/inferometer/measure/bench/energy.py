@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import EnergyFacts
 from inferometer.measure.bench.subject import Subject
 from inferometer.measure.spans.energy import EnergyMeter, Stretch, Window
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 BUDGET_S = 3.0  # for repeating short runs, or as long as the loop took, if that is more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunEnergy:
     """Joules of one call, and how they were measured; None where they were not, for the reason given there."""
 

@@ -1,8 +1,7 @@
 """The comparable numbers of a profile: the times of its phases and ops, and a few scalars."""
 
-from dataclasses import dataclass
-
 from inferometer.core import statistics
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
 
 LATENCY = "latency"
@@ -12,7 +11,7 @@ _SERVED = ("e2e", "ttft", "tpot")
 Key = tuple[str | None, str]  # phase, where it is an op's, and name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Figure:
     """A time, with whatever is known of its noise."""
 

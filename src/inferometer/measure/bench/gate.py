@@ -13,9 +13,9 @@ slower, undecided, disturbed    the verdict on the whole, or the state of the me
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from inferometer.core.errors import UnitError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.units import format_quantity, parse_quantity
 from inferometer.measure.bench.compare import UNITS, Comparison, Metric
 from inferometer.measure.bench.figures import LATENCY
@@ -33,7 +33,7 @@ _GATE = re.compile(r"\s*(?P<metric>[^<>=\s][^<>=]*?)\s*(?P<sign>>=|<=|>|<)\s*(?P
 _REMEDY = "Write it as 'latency>5%', 'memory>2GB', 'ops>10%', 'op:NAME>10%', 'slower', 'undecided' or 'disturbed'."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gate:
     """`limit` is a share where `relative`, else text with a unit that the metric decides. A word has no sign."""
 

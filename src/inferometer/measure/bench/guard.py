@@ -7,9 +7,9 @@ a system is not judged.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Environment
 from inferometer.known.machine.detect import Host, LocalMachine, Machine, detect_host
 from inferometer.known.machine.detect.identity import machine_facts, named_by_user
@@ -42,7 +42,7 @@ _BUSY = ("cpu-hog", "cpu-busy", "run-queue-long", "cpu-pressure", "load-high")  
 _PAST = ("kernel-errors",)  # worth knowing, but no disturbance of these runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FirstLook:
     """The machine before the runs. `quiet` is None where nothing that would show it could be read."""
 
@@ -52,7 +52,7 @@ class FirstLook:
     reservations: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Look:
     at: float
     counters: Counters

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from inferometer.core.frozen import frozen
 from inferometer.measure.bench.disturbance import Disturbance, together
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.subject import Outcome, Subject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Failure:
     """A run that gave no time, and why. `run` counts all runs of the subject, warm-up included, from 1."""
 
@@ -48,8 +49,8 @@ class Collected:
     interrupted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+@frozen
+class LoopProgress:
     """For a progress bar: `share` of the least the plan asks for."""
 
     stage: str
@@ -57,7 +58,7 @@ class Step:
     share: float
 
 
-Progress = Callable[[Step], None]
+Progress = Callable[[LoopProgress], None]
 Mark = object
 
 
@@ -185,7 +186,7 @@ class _Loop:
             if outcome.lost:
                 times.clear()
                 series.cold = False
-            self.progress(Step(stage="warm-up", done=len(times), share=0.0))
+            self.progress(LoopProgress(stage="warm-up", done=len(times), share=0.0))
         if not again:
             series.warmup = times
 
@@ -264,7 +265,7 @@ class _Loop:
     def _tell(self, runs: int, seconds: float) -> None:
         by_time = seconds / self.plan.seconds if self.plan.seconds else 1.0
         share = min(runs / self.plan.runs, by_time, 1.0)
-        self.progress(Step(stage="runs", done=runs, share=share))
+        self.progress(LoopProgress(stage="runs", done=runs, share=share))
 
     def _collected(self, series: _Series, *, interrupted: bool) -> Collected:
         return Collected(

@@ -43,7 +43,7 @@ class Measurement(Collected):
         return f"<measurement of {self.name}: median {format_quantity(self.summary.median, 's')} of {self.runs} runs>"
 
     def _repr_html_(self) -> str:
-        return str(late("notebook", "measurement_html")(self))
+        return str(late("notebook", "view_html")(self))
 
     @property
     def success_rate(self) -> float:
@@ -136,8 +136,9 @@ def measured(  # noqa: PLR0913 - what the loop does not know
     if not collected.samples_s:
         first = collected.failures[0] if collected.failures else None
         why = f" Run {first.run}: {first.reason}." if first else ""
+        none_of = "The one run" if collected.runs == 1 else f"None of the {collected.runs:,} runs"
         raise InferometerError(
-            f"{_none_of(collected.runs)} of {collected.name} gave a time.{why}",
+            f"{none_of} of {collected.name} gave a time.{why}",
             remedy="Run it by hand first; a limit that is too tight fails every run.",
         )
     return Measurement(
@@ -151,10 +152,6 @@ def measured(  # noqa: PLR0913 - what the loop does not know
         turns=turns,
         energy_j=energy_j,
     )
-
-
-def _none_of(runs: int) -> str:
-    return "The one run" if runs == 1 else f"None of the {runs:,} runs"
 
 
 def turns_of(profile: Profile) -> str | None:

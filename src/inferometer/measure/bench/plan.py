@@ -1,12 +1,13 @@
 """How to run a benchmark: how often, how long, and what stops it."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plan:
     """At least `runs` runs **and** `seconds` of them; at most `runs_at_most` and `seconds_at_most`, whichever is first.
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import psutil
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OwnUse:
     """CPU time of this process and its children, living and ended, and the processes that are ours now."""
 

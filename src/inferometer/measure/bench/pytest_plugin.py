@@ -138,7 +138,9 @@ class Benchmark:
         watch, first = _watch(session, self._node.config)
         measurement = measure([subject], plan, guard=watch, first=first, strict=session.strict, phase=label)[0]
         if session.beside_others:
-            measurement = _marked(measurement)
+            environment = measurement.environment
+            reasons = (*environment.reasons, _BESIDE)
+            measurement = replace(measurement, environment=replace(environment, disturbed=True, reasons=reasons))
         taken.append(encode(measurement.profile).decode())
         return measurement
 
@@ -165,12 +167,6 @@ def _watch(session: _Session, config: pytest.Config) -> tuple[Guard | NoGuard, F
         session.watch = NoGuard() if quick else Guard()
         session.first = session.watch.before() if isinstance(session.watch, Guard) else None
     return session.watch, session.first
-
-
-def _marked(measurement: Measurement) -> Measurement:
-    environment = measurement.environment
-    reasons = (*environment.reasons, _BESIDE)
-    return replace(measurement, environment=replace(environment, disturbed=True, reasons=reasons))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,12 +7,13 @@ as independent here; `verdict` allows for those that are not.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+
+from inferometer.core.frozen import frozen
 
 Floats = NDArray[np.float64]
 Readings = Sequence[float] | Floats
@@ -22,7 +23,7 @@ _EXACT_PAIRS = 50
 _POINTS = 1500  # order statistics kept of a side: their pairwise differences stay within a few million
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RankTest:
     """`p_value` is two-sided. `delta` is Cliff's: how much more often B is above A than below, from −1 to 1."""
 
@@ -31,7 +32,7 @@ class RankTest:
     delta: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ratio:
     """B over A. `low` is 0 and `high` infinite where so few runs cannot bound it at this confidence."""
 
@@ -76,7 +77,10 @@ def mann_whitney(a: Readings, b: Readings) -> RankTest:
     if not tied and min(n, m) <= _EXACT_RUNS:
         p_value = _exact_p(_win_counts(n, m), wins)
     else:
-        p_value = _normal_p(abs(wins - n * m / 2), _win_variance(n, m, counts))
+        runs = n + m
+        ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / (runs * (runs - 1))
+        win_variance = n * m / 12 * (runs + 1 - ties)
+        p_value = _normal_p(abs(wins - n * m / 2), win_variance)
     return RankTest(name="Mann–Whitney", p_value=p_value, delta=delta)
 
 
@@ -169,12 +173,6 @@ def average_ranks(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse], counts
-
-
-def _win_variance(n: int, m: int, counts: NDArray[np.int64]) -> float:
-    runs = n + m
-    ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / (runs * (runs - 1))
-    return n * m / 12 * (runs + 1 - ties)
 
 
 def _normal_p(distance: float, variance: float) -> float:

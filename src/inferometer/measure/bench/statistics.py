@@ -5,7 +5,6 @@ The plain ones (median, percentiles, spread, fence) are in `core.statistics`; ra
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from inferometer.core import statistics as plain
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.sample import Interval, Summary
 from inferometer.measure.bench.ranks import Floats, Readings, average_ranks, mann_whitney, two_sided
 
@@ -30,7 +30,7 @@ _LEAST_TO_SETTLE = 10
 _SETTLED_BY_CHANCE = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Drift:
     """`per_run` is the slope in the readings' unit; `share` the change from first to last run, of the median."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ _LONG_ENOUGH_S = 100e-6  # … until the run is this long: the clock's own cost 
 _TRIES = 3  # runs in which the number of calls may still change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """One run: its time, or its error. `lost`: the process it ran in is gone, and a new one has to warm up."""
 
@@ -94,7 +94,7 @@ class Stopwatch:
         return (end - start) * 1e-9 / calls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FunctionSubject:
     """A function called in this process: no limit can be enforced, and its memory cannot be separated from ours."""
 

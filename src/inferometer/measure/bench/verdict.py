@@ -16,11 +16,12 @@ Runs that follow each other are alike, and n of them say less than n independent
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Literal
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.units import counted
 from inferometer.measure.bench.ranks import (
     Ratio,
@@ -38,7 +39,7 @@ Call = Literal["faster", "slower", "same", "undecided", "less", "more"]  # the l
 _RUNS_WORTH_NAMING = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Criteria:
     """What counts as a difference, and how sure to be of it."""
 
@@ -53,7 +54,7 @@ class Criteria:
                 raise DomainError(f"{name} must lie between 0 and 1, and is {value!r}.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Evidence:
     """What two samples say: B over A. None is what they cannot say."""
 
@@ -69,7 +70,7 @@ class Evidence:
     runs_needed: int | None = None  # per side, to find the threshold
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Judgement:
     """`sure`: not only shown by the samples, but beyond what may have changed between them."""
 

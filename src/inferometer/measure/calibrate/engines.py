@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.device import Device
 from inferometer.core.errors import DomainError, EngineError
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Runtime, require_ready
 from inferometer.known.engines import engine as engine_named
 from inferometer.known.machine.detect.identity import machine_facts
@@ -29,7 +29,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 2.0, 5.0  # after a disturbed case, longer each tim
 _LOOKS = 6  # at a machine that is not quiet, before it is refused: a few seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProbedEngine:
     """What is calibrated. If a runtime is calibrated by weight format, `dtype` is that format."""
 

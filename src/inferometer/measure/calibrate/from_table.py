@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 # A device that nobody here can touch, calibrated from whole-model times that others published.
 #
-# The fit moves only the narrowest level: its parents' sum is where it begins and what it is pulled to, by how far
-# devices lie from their parents. A model that others measured elsewhere counts without its own effect. Each model is
-# left out once, and what it is then off by gives the interval.
+# The fit moves only the narrowest level, the device's own. It starts from the sum of its parents, the wider levels,
+# and is pulled back to it, the harder the closer devices usually lie to their parents. The effect that a model has on
+# every device is taken out first. Each model is left out once; how far off its prediction then is gives the interval.
 
 LEAST_MODELS = 3
 _FOLDS = 30

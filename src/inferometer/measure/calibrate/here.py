@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import LOCAL, is_local
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Ready
 from inferometer.known import device as device_named
 from inferometer.known.engines import engines, ranked_engines
@@ -51,13 +51,13 @@ def shares_of_budget(
     One that would have too little to measure anything has none.
     """
     begun = clock()
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         left_s = budget_s - (clock() - begun)
-        share_s = left_s / (len(names) - place)
+        share_s = left_s / (len(names) - index)
         yield name, share_s if left_s >= _LEAST_TURN_S else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Standing:
     """A calibration that predictions for this machine take. One without a `path` is a shipped one of its kind.
 

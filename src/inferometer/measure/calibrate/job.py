@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import LOCAL, Device, is_local
 from inferometer.core.errors import DomainError, EngineError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.settings import cache_folder
 from inferometer.known.engines import engine, engines
 from inferometer.known.machine.detect.identity import this_machine
@@ -49,7 +50,7 @@ _FITTING = 0.06  # of the budget: the most that the last fit takes
 _LOOK_S = 10.0  # between two looks at who else uses a GPU
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Job:
     """What to calibrate. `folder` keeps the journals, and the calibrations unless `out` names a file."""
 
@@ -76,7 +77,7 @@ class Job:
         return CalibrationJournal(folder=self.folder / "journals" / f"{named}{many}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PreparedEngine:
     """An engine that is ready to be measured. `disturbed` returns what disturbs the machine now, or None.
 
@@ -95,7 +96,7 @@ class PreparedEngine:
     release: Callable[[], None] = lambda: None  # called when all is measured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CalibrationResult:
     """What was measured, and what came of it. Where `kept` says why, nothing was written."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 
 if TYPE_CHECKING:
     from inferometer.measure.calibrate.run import CalibrationProgress
@@ -22,7 +22,7 @@ def line_of(progress: CalibrationProgress) -> str:
     return f"{bar} {share:4.0%}  {left:4.0f} s left  {progress.done} of {progress.of}  {progress.current[:_WORDS]}"
 
 
-def step_of(progress: CalibrationProgress) -> Step:
+def step_of(progress: CalibrationProgress) -> LoopProgress:
     """The same for whoever watches from elsewhere: by time, since the budget is a time."""
     share = min(1.0, progress.spent_s / progress.budget_s) if progress.budget_s > 0 else 1.0
-    return Step(stage="calibrate", done=progress.done, share=share)
+    return LoopProgress(stage="calibrate", done=progress.done, share=share)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from inferometer.core.errors import EngineError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.fit import Fitted, class_for, doubts, fit_points
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, append_points, read_points, read_steps
 from inferometer.predict.basis.files import read_calibration, write_calibration
@@ -36,7 +37,7 @@ _CASE_SHARE = 0.05  # of the budget: the most that one case may take while small
 _STEP_SHARE = 0.5  # of the time goes into whole models, if there are any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Candidate:
     """Something that can be measured. `op_class` is the table it informs; `first` comes before everything else.
 
@@ -58,7 +59,7 @@ class Candidate:
     buys: str = ""  # what is known better after it, for whoever watches
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CandidateResult:
     """What a candidate gave. `runs` of 1 means that it was too slow to be repeated."""
 
@@ -77,7 +78,7 @@ class Provider(Protocol):
         """Measure one. An `InferometerError` means that this one cannot be measured; the others are still tried."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CalibrationProgress:
     """How far a run is, for whoever watches."""
 
@@ -88,7 +89,7 @@ class CalibrationProgress:
     current: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CalibrationOutcome:
     """Everything measured, earlier runs included, and why candidates were skipped."""
 
@@ -101,7 +102,7 @@ class CalibrationOutcome:
     unspent_s: float = 0.0  # of the budget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CalibrationJournal:
     """Files in a folder: single ops, whole steps, the keys of the candidates that are done, and the base.
 

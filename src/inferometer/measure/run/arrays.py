@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.engines.base import Kernel, Runtime, Session
-    from inferometer.measure.bench.loop import Collected, Step
+    from inferometer.measure.bench.loop import Collected, LoopProgress
     from inferometer.measure.bench.subject import Outcome
     from inferometer.measure.run.order import MeasureOrder
 
@@ -170,7 +170,7 @@ class _Telling:
     def close(self) -> None:
         self.subject.close()
 
-    def progress(self, step: Step) -> None:
+    def progress(self, step: LoopProgress) -> None:
         self.tell("progress", step)
         if step.stage == "warm-up":
             self.new.clear()

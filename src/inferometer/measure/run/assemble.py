@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import fsum
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.profile import (
     DeviceFacts,
@@ -178,7 +179,7 @@ _SMALL = 0.05  # a share of the time above this is worth a note
 _FEW = 0.01  # … and a share of the work above this that no kernel did
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasuredSubject:
     """The measured model as its reader sees it. `notes` say what was done to it first: random weights, for example."""
 
@@ -261,7 +262,10 @@ def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list
     if shape is None or not shape.kernels or phase.clean_s is None:
         return phase
     phase, kernels = _on_device(phase, shape.kernels)
-    run_s = _run_seconds(phase, kernels)
+    # The part of the phase that its kernels fill: the engine's run of the layers, if it says how long that is. A
+    # device may still work while the host samples and reads, so its kernels may fill all of the phase.
+    by_host = all(kernel.device_s is None for kernel in kernels)
+    run_s = phase.parts.get(RUN, phase.time_s) if by_host else phase.time_s
     corrected = correct(
         kernels,
         clean_s=run_s,
@@ -276,15 +280,6 @@ def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list
     ops = with_steps(phase, measured_ops(kernels, corrected, layers), shape.walls_s)
     notes += _mismatch_notes(phase, ops, layers)
     return replace(phase, ops=ops, unattributed_s=rest_of(phase.time_s, fsum(op.time_s for op in ops)))
-
-
-def _run_seconds(phase: Phase, kernels: Sequence[Kernel]) -> float:
-    """The part of the phase that its kernels fill: the engine's run of the layers, if it says how long that is.
-
-    A device may still work while the host samples and reads, so its kernels may fill all of the phase.
-    """
-    by_host = all(kernel.device_s is None for kernel in kernels)
-    return phase.parts.get(RUN, phase.time_s) if by_host else phase.time_s
 
 
 def _on_device(phase: Phase, kernels: Sequence[Kernel]) -> tuple[Phase, Sequence[Kernel]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import fsum
 from typing import TYPE_CHECKING
 
 from inferometer.core.estimate import Bound
+from inferometer.core.frozen import frozen
 from inferometer.core.request import RUN
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _SOME = 0.05  # of a phase's time: less is not worth a remark
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Expected:
     time_s: float
     floor_s: float | None  # None: its work is not known

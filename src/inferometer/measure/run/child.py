@@ -18,7 +18,7 @@ from inferometer.core import notices
 from inferometer.core.errors import DomainError, InferometerError, PluginError
 from inferometer.core.plugins import listed, load
 from inferometer.known.engines import known_engine
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,21 +31,17 @@ LENGTH = struct.Struct("<Q")
 _PROGRESS_S = 0.1
 
 
-def _require_run_here(name: str) -> None:
-    """A serving engine is a server of its own: it is measured from outside."""
-    engine = None if any(plugin.name == name for plugin in listed("inferometer.runtimes")) else known_engine(name)
-    if engine is not None and engine.serving is not None:
-        raise DomainError(
-            f"{engine.title} is predicted here, and not run.",
-            remedy="Start its server, and measure that under load: `inferometer load URL`.",
-        )
-
-
 def runtime_named(name: str) -> Runtime:
     """The runtime of a plug-in's name, or of `module:attribute`."""
     module, colon, attribute = name.partition(":")
     if not colon:
-        _require_run_here(name)
+        # A serving engine is a server of its own: it is measured from outside.
+        engine = None if any(plugin.name == name for plugin in listed("inferometer.runtimes")) else known_engine(name)
+        if engine is not None and engine.serving is not None:
+            raise DomainError(
+                f"{engine.title} is predicted here, and not run.",
+                remedy="Start its server, and measure that under load: `inferometer load URL`.",
+            )
         return load("inferometer.runtimes", name)  # type: ignore[no-any-return]  # the group's contract
     try:
         runtime: Runtime = getattr(import_module(module), attribute)
@@ -61,7 +57,7 @@ def carry_out(order: MeasureOrder, tell: Tell) -> None:
     """Measure what the order says, and report how it ended."""
     try:
         runtime = runtime_named(order.runtime)
-        with notices.told_to(lambda stage: tell("progress", Step(stage=stage, done=0, share=0.0))):
+        with notices.told_to(lambda stage: tell("progress", LoopProgress(stage=stage, done=0, share=0.0))):
             if order.text:
                 from inferometer.measure.run.texts import measure_text  # noqa: PLC0415 - each brings what it needs
 

@@ -11,11 +11,11 @@ it: timers push the model's own data out of the caches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ _BEGIN_S = 1e-6  # a device needs about this long between two kernels that are b
 _TICK_S = 2e-6  # … unless it is only the clock's coarse step: timers count whole microseconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Corrected:
     """`times_s` are in the kernels' order; with `unattributed_s` they add up to the clean run exactly."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import EnergyFacts
 from inferometer.core.units import format_quantity
 from inferometer.measure.bench.energy import BUDGET_S
@@ -27,7 +28,7 @@ _SHARE = 0.2  # of a generation's time that its tokens must take, to be told fro
 Generate = Callable[[TextOrder], Iterable["Event"]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CaseEnergy:
     """Joules of one run of each phase, by its name; of a language model, for one of its lengths."""
 

@@ -149,13 +149,9 @@ def _integers(port: Port, shape: tuple[int, ...], limit: int | None, random: np.
     if "position" in name:
         return np.broadcast_to(np.arange(shape[-1] if shape else 1), shape)
     if np.dtype(port.dtype).itemsize == 1 and limit is None:
-        return random.integers(*_bounds(port.dtype), shape)  # an image, or quantised numbers
+        info = np.iinfo(port.dtype)
+        return random.integers(int(info.min), int(info.max) + 1, shape)  # an image, or quantised numbers
     return random.integers(0, limit or _FEW, shape)
-
-
-def _bounds(kind: str) -> tuple[int, int]:
-    info = np.iinfo(kind)
-    return int(info.min), int(info.max) + 1
 
 
 def _given(port: Port, text: str, sizes: Mapping[str, int]) -> Array:
@@ -184,12 +180,9 @@ def _loaded(port: Port, path: Path) -> Array:
     try:
         array: Array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).rstrip(".")
         raise FormatError(
-            f"The input {port.name!r} was to come from {str(path)!r}, which cannot be read: {_why(error)}.",
+            f"The input {port.name!r} was to come from {str(path)!r}, which cannot be read: {why}.",
             remedy="Give a number, or a file that numpy.save wrote.",
         ) from None
     return array
-
-
-def _why(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error).rstrip(".")

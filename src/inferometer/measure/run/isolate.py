@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.core.units import format_quantity
 from inferometer.measure.bench.loop import Collected
 from inferometer.measure.bench.processes import Tree, kill_tree
@@ -33,7 +34,7 @@ _LOG_BYTES = 64_000  # of what the engine printed: the end is kept
 _GOODBYE_S = 5.0  # that a child with unread answers gets to end by itself
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ChildLimits:
     """When a child is killed. `silence_s`: no load, compilation or step should take that long without a report."""
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.results.words import kind_of
 from inferometer.predict.work.count import known_part, op_works, unknown_sizes
 
@@ -34,7 +35,7 @@ _SAME: Mapping[str, str] = {}
 _ENDINGS = (".weight", ".bias", "_weight", "_bias")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layer:
     """An op of the graph in one repetition of its block, with its work."""
 
@@ -47,7 +48,7 @@ class Layer:
     counted: bool = True  # its work is known; else both are 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layers:
     by_name: Mapping[str, Layer] = field(default_factory=dict)
     by_weight: Mapping[str, Layer] = field(default_factory=dict)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.device import LOCAL
 from inferometer.core.errors import DomainError, EngineError, GateError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.profile import DeviceFacts, Environment, Profile
 from inferometer.core.settings import cache_folder
@@ -50,7 +51,7 @@ _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
 _LOG_LINES = 6  # of an engine's log that are shown with an error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasureRequest:
     """What to measure, and how. `cases` are lengths of a language model, in place of the workload's."""
 
@@ -87,7 +88,7 @@ class MeasureRequest:
             raise DomainError(f"{self.threads} threads were asked for; an engine runs on 1 or more.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasuredRun:
     """A profile for each case, in the order of the request. `complete` is False if the run ended early."""
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.cache import is_kept
 from inferometer.core.errors import FormatError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.plugins import load_all
 from inferometer.core.profile import ModelFacts
@@ -44,7 +45,7 @@ SUFFIXES = {"gguf": ".gguf", "onnx": ".onnx", "tflite": ".tflite", "safetensors"
 _DEFAULT_WEIGHTS = {"gguf": "q8_0", "onnx": "f32", "tflite": "f32", "safetensors": "f32"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PreparedModel:
     path: Path
     format: str
@@ -54,7 +55,7 @@ class PreparedModel:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SyntheticWeights:
     """How to make weights for a model that has none. `folder` keeps the files: the same model is made once.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime
 from inferometer.engines.base import GRAPH_LAUNCH, Kernel
 from inferometer.measure.run.layers import Layer, Layers, layer_kind, main_layer
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _MATRICES = frozenset({"linear", "matmul", "convolution", "attention", "moe_experts", "recurrent"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Claim:
     """A kernel's row, and the layers whose work it does. `main` is the layer that the row is named after."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Target
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.turns import TurnsAddress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TextOrder:
     """A generation to repeat. The prompt is `words` if given, otherwise random tokens."""
 
@@ -21,7 +22,7 @@ class TextOrder:
     words: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasureOrder:
     """`runtime` is a plug-in's name, or `module:attribute` for one that is not installed.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 from inferometer.measure.run.model import remedy_of
 from inferometer.measure.run.raw import series_of
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from inferometer.measure.run.model import MeasuredRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasuredOutcome:
     """`series` are values over time, by name and millisecond. `strict`: a disturbed measurement is a failed check."""
 

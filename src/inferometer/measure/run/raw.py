@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Any, Literal
 
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Environment
 from inferometer.engines.base import Event, Kernel, Opened
 from inferometer.measure.bench.loop import Collected
@@ -18,7 +19,7 @@ Ended = Literal["done", "refused", "failed", "crashed", "hung", "too-big", "stop
 Tell = Callable[[str, Any], None]  # sends the parent a field of Raw: its name and value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Shape:
     """The instrumented steps of one phase: the kernels, and how long each whole step took with the timers on.
 
@@ -38,7 +39,7 @@ class Shape:
     order: TextOrder | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryReadings:
     """Memory of the process before the model was opened, after, and at its peak; and the accelerator's peak."""
 
@@ -54,7 +55,7 @@ class MemoryReadings:
         return max(held_bytes - self.before_bytes, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Generation:
     """One answer of a language model. `first`: the first after loading. `disturbed`: what disturbed it, if anything."""
 
@@ -66,7 +67,7 @@ class Generation:
     disturbed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepCounters:
     """The processor's counts in one step, by name; or why there are none."""
 
@@ -74,7 +75,7 @@ class StepCounters:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Raw:
     ended: Ended
     opened: Opened | None = None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Environment
 from inferometer.core.request import RUN
 from inferometer.core.steps import kept_steps
@@ -17,7 +18,7 @@ from inferometer.engines.base import Request, TextSession, instrumented_again
 from inferometer.known.machine.detect import LocalMachine
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.bench.guard import FirstLook, Guard, NoGuard
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 from inferometer.measure.run.energy import TextEnergy
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.raw import Generation, MemoryReadings, Shape, Tell, event_seconds
@@ -97,7 +98,7 @@ def prompt_ids(session: TextSession, text: TextOrder, seed: int) -> tuple[int, .
     return tuple(int(number) for number in random.integers(low, session.vocabulary, text.prompt))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Scene:
     """What all generations of an order have in common."""
 
@@ -140,7 +141,7 @@ class _Scene:
             self.steps_s.extend(event_seconds(event) for event in generation.events if event.kind == "token")
             disturbances += disturbed
             self.tell("generation", generation)
-            self.tell("progress", Step(stage="generations", done=kept, share=min(kept / wanted, 1.0)))
+            self.tell("progress", LoopProgress(stage="generations", done=kept, share=min(kept / wanted, 1.0)))
         if self.order.energy:
             self.tell("energy", energy.finished(lambda wanted: _generated(self.session, ids, wanted)))
         return disturbances

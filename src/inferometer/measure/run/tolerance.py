@@ -28,11 +28,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.measure.run.formats import main_format
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _SMALL_MODELS = 6.0
 _PRODUCTS = frozenset({"linear", "matmul", "convolution", "attention", "moe_experts", "recurrent"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tolerance:
     """The limits that a user sets; None is left to the formats. `relative` is of the largest value of each output."""
 
@@ -61,7 +61,7 @@ class Tolerance:
     nll: float | None = None  # nats per token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Formats:
     """What one side stores weights in, the coarsest format that activations pass through, what sums are held in."""
 
@@ -79,7 +79,7 @@ class Formats:
         return math.hypot(rounding(self.weights), rounding(self.activations))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Noise:
     """What rounding may change, as a share of the outputs' size, and why. `bits` are those of the coarsest weights.
 
@@ -118,15 +118,12 @@ def rounding(name: str) -> float:
     """The root mean square error of a number in a format, as a share of the numbers' size."""
     if name in _SIGNIFICANT:
         return 2.0 ** -_SIGNIFICANT[name] / math.sqrt(3)
-    steps = 2.0 ** (_digits(name) - 1)
+    # Bits of an integer format, which its name has: i8, q4_0, iq2_xs.
+    number = re.search(r"\d+", name)
+    digits = int(number[0]) if number else 8
+    steps = 2.0 ** (digits - 1)
     largest = _LARGEST_OF_BLOCK if dtype(name).elements >= _BLOCK else _LARGEST
     return largest / steps / math.sqrt(12)
-
-
-def _digits(name: str) -> int:
-    """Bits of an integer format, which its name has: i8, q4_0, iq2_xs."""
-    number = re.search(r"\d+", name)
-    return int(number[0]) if number else 8
 
 
 def noise_between(mine: Formats, right: Formats, *, products: int, terms: int = 0, same_weights: bool = False) -> Noise:

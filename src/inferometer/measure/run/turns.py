@@ -10,9 +10,11 @@ import random
 import secrets
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from multiprocessing.connection import Client, Listener
 from typing import TYPE_CHECKING, Any
+
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +24,7 @@ _GO, _DONE = b"go", b"done"
 _CLOSED = (EOFError, OSError, TypeError)  # the last where a pipe is closed here while it is being read
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TurnsAddress:
     """Where a child waits for its turn. `index` is its place among those that take turns."""
 

@@ -7,12 +7,12 @@ changed. How far they may differ follows from the formats of both sides (`tolera
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Verification
 from inferometer.measure.run.tolerance import EXACT, Noise, Tolerance
 
@@ -37,7 +37,7 @@ def load_outputs(path: Path | str) -> dict[str, Array]:
     return {str(name): arrays[f"o{index}"] for index, name in enumerate(names)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Difference:
     """The worst of all outputs: absolute, of the largest value, of the size, and what the last two may be."""
 
@@ -224,6 +224,9 @@ def _logits(
     agree = float(same[counted].mean()) if counted.any() else 1.0
     right = agree >= least and abs(drift) <= most and rms <= noise.of_text
     where = "positions" if counted.all() else f"the {int(counted.sum())} positions whose lead is beyond rounding"
+    best = min(_BEST, ours.shape[-1])
+    a, b = (np.argpartition(logits, -best, axis=-1)[:, -best:] for logits in (ours, theirs))
+    overlap = float(np.mean([len(set(x) & set(y)) / best for x, y in zip(a.tolist(), b.tolist(), strict=True)]))
     return Verification(
         status="verified" if right else "failed",
         reference=against,
@@ -232,7 +235,7 @@ def _logits(
         rms_rel=rms,
         cosine=_cosine(ours.ravel(), theirs.ravel()),
         top_1=float(same.mean()),
-        top_k=_overlap(ours, theirs),
+        top_k=overlap,
         nll_drift=drift,
         tolerance=f"same best token at {least:.0%} of {where}, NLL drift at most {most:.2g} nats a token, "
         f"logits off by at most {noise.of_text:.2g} of their spread ({noise.why})",
@@ -262,9 +265,3 @@ def _nll(logits: Array, ids: Array) -> float:
     log_sum = np.log(np.exp(shifted).sum(-1))
     chosen = shifted[np.arange(len(ids) - 1), ids[1:]]
     return float((log_sum - chosen).mean()) if len(ids) > 1 else 0.0
-
-
-def _overlap(ours: Array, theirs: Array) -> float:
-    best = min(_BEST, ours.shape[-1])
-    a, b = (np.argpartition(logits, -best, axis=-1)[:, -best:] for logits in (ours, theirs))
-    return float(np.mean([len(set(x) & set(y)) / best for x, y in zip(a.tolist(), b.tolist(), strict=True)]))

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from inferometer.core.frozen import frozen
+
 MOST = 200  # points of a series, however long it is
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Resident:
     """Resident bytes of the process, at seconds since the steady phase began."""
 

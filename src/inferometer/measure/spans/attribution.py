@@ -1,18 +1,18 @@
 """Where the time of a phase went: by unit, by layer, by call, by token. Pure passes over a recording's rows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from inferometer.core import statistics
+from inferometer.core.frozen import frozen
 from inferometer.measure.spans.nest import Ints, covered_ns, nearest
 from inferometer.measure.spans.recording import MISSING, Recording
 
 Parts = Callable[[Ints], tuple["Part", ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Part:
     """A segment of a call: seconds and bytes a call."""
 
@@ -21,7 +21,7 @@ class Part:
     bytes: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Attribution:
     """The wall by unit. Units that work at the same time add up to more than they cover; `overlap_s` is how much."""
 
@@ -31,7 +31,7 @@ class Attribution:
     overlap_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layer:
     """One layer: seconds a run, and the shortest and longest over the runs."""
 
@@ -41,7 +41,7 @@ class Layer:
     max_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Call:
     """One named call: how often, how long, in how many parts."""
 
@@ -58,7 +58,7 @@ class Call:
     device_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trend:
     """Time by token: `drift` is the change from the first token to the last, `slope_s` the fitted change a token."""
 

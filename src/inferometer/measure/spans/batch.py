@@ -1,11 +1,12 @@
 """Finished spans as plain columns, as files hold them and `Recording` is built from them. Nothing is computed yet."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.measure.spans.record import Ended, Failure, Open
 
 WORDS = ("name", "unit", "phase", "kind")
@@ -49,7 +50,7 @@ _OF_CLOSED: _Reads = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Batch:
     """Columns of equal length. A column that is not there holds nothing but None."""
 
@@ -73,7 +74,8 @@ def batch_of(
     columns["end"] = [entry.end for entry in entries]
     errors: list[Failure] = [entry.error for entry in entries]
     if errors.count(None) != len(errors):
-        columns["failed"] = [_failed(error) for error in errors]
+        # A generator that its consumer closes early has not failed.
+        columns["failed"] = [error is not None and not issubclass(error, GeneratorExit) for error in errors]
     if not all(issubclass(kind, Ended) for kind in set(map(type, entries))):
         columns |= {name: read(entries) for name, read in _OF_CLOSED.items()}
         columns |= _readings([entry.readings for entry in entries])
@@ -90,11 +92,6 @@ def batch_of(
     if arrays:
         kept |= {name: np.fromiter(kept[name], np.int64, len(spans)) for name in ("thread", "start", "end")}
     return Batch(count=len(entries), columns=kept)
-
-
-def _failed(error: Failure) -> bool:
-    """A generator that its consumer closes early has not failed."""
-    return error is not None and not issubclass(error, GeneratorExit)
 
 
 def _readings(readings: list[dict[str, float] | None]) -> dict[str, list[Any]]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import EnergyFacts, EnergySensor
 from inferometer.core.units import format_quantity
 from inferometer.measure.spans.power import Power, energy_of_spans
@@ -33,7 +34,7 @@ _REST_S = 1.0
 _BUSY = 1.25  # an accelerator that draws this much more than at rest was used
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Window:
     """The readings from just before some work to just after it."""
 
@@ -53,7 +54,7 @@ class Window:
         return None if used is None or np.isnan(used[0]) else float(used[0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stretch:
     """Joules and seconds of `count` equal pieces of work."""
 
@@ -71,7 +72,7 @@ class Stretch:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EnergyMeter:
     """The sensors that count, and what they read at rest. Without any channel it measures nothing, and says why."""
 

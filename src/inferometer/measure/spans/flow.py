@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferometer.core import statistics
+from inferometer.core.frozen import frozen
 from inferometer.measure.spans.attribution import (
     Attribution,
     Call,
@@ -61,7 +62,7 @@ def _times(sequence: Sequence[int], place: int, period: int) -> int:
     return times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stretch:
     """Items in a row: of no layer (one group), or of layers that are alike, with a group of items for each."""
 
@@ -124,7 +125,7 @@ def _alike(groups: Sequence[list[int]], names: Sequence[int]) -> list[tuple[tupl
     return [tuple(run) for run in runs]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Shapes:
     """For each span the number of its shape: its name, its unit and the shapes inside it. `children` are in order."""
 
@@ -169,7 +170,7 @@ _UNTAGGED = "run"  # the phase of a recording that names none
 _OUTSIDE = "outside phases"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FlowRow:
     """A step. `time_s` is the mean of one occurrence; it occurs `count` times in the row around it.
 
@@ -190,7 +191,7 @@ class FlowRow:
         return self.time_s * self.count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PhaseFlow:
     """One phase, `runs` times; times are of one run."""
 
@@ -206,7 +207,7 @@ class PhaseFlow:
     trend: Trend | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Flow:
     wall_s: float
     phases: tuple[PhaseFlow, ...]

@@ -4,14 +4,14 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Everything:
     """Every span. A million of them take about 300 MB.
 
@@ -26,7 +26,7 @@ class Everything:
             raise DomainError(f"A whole number of spans can be reserved for, and {self.reserve!r} was asked for.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ring:
     """The last `spans` spans."""
 
@@ -36,7 +36,7 @@ class Ring:
         _require_room(self.spans)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reservoir:
     """An even sample of `spans` spans of the whole run: each that ended is as likely to be in it as any other."""
 
@@ -72,16 +72,12 @@ _BLOCK = 512  # the largest object that Python's own allocator serves
 _PIN_EVERY = 1024  # one of so many blocks is held, or the allocator would give the memory back at once
 
 
-def _touched(spans: int) -> list[bytes]:
-    """Make the allocator own room for so many spans; what is returned keeps it from giving the room back."""
-    held = [bytes(_BLOCK - 33) for _ in range(spans * _SPAN_BYTES // _BLOCK)]
-    return held[::_PIN_EVERY]
-
-
 class _All:
     def __init__(self, reserve: int) -> None:
         self._entries: list[Any] = []
-        self._pins = _touched(reserve)
+        # Make the allocator own room for so many spans; what is returned keeps it from giving the room back.
+        held = [bytes(_BLOCK - 33) for _ in range(reserve * _SPAN_BYTES // _BLOCK)]
+        self._pins = held[::_PIN_EVERY]
         self.keep: Callable[[Any], None] = self._entries.append  # atomic: threads share it without a lock
         self.numbers: Callable[[], int] | None = None
 

@@ -1,11 +1,12 @@
 """Power, clocks, temperature and utilisation as series of readings, and the energy of spans derived from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.known.formulas.energy import energy_by_integration
 from inferometer.measure.spans.nest import Floats, Ints
 
@@ -14,7 +15,7 @@ LEAST_INTERVALS = 2  # what ran for less than this many readings has no energy o
 Quantity = Literal["power", "energy", "temperature", "clock", "use"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Series:
     """Readings of one sensor: watts, joules since some start, °C, hertz, or a share.
 
@@ -29,7 +30,7 @@ class Series:
     range_j: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Power:
     """What the sensors read. `missing` names each kind that cannot be measured here, and why."""
 
@@ -38,7 +39,7 @@ class Power:
     interval_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EnergyUse:
     """One series over the whole recording: joules and watts of a power series, the range of any other."""
 

@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count, repeat
 from pathlib import Path
@@ -15,6 +14,7 @@ from time import perf_counter_ns, time_ns
 from typing import Any, Protocol
 
 from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.known.machine.detect.machine import LocalMachine, Machine
 from inferometer.measure.spans.batch import Batch, batch_of
 from inferometer.measure.spans.cuda import CudaEvents, CudaMemory, NvtxRanges, load_torch
@@ -152,7 +152,7 @@ _AT_A_TIME = 2048  # spans turned into columns together: few enough to stay in a
 _SPILL_EVERY = 8192  # spans in memory at a time, where they go to a file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Measure:
     """What is read beside time. Each costs something for every span; what it costs is measured and reported.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.core.trace import Segment, Span, Trace
 from inferometer.measure.spans import nest
 from inferometer.measure.spans.nest import Bools, Floats, Ints
@@ -15,7 +16,7 @@ from inferometer.measure.spans.power import LEAST_INTERVALS, Power, energy_of_sp
 MISSING = np.iinfo(np.int64).min  # a whole number that was not given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lane:
     """Where spans follow one another: a thread of a process, or a task in it.
 
@@ -34,7 +35,7 @@ class Lane:
         return f"task {self.task}" if self.task > 0 else f"callbacks {-self.task}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Run:
     """What holds for a recording as a whole. `span_cost_s` is what recording one span took, measured beforehand."""
 
@@ -85,7 +86,7 @@ class Recording:
     readings: Mapping[str, Floats] = field(default_factory=dict)
     device: tuple[Ints, Ints] | None = None
     energy: Floats | None = None
-    run: Run = Run()
+    run: Run = Run()  # noqa: RUF009 - a value: one for all
     _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what was asked for once
 
     def __len__(self) -> int:

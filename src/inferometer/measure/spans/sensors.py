@@ -6,8 +6,8 @@ that is not there, or that only root may read, says so; it is never read as zero
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from inferometer.core.frozen import frozen
 from inferometer.core.settings import visible_gpus
 from inferometer.known.machine.detect.fields import scaled, stripped, whole
 from inferometer.known.machine.detect.gpus import ask
@@ -21,7 +21,7 @@ _POWERMETRICS = re.compile(r"^(CPU|GPU|ANE) Power: ([0-9]+) mW", re.MULTILINE)
 _WHOLE_BOARD = frozenset({"VDD_IN", "POM_5V_IN", "POM_5V_SYS"})  # rails that feed all the others of a Jetson
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Channel:
     """One number that can be read. `counted` ones add up to the machine's power without overlap.
 
@@ -40,7 +40,7 @@ class Channel:
     update_s: float = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sensors:
     """`why_none` is what to say where no channel measures energy."""
 

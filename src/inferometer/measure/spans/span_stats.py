@@ -8,6 +8,7 @@ import numpy as np
 
 from inferometer.core import statistics
 from inferometer.core.errors import UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.known.formulas.latency import throughput
 from inferometer.measure.spans import nest
 from inferometer.measure.spans.nest import Bools, Floats, Ints
@@ -15,7 +16,7 @@ from inferometer.measure.spans.power import LEAST_INTERVALS
 from inferometer.measure.spans.recording import Recording
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SpanStats:
     """Seconds of one name's spans.
 

@@ -284,7 +284,12 @@ def correction_of(
     variance = spread**2 - towards @ inverse @ towards + _NOISE**2
     wide = sqrt(max(_NOISE**2, float(variance)))
     if len(steps) >= _ENOUGH:
-        wide *= _scale(inverse, errors)
+        # By how much intervals must grow or shrink so that 80 % of the lines lie in theirs, each left out in
+        # turn. The errors of all left-out lines follow from the one inverse: an entry of inverse · e over that
+        # of the diagonal.
+        off = np.abs(inverse @ errors) / np.sqrt(np.diag(inverse))
+        scale = float(np.clip((1 + 1 / len(errors)) * np.quantile(off, 0.8) / _EIGHT_IN_TEN, 0.2, 5.0))
+        wide *= scale
     return Correction(shift=float(towards @ inverse @ errors), spread=wide, lines=len(steps), models=len(set(names)))
 
 
@@ -292,15 +297,6 @@ def _error(step: LearnedStep) -> float:
     """log(measured / predicted) of the work; overheads are no op's, and are taken as they were predicted."""
     work_s = max(step.predicted_s - step.overhead_s, 1e-12)
     return log(max(step.seconds - step.overhead_s, _LEAST * work_s) / work_s)
-
-
-def _scale(inverse: Any, errors: Any) -> float:
-    """By how much intervals must grow or shrink so that 80 % of the lines lie in theirs, each left out in turn.
-
-    The errors of all left-out lines follow from the one inverse: an entry of inverse · e over that of the diagonal.
-    """
-    off = np.abs(inverse @ errors) / np.sqrt(np.diag(inverse))
-    return float(np.clip((1 + 1 / len(errors)) * np.quantile(off, 0.8) / _EIGHT_IN_TEN, 0.2, 5.0))
 
 
 def changes(step: LearnedStep, setup: HostSetup) -> tuple[str, ...]:

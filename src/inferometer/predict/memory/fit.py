@@ -53,7 +53,7 @@ class Fit:
     devices_at_least: int | None
 
     def _repr_html_(self) -> str:
-        return str(late("notebook", "fit_html")(self))
+        return str(late("notebook", "view_html")(self))
 
 
 def fit(

@@ -84,6 +84,8 @@ def _layers(graph: Graph, bound: Binding, left: frozenset[str]) -> tuple[Layer, 
     for block, op in graph.ops():
         part = known_part(op, unknown)
         work = None if op.symbols & left else work_of(part, bound) if part else Work()
+        weights = [tensor for tensor in op.weights if tensor.role == "weight"]
+        stored_as = bound.format(max(weights, key=bound.nbytes)).name if weights else None
         layers.append(
             Layer(
                 name=block.full_name(op.name),
@@ -97,7 +99,7 @@ def _layers(graph: Graph, bound: Binding, left: frozenset[str]) -> tuple[Layer, 
                 intensity=arithmetic_intensity(flops=work.total_flops, bytes=work.bytes)
                 if work is not None and work.bytes
                 else None,
-                weights=_stored_as(op, bound),
+                weights=stored_as,
             )
         )
     return tuple(layers)
@@ -119,11 +121,6 @@ def _shape(op: Op, bound: Binding) -> tuple[int | str, ...]:
         return ()
     known = set(bound.sizes)
     return tuple(int(bound.size(dim)) if symbols_in(dim) <= known else str(dim) for dim in op.outputs[0].shape)
-
-
-def _stored_as(op: Op, bound: Binding) -> str | None:
-    weights = [tensor for tensor in op.weights if tensor.role == "weight"]
-    return bound.format(max(weights, key=bound.nbytes)).name if weights else None
 
 
 def _bytes_by_format(graph: Graph, bound: Binding) -> dict[str, int]:

@@ -273,17 +273,14 @@ def _timeline(graph: Graph, placed: list[list[Placed]], caches: list[_Cache], te
     except (NotPolynomialError, TypeError):
         return None
     monomials = monomials_of([*alive, *kept])
-    fullest = _undominated(coefficients(alive, monomials))
-    return Timeline(monomials=monomials, matrix=np.vstack([fullest, coefficients(kept, monomials)]))
-
-
-def _undominated(rows: Any) -> Any:
-    """Without the rows that are nowhere above another one: sizes are never negative, so they are never the fullest."""
+    # Without the rows that are nowhere above another one: sizes are never negative, so they are never the fullest.
+    rows = coefficients(alive, monomials)
     found: list[Any] = []
     for row in sorted(rows, key=np.sum, reverse=True):
         if not any((row <= above).all() for above in found):
             found.append(row)
-    return np.array(found).reshape(len(found), rows.shape[1])
+    fullest = np.array(found).reshape(len(found), rows.shape[1])
+    return Timeline(monomials=monomials, matrix=np.vstack([fullest, coefficients(kept, monomials)]))
 
 
 def _is_loose(graph: Graph, binding: Binding) -> bool:

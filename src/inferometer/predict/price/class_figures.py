@@ -45,7 +45,8 @@ def with_class_figures(device: Device) -> tuple[Device, tuple[str, ...]]:
 
 
 def _fill(device: Device) -> tuple[Device, tuple[str, ...]]:
-    figures = _figures_of(device.unit, device.vendor)
+    known = _known()
+    figures = known.get((device.unit, device.vendor)) or known.get((device.unit, None))
     if figures is None:
         return device, ()
     peaks, missing = _peaks(device, figures)
@@ -81,11 +82,6 @@ def _memories(device: Device, figures: ClassFigures) -> tuple[tuple[Memory, ...]
         near = Memory(level="near", capacity_bytes=figures.near_bytes, bandwidth_bytes_per_s=figures.near_bandwidth)
         memories = (*memories, near)
     return memories, lacks
-
-
-def _figures_of(unit: str, vendor: str) -> ClassFigures | None:
-    known = _known()
-    return known.get((unit, vendor)) or known.get((unit, None))
 
 
 @cache

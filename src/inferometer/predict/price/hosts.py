@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration
     from inferometer.predict.options import Options
-    from inferometer.predict.price.step import Step
+    from inferometer.predict.price.step import StepPrice
 
 WORTH_SAYING = 0.05  # of a step: waiting for less changes little
 
@@ -35,7 +35,7 @@ def host_speed_of(options: Options, calibration: Calibration | None) -> float:
     return calibration.host_call_s / options.host_call_s
 
 
-def waits_for_host(step: Step) -> bool:
+def waits_for_host(step: StepPrice) -> bool:
     """Whether the device waits for its host for a share of the step that is worth saying."""
     time_s = step.total("time_s").sum()
     waiting = (step.counts[:, None] * step.host_s).sum() if step.rows else 0.0

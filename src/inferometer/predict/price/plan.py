@@ -35,7 +35,7 @@ from inferometer.predict.price.likeness import features_of
 from inferometer.predict.price.price import Levels, levels_of, require_rate
 from inferometer.predict.price.priors import prior_for
 from inferometer.predict.price.rates import Rates, rates_of
-from inferometer.predict.price.step import Pace, Step, ideals, over_rows, price_rows
+from inferometer.predict.price.step import Pace, StepPrice, ideals, over_rows, price_rows
 from inferometer.predict.price.utilisation import step_residual
 from inferometer.predict.work.classes import MATRIX, class_of
 from inferometer.predict.work.prepare import Prepared, Quantities
@@ -71,7 +71,7 @@ class Plan:
     paces: dict[str, Pace] = field(default_factory=dict)
     parts: dict[Any, Any] = field(default_factory=dict)  # by phase: see `over`
 
-    def step(self, sizes: Mapping[str, Any], phase: str, *, once: bool = False, doubt: bool = True) -> Step:
+    def step(self, sizes: Mapping[str, Any], phase: str, *, once: bool = False, doubt: bool = True) -> StepPrice:
         """Price a step. `once` looks at the ops that run once a request instead of those of every step.
 
         Where a column asks for no logits (`sizes["logits"]` is 0), the head of the model is left out: `_head_mask`.
@@ -102,7 +102,7 @@ class Plan:
         )
         if np.ndim(needed):
             quantities = replace(quantities, flops=quantities.flops * needed, bytes=quantities.bytes * needed)
-        return Step(
+        return StepPrice(
             priced=priced,
             quantities=quantities,
             counts=counts,

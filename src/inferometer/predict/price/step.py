@@ -48,7 +48,7 @@ class Pace:
 
 
 @frozen
-class Step:
+class StepPrice:
     """One step of a phase: every row's price and quantities, [rows, n], and how often each row runs."""
 
     priced: Priced

@@ -260,7 +260,7 @@ class ServingAnswer:
         return f"<{self.model} on {where} with {self.runtime} for {self.users} users: {rate}>"
 
     def _repr_html_(self) -> str:
-        return str(late("notebook", "serving_html")(self))
+        return str(late("notebook", "view_html")(self))
 
 
 def serving_answer(question: Question, users: int, tokens_per_user: float | None = None) -> ServingAnswer:

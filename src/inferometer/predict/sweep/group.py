@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device
     from inferometer.predict.price.plan import Plan
-    from inferometer.predict.price.step import Step
+    from inferometer.predict.price.step import StepPrice
 
 
 # The price of a phase at many points at once, on one plan or on several, with details where wanted.
@@ -160,12 +160,12 @@ def _details(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, 
     return ends[:, :length], np.concatenate([_bounds(step) for step in steps])[:length], streams[:, :length]
 
 
-def _streams(step: Step) -> Any:
+def _streams(step: StepPrice) -> Any:
     streams = step.streams()
     return np.stack([streams[name] for name in RUNNING])
 
 
-def _bounds(step: Step) -> Any:
+def _bounds(step: StepPrice) -> Any:
     """What most of the time is bound by, at each point, as `phases` says it of one."""
     priced = step.priced
     absent = np.zeros((1, 1))

@@ -86,7 +86,7 @@ class Rows(Framed):
         return columns
 
     def _repr_html_(self) -> str:
-        return str(late("notebook", "rows_html")(self))
+        return str(late("notebook", "view_html")(self))
 
     def __getitem__(self, name: str) -> Any:
         kind = column_named(name).kind

@@ -246,7 +246,13 @@ def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict
         message = row.op.get("share", 1) * binding.nbytes(row.op.inputs[0])
         return {"link": message}
     work = undivided if row.scale.batch == 1 else work_of(row.part, _wider(binding, row.scale.batch))
-    activations = _activations(row, work, binding)
+    # Activations that move: those that the op's group does not keep to itself.
+    kept_in = sum(binding.nbytes(tensor) for tensor in dict.fromkeys(row.fused.reads) if tensor.role == "activation")
+    kept_out = sum(binding.nbytes(tensor) for tensor in row.fused.writes if tensor.role == "activation")
+    reads = row.scale.reads * (work.reads - kept_in)
+    writes = row.scale.writes * (work.writes - kept_out)
+    moved = reads + writes
+    activations = moved if isinstance(moved, Polynomial) else larger(0, moved)
     extra_bytes = _extra_bytes(row, work, binding, effects) + max(0, row.fused.launches - 1) * activations
     flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
     return {
@@ -272,16 +278,6 @@ def _work(op: Op, binding: Binding) -> Work:
 
 def _wider(binding: Binding, times: int) -> Binding:
     return Binding(sizes={**binding.sizes, "batch": times * binding.sizes["batch"]}, precision=binding.precision)
-
-
-def _activations(row: OpRow, work: Work, binding: Binding) -> Any:
-    """Activations that move: those that the op's group does not keep to itself."""
-    kept_in = sum(binding.nbytes(tensor) for tensor in dict.fromkeys(row.fused.reads) if tensor.role == "activation")
-    kept_out = sum(binding.nbytes(tensor) for tensor in row.fused.writes if tensor.role == "activation")
-    reads = row.scale.reads * (work.reads - kept_in)
-    writes = row.scale.writes * (work.writes - kept_out)
-    moved = reads + writes
-    return moved if isinstance(moved, Polynomial) else larger(0, moved)
 
 
 def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:

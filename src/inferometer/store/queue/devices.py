@@ -1,12 +1,12 @@
 """Devices of the fleet: register, give a sign of life, be taken out and put back."""
 
-from dataclasses import dataclass
 from statistics import median
 
 import msgspec
 from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.store import names
 from inferometer.store.finding import project_id
 from inferometer.store.queue.rows import device_named, no_device
@@ -21,7 +21,7 @@ _USUAL, _LEAST = 20, 3  # checks that say how long a device's reference usually 
 _FAR = 1.5  # times as long, or as short, from which on a device is not the one that it was
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Registrar:
     """Who registers a device. `takes_over`: also another's, as an administrator may.
 
@@ -42,10 +42,15 @@ def register(connection: Connection, device: NewDevice, by: Registrar, *, now_us
     name = valid_label(device.name, of="name of a device")
     if name.casefold() in RESERVED:
         raise DomainError(f"A device cannot be called {name!r}: hub:{name} means something else.")
+    checked = {
+        valid_label(key): sorted({valid_label(value, of=f"value of {key}") for value in values})
+        for key, values in device.labels.items()
+    }
+    labels = msgspec.json.encode(dict(sorted(checked.items()))).decode()
     row = {
         "name": name,
         "user": by.user,
-        "labels": _labels(device),
+        "labels": labels,
         "facts": _facts(device),
         "version": names.clean(device.version, most=100) or "",
         "skew_us": round(max(-1e9, min(device.skew_s, 1e9)) * 1e6),
@@ -99,14 +104,6 @@ def projects_of(connection: Connection, name: str) -> list[str]:
     return list(
         connection.execute(query.where(fleet_device_projects.c.device == name).order_by(projects.c.name)).scalars()
     )
-
-
-def _labels(device: NewDevice) -> str:
-    checked = {
-        valid_label(key): sorted({valid_label(value, of=f"value of {key}") for value in values})
-        for key, values in device.labels.items()
-    }
-    return msgspec.json.encode(dict(sorted(checked.items()))).decode()
 
 
 def _facts(device: NewDevice) -> str:

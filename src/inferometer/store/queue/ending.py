@@ -5,11 +5,12 @@ again, on another device if one can, and `inconclusive` if it is lost too often.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, or_, select, tuple_, update
 
+from inferometer.core.frozen import frozen
 from inferometer.core.job import FINAL, Job, JobEnd, JobEvent, JobResult, JobState
 from inferometer.core.units import format_duration
 from inferometer.store import ids, names, writing
@@ -41,7 +42,7 @@ _MOST_EVENTS = 20_000  # that are kept of a job while it runs
 _MOVED = "The reference moved twice while it was measured: the device was not the same before and after."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Finished:
     """What an agent brings back: the result, packed with what lists show of it, and the reference beside it.
 
@@ -55,7 +56,7 @@ class Finished:
     doubt: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Taken:
     """What became of an answer: stored now, or known already. `refused` says why it was neither."""
 
@@ -63,7 +64,7 @@ class Taken:
     refused: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Loss:
     """Why a device did not bring a job to an end.
 

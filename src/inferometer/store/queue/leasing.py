@@ -64,7 +64,13 @@ def submit(connection: Connection, new: NewJob, *, now_us: int) -> tuple[str, bo
     if not -_PRIORITIES <= new.priority <= _PRIORITIES:
         raise DomainError(f"A priority is from {-_PRIORITIES} to {_PRIORITIES}, and not {new.priority}.")
     project = ensure_project(connection, names.valid_name("project", new.project), now_us)
-    if not _some_device_fits(connection, wanted, project):
+    # A thousand devices have few sets of labels between them: those are compared, and not the devices.
+    query = select(fleet_devices.c.labels).where(working_for(project)).distinct()
+    if wanted.device is not None:
+        query = query.where(fleet_devices.c.name == wanted.device)
+    asked = replace(wanted, device=None)
+    some_device_fits = any(fits(asked, "", labels_of(labels)) for labels in connection.execute(query).scalars())
+    if not some_device_fits:
         refuse_unfitting(wanted, devices_of(connection, facts=False, project=project))
     wants = _wants_id(connection, wanted)
     same = None if new.anew else _same(connection, job.id, (project, wants, new.user), now_us)
@@ -87,15 +93,6 @@ def submit(connection: Connection, new: NewJob, *, now_us: int) -> tuple[str, bo
         connection.execute(insert(fleet_files), [{"job_id": job_id, "sha256": sha256} for sha256 in files])
     events.add(connection, job_id, 0, [events.told(job.id, 1, now_us, "queued")])
     return job_id, True
-
-
-def _some_device_fits(connection: Connection, wanted: Wanted, project: int) -> bool:
-    """A thousand devices have few sets of labels between them: those are compared, and not the devices."""
-    query = select(fleet_devices.c.labels).where(working_for(project)).distinct()
-    if wanted.device is not None:
-        query = query.where(fleet_devices.c.name == wanted.device)
-    asked = replace(wanted, device=None)
-    return any(fits(asked, "", labels_of(labels)) for labels in connection.execute(query).scalars())
 
 
 def with_runtime(wanted: Wanted, job: Job) -> Wanted:

@@ -1,17 +1,17 @@
 """Fair shares: of projects that wait, the one that uses the fewest devices now, then the least time lately."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, func, literal_column, select
 
+from inferometer.core.frozen import frozen
 from inferometer.store.tables import HELD_ONLY, fleet_jobs, fleet_shares, projects
 from inferometer.store.upserts import put
 
 _HALVED_US = 3_600_000_000  # what was used counts half after an hour
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Turn:
     """A project that waits: its highest priority, the devices it has now, and the time it has used lately."""
 

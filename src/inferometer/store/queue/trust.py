@@ -8,10 +8,10 @@ device cloud show.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from inferometer.core.frozen import frozen
 from inferometer.store.queue.values import Check
 
 Grade = Literal["A", "B", "C", "ungraded"]
@@ -20,7 +20,7 @@ LIMITS: tuple[tuple[Grade, float, float], ...] = (("A", 0.005, 0.05), ("B", 0.02
 MOVED = 0.05  # within one lease: the job is marked and measured again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Spread:
     """Relative differences: half of them are within `typical`, nine in ten within `p90`."""
 
@@ -32,7 +32,7 @@ class Spread:
         return self.typical <= typical and self.p90 <= p90
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trust:
     grade: Grade
     why: str

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from inferometer.core.frozen import frozen
 from inferometer.core.job import FINAL, Job, JobState, Verb
 
 DeviceState = Literal["ready", "maintenance", "quarantined"]
@@ -15,7 +16,7 @@ FAULTS_S = 7 * 86_400.0  # that the faults of a device count for
 _FAULTS = 3  # in that time, from which on it fails often
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Timing:
     """How long a lease holds without a sign of life, and when a job that was lost is tried again."""
 
@@ -33,7 +34,7 @@ class Timing:
         return float(min(self.backoff_s * 2 ** max(attempts - 1, 0), self.backoff_most_s))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Moment:
     """When something happens to a job, and by which times it is judged."""
 
@@ -41,7 +42,7 @@ class Moment:
     now_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wanted:
     """What a job asks of a device: a name, or labels that it must have. The runtime of the job is one of them."""
 
@@ -49,7 +50,7 @@ class Wanted:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NewDevice:
     """What an agent says of its device when it registers. A label may have several values: `unit` cpu and gpu.
 
@@ -65,7 +66,7 @@ class NewDevice:
     probes: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FleetDevice:
     """A registered device. `job` is the one that it has now; `failures` are jobs in a row that it did not finish.
 
@@ -91,7 +92,7 @@ class FleetDevice:
         return now - self.heartbeat > SILENT_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NewJob:
     """A job for the queue: what to run, for whom, and on what. `anew`: even if the same one is there already."""
 
@@ -105,7 +106,7 @@ class NewJob:
     anew: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobRow:
     """A job as the queue has it. `key` is the job's own id; `run` is the run that its result became.
 
@@ -152,7 +153,7 @@ class JobRow:
         return now - self.heard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lease:
     """A job that was given to a device. It holds for `lease_s` from now, and longer with every sign of life."""
 
@@ -162,7 +163,7 @@ class Lease:
     lease_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Check:
     """The reference job, in seconds, before and after a lease; and how long the device had to cool down before."""
 

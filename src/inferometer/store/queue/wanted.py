@@ -58,7 +58,8 @@ def refuse_unfitting(wanted: Wanted, devices: tuple[FleetDevice, ...]) -> NoRetu
         )
     names = [device.name for device in devices]
     if wanted.device is not None and wanted.device not in names:
-        raise UnknownNameError("device of the fleet", wanted.device, names, listing=f"There is: {_some(names)}.")
+        some = ", ".join(names[:_LISTED]) + (" …" if len(names) > _LISTED else "")
+        raise UnknownNameError("device of the fleet", wanted.device, names, listing=f"There is: {some}.")
     asked = devices if wanted.device is None else [device for device in devices if device.name == wanted.device]
     whose = "No device of the fleet has" if wanted.device is None else f"{wanted.device} does not have"
     for key, value in wanted.labels.items():
@@ -69,7 +70,3 @@ def refuse_unfitting(wanted: Wanted, devices: tuple[FleetDevice, ...]) -> NoRetu
         raise DomainError(f"{whose} {key}={value}.", remedy=there or f"No label {key!r} is known: see the devices.")
     asks = " and ".join(f"{key}={value}" for key, value in wanted.labels.items())
     raise DomainError(f"{whose} {asks} at once.", remedy="Ask for less, or name a device.")
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:_LISTED]) + (" …" if len(names) > _LISTED else "")

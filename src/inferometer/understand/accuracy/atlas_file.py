@@ -347,8 +347,8 @@ class JudgedSet:
 def judge_atlas(path: Path, *, from_models: int | None = None) -> JudgedSet:
     """The rows of a file in any form of the atlas.
 
-    With `from_models` every device is first calibrated from so many of its models, and the others are judged. What
-    serving engines take beside their kernels is no device's own, so their rows are judged as they are.
+    `from_models=3` first calibrates every device from three of its models, and judges the others. Rows of serving
+    engines are judged without that: their overhead around the kernels belongs to the engine, not to the device.
     """
     reading = read_atlas(path)
     rows = list(reading.table.rows())

@@ -7,7 +7,7 @@ its model is left out of the fit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.points import StepPoint
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ CASES = Path(__file__).parents[2] / "known" / "data" / "accuracy"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AccuracyCase:
     model: str
     device: str
@@ -69,7 +70,7 @@ class AccuracyCase:
         return self.model, self.device, self.phase, self.batch, length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Peer:
     """Another tool's prediction. It knows no runtime, so it is compared with every case of the same sizes."""
 

@@ -8,11 +8,12 @@ weights. Nothing that this package predicts uses it: it is there to be compared 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.known.formulas.energy import edgeprofiler_energy
 from inferometer.known.formulas.memory import arithmetic_intensity
 
@@ -24,7 +25,7 @@ PRECISIONS = {"FP32": 4, "FP16": 2, "INT8": 1}  # bytes per number
 FORMATS = {"f32": "FP32", "f16": "FP16", "i8": "INT8"}  # our names for them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EdgeModel:
     """The six integers; the last is the bytes per number."""
 
@@ -36,7 +37,7 @@ class EdgeModel:
     element_bytes: int = 4
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        for name in (entry.name for entry in fields(self)):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise DomainError(f"{name} must be a whole number of 1 or more, and is {value!r}.")
@@ -61,7 +62,7 @@ class EdgeModel:
         return (self.parameters + kept + 2 * self.layers * kept) * self.element_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EdgeHardware:
     """Peaks in operations and bytes per second, the share of each that is reached, whatever runs, and joules."""
 
@@ -80,7 +81,7 @@ class EdgeHardware:
     joules_per_byte: float = 1e-9
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        for name in (entry.name for entry in fields(self)):
             value = getattr(self, name)
             if name != "name" and not (isfinite(value) and value > 0):
                 raise DomainError(f"{name} of {self.name} must be greater than 0, and is {value!r}.")
@@ -109,7 +110,7 @@ MODELS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EdgeProfile:
     """Its prediction for one token."""
 

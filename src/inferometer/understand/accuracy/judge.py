@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.known import device as device_named
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.assemble import whole_steps
@@ -37,7 +38,7 @@ ErrorSummary = dict[str, Any]
 _MOSTLY = 0.5  # of a prediction's time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Judged:
     """A case and its prediction. `how` is `held out`, `left out` (its model was, in a refit), `seen` or `priors`.
 

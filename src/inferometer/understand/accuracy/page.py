@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from inferometer.core.frozen import frozen
 from inferometer.understand.accuracy.cases import read_cases, read_peers
 from inferometer.understand.accuracy.judge import Judged, by_group, groups_of, judge_cases, peer_errors
 from inferometer.understand.accuracy.targets import against_aims
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AccuracyFindings:
     """Everything that the page shows."""
 

@@ -7,14 +7,14 @@ nor too many: intervals that always hold are too wide.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from inferometer.core.frozen import frozen
 from inferometer.known import device
 from inferometer.understand.accuracy.judge import Judged, error_summary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Aim:
     what: str
     median: float

@@ -83,7 +83,8 @@ def environment_noisy(case: Case) -> Finding | None:
     environment, phase = case.profile.environment, case.steady
     disturbed = bool(environment and environment.disturbed)
     samples = level_samples(phase) if phase else ()
-    scatter = _scatter(samples) if len(samples) >= _FEW else None
+    # The spread of the usual runs over their median. Rare slow runs are the tail's.
+    scatter = (_NORMAL * plain.mad(samples) / plain.median(samples)) if len(samples) >= _FEW else None
     if not disturbed and (scatter is None or scatter < _SCATTER):
         return None
     reasons = environment.reasons if environment else ()
@@ -111,11 +112,6 @@ def _disturbed_by(reasons: Sequence[str]) -> str:
         return "The machine was not quiet while it was measured"
     first = _CODE.sub("", reasons[0].partition(". ")[0].rstrip("."))
     return f"The measurement was disturbed{'' if first.startswith(_WHEN) else ':'} {first}"
-
-
-def _scatter(samples: tuple[float, ...]) -> float:
-    """The spread of the usual runs over their median. Rare slow runs are the tail's."""
-    return _NORMAL * plain.mad(samples) / plain.median(samples)
 
 
 def load_dominates(case: Case) -> Finding | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.frozen import frozen
 from inferometer.core.units import format_capacity, format_quantity
 from inferometer.understand.view.records import ops_per_joule
+from inferometer.understand.view.table import ReportTable
 
 if TYPE_CHECKING:  # the formulas bring numpy, which a device's card does not need
     from collections.abc import Iterator
@@ -25,6 +27,19 @@ class Card:
     facts: tuple[Fact, ...]
     text: str | None = None
     sources: tuple[str, ...] = ()
+
+
+@frozen
+class View:
+    """What is shown of a value, wherever it is shown: no renderer knows more of the value than this.
+
+    `more` are tables that a page has room for and a terminal has not; `charts` make SVG, where charts can be drawn.
+    """
+
+    card: Card
+    tables: tuple[ReportTable, ...] = ()
+    more: tuple[ReportTable, ...] = ()
+    charts: tuple[Callable[[], str], ...] = ()
 
 
 class Sources:

@@ -1,8 +1,9 @@
 """END-TO-END DATAFLOW: a run step by step, with its tables."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from inferometer.core.frozen import frozen
 from inferometer.core.trace import Trace
 from inferometer.core.units import format_quantity
 from inferometer.measure.spans.attribution import Call, Part, Trend
@@ -19,7 +20,7 @@ _SMALL = 1e-4  # a rest below this share is left to the sums
 _ROWS = 64  # steps shown of one phase; a line says how many more there are
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Dataflow:
     """The walk (`text`), its tables (`tables`) and its drawing (`svg`). `flow` holds the numbers."""
 
@@ -62,7 +63,11 @@ def walk(phase: PhaseFlow) -> str:
     if phase.rest_s > _SMALL * phase.wall_s:
         lines.append(_line(1, "—", "between these", duration(phase.rest_s)))
     lines.append(_line(1, "", "total", duration(phase.wall_s)))
-    lines.append("  " + _shares(phase))
+    wall_s = phase.attribution.wall_s
+    shares = " · ".join(
+        f"{name} {duration(time_s)} ({percent(time_s, wall_s) or '–'})" for name, time_s in _wall_parts(phase)
+    )
+    lines.append("  " + shares)
     return "\n".join(lines)
 
 
@@ -91,13 +96,6 @@ def _parts(parts: tuple[Part, ...]) -> str:
     if not parts:
         return ""
     return "  (" + " / ".join(f"{part.name} {duration(part.time_s)}" for part in parts) + ")"
-
-
-def _shares(phase: PhaseFlow) -> str:
-    wall_s = phase.attribution.wall_s
-    return " · ".join(
-        f"{name} {duration(time_s)} ({percent(time_s, wall_s) or '–'})" for name, time_s in _wall_parts(phase)
-    )
 
 
 def _wall_parts(phase: PhaseFlow) -> list[tuple[str, float]]:

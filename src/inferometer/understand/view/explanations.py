@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.units import format_quantity
 from inferometer.understand.view.render import render
-from inferometer.understand.view.table import Column, ReportTable, columns, filled
+from inferometer.understand.view.table import Bars, Column, ReportTable, columns, filled
 from inferometer.understand.view.terminal import draw_heading
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def share_table(table: Mapping[str, Any], most: int = _MOST_ROWS) -> ReportTable
         row["part"] = f"{row['time_s'] / total_s:.1%}" if total_s > 0 else None
     phase = table["phase"] or ""
     title = _BY[table["by"]].format(phase[:1].upper() + phase[1:])
-    return ReportTable(columns=filled(_SHARES, rows), rows=tuple(rows), title=title)
+    return ReportTable(columns=filled(_SHARES, rows), rows=tuple(rows), title=title, bars=Bars(length="time_s"))
 
 
 def roofline_lines(roof: Mapping[str, Any]) -> list[str]:

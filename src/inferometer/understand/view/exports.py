@@ -8,16 +8,15 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.profile import OpTime
-from inferometer.core.units import format_quantity
-from inferometer.understand.view.phrases import headline_figures, place_of
+from inferometer.understand.view.render import markdown_table
+from inferometer.understand.view.views import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
     from inferometer.core.finding import Finding
-    from inferometer.core.profile import Phase, Profile
+    from inferometer.core.profile import Profile
 
-_TOP = 10
 _LISTS = {"samples_s", "layers"}
 _COLUMNS = tuple(entry.name for entry in fields(OpTime) if entry.name not in _LISTS)
 _RISKY = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run as a formula
@@ -51,51 +50,26 @@ def _cell(value: Any) -> Any:
 
 
 def markdown(profile: Profile, *, title: str | None = None, findings: Iterable[Finding] = ()) -> str:
-    """The headline, the phases, the layers that take the most time and what was found."""
-    where = place_of(profile)
-    lines = [f"## {_plain(title or profile.model.name)}", ""]
-    lines += [_plain(" · ".join(filter(None, (profile.kind, profile.model.name, where, profile.runtime)))), ""]
-    lines += [f"- **{label}**: {value}" for label, value in _headline(profile)]
-    lines += ["", *_table(("phase", "time", "predicted", "floor", "bound by"), map(_phase, profile.phases))]
-    for phase in (phase for phase in profile.phases if phase.ops):
-        lines += ["", f"**{_plain(phase.name)}**: the layers that take the most time", ""]
-        top = sorted(phase.ops, key=lambda op: -op.time_s)[:_TOP]
-        head = ("layer", "kind", "unit", "time", "share", "predicted", "floor")
-        lines += _table(head, (_layer(op, phase) for op in top))
+    """A profile for a pull request: what `view_of` lays out, and what was found."""
+    view = view_of(profile)
+    lines = [f"## {_plain(title or profile.model.name)}", "", _plain(f"{view.card.title}: {view.card.subtitle}"), ""]
+    for label, value, remark in view.card.facts:
+        lines.append(f"- **{_plain(label)}**: {_plain(value)}{remark and f' ({_plain(remark)})'}")
+    for table in (table for table in (*view.tables, *view.more) if table.rows):
+        lines += ["", f"**{_plain(table.title)}**", ""] if table.title else [""]
+        lines += [markdown_table(table, _plain)]
+        lines += ["", _plain(table.note)] if table.note else []
     noticed = [*findings] or [*profile.findings]
     if noticed:
         lines += ["", "**Findings**", "", *(f"- {_finding(finding)}" for finding in noticed)]
+    notes = [note for note in view.card.sources if not any(finding.title in note for finding in noticed)]
+    lines += ["", *(f"- {_plain(note)}" for note in notes)] if notes else []
     return "\n".join(lines) + "\n"
-
-
-def _headline(profile: Profile) -> Iterator[tuple[str, str]]:
-    yield from headline_figures(profile.summary)
-    environment = profile.environment
-    if environment is not None and environment.disturbed:
-        yield "disturbed", _plain("; ".join(environment.reasons) or "yes")
-
-
-def _phase(phase: Phase) -> Sequence[str]:
-    times = (format_quantity(value, "s") if value is not None else "" for value in (phase.predicted_s, phase.floor_s))
-    return (phase.name, format_quantity(phase.time_s, "s"), *times, phase.bound or "")
-
-
-def _layer(op: OpTime, phase: Phase) -> Sequence[str]:
-    share = f"{op.time_s / phase.time_s:.1%}" if phase.time_s > 0 else ""
-    times = (format_quantity(value, "s") if value is not None else "" for value in (op.predicted_s, op.floor_s))
-    return (op.name, op.kind, op.unit or "", format_quantity(op.time_s, "s"), share, *times)
 
 
 def _finding(finding: Finding) -> str:
     gain = f" Predicted gain: {finding.gain:.2f} ×." if finding.gain is not None else ""
     return _plain(f"{finding.severity}: {finding.title}. {finding.advice or ''}{gain}")
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(_plain(cell) for cell in row)} |"
 
 
 def _plain(text: str) -> str:

@@ -10,11 +10,11 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ _IMPORT = re.compile(r"""^import\s*\{[^}]*\}\s*from\s*"\./([\w.-]+)";\n""", re.M
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class|let) )", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Parts:
     """`body` is markup that is safe already. `early` scripts run before it, `late` ones after it."""
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.core.served import Distribution, Level, LevelFigures, Objective, Served
 from inferometer.core.traffic.figures import figures_of, median_of
 from inferometer.core.traffic.knee import Knee, knee_of
 from inferometer.core.traffic.traces import trace_document
 from inferometer.core.units import counted, format_quantity
-from inferometer.understand.view.cards import Card
-from inferometer.understand.view.phrases import profile_title
-from inferometer.understand.view.render import render
+from inferometer.understand.view.cards import Card, View
+from inferometer.understand.view.phrases import other_tool, profile_title
 from inferometer.understand.view.table import Column, ReportTable, filled
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _APART = 0.10  # a difference between two counts of the same thing that is worth
 _WIDE = 0.10  # a spread between equal rounds that is worth a word
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadResult:
     """A load test with the figures of its levels: computed once, shown in many places."""
 
@@ -126,13 +126,14 @@ def load_card(profile: Profile, result: LoadResult) -> Card:
     served = result.served
     level, figures = served.levels[served.headline], result.headline
     several = len(served.levels) > 1
+    by = other_tool(profile)
     facts = [("load", level.name, _load_words(served, several=several))]
     facts += list(_figure_facts(level, figures))
     return Card(
         title=profile_title(profile),
-        subtitle=" · ".join(filter(None, (profile.runtime, served.api, served.lengths))),
+        subtitle=" · ".join(filter(None, (by and f"measured by {by}", profile.runtime, served.api, served.lengths))),
         facts=tuple(facts),
-        sources=(*remarks_of(result), *(_basis(profile) if profile.kind == "predicted" else ())),
+        sources=(*remarks_of(result), *(_basis(profile) if profile.kind == "predicted" or by else ())),
     )
 
 
@@ -168,15 +169,13 @@ def level_facts(result: LoadResult) -> list[tuple[str, str, str]]:
     return list(_figure_facts(result.served.levels[result.served.headline], result.headline))
 
 
-def load_markdown(profile: Profile, *, title: str | None = None) -> str:
-    """A load test for a pull request: the latencies, the levels, the remarks."""
+def load_view(profile: Profile) -> View:
+    """The headline level, its latencies, and all levels where there are several."""
     assert profile.served is not None  # noqa: S101 - of a load test
     result = load_result(profile.served)
-    lines = [f"## {title or profile.model.name}", "", f"{profile_title(profile)}: {result.served.lengths}", ""]
-    if result.headline.has_times:
-        lines += [render(distribution_table(result), "md"), ""]
-    lines += [render(level_table(result), "md"), "", *(f"- {remark}" for remark in remarks_of(result))]
-    return "\n".join(lines) + "\n"
+    tables = [distribution_table(result)] if result.headline.has_times else []
+    tables += [level_table(result)] if len(result.figures) > 1 else []
+    return View(card=load_card(profile, result), tables=tuple(tables))
 
 
 def _load_words(served: Served, *, several: bool) -> str:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.units import counted, format_quantity
 from inferometer.measure.bench.percentiles import percentile_between
-from inferometer.understand.view.cards import Card, Fact
+from inferometer.understand.view.cards import Card, Fact, View
 from inferometer.understand.view.phrases import energy_fact, energy_notes
 from inferometer.understand.view.render import render
-from inferometer.understand.view.table import Column, ReportTable, columns
+from inferometer.understand.view.table import Bars, Column, ReportTable, columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +35,7 @@ _NUMBERS = columns(
     "reason",
 )  # fmt: skip
 _MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "undecided": "🟡"}
+_BARS = Bars(length="ratio", ratio=True)
 _MOST_OPS = 12  # op rows of a table
 _NO_DIFFERENCE = "no difference shown"  # what `undecided` is called where people read it
 _METRIC_KEYS = tuple(column.key for column in _NUMBERS[2:])
@@ -148,7 +149,13 @@ def comparison_table(comparison: Comparison, *, most: int | None = _MOST_OPS) ->
     shown, left = ops[:most], max(len(ops) - len(ops[:most]), 0)
     more = [f"{counted(left, 'more op')} changed by less: --all shows all of them."] if left else []
     rows = tuple(_row(metric) for metric in (*comparison.metrics, *shown))
-    return ReportTable(columns=_COLUMNS, rows=rows, note="\n".join([*more, *comparison.notes]))
+    return ReportTable(columns=_COLUMNS, rows=rows, note="\n".join([*more, *comparison.notes]), bars=_BARS)
+
+
+def comparison_view(comparison: Comparison, *, most: int | None = _MOST_OPS) -> View:
+    """The verdict in a sentence, then every metric and the ops that changed by the most seconds."""
+    card = Card(title=headline(comparison), subtitle="", facts=())
+    return View(card=card, tables=(comparison_table(comparison, most=most),))
 
 
 def comparison_numbers(comparisons: Sequence[Comparison]) -> ReportTable:
@@ -174,6 +181,7 @@ def _row(metric: Metric) -> Mapping[str, Any]:
         "p_text": None if metric.p_value is None else f"{metric.p_value:.2g}",
         "verdict_text": verdict_text(metric.verdict),
         "why": metric.reason,
+        **{name: getattr(metric, name) for name in ("ratio", "low", "high", "verdict")},  # for the bars of a page
     }
 
 

@@ -6,12 +6,13 @@ Equal parts that follow one another are folded: 32 decoder layers are one box, w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from string import digits
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.request import distinct_ops
 from inferometer.core.structure import Structure, StructureBlock, merged_layers, structure_of
 
@@ -26,7 +27,7 @@ _PART = re.compile(r"^(?:.*?[./_])?(\d+)(?=[./])")
 _UNKNOWN = "The model's own graph is not stored with this run: its layers stand in the order of execution."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Part:
     """Layers that follow one another and belong together; `like` is equal for parts that repeat one another."""
 
@@ -131,8 +132,8 @@ def _title(first: str, last: str) -> str:
 def _links(structure: Structure, ops: Sequence[OpTime]) -> tuple[list[tuple[int, int, float]], int]:
     """The links, and how many rows belong to no layer: copies and launches of the engine's own."""
     places: dict[str, int] = {}
-    for place, name in enumerate(structure.names):
-        places.setdefault(name, place)
+    for index, name in enumerate(structure.names):
+        places.setdefault(name, index)
     equal = _equal_layers(structure)
     named = {op.name for op in ops}
     links: list[tuple[int, int, float]] = []

@@ -52,6 +52,12 @@ def machine_facts_text(machine: MachineFacts) -> Iterator[str]:
         yield f"virtual machine ({machine.hypervisor})" if machine.hypervisor else "virtual machine"
 
 
+def other_tool(profile: Profile) -> str | None:
+    """Who measured it, where we did not: its file knows no work of an op, and not what a peak of memory leaves out."""
+    tool = profile.provenance.tool if profile.provenance else ""
+    return tool if tool and not tool.startswith("inferometer") else None
+
+
 def profile_notes(profile: Profile) -> tuple[str, ...]:
     """Critical findings as warnings (`explain` has the others), then what the profile's maker noted."""
     critical = (finding for finding in profile.findings if finding.severity == "critical")
@@ -250,7 +256,7 @@ def phase_remarks(phase: Phase) -> list[str]:
 
 
 def uncounted_words(phase: Phase) -> str:
-    """What is said where much of a phase has no known work, in place of its floor and its bound."""
+    """The remark about uncounted work, which stands in place of a floor and a bound."""
     what = "of the time is in ops" if phase.statistic is not None else "of the ops are ones"
     return f"{1 - phase.counted:.0%} {what} whose work is not known"
 

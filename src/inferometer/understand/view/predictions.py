@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.units import counted, format_capacity, format_quantity
-from inferometer.understand.view.cards import Card, Fact
+from inferometer.understand.view.cards import Card, Fact, View
 from inferometer.understand.view.phrases import (
     TIMES,
     duration_text,
@@ -20,7 +20,7 @@ from inferometer.understand.view.phrases import (
     sizes_of,
     time_remarks,
 )
-from inferometer.understand.view.table import Column, ReportTable, columns, filled
+from inferometer.understand.view.table import Bars, Column, ReportTable, columns, filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,6 +45,7 @@ _OPS = columns(
     "count", "time_s", "share", "floor_s", "bound",
     Column(key="origin", heading="based on"),
 )  # fmt: skip
+_BARS = Bars(length="time_s", dot="floor_s")
 _RUNGS = columns("phase", Column(key="rung", heading="who says so"), "origin",
                  Column(key="count", heading="ops", exact=True), "time_s", "share")  # fmt: skip
 _WHY = columns(Column(key="name", heading="op"), "count", "time_s", "share", "low_s", "high_s",
@@ -80,6 +81,15 @@ _GAINS = columns(
 )  # fmt: skip
 
 
+def prediction_view(profile: Profile, *, why: bool = False) -> View:
+    """The headline, the phases and what repeats: a decode step, or the forward pass. With `why` every op's source."""
+    card = prediction_card(profile)
+    if why:
+        return View(card=card, tables=tuple(why_tables(profile)))
+    ops = [op_table(phase) for phase in profile.phases if phase.ops] or [op_table(None)]
+    return View(card=card, tables=(phase_table(profile), stream_table(profile), ops[-1]), more=tuple(ops[:-1]))
+
+
 def prediction_card(profile: Profile) -> Card:
     summary = profile.summary
     facts = [fact for fact in (_time_fact(profile, *row) for row in TIMES) if fact]
@@ -97,7 +107,7 @@ def prediction_card(profile: Profile) -> Card:
         facts.append(_price_fact(profile))
     if summary.co2e_g is not None:
         facts.append(("carbon", format_quantity(summary.co2e_g, "g"), "CO₂e"))
-    title, subtitle = profile_title(profile), _subtitle(profile)
+    title, subtitle = profile_title(profile), " · ".join((str(profile.runtime), formats_of(profile), sizes_of(profile)))
     return Card(title=title, subtitle=subtitle, facts=tuple(facts), sources=profile_notes(profile))
 
 
@@ -178,10 +188,6 @@ def _memory_facts(profile: Profile) -> list[Fact]:
     return [("memory", format_capacity(summary.peak_memory_bytes), verdict)]
 
 
-def _subtitle(profile: Profile) -> str:
-    return " · ".join((str(profile.runtime), formats_of(profile), sizes_of(profile)))
-
-
 def phase_table(profile: Profile) -> ReportTable:
     rows = tuple({column.key: getattr(phase, column.key) for column in _PHASES} for phase in profile.phases)
     return ReportTable(columns=_PHASES, rows=rows)
@@ -195,16 +201,15 @@ def stream_table(profile: Profile) -> ReportTable:
     return ReportTable(columns=(Column(key="name", heading="phase"), *used), rows=rows, title="Side by side", note=note)
 
 
-def op_table(profile: Profile, *, most: int | None = _TOP) -> ReportTable:
-    """The ops of the last phase (a decode step, or the forward pass) that take the most time."""
-    phase = next((phase for phase in reversed(profile.phases) if phase.ops), None)
+def op_table(phase: Phase | None, *, most: int | None = _TOP) -> ReportTable:
+    """The ops of a phase that take the most time."""
     if phase is None:
         return ReportTable(columns=_OPS, rows=())
     ranked = sorted(phase.ops, key=lambda op: -op.time_s)[:most]
     rows = tuple(_op_row(op, phase) for op in ranked)
     left = len(phase.ops) - len(rows)
-    note = f"{counted(left, 'more op')}: --format json lists all of them." if left > 0 else None
-    return ReportTable(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
+    more = counted(left, "more op") if left > 0 else None
+    return ReportTable(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", left=more, bars=_BARS)
 
 
 def _op_row(op: OpTime, phase: Phase) -> dict[str, Any]:

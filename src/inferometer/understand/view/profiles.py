@@ -14,7 +14,7 @@ from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_lay
 from inferometer.core.steps import summed_samples
 from inferometer.core.units import counted, format_capacity, format_quantity
 from inferometer.measure.bench.statistics import summarise
-from inferometer.understand.view.cards import Card, Fact
+from inferometer.understand.view.cards import Card, Fact, View
 from inferometer.understand.view.growth import growths
 from inferometer.understand.view.measured import percentile_fact
 from inferometer.understand.view.phrases import (
@@ -22,13 +22,15 @@ from inferometer.understand.view.phrases import (
     counter_fact,
     energy_fact,
     fraction,
+    other_tool,
     profile_notes,
     profile_title,
     sizes_of,
     sustained_fact,
     time_remarks,
+    uncounted_words,
 )
-from inferometer.understand.view.table import Column, ReportTable, columns, filled
+from inferometer.understand.view.table import Bars, Column, ReportTable, columns, filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     from inferometer.core.profile import OpTime, Phase, Profile, Verification
 
 _TOP = 12
-_NAME, _SHORTER, _KERNEL = 40, 28, 24  # letters of a layer's and a kernel's name in a table that people read
+_NAME, _SHORTER, _KERNEL = 40, 28, 24  # letters of a layer's and a kernel's name that fit into a hundred columns
+_BARS = Bars(length="time_s", line="predicted_s", dot="floor_s")
 _SHORT = {"median over generations of the mean step": "median of means"}
 _PHASES = columns(
     Column(key="name", heading="phase"),
@@ -54,12 +57,19 @@ _LAYERS = columns(
     "predicted_s", "floor_s",
     Column(key="efficiency", heading="of floor", share=True),
     "bound",
-    Column(key="kernel", heading="ran as"),
+    Column(key="kernel", heading="ran as", letters=_KERNEL),
 )  # fmt: skip
 _LENGTHS = columns("test", "tokens_per_s", "time_s", "low_s", "high_s", "runs")
 _NUMBER = re.compile(r"(?<=[._/])\d+(?=[._/])")
 _LAST = re.compile(r"(?:_token)?[_:]\d+$")  # at the end of an engine's own name
+_OF_MODEL = "peak of the model, without Python"
 _MEASURED = ("forward", "decode", "prefill")
+
+
+def measured_view(profile: Profile, percentiles: Sequence[float] = ()) -> View:
+    """The headline, the phases, and the layers of each phase whose kernels were measured."""
+    layers = (layer_table(profile, phase=phase) for phase in profile.phases if phase.ops)
+    return View(card=profile_card(profile, percentiles), tables=(measured_phase_table(profile), *layers))
 
 
 def profile_card(profile: Profile, percentiles: Sequence[float] = ()) -> Card:
@@ -70,8 +80,12 @@ def profile_card(profile: Profile, percentiles: Sequence[float] = ()) -> Card:
 
 def _subtitle(profile: Profile) -> str:
     count = profile.environment.threads if profile.environment else None
-    threads = [f"{count} thread{'s' if count > 1 else ''}"] if count else []
-    return " · ".join(("measured", str(profile.runtime), *threads, sizes_of(profile)))
+    threads = counted(count, "thread") if count else ""
+    by, sizes = "measured", sizes_of(profile)
+    if tool := other_tool(profile):
+        by = f"measured by {tool}"
+        sizes = sizes.removeprefix("batch 1").removeprefix(", ")  # 1 is also what a file says that names no batch
+    return " · ".join(filter(None, (by, profile.runtime, threads, sizes)))
 
 
 def _times(profile: Profile) -> Iterator[Fact]:
@@ -79,7 +93,8 @@ def _times(profile: Profile) -> Iterator[Fact]:
     for label, key, name in TIMES:
         value, phase = getattr(summary, key), profile.phase(name) if name else None
         if value is not None:
-            remark = _how(profile, key, phase) if phase else "its phases, each as often as it runs"
+            summed = "its phases, each as often as it runs" if name is None else ""
+            remark = _how(profile, key, phase) if phase else summed
             yield label, format_quantity(value, "s"), remark
     if summary.tokens_per_s is not None:
         all_of = ", of all sequences together" if profile.workload.batch > 1 else ""
@@ -116,15 +131,19 @@ def _between_tokens(profile: Profile) -> Iterator[Fact]:
 
 
 def _how(profile: Profile, key: str, phase: Phase) -> str:
-    count = len(phase.samples_s or ())
-    statistic = f"{phase.statistic}, {count} steps" if phase.name == "decode" else f"{phase.statistic} of {count}"
-    return ", ".join((statistic, *time_remarks(profile, key.removesuffix("_s"), phase)))
+    count, statistic = len(phase.samples_s or ()), phase.statistic or ""
+    if count:
+        statistic += f", {counted(count, 'step')}" if phase.name == "decode" else f" of {count}"
+    remarks = time_remarks(profile, key.removesuffix("_s"), phase)
+    if other_tool(profile):
+        remarks = [remark for remark in remarks if remark != uncounted_words(phase)]
+    return ", ".join(filter(None, (statistic, *remarks)))
 
 
 def _circumstances(profile: Profile) -> Iterator[Fact]:
     summary, environment = profile.summary, profile.environment
     if summary.peak_memory_bytes is not None:
-        yield "memory", format_capacity(summary.peak_memory_bytes), "peak of the model, without Python"
+        yield "memory", format_capacity(summary.peak_memory_bytes), "peak" if other_tool(profile) else _OF_MODEL
     yield from energy_fact(profile)
     yield from sustained_fact(profile.sustained)
     yield from counter_fact(profile.steady)
@@ -137,7 +156,8 @@ def _circumstances(profile: Profile) -> Iterator[Fact]:
         if placed:
             yield "ran on", ", ".join(f"{name} {count}" for name, count in placed.items()), "by the engine's own count"
         quiet = {True: "disturbed", False: "quiet", None: "unknown"}[environment.disturbed]
-        yield "machine", quiet, "; ".join(environment.reasons)
+        if environment.disturbed is not None or other_tool(profile) is None:  # other tools never say
+            yield "machine", quiet, "; ".join(environment.reasons)
 
 
 def _by_count(profile: Profile) -> str:
@@ -202,7 +222,9 @@ def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | Non
     chosen = phase or next((named for name in _MEASURED if (named := profile.phase(name)) and named.ops), None)
     if chosen is None:
         return ReportTable(columns=_LAYERS, rows=())
-    folded = chosen.ops if most is None else fold_layers(chosen.ops, own=chosen.name == "forward")
+    # Another tool does not say which of its rows are layers of the model: `conv` and `conv_1` may well be two of them.
+    whole = most is None or other_tool(profile) is not None
+    folded = chosen.ops if whole else fold_layers(chosen.ops, own=chosen.name == "forward")
     ops = folded if most is None else tuple(sorted(folded, key=lambda op: -op.time_s)[:most])
     rows: list[dict[str, Any]] = []
     so_far = 0.0
@@ -212,32 +234,26 @@ def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | Non
     if most is not None:
         rows = [_for_people(row, chosen, units={op.unit for op in folded}) for row in rows]
     left = len(folded) - len(rows)
-    more = f"\n{counted(left, 'more layer')}: --format json lists all of them." if left > 0 else ""
+    letters = _NAME if chosen.predicted_s is None else _SHORTER
     return ReportTable(
-        columns=filled(_LAYERS, rows),
+        columns=filled((replace(_LAYERS[0], letters=letters), *_LAYERS[1:]), rows),
         rows=tuple(rows),
         title=f"Where {chosen.name} goes",
-        note=f"{closing_line(chosen)}{more}",
+        note=closing_line(chosen),
+        left=counted(left, "more layer") if left > 0 else None,
+        bars=_BARS,
     )
 
 
 def _for_people(row: dict[str, Any], phase: Phase, *, units: set[str | None]) -> dict[str, Any]:
-    """What fits into a hundred columns: names cut, one unit for all not repeated, predictions before running sums.
+    """What fits into a hundred columns: one unit for all not repeated, predictions before running sums.
 
     Where steps differ, how each layer did in them stands in the place of its floor and the engine's name for it.
     """
     predicted, stepped = phase.predicted_s is not None, phase.op_context is not None
-    shown = {**row, "name": _cut(row["name"], _SHORTER if predicted else _NAME), "kernel": _cut(row["kernel"], _KERNEL)}
     away = ["cumulative"] * predicted + ["unit"] * (len(units) == 1)
     away += ["floor_s", "kernel"] if stepped else ["min_s", "max_s", "growth"]
-    return {**shown, **dict.fromkeys(away)}
-
-
-def _cut(name: str | None, most: int) -> str | None:
-    if name is None or len(name) <= most:
-        return name
-    head = most // 3
-    return f"{name[:head]}…{name[head + 1 - most :]}"
+    return {**row, **dict.fromkeys(away)}
 
 
 def fold_layers(ops: Sequence[OpTime], *, own: bool = False) -> tuple[OpTime, ...]:

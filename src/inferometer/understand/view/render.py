@@ -1,6 +1,6 @@
 """A table as text: drawn for a terminal, or as JSON, CSV or Markdown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from inferometer.understand.view.table import ReportTable, cell_text
@@ -40,20 +40,22 @@ def _plain(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def _as_markdown(table: ReportTable) -> str:
-    heads = _line([column.heading for column in table.columns])
-    rules = _line(["---:" if column.numeric else "---" for column in table.columns])
-    body = [_line([cell_text(column, row.get(column.key)) for column in table.columns]) for row in table.rows]
-    return "\n".join([heads, rules, *body])
+def _in_cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+def markdown_table(table: ReportTable, written: Callable[[str], str] = _in_cell) -> str:
+    """`written` keeps a text from ending its cell; a stricter one also keeps it from being markup."""
+    rows = [[column.heading for column in table.columns]]
+    rows += [[cell_text(column, row.get(column.key)) for column in table.columns] for row in table.rows]
+    lines = [f"| {' | '.join(map(written, row))} |" for row in rows]
+    rules = ["---:" if column.numeric else "---" for column in table.columns]
+    return "\n".join([lines[0], f"| {' | '.join(rules)} |", *lines[1:]])
 
 
 _RENDERERS: dict[str, Callable[[ReportTable], str]] = {
     "table": draw_table,
     "json": _as_json,
     "csv": _as_csv,
-    "md": _as_markdown,
+    "md": markdown_table,
 }

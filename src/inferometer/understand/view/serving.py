@@ -14,6 +14,7 @@ from inferometer.understand.view.table import Column, ReportTable, filled
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from inferometer.predict.memory.fit import Fit
     from inferometer.predict.placing import Runnable, RunnableForm
     from inferometer.predict.served.question import ServingAnswer
 
@@ -64,6 +65,17 @@ def serving_card(answer: ServingAnswer) -> Card:
         facts=tuple(facts),
         sources=answer.notes,
     )
+
+
+def memory_card(fit: Fit) -> Card:
+    """Every figure of a fit that is known, under its own name."""
+    facts = []
+    for name, value in asdict(fit).items():
+        if value is not None:
+            text = format_capacity(value) if "bytes" in name else f"{value:,}"
+            text = ("yes" if value else "no") if isinstance(value, bool) else text
+            facts.append((name.removesuffix("_bytes").replace("_", " "), text, ""))
+    return Card(title="What it takes of memory", subtitle="", facts=tuple(facts))
 
 
 def _met(answer: ServingAnswer) -> str:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.errors import InferometerError
 from inferometer.core.units import counted
 from inferometer.predict.sweep.columns import COLUMNS, INPUTS, LOADING, RUNNING
+from inferometer.understand.view.cards import Card, View
 from inferometer.understand.view.phrases import interval_text
 from inferometer.understand.view.table import Column, ReportTable, columns, filled
 
 if TYPE_CHECKING:
-    from inferometer.predict.sweep.rows import RowSource
+    from inferometer.predict.sweep.rows import Rows, RowSource
 
+_FIRST = 10  # rows of a sweep that a notebook shows
 _OUTPUTS = columns(
     "latency_s",
     Column(key="latency_interval", heading="between"),
@@ -44,6 +47,23 @@ def sweep_table(rows: RowSource, *, most: int | None = None, title: str | None =
     same = {name for name in INPUTS if len(records) > 1 and len({record[name] for record in records}) == 1}
     columns = filled((*(_input(name) for name in INPUTS if name not in same), *_OUTPUTS), records)
     return ReportTable(columns=columns, rows=tuple(records), title=title, note=_note(records, same, len(rows)) or None)
+
+
+def sweep_view(rows: Rows) -> View:
+    """The first rows, and a chart of them."""
+    card = Card(title=f"{len(rows):,} rows", subtitle="", facts=())
+    return View(card=card, tables=(sweep_table(rows, most=_FIRST),), charts=(lambda: _chart(rows),))
+
+
+def _chart(rows: Rows) -> str:
+    """Of a decoder its speed for a user and for all; of what has no tokens its latency and memory."""
+    from inferometer.understand.view.charts.pareto import pareto_scatter  # noqa: PLC0415 - charts alone need it
+    from inferometer.understand.view.charts.render import render  # noqa: PLC0415 - as above
+
+    try:
+        return render(pareto_scatter(rows, "tpot_s", "tokens_per_s"), "svg").decode()
+    except InferometerError:  # no row has both
+        return render(pareto_scatter(rows, "latency_s", "peak_memory_bytes"), "svg").decode()
 
 
 def _with_intervals(record: dict[str, Any]) -> dict[str, Any]:

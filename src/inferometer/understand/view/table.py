@@ -14,6 +14,7 @@ class Column:
 
     `unit` turns a number into text with a prefix; `exact` shows every digit instead; `capacity` counts as memory makers
     do; `share` shows a fraction in percent, and `signed` one that may fall. JSON and CSV have the plain number.
+    `letters` is how much of a name a terminal has room for; pages and files have all of it.
     """
 
     key: str
@@ -24,6 +25,7 @@ class Column:
     capacity: bool = False
     share: bool = False
     signed: bool = False
+    letters: int | None = None
 
     @property
     def numeric(self) -> bool:
@@ -79,11 +81,28 @@ def columns(*wanted: str | Column) -> tuple[Column, ...]:
 
 
 @frozen
+class Bars:
+    """What a page draws beside each row, by keys of the row: a bar as long as `length`, a line and a dot on it.
+
+    With `ratio` the bar goes from the row's `low` to its `high`, around 1, and has the colour of its `verdict`.
+    """
+
+    length: str
+    line: str | None = None
+    dot: str | None = None
+    ratio: bool = False
+
+
+@frozen
 class ReportTable:
+    """`left` counts what the table leaves out (`3 more ops`); each renderer adds where all of them are."""
+
     columns: tuple[Column, ...]
     rows: tuple[Mapping[str, Any], ...]
     title: str | None = None
     note: str | None = None
+    left: str | None = None
+    bars: Bars | None = None
 
 
 def filled(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:

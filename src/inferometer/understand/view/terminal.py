@@ -83,7 +83,10 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def draw_table(table: ReportTable) -> str:
     """Aligned columns under a rule."""
-    cells = [[_plain(cell_text(column, row.get(column.key))) for column in table.columns] for row in table.rows]
+    cells = [
+        [_cut(_plain(cell_text(column, row.get(column.key))), column.letters) for column in table.columns]
+        for row in table.rows
+    ]
     right = [column.numeric for column in table.columns]
     headings = [column.heading for column in table.columns]
     widths = _fitted([list(texts) for texts in zip(headings, *cells, strict=True)], right)
@@ -91,10 +94,19 @@ def draw_table(table: ReportTable) -> str:
     rule = "─" * _total(widths)
     body = [line for row in cells for line in _lines(row, widths, right)]
     notes = [table.note] if table.note else []
+    notes += [f"{table.left}: --format json lists all of them."] if table.left else []
     if len(widths) < len(table.columns):
         notes.append(f"Hidden, as the terminal is too narrow: {', '.join(headings[len(widths) :])}.")
     title = [_bold(table.title)] if table.title else []
     return "\n".join([*title, *map(_bold, head), rule, *body, *notes])
+
+
+def _cut(name: str, most: int | None) -> str:
+    """The end of a layer's name tells more than its beginning."""
+    if most is None or len(name) <= most:
+        return name
+    head = most // 3
+    return f"{name[:head]}…{name[head + 1 - most :]}"
 
 
 def _total(widths: list[int]) -> int:
@@ -172,7 +184,7 @@ def draw_card(card: Card) -> str:
     parts = [draw_heading(card.title, card.subtitle)]
     if card.text:
         parts.append(f"\n{card.text}\n")
-    parts.append(draw_fields(card.facts))
+    parts += [draw_fields(card.facts)] if card.facts else []
     parts += card.sources
     return "\n".join(parts)
 

@@ -37,7 +37,7 @@ from inferometer.hub.agent.warden import Limits, Verdict, Warden, limits_for
 from inferometer.hub.box.seccomp import Refused
 from inferometer.hub.places.artifacts import ArtifactFolder
 from inferometer.hub.places.hub_client import HubAwayError, HubRefusalError
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 from unit.hub.web.samples import network
 
 JOB = a_job()
@@ -403,7 +403,7 @@ def test_progress_of_a_stage_is_written_a_quarter_of_a_second_apart(tmp_path):
     log = EventLog(tmp_path / "events.jsonl", "j", now=lambda: now[0])
     for at, share in ((10.0, -1.0), (10.24, 0.5), (10.25, 0.5), (10.3, 0.5)):
         now[0] = at
-        log.progress(Step(stage="a", done=1, share=share))
+        log.progress(LoopProgress(stage="a", done=1, share=share))
     written = [decode(line, JobEvent) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
     assert [(found.number, found.at, found.share) for found in written] == [(1, 10.0, 0.0), (2, 10.25, 0.5)]
 

@@ -35,7 +35,7 @@ from inferometer.hub.places.hub import HubPlace
 from inferometer.hub.places.hub_client import HubAddress, HubAwayError, HubClient, HubRefusalError
 from inferometer.hub.places.requests import PackedJob
 from inferometer.hub.web.guard.rules import Rules
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 from inferometer.store.queue.fleet import Fleet
 from unit.hub.web.samples import emptied, hub, network
 
@@ -585,7 +585,7 @@ def test_a_clock_that_is_put_back_by_thirty_days_silences_no_progress(tmp_path):
     assert [line["event"]["at"] for line in log.unsent()] == [month, 10.0]
     events = EventLog(tmp_path / "events.jsonl", "j", now=iter([month, month, 10.0, 10.0]).__next__)
     for done in (1, 2):
-        events.progress(Step(stage="runs", done=done, share=0.1))
+        events.progress(LoopProgress(stage="runs", done=done, share=0.1))
     assert len((tmp_path / "events.jsonl").read_bytes().splitlines()) == 2
 
 

@@ -14,7 +14,7 @@ from inferometer.hub.agent import runner
 from inferometer.hub.agent.carrying_out import carry_out, hide_places
 from inferometer.hub.places import device_side
 from inferometer.hub.places.device_side import is_alive, write_whole
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 
 JOB = Job(id="j1", verb="profile", model=JobModel(name="no-such-model"), options={"predict": False})
 
@@ -146,7 +146,7 @@ def test_progress_is_told_a_few_times_a_second(tmp_path):
     log = runner.EventLog(tmp_path / "events.jsonl", "j", now=lambda: next(now))
     log.tell(kind="state", state="running")
     for done, stage in enumerate(("load", "load", "runs", "runs")):
-        log.progress(Step(stage=stage, done=done, share=2.0))
+        log.progress(LoopProgress(stage=stage, done=done, share=2.0))
     told = [(event.stage, event.done, event.share) for event in events_in(tmp_path)[1:]]
     assert told == [("load", 0, 1.0), ("runs", 2, 1.0), ("runs", 3, 1.0)]
 

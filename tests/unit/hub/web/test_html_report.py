@@ -90,10 +90,10 @@ def test_markdown_has_the_headline_the_layers_and_the_findings():
     assert text.startswith("## Before \\| after\n")
     slowest = max(profile.phase("forward").ops, key=lambda op: op.time_s)
     table = [line for line in text.splitlines() if line.startswith("| stage.")]
-    assert len(table) == 10
+    assert len(table) == 12
     assert slowest.name in table[0]
     assert "- critical: A finding it carries" in text
-    assert "**disturbed**: the load rose" in text
+    assert "**machine**: disturbed (the load rose" in text
     assert "<img" not in markdown(hostile())
 
 

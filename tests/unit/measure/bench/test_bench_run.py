@@ -18,7 +18,7 @@ from inferometer.measure.bench import NoGuard, Plan, bench, bench_against, bench
 from inferometer.measure.bench.compare import compare
 from inferometer.measure.bench.files import load_profile, require_room, save_profile
 from inferometer.measure.bench.guard import Guard
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 from inferometer.measure.bench.measurement import BENCH, turns_of
 from inferometer.measure.bench.run import measure, require_quiet
 from inferometer.understand.view.measured import comparison_markdown, comparison_table, headline, measurement_card
@@ -219,7 +219,7 @@ def test_the_progress_bar_is_drawn_on_a_terminal_only(monkeypatch):
     log = io.StringIO()
     monkeypatch.setattr("sys.stderr", log)
     with progress_line(step_text) as draw:
-        draw(Step(stage="runs", done=1, share=0.5))
+        draw(LoopProgress(stage="runs", done=1, share=0.5))
     assert log.getvalue() == ""
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
@@ -227,7 +227,7 @@ def test_the_progress_bar_is_drawn_on_a_terminal_only(monkeypatch):
     monkeypatch.setattr("time.monotonic", clock)
     with progress_line(step_text) as draw:
         for done in range(1, 5):
-            draw(Step(stage="runs", done=done, share=done / 4))
+            draw(LoopProgress(stage="runs", done=done, share=done / 4))
             clock.now += 0.06
     *drawn, wiped = terminal.getvalue().split("\r")[1:]
     assert wiped == "\x1b[K"

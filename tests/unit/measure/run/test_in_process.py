@@ -16,7 +16,7 @@ from inferometer.core.workload import Workload
 from inferometer.engines.base import Event, Kernel, Target
 from inferometer.measure.bench.disturbance import Disturbance
 from inferometer.measure.bench.guard import Guard, NoGuard
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run import arrays, texts
 from inferometer.measure.run import model as running
@@ -402,10 +402,10 @@ def test_samples_are_told_a_few_times_a_second_and_none_of_the_warm_up():
         tell=lambda *each: said.append(each), clock=lambda: next(now),
     )  # fmt: skip
     telling.run()
-    telling.progress(Step(stage="warm-up", done=1, share=0.0))
+    telling.progress(LoopProgress(stage="warm-up", done=1, share=0.0))
     for _ in range(3):
         telling.run()
-        telling.progress(Step(stage="runs", done=1, share=0.5))
+        telling.progress(LoopProgress(stage="runs", done=1, share=0.5))
     assert [value for name, value in said if name == "samples"] == [(2.0,), (2.0, 2.0)]
 
 

@@ -14,7 +14,7 @@ from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import DeviceFacts, Environment, OpTime, Phase, Verification
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Opened, Port
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 from inferometer.measure.run import child as children
 from inferometer.measure.run import isolate
 from inferometer.measure.run import model as running
@@ -215,7 +215,7 @@ def test_progress_of_one_stage_is_told_now_and_then():
     teller = _Teller(stream, clock=lambda: now[0])
     for at, stage in ((1.0, "a"), (1.05, "a"), (1.06, "b"), (1.2, "b"), (1.21, "b")):
         now[0] = at
-        teller.tell("progress", Step(stage=stage, done=0, share=at))
+        teller.tell("progress", LoopProgress(stage=stage, done=0, share=at))
     stream.seek(0)
     told = []
     while (answer := _answer(stream)) is not None:

@@ -8,7 +8,7 @@ import pytest
 from fakes.fake_runtime import BUSY, write_arrays, write_text
 from inferometer.core.notices import tell, told_to
 from inferometer.engines.base import Target
-from inferometer.measure.bench.loop import Step
+from inferometer.measure.bench.loop import LoopProgress
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.arrays import measure_arrays
 from inferometer.measure.run.child import LENGTH, _Teller
@@ -65,7 +65,7 @@ def test_a_new_stage_is_always_told_and_progress_within_one_is_thinned():
     answers = io.BytesIO()
     teller = _Teller(answers, clock=iter([1.0, 1.01, 1.02, 1.03, 1.2]).__next__)
     for stage in ("runs", "compiling", "compiling", "runs", "runs"):
-        teller.tell("progress", Step(stage=stage, done=0, share=0.0))
+        teller.tell("progress", LoopProgress(stage=stage, done=0, share=0.0))
     assert _stages(answers.getvalue()) == ["runs", "compiling", "runs", "runs"]
 
 

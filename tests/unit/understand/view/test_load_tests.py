@@ -13,8 +13,8 @@ from inferometer.core.run import Run
 from inferometer.core.traffic.traces import read_trace
 from inferometer.measure.bench.compare import compare
 from inferometer.understand.view.charts.load_tests import chart_names, load_chart
-from inferometer.understand.view.exports import requests_csv
-from inferometer.understand.view.load_tests import level_table, load_document, load_markdown, load_result, remarks_of
+from inferometer.understand.view.exports import markdown, requests_csv
+from inferometer.understand.view.load_tests import level_table, load_document, load_result, remarks_of
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_loads_are_compared_with_their_equals(profile):
 
 
 def test_markdown_has_levels_and_remarks(profile):
-    text = load_markdown(profile, title="nightly")
+    text = markdown(profile, title="nightly")
     assert text.startswith("## nightly")
     assert "| 16/s |" in text
 

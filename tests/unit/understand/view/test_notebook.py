@@ -1,13 +1,19 @@
 """What a notebook shows of a value, and what data frames get."""
 
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pandas as pd
 import polars as pl
 import pytest
 
 import inferometer as im
+from inferometer.understand.view import notebook, render, terminal
+from inferometer.understand.view.exports import markdown
+from inferometer.understand.view.terminal import draw_card, draw_table
+from inferometer.understand.view.views import view_of
 
 LLAMA = im.predict("llama-3.2-1b", on="nvidia-h200", prompt=512, generate=32)
 SLOWER = im.predict("llama-3.2-1b", on="nvidia-l4", prompt=512, generate=32)
@@ -120,3 +126,22 @@ def test_a_verb_takes_values_files_and_says_what_it_has_not(tmp_path):
         im.export(LLAMA, tmp_path / "llama")
     with pytest.raises(im.InferometerError, match="There is no file"):
         im.explain(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("profile", [LLAMA, MEASURED, BENCH.profile], ids=["predicted", "measured", "benchmark"])
+def test_every_renderer_shows_all_of_the_one_view(profile):
+    view, page, text = view_of(profile), profile._repr_html_(), markdown(profile)
+    printed = "\n".join([draw_card(view.card), *(draw_table(table) for table in view.tables)])
+    for label, value, _ in view.card.facts:
+        assert all(label in shown and value in shown for shown in (page, text, printed))
+    for table in view.tables:
+        wanted = {table.title or "", *(column.heading for column in table.columns if table.rows)}
+        assert all(word in shown for shown in (page, text, printed) for word in wanted)
+    assert all(table.title in page and table.title in text for table in view.more)
+
+
+def test_renderers_know_no_profile_from_the_inside():
+    """They take a View; what a phase or an op has is read where the view is laid out."""
+    for module in (notebook, terminal, render):
+        source = Path(module.__file__).read_text(encoding="utf-8")
+        assert not re.search(r"\.(phases|ops|summary|time_s|predicted_s|floor_s|environment)\b", source)

@@ -26,6 +26,7 @@ from inferometer.core.sample import Interval, Summary
 from inferometer.core.workload import Precision, Workload
 from inferometer.understand.view import measured, phrases, predictions
 from inferometer.understand.view.charts import samples
+from inferometer.understand.view.terminal import draw_table
 
 
 def profile(**more):
@@ -376,12 +377,14 @@ def test_a_battery_lasts_for_so_many_answers():
 def test_the_longest_ops_of_the_last_phase_are_listed_and_the_others_counted():
     ops = tuple(OpTime(name=f"o{place}", kind="x", time_s=float(place), count=2) for place in range(1, 15))
     made = profile(phases=(Phase(name="decode", time_s=105.0, ops=ops), Phase(name="load", time_s=9.0)))
-    table = predictions.op_table(made)
+    table = predictions.op_table(made.phases[0])
     assert [row["name"] for row in table.rows] == [f"o{place}" for place in range(14, 2, -1)]
     assert table.rows[0]["share"] == pytest.approx(14 / 105)
-    assert (table.title, table.note) == ("Where decode goes", "2 more ops: --format json lists all of them.")
-    assert predictions.op_table(made, most=None).note is None
-    assert predictions.op_table(profile()).rows == ()
+    assert (table.title, table.left) == ("Where decode goes", "2 more ops")
+    assert draw_table(table).endswith("\n2 more ops: --format json lists all of them.")
+    assert predictions.op_table(made.phases[0], most=None).left is None
+    assert predictions.op_table(None).rows == ()
+    assert predictions.prediction_view(made).tables[-1] == table
     streams = profile(phases=(Phase(name="a", time_s=1.0, streams={"compute": 1.0, "network": 0.0}),
                               Phase(name="b", time_s=1.0)))  # fmt: skip
     shown = predictions.stream_table(streams)

@@ -67,7 +67,7 @@ from inferometer.understand.view.dataflow import dataflow
 from inferometer.understand.view.explanations import explanation_page, findings_table, page_text, trial_table
 from inferometer.understand.view.fleet import each_table
 from inferometer.understand.view.frames import comparison_columns, profile_columns
-from inferometer.understand.view.notebook import comparison_html, profile_html
+from inferometer.understand.view.notebook import view_html
 from inferometer.understand.view.phrases import duration_text
 from inferometer.understand.view.published import apart_text
 from inferometer.understand.view.render import render
@@ -82,7 +82,9 @@ FORMATS = Precision(weights="i8", activations="bf16", kv="f8e4m3")
 
 
 def text(table):
-    return "\n".join([str(table.title), render(table, "md"), str(table.note)])
+    left = [f"{table.left}: --format json lists all of them."] if table.left else []
+    note = [str(table.note)] if table.note or not left else []
+    return "\n".join([str(table.title), render(table, "md"), *note, *left])
 
 
 def card(made):
@@ -160,13 +162,13 @@ def of_prediction():
     return {
         "card": card(predictions.prediction_card(profile)), "a lone step": card(predictions.prediction_card(bare)),
         "phases": text(predictions.phase_table(profile)), "streams": text(predictions.stream_table(profile)),
-        "ops": text(predictions.op_table(profile, most=2)),
-        "no ops": text(predictions.op_table(replace(profile, phases=()))),
+        "ops": text(predictions.op_table(profile.phases[-1], most=2)),
+        "no ops": text(predictions.op_table(None)),
         "everything": render(predictions.prediction_rows(profile), "csv"),
         "compared": render(predictions.comparison_table(compared), "csv"),
         "compared with ends": render(predictions.comparison_table(compared, ends=True), "csv"),
         "gains": text(predictions.gain_table(gains)), "columns": profile_columns(profile),
-        "html": profile_html(profile),
+        "html": view_html(profile),
     }  # fmt: skip
 
 
@@ -232,7 +234,7 @@ def compared():
         "headline": [measured.headline(found), measured.headline(same)],
         "table": text(measured.comparison_table(found, most=3)), "markdown": measured.comparison_markdown(found),
         "same": measured.comparison_markdown(same), "numbers": render(measured.comparison_numbers([found]), "csv"),
-        "chart": difference_chart(found), "columns": comparison_columns(found), "html": comparison_html(found),
+        "chart": difference_chart(found), "columns": comparison_columns(found), "html": view_html(found),
         "percentiles": [measured.percentile_fact(tuple(0.01 * n for n in range(1, 41)), at, "decode")
                         for at in (50, 99, 1)],
     }  # fmt: skip
@@ -289,7 +291,7 @@ def load():
     few, several = load_tests.load_result(served), load_tests.load_result(many)
     profile = replace(network(2), served=served)
     made |= {
-        "markdown": load_tests.load_markdown(profile, title="nightly"), "requests": exports.requests_csv(profile),
+        "markdown": exports.markdown(profile, title="nightly"), "requests": exports.requests_csv(profile),
         "document": load_tests.load_document(profile, few), "facts": load_tests.level_facts(few),
     }  # fmt: skip
     for name in ("gap-histogram", "timeline", "e2e-histogram", "throughput-load"):
@@ -550,7 +552,7 @@ def of_runs():
         "durations": [duration_text(seconds) for seconds in (1.0, 7199.0, 7200.0, 172_799.0, 172_800.0, 86_399_999.0,
                                                              8.64e7, 9e8)],
         "apart": [apart_text(predicted_s, 1.0) for predicted_s in (1.0049, 1.005, 0.9, 2.0, 2.01, 0.5, 0.49, 1.3)],
-        "html without ops": profile_html(replace(done, phases=done.phases[:1])),
+        "html without ops": view_html(replace(done, phases=done.phases[:1])),
     }  # fmt: skip
 
 

@@ -36,7 +36,10 @@ def write_tensors(
     head += b"".join(_text(key) + _value(value) for key, value in metadata.items())
     offset = 0
     for target, dtype in tensors:
-        head += _info(target, dtype, offset)
+        # The innermost axis stands first.
+        axes = target.shape[::-1]
+        number = DTYPES[dtype].gguf_type
+        head += _text(target.name) + struct.pack(f"<I{len(axes)}QIQ", len(axes), *axes, number, offset)
         offset += _padded(DTYPES[dtype].nbytes(target.elements))
     file.write(head + bytes(-len(head) % ALIGNMENT))
     for target, dtype in tensors:
@@ -68,13 +71,6 @@ def turned(pieces: Iterator[Array], part: Weight, target: Target) -> Iterator[Ar
         whole = halves.swapaxes(1, 2).reshape(part.shape)
     turned = whole.T if target.transposed else whole
     yield np.ascontiguousarray(turned).reshape(-1)
-
-
-def _info(target: Target, dtype: str, offset: int) -> bytes:
-    """The innermost axis stands first."""
-    axes = target.shape[::-1]
-    number = DTYPES[dtype].gguf_type
-    return _text(target.name) + struct.pack(f"<I{len(axes)}QIQ", len(axes), *axes, number, offset)
 
 
 def _padded(size: int) -> int:

@@ -4,11 +4,11 @@ Keys: the GGUF specification and llama.cpp's src/llama-arch.cpp.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
 from inferometer.formats.gguf.architecture import Architecture, architecture_of
 from inferometer.formats.gguf.write.file import Value
@@ -26,7 +26,7 @@ _NORMAL, _CONTROL, _UNUSED = 1, 3, 5  # GGUF's token types
 LEAST = 256 + len(_SPECIAL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Vocabulary:
     tokens: tuple[str, ...]
     merges: tuple[str, ...]
@@ -42,7 +42,11 @@ def vocabulary(size: int) -> Vocabulary:
             remedy=f"Give a config whose vocab_size is {LEAST} or more.",
         )
     made = tuple(islice(_merges(), size - LEAST))
-    tokens = (*_byte_letters(), *(left + right for left, right in made))
+    # GPT-2's letter for each byte: itself where it can be seen, the letters from U+0100 on for the others.
+    seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    hidden = iter(range(0x100, 0x200))
+    byte_letters = tuple(chr(byte) if byte in seen else chr(next(hidden)) for byte in range(256))
+    tokens = (*byte_letters, *(left + right for left, right in made))
     unused = tuple(f"<|unused{index}|>" for index in range(size - LEAST - len(made)))
     return Vocabulary(
         tokens=(*tokens, *unused, *_SPECIAL),
@@ -59,13 +63,6 @@ def _merges() -> Iterator[tuple[str, str]]:
     yield from product(_LETTERS, repeat=2)
     pairs = [left + right for left, right in product(_LETTERS, repeat=2)]
     yield from product(pairs, repeat=2)
-
-
-def _byte_letters() -> tuple[str, ...]:
-    """GPT-2's letter for each byte: itself where it can be seen, the letters from U+0100 on for the others."""
-    seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    hidden = iter(range(0x100, 0x200))
-    return tuple(chr(byte) if byte in seen else chr(next(hidden)) for byte in range(256))
 
 
 # model_type of a config → GGUF's architecture

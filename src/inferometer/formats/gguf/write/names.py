@@ -6,16 +6,17 @@ two halves of each head interleaved, as llama.cpp rotates them.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op
 from inferometer.formats.gguf.architecture import Architecture
 from inferometer.formats.synth.weights import Weight, executed, planned_op
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Target:
     """A tensor of the file. Its numbers are those of `parts`, one after the other."""
 

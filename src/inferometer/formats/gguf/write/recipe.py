@@ -5,10 +5,9 @@ bits where they help most. Norms, biases, routers and other small tensors stay f
 are no whole number of blocks take the next format that fits. Source: llama.cpp, src/llama-quant.cpp.
 """
 
-from dataclasses import dataclass
-
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.formats.gguf.write.blocks import BLOCK_FORMATS
 from inferometer.formats.gguf.write.names import Target
 
@@ -23,7 +22,7 @@ _MIXTURES = {"q4_k_m": "q4_k", "q5_k_m": "q5_k"}
 _NARROWER = {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelFacts:
     """What the mixtures look at."""
 

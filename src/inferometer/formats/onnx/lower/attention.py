@@ -18,7 +18,7 @@ from inferometer.formats.onnx.rules.attention import (
     paged_heads,
     past_place,
 )
-from inferometer.formats.onnx.step import Lowering, Maker, Step, Wires, part_op
+from inferometer.formats.onnx.step import Lowering, Maker, OnnxStep, Wires, part_op
 
 _NO_HEADS = "the sizes of its heads are not known"
 
@@ -46,7 +46,7 @@ def _fixed(sizes: Heads) -> Heads:
     return sizes
 
 
-def lower_attention(step: Step, maker: Maker) -> list[Op]:
+def lower_attention(step: OnnxStep, maker: Maker) -> list[Op]:
     """ONNX's own. Inputs: Q, K, V, mask, past key, past value."""
     call = step.call
     sizes = _fixed(heads_of(call))
@@ -62,7 +62,7 @@ def lower_attention(step: Step, maker: Maker) -> list[Op]:
 
 
 def attention_op(
-    step: Step, maker: Maker, qkv: tuple[int, ...], caches: tuple[int, ...], attributes: dict[str, Any]
+    step: OnnxStep, maker: Maker, qkv: tuple[int, ...], caches: tuple[int, ...], attributes: dict[str, Any]
 ) -> Op:
     """Queries, keys and values first, then masks, then caches. The second and third output are the grown caches."""
     call, inputs = step.call, step.call.inputs
@@ -80,7 +80,7 @@ def attention_op(
 def lower_rotary(positions: int, tables: tuple[int, int] = (1, 2)) -> Lowering:
     """The rows of the sine and cosine tables that the positions name are gathered; then the input is rotated."""
 
-    def lower(step: Step, maker: Maker) -> list[Op]:
+    def lower(step: OnnxStep, maker: Maker) -> list[Op]:
         call = step.call
         x = call.value(0)
         shape = x.shape
@@ -96,12 +96,12 @@ def lower_rotary(positions: int, tables: tuple[int, int] = (1, 2)) -> Lowering:
     return lower
 
 
-def _activations(maker: Maker, step: Step, places: tuple[int, ...]) -> tuple[Tensor, ...]:
+def _activations(maker: Maker, step: OnnxStep, places: tuple[int, ...]) -> tuple[Tensor, ...]:
     values = [step.call.inputs[i] for i in places if step.call.has(i)]
     return tuple(maker.tensor(value) for value in values if value is not None and not value.constant)
 
 
-def _partial(step: Step) -> dict[str, Any]:
+def _partial(step: OnnxStep) -> dict[str, Any]:
     """Where only a part of each head is rotated: how much of what."""
     call, rotated = step.call, step.call.integer("rotary_embedding_dim")
     shape = call.value(0).shape or ()
@@ -113,7 +113,7 @@ def _partial(step: Step) -> dict[str, Any]:
 
 
 def _table_rows(
-    step: Step, maker: Maker, tables: tuple[int, int], positions: int | None, tokens: tuple[Dim, ...]
+    step: OnnxStep, maker: Maker, tables: tuple[int, int], positions: int | None, tokens: tuple[Dim, ...]
 ) -> list[Op]:
     """A gather from stored tables, or nothing where they are no tables or are computed."""
     values = [step.call.inputs[i] for i in tables if step.call.has(i)]
@@ -144,7 +144,7 @@ def _table_rows(
     ]
 
 
-def lower_linear_attention(step: Step, maker: Maker) -> list[Op]:
+def lower_linear_attention(step: OnnxStep, maker: Maker) -> list[Op]:
     """Each token and head updates and reads a state of [key, value].
 
     It is counted as a state-space scan whose channels are the values of all heads and whose state is as wide as a key.
@@ -158,7 +158,7 @@ def lower_linear_attention(step: Step, maker: Maker) -> list[Op]:
     return [maker.op(step, "ssm_scan", inner=inner, state=state, heads=heads, groups=kv_heads, version=2)]
 
 
-def lower_causal_conv(step: Step, maker: Maker) -> list[Op]:
+def lower_causal_conv(step: OnnxStep, maker: Maker) -> list[Op]:
     """Depthwise along time; the state it carries is read and written as a state."""
     call = step.call
     weight, x = call.value(1).shape, call.value(0).shape
@@ -170,12 +170,12 @@ def lower_causal_conv(step: Step, maker: Maker) -> list[Op]:
     return [maker.op(step, "convolution", **sizes, kernel=(kernel,), strides=(1,), dilations=(1,), transposed=False)]
 
 
-def lower_fused_attention(step: Step, maker: Maker) -> list[Op]:
+def lower_fused_attention(step: OnnxStep, maker: Maker) -> list[Op]:
     """The projection to q, k and v, then attention."""
     return _projected(step, maker, fused_heads(step.call), (past_place(step.call),))
 
 
-def lower_packed(step: Step, maker: Maker) -> list[Op]:
+def lower_packed(step: OnnxStep, maker: Maker) -> list[Op]:
     if step.call.node.op_type == "PackedAttention":
         return _projected(step, maker, packed_heads(step.call), ())
     sizes = _fixed(packed_heads(step.call))
@@ -183,7 +183,7 @@ def lower_packed(step: Step, maker: Maker) -> list[Op]:
     return [attention_op(step, maker, (0, 1, 2), (), attributes)]
 
 
-def lower_longformer(step: Step, maker: Maker) -> list[Op]:
+def lower_longformer(step: OnnxStep, maker: Maker) -> list[Op]:
     """Each token meets `window` tokens on each side. What is global is left out."""
     x, heads = step.call.shape(0), step.call.integer("num_heads")
     if not isinstance(x[-1], int) or heads < 1 or len(x) != 3:
@@ -194,7 +194,7 @@ def lower_longformer(step: Step, maker: Maker) -> list[Op]:
 
 
 def _projected(
-    step: Step, maker: Maker, sizes: Heads, caches: tuple[int, ...], *, window: int | None = None
+    step: OnnxStep, maker: Maker, sizes: Heads, caches: tuple[int, ...], *, window: int | None = None
 ) -> list[Op]:
     _fixed(sizes)
     call = step.call
@@ -225,7 +225,7 @@ def _projected(
     return [projection, part_op(step, "attention", "attention", Wires(inputs, outputs), **attributes)]
 
 
-def lower_multi_head(step: Step, maker: Maker) -> list[Op]:
+def lower_multi_head(step: OnnxStep, maker: Maker) -> list[Op]:
     call = step.call
     sizes = _fixed(multi_head_heads(call))
     past = multi_head_past(call)
@@ -241,7 +241,7 @@ def lower_multi_head(step: Step, maker: Maker) -> list[Op]:
     return [attention_op(step, maker, (0, 1, 2), past, attributes)]
 
 
-def lower_group_query(step: Step, maker: Maker) -> list[Op]:
+def lower_group_query(step: OnnxStep, maker: Maker) -> list[Op]:
     """With its rotation, where it does that itself. A cache of a fixed length is taken as full."""
     call = step.call
     sizes = _fixed(group_query_heads(call))
@@ -252,13 +252,13 @@ def lower_group_query(step: Step, maker: Maker) -> list[Op]:
     return _with_rotation(step, maker, op, sizes, tables)
 
 
-def lower_paged(step: Step, maker: Maker) -> list[Op]:
+def lower_paged(step: OnnxStep, maker: Maker) -> list[Op]:
     sizes = _fixed(paged_heads(step.call))
     op = attention_op(step, maker, (0, 1, 2), (3, 4), _windowed(step, sizes))
     return _with_rotation(step, maker, op, sizes, (8, 9))
 
 
-def _windowed(step: Step, sizes: Heads) -> dict[str, Any]:
+def _windowed(step: OnnxStep, sizes: Heads) -> dict[str, Any]:
     window = step.call.integer("local_window_size", -1)
     return _attention_attributes(
         sizes,
@@ -269,14 +269,14 @@ def _windowed(step: Step, sizes: Heads) -> dict[str, Any]:
     )
 
 
-def _with_rotation(step: Step, maker: Maker, op: Op, sizes: Heads, tables: tuple[int, int]) -> list[Op]:
+def _with_rotation(step: OnnxStep, maker: Maker, op: Op, sizes: Heads, tables: tuple[int, int]) -> list[Op]:
     """The tables of sines and cosines belong to the rotation, which reads a row of them for each token."""
     stored = {tensor.name for tensor in maker.weights([step.call.inputs[i] for i in tables if step.call.has(i)])}
     op = replace(op, weights=tuple(weight for weight in op.weights if weight.name not in stored))
     return [*(_rotation(step, maker, sizes, tables) if step.call.integer("do_rotary") else []), op]
 
 
-def _rotation(step: Step, maker: Maker, sizes: Heads, tables: tuple[int, int]) -> list[Op]:
+def _rotation(step: OnnxStep, maker: Maker, sizes: Heads, tables: tuple[int, int]) -> list[Op]:
     gathered = _table_rows(step, maker, tables, None, (sizes.batch, sizes.queries))
     dtype = maker.tensor(step.call.value(0)).dtype
     turned = tuple(

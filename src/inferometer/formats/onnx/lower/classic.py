@@ -3,20 +3,20 @@
 from dataclasses import replace
 
 from inferometer.core.graph import Op, Tensor
-from inferometer.formats.onnx.step import Maker, Step
+from inferometer.formats.onnx.step import Maker, OnnxStep
 
 
-def lower_linear(step: Step, maker: Maker) -> list[Op]:
+def lower_linear(step: OnnxStep, maker: Maker) -> list[Op]:
     """A row of coefficients for each class or target. The scores are the result that is computed."""
     return _with_coefficients(step, maker, step.call.count("coefficients"), step.call.count("intercepts"))
 
 
-def lower_support_vectors(step: Step, maker: Maker) -> list[Op]:
+def lower_support_vectors(step: OnnxStep, maker: Maker) -> list[Op]:
     """A product with each support vector; the kernel's function and the votes after it are left out."""
     return _with_coefficients(step, maker, step.call.count("support_vectors"), 0)
 
 
-def _with_coefficients(step: Step, maker: Maker, count: int, intercepts: int) -> list[Op]:
+def _with_coefficients(step: OnnxStep, maker: Maker, count: int, intercepts: int) -> list[Op]:
     shape = step.call.value(0).shape
     width = shape[-1] if shape else None
     if not isinstance(width, int) or not width or not count:

@@ -9,7 +9,7 @@ from inferometer.formats.onnx.rules.layers import directions_of, hidden_size
 from inferometer.formats.onnx.rules.reductions import reduce_axes
 from inferometer.formats.onnx.rules.signals import transform_axis
 from inferometer.formats.onnx.rules.windows import kernel_of
-from inferometer.formats.onnx.step import Lowering, Maker, Step
+from inferometer.formats.onnx.step import Lowering, Maker, OnnxStep
 
 
 def lower_conv(
@@ -21,7 +21,7 @@ def lower_conv(
     deformable one also reads between pixels, four neighbours an element; that is left out.
     """
 
-    def lower(step: Step, maker: Maker) -> list[Op]:
+    def lower(step: OnnxStep, maker: Maker) -> list[Op]:
         call = step.call
         whole = static(call.value(weight).shape)
         if whole is None or len(whole) < 3:
@@ -48,23 +48,23 @@ def lower_conv(
     return lower
 
 
-def _conv_op(step: Step, maker: Maker, places: tuple[int | None, ...], attributes: dict[str, Any]) -> Op:
+def _conv_op(step: OnnxStep, maker: Maker, indices: tuple[int | None, ...], attributes: dict[str, Any]) -> Op:
     inputs = step.call.inputs
-    main = [inputs[i] for i in places if i is not None and i < len(inputs)]
-    others = [value for i, value in enumerate(inputs) if i not in places]
+    main = [inputs[i] for i in indices if i is not None and i < len(inputs)]
+    others = [value for i, value in enumerate(inputs) if i not in indices]
     activations = [value for value in (*main, *others) if value is not None and not value.constant]
     return maker.op_of(step, "convolution", activations, (*main[1:], *others, main[0]), attributes)
 
 
 def lower_pool(function: str) -> Lowering:
-    def lower(step: Step, maker: Maker) -> list[Op]:
+    def lower(step: OnnxStep, maker: Maker) -> list[Op]:
         kernel = step.call.integers("kernel_shape")
         return [maker.op(step, function=function, kernel=kernel, strides=step.call.integers("strides"))]
 
     return lower
 
 
-def lower_roi_align(step: Step, maker: Maker) -> list[Op]:
+def lower_roi_align(step: OnnxStep, maker: Maker) -> list[Op]:
     """Each result is the mean of ratio² samples between four pixels: 7 operations a sample, and one to add it."""
     ratio = step.call.integer("sampling_ratio")
     if ratio < 1:
@@ -72,12 +72,12 @@ def lower_roi_align(step: Step, maker: Maker) -> list[Op]:
     return [maker.op(step, "elementwise", function="roi_align", flops_per_element=8 * ratio * ratio)]
 
 
-def lower_lrn(step: Step, maker: Maker) -> list[Op]:
+def lower_lrn(step: OnnxStep, maker: Maker) -> list[Op]:
     return [maker.op(step, norm="lrn", size=step.call.integer("size", 5))]
 
 
 def lower_recurrent(cell: str) -> Lowering:
-    def lower(step: Step, maker: Maker) -> list[Op]:
+    def lower(step: OnnxStep, maker: Maker) -> list[Op]:
         hidden = hidden_size(step.call)
         x = step.call.value(0).shape
         if not isinstance(hidden, int) or x is None or len(x) != 3:
@@ -88,7 +88,7 @@ def lower_recurrent(cell: str) -> Lowering:
     return lower
 
 
-def lower_gather(step: Step, maker: Maker) -> list[Op]:
+def lower_gather(step: OnnxStep, maker: Maker) -> list[Op]:
     """Rows of a learned table are an embedding; anything else is a gather."""
     data = step.call.value(0)
     is_table = data.constant and data.shape is not None and len(data.shape) > 1 and step.call.integer("axis") == 0
@@ -96,11 +96,11 @@ def lower_gather(step: Step, maker: Maker) -> list[Op]:
     return [maker.op(step, "embedding" if learned else "gather")]
 
 
-def lower_scatter(step: Step, maker: Maker) -> list[Op]:
+def lower_scatter(step: OnnxStep, maker: Maker) -> list[Op]:
     return [maker.op(step, reduction=step.call.text("reduction", "none"))]
 
 
-def lower_sort(step: Step, maker: Maker) -> list[Op]:
+def lower_sort(step: OnnxStep, maker: Maker) -> list[Op]:
     call = step.call
     items: Any = (call.integer("k"),) if call.has_attribute("k") else call.items(1)
     k = items[0] if items else None
@@ -109,13 +109,13 @@ def lower_sort(step: Step, maker: Maker) -> list[Op]:
     return [maker.op(step, axis=call.integer("axis", -1), k=None if isinstance(k, float | Ratio) else k)]
 
 
-def lower_unique(step: Step, maker: Maker) -> list[Op]:
+def lower_unique(step: OnnxStep, maker: Maker) -> list[Op]:
     if not step.call.value(0).shape:
         return maker.custom(step, "the shape of what it sorts is not known")
     return [maker.op(step, axis=step.call.integer("axis", -1))]
 
 
-def lower_suppression(step: Step, maker: Maker) -> list[Op]:
+def lower_suppression(step: OnnxStep, maker: Maker) -> list[Op]:
     """The scores are sorted; how many boxes are then compared depends on the data and is left out."""
     boxes, scores = step.call.value(0), step.call.value(1)
     if not scores.shape:
@@ -128,7 +128,7 @@ def lower_suppression(step: Step, maker: Maker) -> list[Op]:
 
 
 def lower_reduce(function: str) -> Lowering:
-    def lower(step: Step, maker: Maker) -> list[Op]:
+    def lower(step: OnnxStep, maker: Maker) -> list[Op]:
         shape = step.call.value(0).shape
         axes = None if shape is None else reduce_axes(step.call, len(shape))
         return [maker.op(step, function=function, axes=axes)]
@@ -137,27 +137,27 @@ def lower_reduce(function: str) -> Lowering:
 
 
 def lower_arg(function: str) -> Lowering:
-    def lower(step: Step, maker: Maker) -> list[Op]:
+    def lower(step: OnnxStep, maker: Maker) -> list[Op]:
         return [maker.op(step, function=function, axes=(step.call.integer("axis"),))]
 
     return lower
 
 
-def lower_resize(step: Step, maker: Maker) -> list[Op]:
+def lower_resize(step: OnnxStep, maker: Maker) -> list[Op]:
     return [maker.op(step, mode=step.call.text("mode", "nearest"))]
 
 
-def lower_sampling(step: Step, maker: Maker) -> list[Op]:
+def lower_sampling(step: OnnxStep, maker: Maker) -> list[Op]:
     """GridSample and CropAndResize: where they do not say how, they read between pixels."""
     return [maker.op(step, mode=step.call.text("mode", "bilinear"))]
 
 
-def lower_gelu(step: Step, maker: Maker) -> list[Op]:
+def lower_gelu(step: OnnxStep, maker: Maker) -> list[Op]:
     tanh = step.call.text("approximate", "none") == "tanh"
     return [maker.op(step, function="gelu_tanh" if tanh else "gelu")]
 
 
-def lower_clip(step: Step, maker: Maker) -> list[Op]:
+def lower_clip(step: OnnxStep, maker: Maker) -> list[Op]:
     """Between 0 and 6 it is relu6, from 0 up it is relu."""
     call = step.call
     if call.has_attribute("min") or call.has_attribute("max"):
@@ -168,7 +168,7 @@ def lower_clip(step: Step, maker: Maker) -> list[Op]:
     return [maker.op(step, function=named.get((low, high), "clip"))]
 
 
-def _bound(step: Step, index: int) -> float:
+def _bound(step: OnnxStep, index: int) -> float:
     """A limit of a clip: infinite where there is none, not a number where it is not known."""
     if not step.call.has(index):
         return float("-inf") if index == 1 else float("inf")
@@ -177,7 +177,7 @@ def _bound(step: Step, index: int) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
 
 
-def lower_transform(step: Step, maker: Maker) -> list[Op]:
+def lower_transform(step: OnnxStep, maker: Maker) -> list[Op]:
     """A fast Fourier transform of n points takes about 5·n·log₂ n operations on 2·n numbers: 2.5·log₂ n a number."""
     points = _points(step)
     if not isinstance(points, int) or points < 1:
@@ -186,7 +186,7 @@ def lower_transform(step: Step, maker: Maker) -> list[Op]:
     return [maker.op(step, "elementwise", function="fft", flops_per_element=-(-5 * stages // 2))]
 
 
-def _points(step: Step) -> Any:
+def _points(step: OnnxStep) -> Any:
     """Along the last axis of the signal for ONNX Runtime's own two, behind which an inverse one has the parts."""
     call, result = step.call, step.outs[0].shape
     if call.node.domain:
@@ -199,7 +199,7 @@ def _points(step: Step) -> Any:
     return call.shape(0)[transform_axis(call, len(call.shape(0)))]
 
 
-def lower_determinant(step: Step, maker: Maker) -> list[Op]:
+def lower_determinant(step: OnnxStep, maker: Maker) -> list[Op]:
     """By elimination: ⅔·n³ operations a matrix."""
     shape = step.call.value(0).shape
     n = shape[-1] if shape else None

@@ -1,18 +1,19 @@
 """ONNX Runtime's own operators: packed products, fused layers, experts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.formats.onnx.lower.products import product_op, unpacked
 from inferometer.formats.onnx.rules.common import static
-from inferometer.formats.onnx.step import Lowering, Maker, Step, Wires, part_op
+from inferometer.formats.onnx.step import Lowering, Maker, OnnxStep, Wires, part_op
 
 # Packed weights
 
 
-def lower_n_bits(step: Step, maker: Maker) -> list[Op]:
+def lower_n_bits(step: OnnxStep, maker: Maker) -> list[Op]:
     """[N, K] in `bits` bits a number, a scale for each block of them. The bytes are the file's, the parameters N·K."""
     call = step.call
     columns, depth, bits = call.integer("N"), call.integer("K"), call.integer("bits", 4)
@@ -22,7 +23,7 @@ def lower_n_bits(step: Step, maker: Maker) -> list[Op]:
     return [_unpacked_first(op, (columns, depth), bits)]
 
 
-def lower_fpq4(step: Step, maker: Maker) -> list[Op]:
+def lower_fpq4(step: OnnxStep, maker: Maker) -> list[Op]:
     sides = step.call.whole(2)
     if sides is None or len(sides) != 2:
         return maker.custom(step, "the shape of its weight is not known")
@@ -31,7 +32,7 @@ def lower_fpq4(step: Step, maker: Maker) -> list[Op]:
 
 
 def lower_block_quantized(bits: int, bias: int) -> Lowering:
-    def lower(step: Step, maker: Maker) -> list[Op]:
+    def lower(step: OnnxStep, maker: Maker) -> list[Op]:
         a, b = step.call.shape(0), static(step.call.shape(1))
         if b is None:
             return maker.custom(step, "the shape of its weight is not known")
@@ -47,7 +48,7 @@ def _unpacked_first(op: Op, shape: tuple[Dim, ...], bits: int) -> Op:
     return replace(op, weights=(unpacked(op.weights[0], shape, bits), *op.weights[1:]))
 
 
-def lower_nbits_mlp(step: Step, maker: Maker) -> list[Op]:
+def lower_nbits_mlp(step: OnnxStep, maker: Maker) -> list[Op]:
     """Optional sum and norm, then gate and up projections of one input, one gated by the other."""
     call, columns = step.call, step.call.integer("N")
     x, ops = _normed(step, maker)
@@ -61,7 +62,7 @@ def lower_nbits_mlp(step: Step, maker: Maker) -> list[Op]:
     return [*ops, part_op(step, "gated", "activation", wires, function=function)]
 
 
-def lower_nbits_qkv(step: Step, maker: Maker) -> list[Op]:
+def lower_nbits_qkv(step: OnnxStep, maker: Maker) -> list[Op]:
     """Optional sum, norm, then the projections to q, k and v."""
     x, ops = _normed(step, maker)
     for order, (name, place) in enumerate((("q", 3), ("k", 6), ("v", 9))):
@@ -70,7 +71,7 @@ def lower_nbits_qkv(step: Step, maker: Maker) -> list[Op]:
     return ops
 
 
-def _normed(step: Step, maker: Maker) -> tuple[Tensor, list[Op]]:
+def _normed(step: OnnxStep, maker: Maker) -> tuple[Tensor, list[Op]]:
     """The input as the projections see it, and the norm before them where there is one."""
     call, x = step.call, maker.tensor(step.call.value(0))
     if not call.has(2):
@@ -81,7 +82,7 @@ def _normed(step: Step, maker: Maker) -> tuple[Tensor, list[Op]]:
     return inner, [part_op(step, "norm", "norm", wires, norm="rms")]
 
 
-def _projection(step: Step, maker: Maker, name: str, place: int, ends: tuple[Tensor, Tensor]) -> Op:
+def _projection(step: OnnxStep, maker: Maker, name: str, place: int, ends: tuple[Tensor, Tensor]) -> Op:
     """Packed weight, scales and bias stand at `place` and the two after it."""
     call, bits, depth = step.call, step.call.integer("bits", 4), step.call.integer("K")
     x, y = ends
@@ -90,7 +91,7 @@ def _projection(step: Step, maker: Maker, name: str, place: int, ends: tuple[Ten
     return _unpacked_first(op, (y.shape[-1], depth), bits)
 
 
-def lower_gather_quantized(step: Step, maker: Maker) -> list[Op]:
+def lower_gather_quantized(step: OnnxStep, maker: Maker) -> list[Op]:
     """A lookup in a packed table."""
     call = step.call
     table, bits = static(call.shape(0)), call.integer("bits", 4)
@@ -105,7 +106,7 @@ def lower_gather_quantized(step: Step, maker: Maker) -> list[Op]:
 # Experts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExpertPlaces:
     """Where the stacks of a mixture's three projections stand among its inputs."""
 
@@ -125,7 +126,7 @@ def lower_moe(places: ExpertPlaces) -> Lowering:
     Their inner width follows from the second stack; a first stack of twice its size holds the gate too.
     """
 
-    def lower(step: Step, maker: Maker) -> list[Op]:
+    def lower(step: OnnxStep, maker: Maker) -> list[Op]:
         call = step.call
         sizes = static((call.shape(1)[-1], call.shape(0)[-1]))
         up, down = (static(call.shape(place)) for place in (places.first, places.second))
@@ -163,7 +164,7 @@ def _unpacked_stacks(op: Op, bits: int) -> Op:
 # The rest
 
 
-def lower_embed_norm(step: Step, maker: Maker) -> list[Op]:
+def lower_embed_norm(step: OnnxStep, maker: Maker) -> list[Op]:
     """Lookups of words, positions and segments, added up and normalised."""
     call = step.call
     ids, y = maker.tensor(call.value(0), "index"), maker.tensor(step.outs[0])
@@ -181,7 +182,7 @@ def lower_embed_norm(step: Step, maker: Maker) -> list[Op]:
     return [*ops, part_op(step, "norm", "norm", wires, norm="layer")]
 
 
-def lower_inverse(step: Step, maker: Maker) -> list[Op]:
+def lower_inverse(step: OnnxStep, maker: Maker) -> list[Op]:
     """2·n³ operations a matrix, n² results: 2·n each."""
     n = step.call.shape(0)[-1]
     if not isinstance(n, int):
@@ -189,6 +190,6 @@ def lower_inverse(step: Step, maker: Maker) -> list[Op]:
     return [maker.op(step, function="inverse", flops_per_element=max(1, 2 * n))]
 
 
-def lower_cdist(step: Step, maker: Maker) -> list[Op]:
+def lower_cdist(step: OnnxStep, maker: Maker) -> list[Op]:
     """All distances between two sets of vectors: a product of the one with the other."""
     return [product_op(step, maker, (0, 1, None), step.call.shape(0)[-1])]

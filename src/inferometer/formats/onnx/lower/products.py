@@ -6,7 +6,7 @@ from typing import Any
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
 from inferometer.formats.onnx.rules.products import contraction, einsum_contracted, parse_einsum, product_shapes
-from inferometer.formats.onnx.step import Lowering, Maker, Step
+from inferometer.formats.onnx.step import Lowering, Maker, OnnxStep
 
 _PACKED = {1: "i1", 2: "i2", 4: "i4", 8: "i8"}
 
@@ -16,7 +16,7 @@ def lower_product(
 ) -> Lowering:
     """Lowering of a product of the inputs at these places."""
 
-    def lower(step: Step, maker: Maker) -> list[Op]:
+    def lower(step: OnnxStep, maker: Maker) -> list[Op]:
         contracted = contraction(step.call, *product_shapes(step.call, a, b)).contracted
         fused = step.call.text("activation").casefold() or activation
         extra = {"activation": fused} if fused else {}
@@ -26,9 +26,9 @@ def lower_product(
 
 
 def product_op(
-    step: Step,
+    step: OnnxStep,
     maker: Maker,
-    places: tuple[int, int, int | None],
+    indices: tuple[int, int, int | None],
     contracted: Dim,
     *,
     compute: str | None = None,
@@ -36,9 +36,9 @@ def product_op(
 ) -> Op:
     """Scales and zero points among the inputs come last."""
     call = step.call
-    a, b = call.value(places[0]), call.value(places[1])
-    added = call.inputs[places[2]] if places[2] is not None and call.has(places[2]) else None
-    others = [value for i, value in enumerate(call.inputs) if i not in places]
+    a, b = call.value(indices[0]), call.value(indices[1])
+    added = call.inputs[indices[2]] if indices[2] is not None and call.has(indices[2]) else None
+    others = [value for i, value in enumerate(call.inputs) if i not in indices]
     given: dict[str, Any] = {"contracted": contracted, **attributes}
     if compute or (a.dequantized and b.dequantized):
         given["compute"] = compute or "i8"
@@ -49,7 +49,7 @@ def product_op(
     return maker.op_of(step, "matmul", activations, (added, *others), given)
 
 
-def lower_einsum(step: Step, maker: Maker) -> list[Op]:
+def lower_einsum(step: OnnxStep, maker: Maker) -> list[Op]:
     """Two operands with a label that the result has not are a product; else it is sums, or element by element."""
     equation = parse_einsum(step.call)
     gone = set(equation.sizes) - set(equation.result)

@@ -1,14 +1,15 @@
 """Attention and its relatives, in the standard operator set and as ONNX Runtime adds them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.faults import Fault, UnknownShapeError
 from inferometer.formats.onnx.value import Call, Out, Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Heads:
     """Sizes of one attention: `keys` are those the new tokens bring, `past` those in the cache."""
 
@@ -187,8 +188,8 @@ def multi_head_heads(call: Call) -> Heads:
 def _equal_heads(call: Call, widths: tuple[Dim, Dim], keys: Dim) -> Heads:
     """Each query head has a key head of its own; `widths` are those of a key and a value."""
     q, heads = call.shape(0), _heads(call)
-    place = multi_head_past(call)[0]
-    past = call.shape(place) if call.has(place) else ()
+    index = multi_head_past(call)[0]
+    past = call.shape(index) if call.has(index) else ()
     sizes = Heads.of_itself(q[0], heads, widths, q[1], past=past[2] if len(past) == 4 else 0)
     return replace(sizes, keys=keys)
 
@@ -244,5 +245,5 @@ def paged_heads(call: Call) -> Heads:
 
 def paged(call: Call) -> list[Out]:
     sizes = paged_heads(call)
-    caches = [Out(call.shape(place), call.dtype(place)) for place in (3, 4) if call.has(place)]
+    caches = [Out(call.shape(index), call.dtype(index)) for index in (3, 4) if call.has(index)]
     return [Out((call.shape(0)[0], sizes.output[-1]), call.dtype(0)), *caches]

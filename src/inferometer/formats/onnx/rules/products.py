@@ -1,9 +1,9 @@
 """Matrix products of every spelling, and einsum."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.faults import Fault, UnknownShapeError
 from inferometer.formats.onnx.rules.common import broadcast
@@ -12,7 +12,7 @@ from inferometer.formats.onnx.value import Call, Out, Shape
 Rule = Callable[[Call], list[Out]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Contraction:
     """A product's result, and how long the dot products are that make it."""
 
@@ -75,7 +75,7 @@ def gemm(call: Call) -> list[Out]:
     return [Out(product.shape, call.dtype(0))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Equation:
     """An einsum: the size each label stands for, labels by operand, and labels of the result."""
 

@@ -1,16 +1,16 @@
 """Ops that slide a window over space: convolutions, pooling; and ops that change the size of an image."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.faults import Fault, UnknownShapeError
 from inferometer.formats.onnx.rules.common import as_dim, static
 from inferometer.formats.onnx.value import Call, Out, Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Window:
     """`pads` None: as much as keeps ⌈size / stride⌉ (SAME)."""
 
@@ -66,10 +66,10 @@ def _places(size: Dim, window: Window, axis: int) -> Dim:
         raise Fault(f"a window of {reach} over {size} elements")
     if not window.ceil:
         return algebra.add(algebra.floordiv(room, stride), 1)
-    places = algebra.add(algebra.ceildiv(room, stride), 1)
+    indices = algebra.add(algebra.ceildiv(room, stride), 1)
     # a window that would begin in the padding at the end is left out
-    starts_outside = isinstance(places, int) and isinstance(size, int) and (places - 1) * stride >= size + before
-    return algebra.sub(places, 1) if starts_outside else places
+    starts_outside = isinstance(indices, int) and isinstance(size, int) and (indices - 1) * stride >= size + before
+    return algebra.sub(indices, 1) if starts_outside else indices
 
 
 def _spatial(call: Call, x: int) -> tuple[Shape, Shape]:

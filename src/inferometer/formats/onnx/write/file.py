@@ -40,12 +40,17 @@ def write_model(file: IO[bytes], nodes: Nodes, graph: Graph, seed: int, *, data:
     made.input.extend(_port(onnx, nodes, port) for port in nodes.inputs)
     made.output.extend(_port(onnx, nodes, port) for port in nodes.outputs)
     for stored, offset, _ in _places(nodes):
-        tensor = _initializer(onnx, nodes, stored)
+        kind = onnx.helper.np_dtype_to_tensor_dtype(nodes.float_type)
+        tensor = onnx.TensorProto(name=stored.weight.name, data_type=kind, dims=stored.shape)
         if data is None:
             array = whole(stored.weight, seed)
             tensor.raw_data = (array.T if stored.transposed else array).astype(nodes.float_type).tobytes()
         else:
-            _refer(onnx, tensor, data, offset, stored.weight.elements * nodes.float_type.itemsize)
+            # Say where in the data file the tensor lies.
+            length = stored.weight.elements * nodes.float_type.itemsize
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in (("location", data), ("offset", offset), ("length", length)):
+                tensor.external_data.add(key=key, value=str(value))
         made.initializer.append(tensor)
     opset = onnx.helper.make_opsetid("", OPSET)
     model = onnx.helper.make_model(made, opset_imports=[opset], ir_version=IR_VERSION, producer_name="inferometer")
@@ -56,10 +61,10 @@ def write_model(file: IO[bytes], nodes: Nodes, graph: Graph, seed: int, *, data:
 
 def write_data(path: Path, nodes: Nodes, seed: int) -> None:
     """Write the weights' own file, a piece at a time."""
-    places = _places(nodes)
+    indices = _places(nodes)
     with path.open("wb") as file:
-        file.truncate(sum(size for _, _, size in places))
-        for stored, offset, _ in places:
+        file.truncate(sum(size for _, _, size in indices))
+        for stored, offset, _ in indices:
             if stored.transposed:
                 _write_columns(path, stored, offset, nodes.float_type, seed)
                 continue
@@ -90,13 +95,13 @@ def _row_blocks(stored: Stored, seed: int) -> Iterator[tuple[int, Array]]:
 
 def _places(nodes: Nodes) -> list[tuple[Stored, int, int]]:
     """Each weight with where it begins in the data file and how much room it takes there."""
-    places, offset = [], 0
+    indices, offset = [], 0
     for stored in nodes.stored.values():
         size = stored.weight.elements * nodes.float_type.itemsize
         room = -(-size // ALIGNMENT) * ALIGNMENT
-        places.append((stored, offset, room))
+        indices.append((stored, offset, room))
         offset += room
-    return places
+    return indices
 
 
 def _node(onnx: Any, node: Node) -> Any:
@@ -116,15 +121,3 @@ def _port(onnx: Any, nodes: Nodes, port: Port) -> Any:
     kind = np.dtype(np.int64) if port.integer else nodes.float_type
     shape = [dim if isinstance(dim, int) else str(dim) for dim in port.shape]
     return onnx.helper.make_tensor_value_info(port.name, onnx.helper.np_dtype_to_tensor_dtype(kind), shape)
-
-
-def _initializer(onnx: Any, nodes: Nodes, stored: Stored) -> Any:
-    kind = onnx.helper.np_dtype_to_tensor_dtype(nodes.float_type)
-    return onnx.TensorProto(name=stored.weight.name, data_type=kind, dims=stored.shape)
-
-
-def _refer(onnx: Any, tensor: Any, data: str, offset: int, length: int) -> None:
-    """Say where in the data file the tensor lies."""
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", data), ("offset", offset), ("length", length)):
-        tensor.external_data.add(key=key, value=str(value))

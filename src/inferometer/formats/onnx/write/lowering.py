@@ -12,6 +12,7 @@ import numpy as np
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.formats.onnx.write.nodes import Nodes, Port, Value
 from inferometer.formats.onnx.write.shapes import fixed, probe, reinterpreted, shown
@@ -32,7 +33,7 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
     return register
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Numbers:
     """What a config says and a graph need not know."""
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from inferometer.core.dims import Dim, Expression, Symbol
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.formats.synth.weights import Array, Weight
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Node:
     kind: str  # ONNX's op type
     name: str
@@ -23,7 +24,7 @@ class Node:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stored:
     """A weight as the file holds it: `transposed` swaps its two axes."""
 
@@ -43,7 +44,7 @@ class Value:
     shape: tuple[Dim, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Port:
     """An input or output of the model. `integer` is int64; everything else has the weights' format."""
 

@@ -130,7 +130,10 @@ def copy(lowering: Lowering, op: Op) -> None:
         case "concat":
             value = _concat(lowering, op)
         case "expand" if not op.inputs:
-            value = _expanded(lowering, op)
+            # A learned tensor, the same for every picture.
+            (weight,), shape = lowering.weights(op), lowering.shape(op.outputs[0])
+            name = lowering.nodes.weight(weight) or weight.name
+            value = Value(lowering.nodes.add("Expand", name, lowering.nodes.shape(shape)), shape)
         case "transpose" | "reshape":
             value = reinterpreted(lowering.nodes, lowering.read(op.inputs[0]), lowering.shape(op.outputs[0]))
         case other:
@@ -156,13 +159,6 @@ def _concat(lowering: Lowering, op: Op) -> Value:
         whole = (*values[0].shape[:-1], sum((value.shape[-1] for value in values[1:]), start=values[0].shape[-1]))
     joined = Value(nodes.add("Concat", *[value.name for value in values], axis=axis), whole)
     return reinterpreted(nodes, joined, shape)
-
-
-def _expanded(lowering: Lowering, op: Op) -> Value:
-    """A learned tensor, the same for every picture."""
-    (weight,), shape = lowering.weights(op), lowering.shape(op.outputs[0])
-    name = lowering.nodes.weight(weight) or weight.name
-    return Value(lowering.nodes.add("Expand", name, lowering.nodes.shape(shape)), shape)
 
 
 def _missing(values: list[Value], shape: tuple[Dim, ...]) -> int:

@@ -153,8 +153,8 @@ def _pieces(node: Node, start: int, where: Mapping[int, int]) -> Iterator[bytes 
         case TableNode():
             yield _table(node, start, where)
         case Tables():
-            places = [where[id(table)] - (start + 4 + 4 * number) for number, table in enumerate(node.tables)]
-            yield struct.pack(f"<{1 + len(places)}I", len(places), *places)
+            indices = [where[id(table)] - (start + 4 + 4 * number) for number, table in enumerate(node.tables)]
+            yield struct.pack(f"<{1 + len(indices)}I", len(indices), *indices)
         case Text():
             raw = node.text.encode()
             yield struct.pack("<I", len(raw)) + raw + b"\0"

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.formats.synth.weights import Array, Weight, whole
 from inferometer.formats.tflite.write.network import Network, Stored
-from inferometer.formats.tflite.write.steps import Program, Step, Value, written_out
+from inferometer.formats.tflite.write.steps import Program, TfliteStep, Value, written_out
 
-Rule = Callable[["Lowering", Step], None]
+Rule = Callable[["Lowering", TfliteStep], None]
 RULES: dict[str, Rule] = {}
 CLAMPS = frozenset({"relu", "relu6"})  # activations that are a part of the operator before them
 _PLANE = 4
@@ -34,7 +35,7 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
     return register
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Form:
     """A value in the file. `moved`: its channels are last there and second in the graph.
 
@@ -48,12 +49,12 @@ class Form:
     positive: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tail:
     """What follows an op and becomes a part of it: at most a batch norm and a clamp."""
 
     result: Value
-    norm: Step | None = None
+    norm: TfliteStep | None = None
     clamp: str | None = None
     names: tuple[str, ...] = ()
 
@@ -65,7 +66,7 @@ class Lowering:
     epsilon: float  # of a layer norm
     seed: int
     forms: dict[Value, Form] = field(default_factory=dict)
-    fused: set[Step] = field(default_factory=set)
+    fused: set[TfliteStep] = field(default_factory=set)
 
     def form(self, value: Value) -> Form:
         return self.forms[value]
@@ -73,7 +74,7 @@ class Lowering:
     def numbers(self, weight: Weight) -> Array:
         return whole(weight, self.seed)
 
-    def tail(self, step: Step, *, norm: bool = False) -> Tail:
+    def tail(self, step: TfliteStep, *, norm: bool = False) -> Tail:
         """What of the steps after this one is fused into it; they are then done."""
         result, folded, names = step.result, None, [step.name]
         after = self.program.only_reader(result)
@@ -88,7 +89,14 @@ class Lowering:
         return Tail(result=after.result, norm=folded, clamp=after.function, names=(*names, after.name))
 
     def add(
-        self, step: Step, kind: str, inputs: tuple[int, ...], shape: tuple[int, ...], *, name: str = "", **options: Any
+        self,
+        step: TfliteStep,
+        kind: str,
+        inputs: tuple[int, ...],
+        shape: tuple[int, ...],
+        *,
+        name: str = "",
+        **options: Any,
     ) -> int:
         """An operator of a step, with a result of this stored shape. Without a name it is one of several."""
         result = Stored(name=name or f"{step.name}/{kind}", shape=shape, open=step.result.open)
@@ -103,30 +111,22 @@ def lower(graph: Graph, sizes: Mapping[str, int], *, epsilon: float, seed: int) 
     program = written_out(graph, sizes)
     lowering = Lowering(program=program, network=Network(graph.name), epsilon=epsilon, seed=seed)
     for value in program.inputs:
-        _accept(lowering, value)
+        moved = len(value.shape) == _PLANE
+        shape = (value.shape[0], *value.shape[2:], value.shape[1]) if moved else value.shape
+        tensor = lowering.network.tensor(Stored(name=value.name, shape=shape, open=value.open))
+        lowering.network.inputs.append(tensor)
+        lowering.forms[value] = Form(tensor=tensor, moved=moved)
     for step in program.steps:
         if step not in lowering.fused:
-            _lower_step(lowering, step)
+            if step.op.kind not in RULES:
+                raise step.refuse(f"there is no rule for {step.op.kind}")
+            try:
+                RULES[step.op.kind](lowering, step)
+            except (LookupError, TypeError, ValueError) as error:
+                raise step.refuse(f"its form is not known ({type(error).__name__}: {error})") from error
     for value in program.outputs:
         form = lowering.form(value)
         if form.flat is not None:
             raise InferometerError(f"{graph.name} gives a plane in a row, which TFLite would give in another order.")
         lowering.network.outputs.append(form.tensor)
     return lowering.network
-
-
-def _accept(lowering: Lowering, value: Value) -> None:
-    moved = len(value.shape) == _PLANE
-    shape = (value.shape[0], *value.shape[2:], value.shape[1]) if moved else value.shape
-    tensor = lowering.network.tensor(Stored(name=value.name, shape=shape, open=value.open))
-    lowering.network.inputs.append(tensor)
-    lowering.forms[value] = Form(tensor=tensor, moved=moved)
-
-
-def _lower_step(lowering: Lowering, step: Step) -> None:
-    if step.op.kind not in RULES:
-        raise step.refuse(f"there is no rule for {step.op.kind}")
-    try:
-        RULES[step.op.kind](lowering, step)
-    except (LookupError, TypeError, ValueError) as error:
-        raise step.refuse(f"its form is not known ({type(error).__name__}: {error})") from error

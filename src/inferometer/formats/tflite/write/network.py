@@ -1,12 +1,13 @@
 """The TFLite network while it grows: tensors and operators as plain values, and how they become tables of the file."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.synth.weights import Array
 from inferometer.formats.tflite.operators import OPERATORS
 from inferometer.formats.tflite.schema import ACTIVATIONS, OPTIONS, TENSOR_TYPES
@@ -25,7 +26,7 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stored:
     """A tensor. `open` says that its first size is the batch, which may change; `make` gives a constant's numbers."""
 
@@ -40,7 +41,7 @@ class Stored:
         return 4 * prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Operator:
     kind: str  # TFLite's name
     inputs: tuple[int, ...]

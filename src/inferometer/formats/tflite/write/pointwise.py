@@ -5,7 +5,7 @@ import numpy as np
 from inferometer.formats.synth.weights import Array
 from inferometer.formats.tflite.write.lowering import Form, Lowering, Tail, rule
 from inferometer.formats.tflite.write.planes import scale_and_shift, vector
-from inferometer.formats.tflite.write.steps import Step
+from inferometer.formats.tflite.write.steps import TfliteStep
 
 _ONE_OPERATOR = {
     "relu": "RELU", "relu6": "RELU6", "hardswish": "HARD_SWISH", "hard_swish": "HARD_SWISH", "sigmoid": "LOGISTIC",
@@ -17,7 +17,7 @@ _POSITIVE = frozenset({"relu", "relu6", "sigmoid", *_HARD_SIGMOID})
 
 
 @rule("linear")
-def linear(lowering: Lowering, step: Step) -> None:
+def linear(lowering: Lowering, step: TfliteStep) -> None:
     """Rows of any number of axes, the last of which is multiplied."""
     form, (weight, *biases) = lowering.form(step.inputs[0]), step.weights
     if form.moved:
@@ -43,7 +43,7 @@ def linear(lowering: Lowering, step: Step) -> None:
 
 
 @rule("activation")
-def activation(lowering: Lowering, step: Step) -> None:
+def activation(lowering: Lowering, step: TfliteStep) -> None:
     form, shape, function = lowering.form(step.inputs[0]), _shape(lowering, step), step.function
     x = form.tensor
     if function in _ONE_OPERATOR:
@@ -64,7 +64,7 @@ def activation(lowering: Lowering, step: Step) -> None:
 
 
 @rule("elementwise")
-def elementwise(lowering: Lowering, step: Step) -> None:
+def elementwise(lowering: Lowering, step: TfliteStep) -> None:
     kind = _BINARY.get(step.function)
     if kind is None:
         activation(lowering, step)
@@ -88,14 +88,19 @@ def elementwise(lowering: Lowering, step: Step) -> None:
 
 
 @rule("norm")
-def norm(lowering: Lowering, step: Step) -> None:
+def norm(lowering: Lowering, step: TfliteStep) -> None:
     form = lowering.form(step.inputs[0])
     channels = step.result.shape[1 if form.moved else -1]
     if form.flat is not None or channels != step.op.get("features", channels):
         raise step.refuse("it is over something else than the channels")
     tail = lowering.tail(step)
     if step.function == "batch" and form.moved:
-        made = _batch_norm(lowering, step, form.tensor, tail)
+        # One that no convolution takes in: a factor and a summand a channel.
+        x = form.tensor
+        scale, shift = (_folded(lowering, step, place) for place in (0, 1))
+        shape = _shape(lowering, step)
+        scaled = lowering.add(step, "MUL", (x, scale), shape, fused=None)
+        made = lowering.add(step, "ADD", (scaled, shift), shape, name=";".join(tail.names), fused=tail.clamp)
     elif step.function == "layer":
         made = _layer_norm(lowering, step, form.tensor, tail)
     else:
@@ -103,20 +108,12 @@ def norm(lowering: Lowering, step: Step) -> None:
     lowering.give(tail, made, moved=form.moved)
 
 
-def _batch_norm(lowering: Lowering, step: Step, x: int, tail: Tail) -> int:
-    """One that no convolution takes in: a factor and a summand a channel."""
-    scale, shift = (_folded(lowering, step, place) for place in (0, 1))
-    shape = _shape(lowering, step)
-    scaled = lowering.add(step, "MUL", (x, scale), shape, fused=None)
-    return lowering.add(step, "ADD", (scaled, shift), shape, name=";".join(tail.names), fused=tail.clamp)
-
-
-def _folded(lowering: Lowering, step: Step, place: int) -> int:
+def _folded(lowering: Lowering, step: TfliteStep, place: int) -> int:
     weight = step.weights[place]
     return lowering.network.weight(weight.name, weight.shape, lambda: scale_and_shift(lowering, step)[place])
 
 
-def _layer_norm(lowering: Lowering, step: Step, x: int, tail: Tail) -> int:
+def _layer_norm(lowering: Lowering, step: TfliteStep, x: int, tail: Tail) -> int:
     """Over the last axis, in the operators TFLite has for it."""
     network, shape, weights = lowering.network, _shape(lowering, step), [vector(lowering, w) for w in step.weights]
     single, last = (*shape[:-1], 1), lowering.network.wholes([len(shape) - 1])
@@ -136,7 +133,7 @@ def _layer_norm(lowering: Lowering, step: Step, x: int, tail: Tail) -> int:
 
 
 @rule("softmax")
-def softmax(lowering: Lowering, step: Step) -> None:
+def softmax(lowering: Lowering, step: TfliteStep) -> None:
     form, shape = lowering.form(step.inputs[0]), step.result.shape
     if form.moved or form.flat is not None or step.op.get("axis", -1) not in {-1, len(shape) - 1}:
         raise step.refuse("it is over another axis than the last")
@@ -145,12 +142,12 @@ def softmax(lowering: Lowering, step: Step) -> None:
 
 
 @rule("cast")
-def cast(lowering: Lowering, step: Step) -> None:
+def cast(lowering: Lowering, step: TfliteStep) -> None:
     """Everything has one format here, so a cast is nothing."""
     lowering.forms[step.result] = lowering.form(step.inputs[0])
 
 
-def _shape(lowering: Lowering, step: Step) -> tuple[int, ...]:
+def _shape(lowering: Lowering, step: TfliteStep) -> tuple[int, ...]:
     """The result's shape as it is stored."""
     shape = step.result.shape
     return (shape[0], *shape[2:], shape[1]) if lowering.form(step.inputs[0]).moved else shape

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from inferometer.core.dims import Dim, Symbol, evaluate, symbols_in
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.formats.synth.weights import Weight, executed, planned_op
 
@@ -21,7 +22,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step:
+class TfliteStep:
     """One op in one repetition of its block. Names and weights are full ones."""
 
     op: Op
@@ -45,14 +46,14 @@ class Step:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Program:
-    steps: tuple[Step, ...]
+    steps: tuple[TfliteStep, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    readers: Mapping[Value, tuple[Step, ...]]
+    readers: Mapping[Value, tuple[TfliteStep, ...]]
 
-    def only_reader(self, value: Value) -> Step | None:
+    def only_reader(self, value: Value) -> TfliteStep | None:
         """The one step that reads a value, where nothing else does and the model does not give it."""
         readers = self.readers.get(value, ())
         return readers[0] if len(readers) == 1 and value not in self.outputs else None
@@ -62,10 +63,10 @@ def written_out(graph: Graph, sizes: Mapping[str, int]) -> Program:
     """`sizes` fixes symbols; only the batch may stay open, as a first size."""
     made = {tensor.name: _value(tensor.name, tensor, sizes) for tensor in graph.inputs}
     inputs = tuple(made.values())
-    steps: list[Step] = []
+    steps: list[TfliteStep] = []
     for block, repetition, op in executed(graph):
         name = block.full_name(op.name, repetition)
-        step = Step(
+        step = TfliteStep(
             op=op,
             name=name,
             inputs=tuple(_read(name, block.full_name(tensor.name, repetition), made) for tensor in op.inputs),
@@ -79,8 +80,8 @@ def written_out(graph: Graph, sizes: Mapping[str, int]) -> Program:
     return Program(steps=tuple(steps), inputs=inputs, outputs=outputs, readers=_readers(steps))
 
 
-def _readers(steps: list[Step]) -> dict[Value, tuple[Step, ...]]:
-    readers: dict[Value, tuple[Step, ...]] = {}
+def _readers(steps: list[TfliteStep]) -> dict[Value, tuple[TfliteStep, ...]]:
+    readers: dict[Value, tuple[TfliteStep, ...]] = {}
     for step in steps:
         for value in step.inputs:
             readers[value] = (*readers.get(value, ()), step)
@@ -93,7 +94,7 @@ def _read(reader: str, name: str, made: Mapping[str, Value]) -> Value:
     return made[name]
 
 
-def _require_shapes(step: Step, sizes: Mapping[str, int]) -> None:
+def _require_shapes(step: TfliteStep, sizes: Mapping[str, int]) -> None:
     for value, tensor in zip(step.inputs, step.op.inputs, strict=True):
         seen = _value(value.name, tensor, sizes).shape
         if seen != value.shape:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import shlex
 import tempfile
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import DomainError, InferometerError, PlaceError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.units import format_quantity
 from inferometer.engines.results.detect import import_file
@@ -39,7 +40,7 @@ _TAKEN = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Benchmark:
     """A benchmark that an engine comes with: how it is asked, and which importer reads what it prints."""
 

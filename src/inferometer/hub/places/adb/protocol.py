@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import socket
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import PlaceError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,7 @@ _ANSWER_S = 60.0
 PORT = 5037
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ran:
     """A command that ran on the device."""
 
@@ -41,7 +41,7 @@ class Ran:
         return self.stdout.decode("utf-8", "replace").strip()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AdbServer:
     """An adb server, usually of this machine. Every request is a connection of its own, as the protocol has it."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core import notices
 from inferometer.core.errors import PlaceError
+from inferometer.core.frozen import frozen
 from inferometer.core.units import format_quantity
 from inferometer.hub.places.artifacts import FileHashes
 from inferometer.hub.places.requirements import needs_of
@@ -33,7 +33,7 @@ _TELL_S = 10.0
 _TRIES = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceSetup:
     """`paths` are where the runner's Python finds our code and packages."""
 

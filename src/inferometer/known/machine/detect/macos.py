@@ -137,17 +137,13 @@ def _caches(sysctl: Mapping[str, str], groups: tuple[CoreGroup, ...]) -> tuple[C
         prefix = f"hw.perflevel{level}."
         for depth, kind, name in _told(sysctl, prefix):
             sharing = whole(sysctl.get(f"{prefix}cpusperl{depth}")) if depth > 1 else 1
-            count = _instances(group.logical_cores, sharing)
+            count = -(-group.logical_cores // sharing) if group.logical_cores and sharing and sharing > 0 else None
             caches.append(_cache(depth, kind, whole(sysctl.get(prefix + name)), sharing, count))
     return tuple(caches)
 
 
 def _told(sysctl: Mapping[str, str], prefix: str) -> list[tuple[int, CacheKind, str]]:
     return [row for row in _CACHES if (whole(sysctl.get(prefix + row[2])) or 0) > 0]
-
-
-def _instances(cpus: int | None, sharing: int | None) -> int | None:
-    return -(-cpus // sharing) if cpus and sharing and sharing > 0 else None
 
 
 def _cache(level: int, kind: CacheKind, size: int | None, shared_by: int | None, count: int | None) -> Cache:

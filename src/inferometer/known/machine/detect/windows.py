@@ -67,7 +67,10 @@ _KINDS: Mapping[int, CacheKind] = {3: "instruction", 4: "data", 5: "unified"}
 
 def windows_host(machine: Machine) -> Host:
     cim = parse_cim(machine.run(*COMMAND))
-    gpus = _gpus(machine, cim)
+    nvidia = nvidia_gpus(machine)
+    sizes = {_word(row, "DriverDesc"): _count(row, "MemorySize") for row in cim["registry"]}
+    others = (_video(row, sizes) for row in cim["video"])
+    gpus = (*nvidia, *(gpu for gpu in others if not (nvidia and gpu.vendor == "NVIDIA")))
     return Host(
         board=_board(cim),
         cpu=_cpu(machine, cim),
@@ -168,13 +171,6 @@ def _memory(cim: Cim) -> MemoryFacts:
         swap_total_bytes=None if swap is None else swap * 2**20,
         swap_free_bytes=None if swap is None or used is None else max(swap - used, 0) * 2**20,
     )
-
-
-def _gpus(machine: Machine, cim: Cim) -> tuple[Gpu, ...]:
-    nvidia = nvidia_gpus(machine)
-    sizes = {_word(row, "DriverDesc"): _count(row, "MemorySize") for row in cim["registry"]}
-    others = (_video(row, sizes) for row in cim["video"])
-    return (*nvidia, *(gpu for gpu in others if not (nvidia and gpu.vendor == "NVIDIA")))
 
 
 def _video(row: Mapping[str, Any], sizes: Mapping[str | None, int | None]) -> Gpu:

@@ -31,10 +31,13 @@ def linux_counters(machine: Machine, host: Host) -> Counters:
     stat = machine.read("/proc/stat")
     total, single = parse_stat(stat)
     cgroup = find_cgroup(machine)
+    read = {name: parse_pressure(machine.read(f"/proc/pressure/{name}")) for name in ("cpu", "memory", "io")}
+    pressures = {name: value for name, value in read.items() if value is not None}
+    pressure = pressures or Absent("this kernel has no pressure information (CONFIG_PSI, or booted with psi=0)")
     return Counters(
         load=parse_loadavg(machine.read("/proc/loadavg")) or Absent("there is no /proc/loadavg"),
         queue=_queue(stat),
-        pressure=_pressure(machine),
+        pressure=pressure,
         cpu=total or Absent("there is no /proc/stat"),
         cpus=single,
         processes=_processes(machine),
@@ -102,12 +105,6 @@ def parse_pressure(text: str | None) -> Pressure | None:
     if avg10 is None or total is None:
         return None
     return Pressure(some_avg10=avg10, stalled_s=total)
-
-
-def _pressure(machine: Machine) -> Mapping[str, Pressure] | Absent:
-    read = {name: parse_pressure(machine.read(f"/proc/pressure/{name}")) for name in ("cpu", "memory", "io")}
-    pressures = {name: value for name, value in read.items() if value is not None}
-    return pressures or Absent("this kernel has no pressure information (CONFIG_PSI, or booted with psi=0)")
 
 
 def parse_process(text: str | None) -> ProcessTime | None:

@@ -68,9 +68,13 @@ _PI_BITS: Mapping[int, str] = {
 
 
 def linux_state(machine: Machine, host: Host) -> State:
+    readings = [*_zones(machine), *_monitors(machine)]
+    # An unconnected sensor reads -55, 0 or 127 °C and more; none of them is a temperature of a running machine.
+    real = tuple(reading for reading in readings if 1.0 <= reading.celsius <= 125.0)
+    temperatures = real or Absent("no temperature sensor is shown (usual in a VM)")
     return State(
         clocks=_clocks(machine, host),
-        temperatures=_temperatures(machine),
+        temperatures=temperatures,
         gpus=gpu_states(machine),
         kernel=_kernel(machine),
         board=_board(machine, host),
@@ -100,13 +104,6 @@ def _policy(machine: Machine, index: int) -> ClockPolicy:
         allowed_hz=scaled(machine.read(f"{folder}/scaling_max_freq"), 1e3),
         max_hz=scaled(machine.read(f"{folder}/cpuinfo_max_freq"), 1e3),
     )
-
-
-def _temperatures(machine: Machine) -> tuple[Temperature, ...] | Absent:
-    readings = [*_zones(machine), *_monitors(machine)]
-    # An unconnected sensor reads -55, 0 or 127 °C and more; none of them is a temperature of a running machine.
-    real = tuple(reading for reading in readings if 1.0 <= reading.celsius <= 125.0)
-    return real or Absent("no temperature sensor is shown (usual in a VM)")
 
 
 def _zones(machine: Machine) -> list[Temperature]:

@@ -9,12 +9,13 @@ spans the base's range and predicts left-out probes clearly better. What was not
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.bounds import factors_of, unbounded
 from inferometer.measure.calibrate.fitting.fit import Fitted, KnownPoints, class_for, residual_spread
 from inferometer.predict.price.utilisation import interpolate, residual_of
@@ -57,7 +58,7 @@ def pooled(before: float, count_before: float, now: float, count: float) -> floa
     return sqrt((count_before * before**2 + count * now**2) / (count_before + count))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaseClass:
     """A class of op on its base. `shift` is the logarithm of how much slower it is now than the base says.
 
@@ -114,7 +115,12 @@ def _moved(before: Fitted, own: Fitted | None, points: Sequence[OpPoint], kernel
     shares = np.log(np.array([interpolate(before.table, point.axes) for point in points]))
     slower = shares - known.shares
     shift = _shift(slower, known, before.residual)
-    left_out = residual_spread(known.errors(shares - _shifts_without(slower, known, before.residual), slice(None)))
+    # For every point, the shift that the other probes give.
+    shifts = np.zeros(len(slower))
+    for probe in set(known.probes):
+        rest = known.probes != probe
+        shifts[~rest] = _shift(slower[rest], known.only(rest), before.residual)
+    left_out = residual_spread(known.errors(shares - shifts, slice(None)))
     count, valid = len(points), before.valid if own is None else _union(before, own)
     better = own is not None and clearly_better(own.residual, left_out, count=count, count_before=before.points)
     if own is not None and better and _spans(own, before):
@@ -140,15 +146,6 @@ def _shift(slower: Any, known: KnownPoints, residual: float) -> float:
     scatter = len(probes) * float(weights @ (means - shift) ** 2)
     variance = (_PROBES * residual**2 + scatter) / (_PROBES + len(probes) - 1)
     return beyond_chance(shift, sqrt(variance * (_ALIKE + (1 - _ALIKE) * float(weights @ weights))))
-
-
-def _shifts_without(slower: Any, known: KnownPoints, residual: float) -> Any:
-    """For every point, the shift that the other probes give."""
-    shifts = np.zeros(len(slower))
-    for probe in set(known.probes):
-        rest = known.probes != probe
-        shifts[~rest] = _shift(slower[rest], known.only(rest), residual)
-    return shifts
 
 
 def _spans(own: Fitted, before: Fitted) -> bool:

@@ -34,7 +34,12 @@ def bounded(calibration: Calibration) -> Calibration:
         base = calibration.table(name.partition(".")[0])
         if factor >= 1 or base is None or base.op_class == name or calibration.table(name) is not None:
             continue
-        if name.endswith(".forward") and _has_forms(calibration, base.op_class):
+        if name.endswith(".forward") and any(
+            table.op_class.startswith(f"{base.op_class}.")
+            and table.op_class not in {FUSED, PLAIN}
+            and not _made(calibration, table.op_class)
+            for table in calibration.tables
+        ):
             continue
         shares = np.minimum(_best(base), _shares(base) / factor)
         tables.append(_with(base, name, shares))
@@ -70,15 +75,6 @@ def _made(calibration: Calibration, name: str) -> bool:
     """Whether a table was made from another for one phase. Fused ops and forms are measured by themselves."""
     base, _, phase = name.partition(".")
     return phase in _PHASES and calibration.table(base) is not None
-
-
-def _has_forms(calibration: Calibration, name: str) -> bool:
-    return any(
-        table.op_class.startswith(f"{name}.")
-        and table.op_class not in {FUSED, PLAIN}
-        and not _made(calibration, table.op_class)
-        for table in calibration.tables
-    )
 
 
 def _shares(table: Utilisation) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from inferometer.core.calibration import Utilisation
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.predict.price.utilisation import interpolate
 from inferometer.predict.work.classes import BIASED, FUSED, PLAIN
 
@@ -72,7 +72,7 @@ _AROUND = 0.02  # of the largest weight: whose points bound a value
 _WIDTHS = (0.35, 0.7, 1.4, 2.8)  # of the neighbourhood, in log-shape: the best for left-out probes is kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fitted:
     """The table of a class and how well it fits. `residual` is the standard deviation of log(measured / predicted)."""
 
@@ -125,7 +125,11 @@ def fit_class(
     kept, shapes, width, errors = _best_axes(_axes_for(name, points, axes), known)
     most = _NODES[len(kept)] if len(kept) > _FEW_AXES else _FINE.get(name.partition(".")[0], _NODES[len(kept)])
     grid = tuple(_nodes(column, most) for column in shapes.T)
-    values = _values(name, grid, shapes, known, width)
+    mesh = np.stack([axis.ravel() for axis in np.meshgrid(*(np.log(nodes) for nodes in grid), indexing="ij")], axis=1)
+    values = _near(mesh, shapes, known, width)
+    if name.partition(".")[0] in RISING and len(grid) == 1:
+        values = _rising(values)
+    values = tuple(float(value) for value in np.clip(np.exp(values), 1e-9, 1.0))
     residual = residual_spread(errors)
     return Fitted(
         table=Utilisation(op_class=name, stream=stream, axes=kept, grid=grid, values=values, residual=residual),
@@ -200,16 +204,6 @@ def _nodes(column: Any, most: int) -> tuple[float, ...]:
         distinct = [float(value) for value in np.linspace(distinct[0], distinct[-1], most)]
     nodes = [float(np.exp(value)) for value in distinct]
     return tuple(value for index, value in enumerate(nodes) if index == 0 or value > nodes[index - 1] * (1 + 1e-9))
-
-
-def _values(
-    name: str, grid: tuple[tuple[float, ...], ...], shapes: Any, known: KnownPoints, width: float
-) -> tuple[float, ...]:
-    mesh = np.stack([axis.ravel() for axis in np.meshgrid(*(np.log(nodes) for nodes in grid), indexing="ij")], axis=1)
-    values = _near(mesh, shapes, known, width)
-    if name.partition(".")[0] in RISING and len(grid) == 1:
-        values = _rising(values)
-    return tuple(float(value) for value in np.clip(np.exp(values), 1e-9, 1.0))
 
 
 def _near(places: Any, shapes: Any, known: KnownPoints, width: float, counted: Any = None) -> Any:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, log
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.fit import class_for, residual_spread
 from inferometer.measure.calibrate.fitting.points import middle_steps
 from inferometer.measure.calibrate.fitting.subject import graph_of_step, plan_of, workload_of
@@ -91,7 +92,7 @@ def _prior_seconds(
     return seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HeldAgainst:
     """What whole steps are off by, by phase, as standard deviations of logarithms.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import log, sqrt
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.frozen import frozen
 from inferometer.predict.price.rates import shape_in
 from inferometer.predict.request import passes
 from inferometer.predict.work.classes import FREE, attention_path, class_path
@@ -35,7 +36,7 @@ T = TypeVar("T")
 _REPEATED = 4  # steps that must have been measured again before a drift is stated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OpWork:
     """One op of a graph as the cost model sees it. `count` equal ops are one entry, with the numbers of one of them."""
 
@@ -50,7 +51,7 @@ class OpWork:
     memory_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OpPoint:
     """One measured op. `probe` names what is left out together: a probe model, or the kernels of one weight.
 
@@ -79,7 +80,7 @@ class OpPoint:
         return min(1.0, self.floor_s / working)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepPoint:
     """A measured step of a whole model: one forward pass, one prompt, or one decode step.
 

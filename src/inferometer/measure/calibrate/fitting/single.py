@@ -6,11 +6,12 @@ applies to a model's ops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import Symbol
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.workload import Precision, Workload
 from inferometer.known.engines import require_effects
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _FEATURES = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Single:
     """An op of fixed sizes, in the phase it would run in, with `context` tokens in its cache."""
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.device import Sourced
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.base import READING_SPREAD, beyond_chance, clearly_better
 from inferometer.measure.calibrate.fitting.bounds import least_seconds
 from inferometer.measure.calibrate.fitting.fit import residual_spread
@@ -44,7 +45,7 @@ _MINOR = 0.15  # of the ops of steps that have it: a class of less that strays t
 _WORSE = 1.1  # times what ops alone are off by: a fit that is further off for left-out models is not kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WholeStep:
     """One measured step. `parts` are seconds on the device by class, without launches.
 
@@ -62,7 +63,7 @@ class WholeStep:
     least: Mapping[str, float] = field(default_factory=dict)  # lower bounds of the parts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepBase:
     """What an earlier calibration found of whole steps: a fit starts there, instead of at factors of 1.
 
@@ -91,7 +92,7 @@ class StepBase:
 _NOTHING = StepBase(factors={}, residuals={}, steps=0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepFit:
     """What the fit found: `factors` by class, `overheads` in seconds (kernel, host, step), residuals by phase.
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.fit import class_for, residual_spread
 from inferometer.measure.calibrate.fitting.points import OpPoint, OpWork, StepPoint, measured_point, overhead
 from inferometer.measure.calibrate.fitting.steps import StepBase, StepFit, WholeStep, explained_seconds, fit_busy
@@ -29,7 +30,7 @@ _OVERHEADS = {"kernel": 1e-6, "step": 1e-5}  # seconds to start from where the e
 _LEAST, _MOST = 0.5, 2.0  # times what is explained: a step further off was disturbed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepWorks:
     """A whole step with its ops, those of all passes in which a prompt is read."""
 
@@ -49,7 +50,7 @@ class StepWorks:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Streams:
     """What was found: times the seconds at the peaks, by class and stream, and seconds of a kernel and of a step."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.device import Device, Sourced
 from inferometer.core.engine import RuntimeEffects
+from inferometer.core.frozen import frozen
 from inferometer.core.workload import Workload
 from inferometer.predict.basis.calibrations import formats_of
 from inferometer.predict.options import Options
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from inferometer.predict.price.plan import Plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CalibrationSubject:
     """What was measured: the device as it is priced, the runtime's effects, and the circumstances."""
 

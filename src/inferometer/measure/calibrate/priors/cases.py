@@ -221,7 +221,8 @@ def _counted(
         return
     workload = completed(graph, Workload(image=asked.image, prompt=asked.prompt, precision=asked.precision), Options())
     prepared = make_prepared(graph, effects=engine.effects, workload=workload)
-    batches = np.array([_batch(row) for row in rows])
+    # Inputs of a step; where several are under way, the seconds are those of each.
+    batches = np.array([1 if row.quantity == "stream" else row.batch or 1 for row in rows])
     distinct, place = np.unique(batches, return_inverse=True)
     sizes = {"batch": distinct, "query": workload.prompt or 1, "context": 0, "logits": 1}
     quantities = prepared.quantities(sizes)
@@ -235,11 +236,6 @@ def _counted(
             compute, memory = plan.ideals(quantities)
             prices = plans[id(device)] = (device, compute, memory)
         yield counted.case(row, asked, device, (_column(prices[1], at), _column(prices[2], at)))
-
-
-def _batch(row: PublishedMeasurement) -> int:
-    """Inputs of a step; where several are under way, the seconds are those of each."""
-    return 1 if row.quantity == "stream" else row.batch or 1
 
 
 def _column(values: Any, at: int) -> Any:

@@ -7,11 +7,12 @@ are those of the file that it made: times are matched with them, and priced as t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import EngineError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.engines.base import FileNode
 from inferometer.engines.order import ToolOrder
@@ -40,7 +41,7 @@ _EXPORT = Step(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConvertedProbe:
     """A file, the graph its layers are known by, and the shapes it was converted for.
 

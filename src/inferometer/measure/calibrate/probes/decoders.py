@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.device import Device
 from inferometer.core.dtypes import dtype as format_named
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.settings import cache_folder
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Event, Kernel, Request, Runtime, Target
@@ -88,7 +89,7 @@ _FEWEST = 2
 _MOST = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PhaseTimes:
     """One phase of a generation: reading the prompt, or a decode step at the mean context of the steps."""
 
@@ -141,7 +142,7 @@ def _seconds(phase: str, steps: list[Timed], pace: MachinePace, threads: int) ->
     return usual_seconds(steps, threads=threads) if phase == "prefill" else steady_seconds(steps, pace, threads=threads)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Told:
     """An event, when it was asked for, and what passed until it was told: on the wall, and on the process's clock."""
 

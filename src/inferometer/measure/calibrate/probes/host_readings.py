@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from inferometer.core.device import Device
 from inferometer.core.errors import EngineError
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.points import OpPoint, overhead
 from inferometer.measure.calibrate.run import Candidate, CandidateResult
 
@@ -29,7 +30,7 @@ _MOST_OF_MEMORY = 1 / 16
 _LEAST_BYTES = 16_384
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostReadings:
     """A provider of readings: `stream.LEVEL` for every level of memory whose size is known, and `storage`."""
 

@@ -6,13 +6,14 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.cache import is_kept
 from inferometer.core.errors import FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision, Workload
 from inferometer.measure.run.model_file import SUFFIXES, make_folder
 from inferometer.version import __version__
@@ -25,7 +26,7 @@ ROLES = ("ceiling", "overhead", "shape")
 SEES, READS, WRITES = "image", "encoder", "decoder"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProbeRun:
     """One workload of a probe. `context`: tokens in a decoder's cache before its decode steps."""
 
@@ -44,7 +45,7 @@ class ProbeRun:
         return Workload(batch=self.batch, prompt=self.prompt, image=self.image, precision=given)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Probe:
     """A network that is run to find out how fast an engine is. `kind`: it sees images, reads texts, or writes them."""
 
@@ -115,7 +116,12 @@ def file_of(  # noqa: PLR0913 - what a file is made of, and where
     The image size is fixed in it, as exporters do.
     """
     if format == "config":
-        return _config_folder(probe, run, folder)
+        # A config states the image size, so another size is another config.
+        sized = {} if run.image is None else {"image_size": run.image}
+        place = folder / "-".join(str(part) for part in (probe.name, *sized.values()))
+        make_folder(place)
+        (place / "config.json").write_text(json.dumps({**probe.config, **sized}, indent=1), encoding="utf-8")
+        return place
     from inferometer.formats.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
 
     sizes = {} if run.image is None else {"image": run.image}
@@ -126,12 +132,3 @@ def file_of(  # noqa: PLR0913 - what a file is made of, and where
         make_folder(folder)
         synthesise(dict(probe.config), path, format=format, weights=weights, seed=seed, sizes=sizes)
     return path
-
-
-def _config_folder(probe: Probe, run: ProbeRun, folder: Path) -> Path:
-    """A config states the image size, so another size is another config."""
-    sized = {} if run.image is None else {"image_size": run.image}
-    place = folder / "-".join(str(part) for part in (probe.name, *sized.values()))
-    make_folder(place)
-    (place / "config.json").write_text(json.dumps({**probe.config, **sized}, indent=1), encoding="utf-8")
-    return place

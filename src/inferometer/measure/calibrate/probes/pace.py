@@ -14,6 +14,8 @@ from statistics import median
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
+
 FAST = 1.2  # times the fastest piece: the longest that a piece may take beside a step that counts
 PREEMPTED = 1.03  # a step whose wall clock ran this much longer than its process's clock was interrupted
 _ELEMENTS, _ROUNDS = 4096, 40  # within the first cache: some 0.15 ms
@@ -24,7 +26,7 @@ _LEARN_S = 0.5
 _FLOOD_BYTES = 128_000_000  # more than a core's share of any cache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Timed:
     """A step on the wall and on the process's own clock, and the slower of the two pieces beside it."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.formats.sizes import bind
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.fit import Fitted, fit_class, predicted_seconds
@@ -38,7 +39,7 @@ _FEW = 8  # points that a table needs before it is used
 _BESIDES = frozenset({"vector", "indexing"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PricedProbe:
     """The ops of a graph at one workload as they would be priced, by the name of each of their repetitions.
 

@@ -19,6 +19,7 @@ import msgspec
 
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.errors import DomainError, EngineError, FormatError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.settings import cache_folder
 from inferometer.core.workload import Precision
 from inferometer.engines.base import Runtime, Target
@@ -66,7 +67,7 @@ ABOVE = 4.0  # times the rates of a whole step: what its best ops reach is not k
 _SLOWEST = 8.0  # times its floor: the longest that a probe is expected to take
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ceilings:
     """The best rates an engine reached on this machine: operations and bytes per second."""
 

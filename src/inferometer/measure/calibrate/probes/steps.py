@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import Kernel
 from inferometer.formats.sizes import bind
 from inferometer.measure.bench.plan import Plan
@@ -33,7 +34,7 @@ _MOST = 40
 _OVERTIME = 2.0  # times the limit: the most that is spent to find steps that count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProbeTimes:
     """Seconds of a probe's clean step, and the kernels of its instrumented steps with one reading each."""
 

@@ -42,7 +42,11 @@ class Workshop:
         asked.write_bytes(pickle.dumps((step.work, order, answered)))
         until = time.monotonic() + seconds_at_most
         try:
-            _hand_in(process, asked)
+            # A process that has ended says so by its code: that nobody reads is no error of ours.
+            if process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    process.stdin.write(f"{asked}\n".encode())
+                    process.stdin.flush()
             while not answered.is_file() and process.poll() is None:
                 if time.monotonic() > until:
                     raise too_long(step, seconds_at_most)  # noqa: TRY301 - it ends as Ctrl-C does
@@ -84,14 +88,6 @@ class Workshop:
                 process.stdin.close()
                 process.wait(_LEAVE_S)
         self._drop()
-
-
-def _hand_in(process: subprocess.Popen[bytes], asked: Path) -> None:
-    """A process that has ended says so by its code: that nobody reads is no error of ours."""
-    if process.stdin is not None:
-        with suppress(BrokenPipeError):
-            process.stdin.write(f"{asked}\n".encode())
-            process.stdin.flush()
 
 
 def main() -> None:

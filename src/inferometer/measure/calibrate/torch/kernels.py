@@ -9,12 +9,13 @@ causal kernel, or with a mask and a cache repeated for every query head.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting import single as ops
 from inferometer.measure.calibrate.fitting.fit import class_for
 from inferometer.measure.calibrate.fitting.points import OpPoint, measured_point
@@ -40,7 +41,7 @@ _WINDOW = 50  # patches: attention over fewer is over one window of an image
 _STREAMED_BYTES = 400_000_000  # an op that moves more shows the bandwidth of main memory, not of a cache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KernelSizes:
     """The shapes to measure. Tests pass smaller ones.
 
@@ -113,7 +114,7 @@ def torch_dtype(torch: Any, name: str) -> Any:
     return getattr(torch, _NAMES[name])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KernelCase:
     single: Single
     probe: str

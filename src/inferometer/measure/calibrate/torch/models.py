@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.engine import RuntimeEffects
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.points import StepPoint
 from inferometer.measure.calibrate.run import Candidate, CandidateResult
 from inferometer.measure.calibrate.torch.kernels import padding_mask, repeated, routed, torch_dtype
@@ -133,7 +134,7 @@ _FORWARDS = ((1, 48), (1, 160), (6, 100), (24, 160), (100, 120), (6, 420))
 _IMAGES = (1, 6, 24, 100)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Run:
     model: str
     phase: str
@@ -219,7 +220,7 @@ def _runs_of(name: str, config: Mapping[str, Any], dtype: str) -> Iterator[_Run]
         yield from (_Run(model=name, phase="forward", batch=batch, image=224) for batch in _IMAGES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Net:
     torch: Any
     place: str

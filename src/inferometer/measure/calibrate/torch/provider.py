@@ -9,6 +9,7 @@ from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import EngineError
+from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.points import OpPoint, overhead
 from inferometer.measure.calibrate.run import Candidate, CandidateResult, Provider
 from inferometer.measure.calibrate.together import Together
@@ -30,7 +31,7 @@ _COPIED_BYTES = 256_000_000  # between host and device
 _MOST_TIMES = 4000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TorchReadings:
     """The provider of readings. They come first, because all fits subtract the cost of a launch."""
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.torch.capture import capture_graph
 
 _LEAST, _MOST = 3, 60
 _LONG_S, _MOST_AGAIN = 4e-4, 40  # a replay starts in some 8 µs: calls are captured so often that this shows no more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Timing:
     """The median of `runs` timings. One run means that the case was too slow for more."""
 
@@ -26,7 +26,7 @@ class Timing:
     runs: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Clock:
     """`torch` is the module, `place` a torch device name, `limit_s` the most that one case may take."""
 

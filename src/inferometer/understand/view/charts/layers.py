@@ -49,18 +49,15 @@ def layer_chart(profile: Profile) -> dict[str, Any]:
     many = len(rows) > 40
     place = {"title": "Layer, in order of execution", "labels": not many, "ticks": not many, "grid": False}
     x = {"field": "place", "type": "ordinal", "axis": place}
+    legends = {"predicted_s": "line: predicted", "floor_s": "dot: floor"}
+    known = [words for field, words in legends.items() if any(row[field] is not None for row in rows)]
+    key = "".join(f" · {words}" for words in known)
     return spec(
         title=f"{profile.model.name}: time of each layer",
-        subtitle=f"{op_count(profile):,} ops · {_weights(profile)} · {profile.kind}{_key(rows)}",
+        subtitle=f"{op_count(profile):,} ops · {_weights(profile)} · {profile.kind}{key}",
         body={"width": _WIDTH, "height": 300, "data": {"values": rows}, "encoding": {"x": x},
               "layer": [bars, *_overlays(rows)]},
     )  # fmt: skip
-
-
-def _key(rows: list[dict[str, Any]]) -> str:
-    legends = {"predicted_s": "line: predicted", "floor_s": "dot: floor"}
-    known = [words for field, words in legends.items() if any(row[field] is not None for row in rows)]
-    return "".join(f" · {words}" for words in known)
 
 
 def _overlays(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

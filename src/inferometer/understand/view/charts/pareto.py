@@ -42,6 +42,11 @@ def pareto_scatter(
     data = [*_points(others, x, y, on=False), *_points(front, x, y, on=True)]
     towards = f"{'upper' if y in HIGHER_IS_BETTER else 'lower'} {'right' if x in HIGHER_IS_BETTER else 'left'}"
     subtitle = f"{counted(len(rows), 'row')} · {len(front)} on the front · better towards the {towards}"
+    line = {
+        "transform": [{"filter": "datum.front"}],
+        "mark": {"type": "line", "color": INK, "strokeWidth": 1.2, "opacity": 0.7},
+        "encoding": {"order": {"field": x, "type": "quantitative"}},
+    }
     return spec(
         title=title or f"{column_title(y)} against {column_title(x).lower()}",
         subtitle=subtitle,
@@ -52,7 +57,7 @@ def pareto_scatter(
             "encoding": {name: log_axis(column, (r[column] for r in data)) for name, column in (("x", x), ("y", y))},
             "layer": [
                 _dots(x, y, colour, on=False, many=len(data) > _MANY),
-                _line(x),
+                line,
                 _dots(x, y, colour, on=True, many=len(front) > _MANY_ON_FRONT),
             ],
         },
@@ -106,12 +111,4 @@ def _dots(x: str, y: str, colour: str, *, on: bool, many: bool) -> dict[str, Any
             "color": {"field": colour, "type": "nominal", "scale": scale, "legend": legend},
             "tooltip": tooltip(named),
         },
-    }
-
-
-def _line(x: str) -> dict[str, Any]:
-    return {
-        "transform": [{"filter": "datum.front"}],
-        "mark": {"type": "line", "color": INK, "strokeWidth": 1.2, "opacity": 0.7},
-        "encoding": {"order": {"field": x, "type": "quantitative"}},
     }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import atan, degrees, hypot, log10, pi, sqrt
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.core.units import counted, format_quantity
 from inferometer.understand.view.charts.theme import COLOURS, INK, QUIET, log_ticks, spec, tooltip
 
@@ -111,7 +111,7 @@ def _point(op: OpTime, phase: Phase) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Plane:
     """What is seen: from … to on both axes, the memories' bandwidths and the peaks under it."""
 
