@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from fakes.places import one_layer
+from fakes.places import dense_layers, one_layer
 from fakes.waiting import until
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import FormatError
@@ -129,6 +129,26 @@ def test_the_page_and_the_command_submit_the_same_job(here, net, tmp_path):
     shown = decode(json.dumps(found["job"]), Job)
     assert replace(shown, created="") == replace(typed, created="")
     assert here.post(f"{API}/jobs", json={"job": found["job"], "device": "t4"}).status_code == 201
+
+
+def test_formats_are_foretold_for_a_device_and_make_a_job_that_prepares(here, tmp_path):
+    file = sent(here, dense_layers(tmp_path / "dense.onnx").read_bytes())
+    asked = {"model": "net.onnx", "entry": "net.onnx", "files": [file], "device": "t4"}
+    told = preview(here, **asked)[1]
+    formats = {row["quantise"]: row for row in told["prepared"]["formats"]}
+    assert told["job"]["verb"] == "profile"
+    assert formats["i8"]["low"] < formats["i8"]["gain"] < formats["i8"]["high"]
+    job = preview(here, **asked, quantise="i8")[1]
+    assert (job["job"]["verb"], job["job"]["runtime"], job["job"]["options"]) == (
+        "prepare",
+        "onnxruntime",
+        {"quantise": "i8"},
+    )
+    command = "inferometer prepare net.onnx --for onnxruntime --quantise i8 -o net-i8.onnx"
+    assert next(row["command"] for row in job["devices"]) == command
+    assert here.post(f"{API}/jobs", json={"job": job["job"], "device": "t4"}).status_code == 201
+    status, refused = preview(here, **asked, quantise="i3")
+    assert (status, "cannot be prepared as i3" in refused["error"]) == (400, True)
 
 
 def test_open_sizes_have_their_usual_value_or_none(here):

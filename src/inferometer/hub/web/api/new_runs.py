@@ -23,7 +23,7 @@ from inferometer.core.plugins import load_all
 from inferometer.core.workload import Workload
 from inferometer.formats.base import HEAD_BYTES, Peek
 from inferometer.formats.detect import choose_reader
-from inferometer.hub.places.requests import Judging, measurement_job, require_known
+from inferometer.hub.places.requests import Judging, Preparing, measurement_job, preparation_job, require_known
 from inferometer.hub.web.answers import ERRORS, answer, json_response
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.people import founding, seen
@@ -61,6 +61,8 @@ class Wish(BaseModel):
     precision: Short | None = None
     sizes: Annotated[dict[Short, Size], Field(max_length=50)] = {}
     generate: Size | None = None
+    quantise: Short | None = None  # prepare it in this format, for the engine of `device`
+    device: Short | None = None
     project: Short = "default"
 
 
@@ -99,7 +101,7 @@ def router(desk: FleetDesk) -> APIRouter:
         devices = desk.seen(request).devices(project=wish.project if known else None)
         if not known:  # a project that is made by its first job has been given no device yet
             devices = tuple(device for device in devices if device.everyone)
-        outlook = desk.forecaster.outlook(job, devices)
+        outlook = desk.forecaster.outlook(job, devices, wish.device)
         if "error" in outlook:
             raise DomainError(f"This model cannot be read: {outlook['error']}", remedy=outlook.get("remedy"))
         rows, opens, hub = [], outlook["model"]["engines"], own_address(request, desk.rules)
@@ -108,8 +110,20 @@ def router(desk: FleetDesk) -> APIRouter:
             command = _command(hub, wish, row["name"])
             rows.append({**row, "engines": able, "predicted": outlook["devices"][row["name"]], "command": command})
         precisions = {name: each.capabilities.precision for name, each in load_all("inferometer.runtimes")[0].items()}
-        told = {"model": outlook["model"], "job": document(job), "devices": rows, "python": _python(wish)}
-        return answer(request, {**told, "precisions": precisions})
+        prepared = outlook["prepared"]
+        told = {"model": outlook["model"], "devices": rows, "prepared": prepared, "precisions": precisions}
+        if wish.quantise is None:
+            return answer(request, {**told, "job": document(job), "python": _python(wish)})
+        if prepared is None or wish.quantise not in [row["quantise"] for row in prepared["formats"]]:
+            why = (prepared or {}).get("error") or "no device is chosen for it"
+            raise DomainError(f"This model cannot be prepared as {wish.quantise}: {why}.")
+        wish = wish.model_copy(update={"runtime": prepared["runtime"]})
+        assert job.model is not None  # noqa: S101 - `_job` gave it one
+        asked = Preparing(quantise=wish.quantise, sizes=wish.sizes)
+        job = preparation_job(prepared["runtime"], job.workload, job.model, asked)
+        command, python = _preparing(wish)
+        rows = [{**row, "command": command} for row in rows]
+        return answer(request, {**told, "devices": rows, "job": document(job), "python": python})
 
     @api.post("/here", status_code=202, responses={202: json_response()})
     def measure_here(request: Request) -> Response:
@@ -194,3 +208,16 @@ def _python(wish: Wish) -> str:
     named = {"runtime": wish.runtime, "precision": wish.precision, "generate": wish.generate, "sizes": wish.sizes}
     given = "".join(f", {name}={value!r}" for name, value in named.items() if value)
     return f"import inferometer as im\n\nim.profile({(wish.entry or wish.model)!r}{given})"
+
+
+def _preparing(wish: Wish) -> tuple[str, str]:
+    """The command and the Python that prepare the same here, where they run."""
+    model = wish.entry or wish.model
+    stem, dot, ending = model.rpartition(".") if wish.files else (model, ".", "onnx")
+    out = f"{stem or ending}-{wish.quantise}{dot if stem else ''}{ending if stem else ''}"
+    words = ["inferometer", "prepare", model, "--for", str(wish.runtime), "--quantise", str(wish.quantise), "-o", out]
+    for name, size in wish.sizes.items():
+        words += ["--size", f"{name}={size}"]
+    sizes = f", sizes={wish.sizes!r}" if wish.sizes else ""
+    python = f"im.prepare({model!r}, runtime={wish.runtime!r}, quantise={wish.quantise!r}, out={out!r}{sizes})"
+    return shlex.join(words), f"import inferometer as im\n\n{python}"

@@ -276,6 +276,7 @@ class Pages:
             change_since,
             earlier_run,
             held_of,
+            proof_of,
             run_values,
         )  # fmt: skip
 
@@ -285,7 +286,10 @@ class Pages:
             return RedirectResponse(f"/runs/{run.id}", status_code=303)
         metrics = store.metrics(run.id)
         editable = {"id": row.id, **_editable(row)} if may_change(request, row) else None
-        changing = {"projects": store.projects(), "editable": editable, "shares": may(request, "writer", row.project)}
+        changing = {
+            "projects": store.projects(), "editable": editable, "shares": may(request, "writer", row.project),
+            "proof": proof_of(store, run),
+        }  # fmt: skip
         if run.profile is None:
             return html_page("open_run.html", "runs", run=run, row=row, metrics=metrics, log=self._log(run), **changing)
         values = run_values(run, run.profile)
