@@ -19,7 +19,7 @@ from inferometer.hub.fleet import forecasting, own_agent
 from inferometer.hub.fleet.forecast import answer
 from inferometer.hub.fleet.forecasting import Forecaster
 from inferometer.hub.fleet.own_agent import OwnAgent
-from inferometer.hub.places.requests import Judging, pack_measurement
+from inferometer.hub.places.requests import Calibrating, Judging, pack_calibration, pack_measurement
 from inferometer.hub.web.api.new_runs import ChosenFile, sorted_out
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.rules import Rules
@@ -215,6 +215,52 @@ def test_a_hub_that_reads_many_models_says_so_and_goes_on(monkeypatch):
         leave.set()
         assert [each.result(60) for each in waiting] == [{"read": True}] * forecasting._OUTLOOKS
     assert forecaster.outlook(None, ()) == {"read": True}
+
+
+# What a form starts
+
+
+def begun(client, verb, **texts):
+    response = client.post(f"{API}/start/{verb}", json=texts)
+    return response.status_code, response.json()
+
+
+def test_a_calibration_is_asked_for_as_the_command_would(here):
+    status, made = begun(here, "calibrate", on="t4", runtime="onnxruntime", dtype=" i8 ", budget="2min", unit="")
+    typed = pack_calibration("onnxruntime", Calibrating(budget_s=120.0, dtype="i8")).job
+    assert (status, made["device"], made["project"]) == (200, "t4", "default")
+    assert made["job"]["id"] == typed.id
+    assert here.post(f"{API}/jobs", json={"job": made["job"], "device": "t4"}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("verb", "texts", "says"),
+    [
+        ("calibrate", {"on": "t4", "budget": "2h"}, "60 min at most"),
+        ("calibrate", {"on": "nowhere"}, "nowhere"),
+        ("calibrate", {"on": "t4", "unit": "/dev/mem"}, "no name that a device has"),
+        ("load", {"url": "--hub=http://elsewhere"}, "no address of a server"),
+        ("load", {"url": "file:///etc/passwd"}, "no address of a server"),
+        ("load", {"url": "http://h", "prompt": "file:/etc/passwd"}, "read on your own machine"),
+    ],
+)
+def test_a_form_starts_nothing_that_the_machine_s_owner_would_not(here, verb, texts, says):
+    status, told = begun(here, verb, **texts)
+    assert (status in {400, 404}, says in told["error"]) == (True, True), told
+
+
+def test_a_hub_that_others_reach_sends_no_requests_of_theirs():
+    with pytest.raises(HubError, match="sends no requests of theirs"):
+        OwnAgent(Rules(tokens=True)).load("http://127.0.0.1:1", [], store=None)
+
+
+def test_whoever_may_only_read_is_told_so_and_starts_nothing(tmp_path):
+    with hub(tmp_path, tokens=True) as (store, client):
+        store.create_user("ann")
+        headers = {"authorization": f"Bearer {store.create_token('ann', scopes=('read',)).text}"}
+        for verb in ("load", "calibrate"):
+            assert "signed in to read" in client.get(f"/{verb}", headers=headers).text
+            assert client.post(f"{API}/start/{verb}", json={}, headers=headers).status_code == 403
 
 
 # The hub's own machine

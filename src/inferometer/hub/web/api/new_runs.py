@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter
@@ -20,15 +20,25 @@ from inferometer.core.codec import document
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.job import JobFile, JobModel
 from inferometer.core.plugins import load_all
+from inferometer.core.units import format_duration, parse_quantity
 from inferometer.core.workload import Workload
 from inferometer.formats.base import HEAD_BYTES, Peek
 from inferometer.formats.detect import choose_reader
-from inferometer.hub.places.requests import Judging, Preparing, measurement_job, preparation_job, require_known
+from inferometer.hub.places.requests import (
+    Calibrating,
+    Judging,
+    Preparing,
+    measurement_job,
+    pack_calibration,
+    preparation_job,
+    require_known,
+)
 from inferometer.hub.web.answers import ERRORS, answer, json_response
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.people import founding, seen
 from inferometer.hub.web.guard.security import own_address
 from inferometer.hub.web.pages.fleet import device_choices
+from inferometer.hub.web.pages.serving import STARTED, read_form
 from inferometer.measure.run.model import MeasureRequest
 
 if TYPE_CHECKING:
@@ -38,6 +48,7 @@ if TYPE_CHECKING:
     from inferometer.formats.base import Reader
     from inferometer.hub.fleet.desk import FleetDesk
 
+LONGEST_S = 3600.0  # of a calibration that a page starts
 _USUAL = "http://127.0.0.1:8077"  # where the command looks for a hub by itself
 Short = Annotated[str, Field(min_length=1, max_length=100)]
 Size = Annotated[int, Field(ge=1, le=10**9)]
@@ -125,6 +136,15 @@ def router(desk: FleetDesk) -> APIRouter:
         rows = [{**row, "command": command} for row in rows]
         return answer(request, {**told, "devices": rows, "job": document(job), "python": python})
 
+    @api.post("/start/{verb}", responses={200: json_response()})
+    def start(
+        request: Request,
+        verb: Literal["calibrate", "load"],
+        texts: Annotated[dict[Short, Annotated[str, Field(max_length=300)]], Field(max_length=20)],
+    ) -> Response:
+        """What a form asks for: the job to submit, or the link to a load test that has begun."""
+        return answer(request, _begun(desk, request, verb, texts))
+
     @api.post("/here", status_code=202, responses={202: json_response()})
     def measure_here(request: Request) -> Response:
         """Let the hub's own machine take jobs, by an agent that ends with the hub; nobody else may reach such a hub."""
@@ -137,6 +157,25 @@ def router(desk: FleetDesk) -> APIRouter:
         return answer(request, {"name": name}, status=202)
 
     return api
+
+
+def _begun(desk: FleetDesk, request: Request, verb: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    given = read_form(STARTED[verb], texts)
+    project = given.pop("project", "default")
+    founding(request, desk.fleet, project)
+    if verb == "load":
+        url = given.pop("url", "")
+        if not url.startswith(("http://", "https://")):
+            raise DomainError(f"{url!r} is no address of a server.", remedy="Write http://HOST:PORT.")
+        options = [f"--{name}={value}" for name, value in {**given, "project": project}.items()]
+        return {"link": desk.own_agent.load(url, options, desk.store)}
+    budget_s = parse_quantity(given.pop("budget", "120s"), "s")
+    if not 0 < budget_s <= LONGEST_S:
+        raise DomainError(f"A calibration takes {format_duration(LONGEST_S)} at most.", remedy="Ask for less.")
+    device, runtime = desk.seen(request).device(given.pop("on", ""), facts=False).name, given.pop("runtime", None)
+    job = pack_calibration(runtime, Calibrating(budget_s=budget_s, **given)).job
+    require_known(job)
+    return {"job": document(job), "device": device, "project": project}
 
 
 def sorted_out(files: Sequence[ChosenFile]) -> dict[str, Any]:

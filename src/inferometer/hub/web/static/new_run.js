@@ -1,5 +1,5 @@
 // The page of a new run: a model goes to the hub, is read there at once, and the job that was shown is submitted.
-import { ask, attempt } from "./asking.js";
+import { ask, attempt, submitted } from "./asking.js";
 import { byId, dataOf, debounced, element } from "./dom.js";
 import { count, quantity } from "./format.js";
 import { ownMachine } from "./own_machine.js";
@@ -233,12 +233,6 @@ function settle() {
   const row = preview && preview.devices.find((each) => chosen().includes(each.name));
   byId("same").hidden = !preview;
   byId("command").textContent = row ? row.command : preview ? preview.python : "";
-}
-
-// One that waits or runs already is followed; one that has ended is measured again, since somebody pressed the button.
-async function submitted(asked) {
-  const row = await ask("POST", "/fleet/jobs", asked);
-  return row.ended ? ask("POST", `/fleet/jobs/${row.id}/again`, { device: asked.device, name: asked.name }) : row;
 }
 
 async function measure() {
