@@ -5,6 +5,7 @@ The job that it answers with is the one to submit, so that what was shown is wha
 
 from __future__ import annotations
 
+import base64
 import shlex
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,6 +25,7 @@ from inferometer.core.units import format_duration, parse_quantity
 from inferometer.core.workload import Workload
 from inferometer.formats.base import HEAD_BYTES, Peek
 from inferometer.formats.detect import choose_reader
+from inferometer.hub.fleet.desk import sender_of
 from inferometer.hub.places.requests import (
     Calibrating,
     Judging,
@@ -86,6 +88,11 @@ class ChosenFile(BaseModel):
     head: Base64Bytes = b""
 
 
+class Source(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    url: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
 Chosen = Annotated[list[ChosenFile], Field(min_length=1, max_length=10_000)]
 
 
@@ -98,6 +105,15 @@ def router(desk: FleetDesk) -> APIRouter:
     ) -> Response:
         """What somebody chose as a model, before it is sent: its format, and which of the files belong to it."""
         return answer(request, sorted_out(files))
+
+    @api.post("/models/fetched", responses={200: json_response()})
+    def fetch_model(request: Request, source: Source) -> Response:
+        """A model of one file from an address that the hub's owner allows, as if whoever asks had sent it."""
+        found = desk.uploads.fetch(source.url, desk.rules.sources, sender_of(request))
+        head = base64.b64encode(found.head)
+        sorted_out([ChosenFile(path=found.name or "model", size_bytes=found.size_bytes, head=head)])
+        file = {"path": found.name, "sha256": found.sha256, "size_bytes": found.size_bytes}
+        return answer(request, {"model": found.name, "entry": found.name, "files": [file]})
 
     @api.post("/preview", responses={200: json_response()})
     def preview_job(request: Request, wish: Wish) -> Response:

@@ -77,6 +77,25 @@ async function sendAll({ name, files }, signal) {
   return listed.map(({ path, blob, sha256 }) => ({ path, sha256, size_bytes: blob.size }));
 }
 
+// From an address that the hub's owner allows: the hub fetches it, and this page sends nothing
+async function fetched(url) {
+  const mine = sending = new AbortController();
+  byId("problem").hidden = true;
+  byId("reading").textContent = "The hub fetches the model …";
+  settle();
+  try {
+    const found = await ask("POST", "/fleet/models/fetched", { url }, mine.signal);
+    if (mine.signal.aborted) return;
+    model = found;
+    await look();
+  } catch (error) {
+    if (!mine.signal.aborted) refuse(error);
+  } finally {
+    byId("reading").textContent = "";
+    settle();
+  }
+}
+
 // What somebody dropped: files, and whatever lies in folders
 async function dropped(items) {
   const found = [];
@@ -271,9 +290,10 @@ function start() {
     const name = byId("name").value.trim();
     sending?.abort();
     byId("sending").hidden = byId("left").hidden = true;
-    model = name ? { model: name } : null;
-    preview = null;
+    model = preview = null;
     byId("card").hidden = true;
+    if (/^https?:/.test(name)) { fetched(name); return; }
+    model = name ? { model: name } : null;
     if (model) look(); else settle();
   };
   byId("name").addEventListener("change", named);
