@@ -16,8 +16,8 @@ AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 SIMULATED = "/simulate?model=llama-3.1-8b&on=nvidia-h100-sxm&rate=5&requests=60"
 PAGES = (
     "/", "/new", "/runs/{network}", "/runs/{decoder}", "/compare", "/compare?run={network}&run={other}", "/live",
-    "/timeline?run={decoder}", "/plan", SIMULATED, "/predict", "/sweep", "/atlas", "/devices", "/catalog/links",
-    "/formulas", "/fleet", "/fleet/queue", "/projects/phones",
+    "/timeline?run={decoder}", "/plan", SIMULATED, "/load", "/calibrate", "/predict", "/sweep", "/atlas", "/devices",
+    "/catalog/links", "/formulas", "/fleet", "/fleet/queue", "/projects/phones",
 )  # fmt: skip
 BROKEN = """axe.run(document, { resultTypes: ["violations"] }).then((told) =>
     told.violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 100)}`))"""

@@ -353,6 +353,46 @@ def test_filters_add_up_and_columns_are_chosen_in_the_address(page, here):
     assert page.locator("#runs tbody tr").count() == 2
 
 
+def test_a_long_list_comes_as_one_scrolls_and_what_is_far_away_is_only_its_height(page, here):
+    for number in range(270):
+        here[0].add(network(2), "long", name=f"run {number}")
+    page.goto("/projects/long")
+    names = page.locator("#runs tbody tr[data-run] a[href^='/runs/']")
+    assert names.first.inner_text() == "run 269"
+    while page.locator("#more").count():
+        page.mouse.wheel(0, 4000)
+        page.wait_for_timeout(50)
+    page.locator("#runs a", has_text=re.compile("^run 0$")).wait_for()
+    page.locator("#runs .spacer").first.wait_for(state="attached")
+    assert page.locator("#runs tbody").count() == 6
+    assert names.count() < 270
+    page.mouse.wheel(0, -100_000)
+    page.locator("#runs a", has_text=re.compile("^run 269$")).wait_for()
+    page.locator("#choose-all").check()
+    page.locator("#change", has_text="Change ").wait_for()  # what was added may be changed as well
+
+
+def test_a_view_is_kept_under_its_name_until_it_is_forgotten(page, here):
+    here[0].add(network(2), "viewed", name="seen")
+    page.goto("/?words=seen&sort=latency")
+    page.locator("#views summary").click()
+    page.get_by_label("Name of this view").fill("the <b>fast</b> ones")
+    page.get_by_label("Name of this view").press("Enter")
+    page.goto("/")
+    page.locator("#views summary").click()
+    page.locator("#views a", has_text="the <b>fast</b> ones").click()
+    page.wait_for_url(re.compile(r"words=seen&sort=latency"))
+    assert (
+        page.locator("#runs .thumbnail").first.evaluate(
+            "async (image) => { await image.decode(); return image.naturalWidth; }"
+        )
+        == 96
+    )
+    page.locator("#views summary").click()
+    page.get_by_label("Forget the <b>fast</b> ones").click()
+    assert page.locator("#views a").count() == 0
+
+
 def test_a_prediction_follows_its_sliders(page):
     page.goto("/predict?model=llama-3.2-1b&on=nvidia-t4&prompt=512")
     card = page.locator('.answer[data-device="nvidia-t4"]')

@@ -5,11 +5,12 @@ import re
 import zipfile
 from contextlib import contextmanager
 
+import onnx
 import pytest
 
 from fakes.fleet import a_result
 from fakes.fleet_processes import Process, agent_process, hub_process
-from fakes.places import one_layer
+from fakes.places import dense_layers, one_layer
 from inferometer.core.codec import document
 from inferometer.known import device as device_named
 from inferometer.store import open_store
@@ -118,6 +119,51 @@ def test_four_clicks_from_a_file_to_a_shared_run(browser, net, tmp_path, roofs):
         with visiting(browser, address) as other:
             other.goto(shared)
             assert "net" in other.locator("h1").inner_text()
+
+
+def test_four_clicks_from_a_dropped_file_to_a_shared_int8_model_with_its_proof(browser, tmp_path, roofs):
+    dense = dense_layers(tmp_path / "dense.onnx")
+    with (
+        hub_process(tmp_path) as address,
+        agent_process(address, "lab", tmp_path / "device"),
+        visiting(browser, address) as page,
+    ):
+        page.add_init_script(CLICKS)
+        page.goto("/")
+        page.get_by_role("link", name="New run").click()
+        drop(page, dense)
+        ready(page)
+        choice = page.locator("#formats label", has=page.locator("input[value=i8]"))
+        assert re.search(r"predicted [\d.]+ × \([\d.]+ to [\d.]+\)", choice.inner_text())  # before anything is made
+        choice.locator("input").click()
+        page.locator("#measure:not([disabled])", has_text="Prepare and measure").click()
+        page.wait_for_url(re.compile("/runs/"), timeout=600_000)  # each step is proven: that is the measurement itself
+        assert "dense.onnx as i8" in page.locator("h1").inner_text()
+        proof = page.locator("#proof").inner_text()
+        assert "Prepared as i8 for onnxruntime" in proof
+        assert "outputs right" in proof
+        with page.expect_download() as downloading:
+            page.locator("#proof a.download").dispatch_event("click")  # not one of the four
+        assert downloading.value.suggested_filename == "dense-i8.onnx"
+        kinds = {node.op_type for node in onnx.load(downloading.value.path()).graph.node}
+        assert kinds & {"QuantizeLinear", "QLinearMatMul", "MatMulInteger"}
+        page.locator("#share").click()
+        page.locator("#shared").wait_for()
+        assert int(page.evaluate("sessionStorage.clicks")) <= 4
+        with visiting(browser, address) as other:
+            other.goto(page.locator("#shared input").input_value())
+            assert "outputs right" in other.locator("#proof").inner_text()
+            assert other.locator("#proof a").count() == 0  # whoever reads takes nothing away
+
+
+def drop(page, path):
+    """As a hand does it: the file comes from outside the browser, and no script of the page has made it."""
+    box = page.locator("#drop").bounding_box()
+    data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+    devtools = page.context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+        devtools.send("Input.dispatchDragEvent", {"type": kind, "data": data, **place})
 
 
 def test_an_empty_hub_measures_something_in_one_click(browser, tmp_path, roofs):

@@ -6,7 +6,9 @@ from urllib.parse import urlencode
 
 import pytest
 
+from e2e.test_load_command import quick
 from e2e.test_new_run import visiting
+from fakes.scripted_server import ScriptedServer
 from inferometer.api.services import plan
 from unit.hub.web.samples import HOSTILE, hub
 
@@ -47,13 +49,33 @@ def test_a_service_is_simulated_with_its_percentiles_and_charts(page):
     page.locator("figure[data-drawn]").first.wait_for()
 
 
-@pytest.mark.parametrize("verb", ["plan", "simulate"])
+@pytest.mark.parametrize("verb", ["plan", "simulate", "load", "calibrate", "sweep"])
 def test_the_command_beside_it_is_one_that_the_command_line_takes(page, verb, answered):
     page.goto(f"/{verb}")
     words = shlex.split(page.locator("#command").inner_text())
     assert words[:2] == ["inferometer", verb]
     known = answered(verb, "--help").stdout
     assert all(word in known for word in words if word.startswith("--"))
+
+
+def test_a_load_test_is_started_by_a_page_and_its_run_is_where_one_lands(page):
+    with ScriptedServer(quick) as server:
+        page.goto("/load")
+        page.locator('[name="url"]').fill(server.url)
+        page.locator('[name="requests"]').fill("4")
+        page.locator("#command", has_text=f"load {server.url} ").wait_for()  # it follows what is typed
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_url(re.compile("/runs/"))
+        page.locator("#latencies-panel").wait_for()
+
+
+def test_what_cannot_begin_says_why_where_it_was_asked(page):
+    page.goto("/load?" + urlencode({"url": "http://127.0.0.1:1", "slo": "no goal"}))
+    page.get_by_role("button", name="Start").click()
+    page.locator("#problem", has_text="no goal").wait_for()
+    page.goto("/calibrate")
+    assert "inferometer agent --hub http" in page.locator("#why-not").inner_text()  # no device is there yet
+    assert page.get_by_role("button", name="Start").is_disabled()
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from fakes.adb_server import SERIAL, AdbServerFake
 from fakes.fleet_processes import agent_process, hub_process
@@ -34,6 +35,16 @@ def one_layer(folder, kind="Relu", name="net.onnx"):
     ports = [helper.make_tensor_value_info(port, TensorProto.FLOAT, [1, 4]) for port in ("x", "y")]
     graph = helper.make_graph([helper.make_node(kind, ["x"], ["y"], name="first")], "g", ports[:1], ports[1:])
     path = folder / name
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def dense_layers(path, width=64):
+    """Two layers with weights, which is what can be quantised."""
+    weights = [numpy_helper.from_array(np.full((width, width), 0.02, "float32"), name) for name in ("w0", "w1")]
+    nodes = [helper.make_node("MatMul", pair, [to]) for pair, to in ((["x", "w0"], "m"), (["m", "w1"], "y"))]
+    ports = [helper.make_tensor_value_info(port, TensorProto.FLOAT, [1, width]) for port in ("x", "y")]
+    graph = helper.make_graph(nodes, "dense", ports[:1], ports[1:], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
 

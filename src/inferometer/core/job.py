@@ -21,7 +21,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile, Verification
 from inferometer.core.workload import Workload
 
-Verb = Literal["profile", "bench", "calibrate", "verify"]
+Verb = Literal["profile", "bench", "calibrate", "verify", "prepare"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
 
 # `failed` is the model's own fault, and is not tried again; `inconclusive` is the fault of a device, a network or a
@@ -33,6 +33,8 @@ EventKind = Literal["state", "progress", "notice"]
 # counts.
 JobEnd = Literal["done", "refused", "failed", "crashed", "hung", "too-big", "stopped", "lost"]
 
+PROOF = "prepared.json"  # the file of a run with the proof of what was prepared
+
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _RUNTIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -40,7 +42,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 # can be a path, a library or a module.
 _NAME = re.compile(r"[A-Za-z0-9][\w.:@+ -]{0,99}", re.ASCII)
 _LIBRARY = re.compile(r"(?i).*\.(so|dll|dylib|pyd)(\.[\d.]+)?")
-_NAMED = ("unit", "precision", "optimisation", "weights", "device", "dtype")
+_NAMED = ("unit", "precision", "optimisation", "weights", "device", "dtype", "quantise")
 _VALUE = re.compile(r"[\w.:@+, -]{0,100}", re.ASCII)
 _PATHLIKE = re.compile(r"[/~.]|[A-Za-z]:|.*(\.\.|\\)")
 _LONGEST = {"name": 200, "command": 20_000, "created": 100, "by": 100, "words": 1_000_000}  # letters
@@ -226,7 +228,8 @@ class JobResult:
     """What came of a job, however it ended. `error`, `remedy` and `error_kind` are those of an InferometerError.
 
     `profiles` has one for each case of the job, in its order; if it ended early, of what was measured until then.
-    `series` are values over time, by name: milliseconds and the value.
+    `series` are values over time, by name: milliseconds and the value. `prepared` is an inferometer.prepared document,
+    and `made` are the files that it is about: they lie in the folder `made` beside the result, and travel alone.
     """
 
     job: Job
@@ -234,6 +237,8 @@ class JobResult:
     profiles: tuple[Profile, ...] = ()
     calibration: Calibration | None = None
     verification: Verification | None = None
+    prepared: Mapping[str, Any] | None = None
+    made: tuple[JobFile, ...] = ()
     error: str | None = None
     remedy: str | None = None
     error_kind: str | None = None

@@ -61,6 +61,10 @@ _SCOPES = ("read", "write", "admin", "agent")
     metavar="DOMAIN|ADDRESS",
     help="Whose people may sign in, beside those invited.  [default: INFEROMETER_OIDC_ALLOW]",
 )
+@click.option(
+    "--models-from", "sources", multiple=True, metavar="URL",
+    help="Let people have models fetched from addresses that begin like this; repeatable.",
+)  # fmt: skip
 @click.option("--open", "opened", is_flag=True, help="Open the hub in a browser.")
 @click.option("--show", "run", metavar="RUN", help="Open the page of this run: an id, a name, or last.")
 @store_option
@@ -76,6 +80,7 @@ def command(
     proxies: tuple[str, ...],
     cert: Path | None,
     key: Path | None,
+    sources: tuple[str, ...],
     opened: bool,
     run: str | None,
     store: str | None,
@@ -108,6 +113,7 @@ def command(
         rules = Rules(
             host=host, port=actual_port, names=names, tokens=tokens, proxies=proxies, certificate=cert, key=key,
             url=url or value_of("INFEROMETER_URL"), oidc=_oidc_rules(**oidc),
+            sources=sources,
         )  # fmt: skip
         require_certificate(rules)
         require_tokens(runs, rules)

@@ -153,13 +153,14 @@ def _keep(recorder: RunRecorder, prepared: Prepared) -> None:
     """The artifact belongs to the run, with the table that proves it."""
     import json
 
+    from inferometer.core.job import PROOF
     from inferometer.measure.prepare.carrying_out import model_files
     from inferometer.measure.prepare.run import prepared_document
 
     if prepared.profile is not None:
         recorder.keep(prepared.profile)
     proof = json.dumps(prepared_document(prepared), indent=2).encode()
-    recorder.attach("prepared.json", proof, "application/json")
+    recorder.attach(PROOF, proof, "application/json")
     if prepared.artifact is not None:
         for path in model_files(prepared.artifact):
             recorder.attach(path.name, path)

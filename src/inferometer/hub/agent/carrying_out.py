@@ -9,6 +9,7 @@ import os
 import re
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,17 @@ if TYPE_CHECKING:
     from inferometer.measure.run.model import MeasuredRun, MeasureRequest
 
 
-def carry_out(job: Job, files: Path, progress: Progress) -> JobResult:
-    """The result of a job, however it ends; only an interrupt before anything is measured is raised."""
+MADE = "made"  # the folder beside a job's result with the files that the result names
+
+
+def carry_out(job: Job, files: Path, progress: Progress, into: Path | None = None) -> JobResult:
+    """The result of a job, however it ends; only an interrupt before anything is measured is raised.
+
+    What it makes is left in the folder `made` of `into`.
+    """
     verbs: dict[str, Callable[[Job, Path, Progress], JobResult]] = {
         "profile": _measure, "bench": _measure, "verify": _verify, "calibrate": _calibrate,
+        "prepare": partial(_prepare, (into or files.parent) / MADE),
     }  # fmt: skip
     from inferometer.hub.places.requests import require_known  # noqa: PLC0415 - see above
 
@@ -100,13 +108,17 @@ def _measure(job: Job, files: Path, progress: Progress) -> JobResult:
 
 
 def _request(job: Job, files: Path) -> MeasureRequest:
-    """What is measured, once its files are known to be data, or code that the owner of this machine allows."""
-    from inferometer.hub.places.admission import NATIVE_CODE, require_files  # noqa: PLC0415 - as above
     from inferometer.hub.places.requests import request_of  # noqa: PLC0415 - as above
 
+    return replace(request_of(job, files), trust=_admitted(job, files))
+
+
+def _admitted(job: Job, files: Path) -> tuple[str, ...]:
+    """The job's files are data, or code that the owner of this machine allows: gives that."""
+    from inferometer.hub.places.admission import NATIVE_CODE, require_files  # noqa: PLC0415 - as above
+
     allowed = NATIVE_CODE in (value_of("INFEROMETER_ALLOW") or "").split(",")
-    compiled = require_files(job, files, native_code=allowed)
-    return replace(request_of(job, files), trust=compiled)
+    return require_files(job, files, native_code=allowed)
 
 
 def result_of(job: Job, measured: MeasuredRun) -> JobResult:
@@ -138,6 +150,44 @@ def _verify(job: Job, files: Path, progress: Progress) -> JobResult:
         model=None if job.reference is None else model_path(job.reference, files),
     )
     return JobResult(job=job, ended="done", verification=verification)
+
+
+def _prepare(made: Path, job: Job, files: Path, progress: Progress) -> JobResult:
+    """The model for one engine, proven step by step. What gives wrong outputs fails, and its proof says where."""
+    del progress  # each step tells of itself
+    from inferometer.hub.places.artifacts import FileHashes  # noqa: PLC0415 - as above
+    from inferometer.hub.places.requests import model_path, preparing_of  # noqa: PLC0415 - as above
+    from inferometer.measure.prepare.artifact import written  # noqa: PLC0415 - as above
+    from inferometer.measure.prepare.carrying_out import model_files  # noqa: PLC0415 - as above
+    from inferometer.measure.prepare.run import PrepareRequest, carry_out_request, prepared_document  # noqa: PLC0415 - as above
+
+    assert job.model is not None  # noqa: S101 - whoever prepares has one
+    assert job.runtime is not None  # noqa: S101 - `require_known` has seen to it
+    asked, compiled = preparing_of(job), _admitted(job, files)
+    prepared = carry_out_request(
+        PrepareRequest(
+            model=model_path(job.model, files), runtime=job.runtime, quantise=asked.quantise, workload=job.workload,
+            sizes=asked.sizes, threads=asked.threads, runs=asked.runs, seed=asked.seed, trust=compiled,
+        )
+    )  # fmt: skip
+    proof = {**prepared_document(prepared), "model": job.model.name, "artifact": None}
+    proof["notes"] = [hide_places(note, files.parent) for note in proof["notes"]]
+    for step in proof["steps"]:
+        step["notes"] = [hide_places(note, files.parent) for note in step["notes"]]
+    kept = () if prepared.profile is None else (prepared.profile,)
+    result = JobResult(job=job, ended="done", profiles=kept, prepared=proof)
+    if prepared.artifact is None:
+        wrong = next((row for row in prepared.steps if row.verdict == "wrong"), None)
+        reason = "There was nothing to do" if wrong is None else f"The step {wrong.name} makes the outputs wrong"
+        remedy = "`inferometer prepare --dry` shows what each format would bring." if wrong is None else None
+        return replace(result, ended="failed", error=f"{reason}: nothing was made.", remedy=remedy)
+    suffix = "" if prepared.artifact.is_dir() else prepared.artifact.suffix
+    stem = Path(job.model.entry or job.model.name).name.removesuffix(suffix or " ")
+    made.mkdir(parents=True, exist_ok=True)
+    out = written(prepared.artifact, made / f"{stem}-{asked.quantise or job.runtime}{suffix}", overwrite=True)
+    hashes = FileHashes()
+    named = tuple(hashes.file(path, path.relative_to(made).as_posix()) for path in model_files(out))
+    return replace(result, made=named, prepared={**proof, "artifact": out.name})
 
 
 def _calibrate(job: Job, files: Path, progress: Progress) -> JobResult:

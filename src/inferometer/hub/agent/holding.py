@@ -24,14 +24,14 @@ from inferometer.core.box import BoxOrder
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import FormatError, InferometerError, PlaceError
 from inferometer.core.job import Job, JobFile, JobResult
-from inferometer.hub.agent.carrying_out import without_places
+from inferometer.hub.agent.carrying_out import MADE, without_places
 from inferometer.hub.agent.reference import cool_down, measure_reference, moved
 from inferometer.hub.agent.runner import LEASE, alone
 from inferometer.hub.agent.told import EventTail, ToldLog
 from inferometer.hub.places import device_side
 from inferometer.hub.places.artifacts import ArtifactFolder, chunks_from
 from inferometer.hub.places.following import JOB, RESULT, result_in
-from inferometer.hub.places.hub_client import API, HubAwayError, HubClient, HubRefusalError, fetch
+from inferometer.hub.places.hub_client import API, HubAwayError, HubClient, HubRefusalError, fetch, upload
 from inferometer.hub.places.local import FolderHere
 from inferometer.measure.bench.guard import Guard
 from inferometer.measure.bench.processes import kill_tree
@@ -378,7 +378,31 @@ class Holding:
         self._save(repeated=True, before_s=None, after_s=None)
         return True
 
+    def _send_made(self, result: JobResult) -> JobResult:
+        """The files that it made, before the result that names them. A hub that has no room for them gets only it."""
+        for file in result.made:
+            to = f"{API}/agent/jobs/{self.held.id}/files"
+            asked = {"device": self._device, "lease": self.held.lease}
+            wait = 0.5
+            while True:
+                try:
+                    upload(
+                        self._client, self._folder() / MADE / file.path, file, 0, lambda _at: self._keep(), to, asked
+                    )
+                except HubAwayError:
+                    self._wait(wait)
+                    wait = min(wait * 2, 15.0)
+                except HubRefusalError as error:
+                    if error.status != 413:
+                        raise LeaseGoneError(error.message) from None
+                    self._told.note(f"{file.path} stays here: {error.message}")
+                    return replace(result, made=(), log=f"{result.log}{file.path} was not kept: {error.message}\n")
+                else:
+                    break
+        return result
+
     def _bring_back(self, result: JobResult) -> None:
+        result = self._send_made(result)
         brought: dict[str, Any] = {
             "device": self._device, "lease": self.held.lease, "result": document(result),
         }  # fmt: skip

@@ -84,7 +84,7 @@ def run_folder(folder: Path, own: Path | None = None) -> JobResult:
                 lock = folder.parent.parent / "measuring.lock"
                 with alone(lock, log.notice) if own is None else nullcontext():
                     watch.begin()
-                    result = carry_out(job, folder / "files", log.progress)
+                    result = carry_out(job, folder / "files", log.progress, into)
             finally:
                 watch.end()
         except KeyboardInterrupt:

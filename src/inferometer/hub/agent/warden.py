@@ -29,7 +29,7 @@ from inferometer.core.errors import DomainError, EngineError, InferometerError, 
 from inferometer.core.job import Job, JobEnd, JobEvent, JobResult
 from inferometer.core.settings import cache_folder, config_file, data_folder, machine_name, user_name
 from inferometer.core.units import format_quantity
-from inferometer.hub.agent.carrying_out import failed
+from inferometer.hub.agent.carrying_out import MADE, failed
 from inferometer.hub.agent.runner import LEASE, EventLog, alone, refuse
 from inferometer.hub.box import process, seccomp
 from inferometer.hub.box.cgroups import Cgroup, place_here, scope_of
@@ -419,6 +419,15 @@ class Warden:
         return ""
 
     def _leave(self, result: JobResult) -> JobResult:
+        """What it made goes beside its result: plain files that lie where it says, whoever the box belongs to now."""
+        made = self._own.resolve() / MADE
+        for file in result.made:
+            inside, place = self._own / MADE / file.path, self._folder / MADE / file.path
+            if inside.resolve() != made / file.path or not inside.is_file():
+                result = replace(result, made=(), log=f"{result.log}The box left no file {file.path}.\n")
+                break
+            place.parent.mkdir(parents=True, exist_ok=True)
+            inside.replace(place)
         _remove(self._own)
         write_whole(self._folder / "result.json", encode(result))
         self._log.tell(kind="state", state=result.state, text=result.error)

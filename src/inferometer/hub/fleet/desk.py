@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.job import PROOF
 from inferometer.core.units import format_duration, format_quantity
 from inferometer.hub.fleet.forecasting import Forecaster
 from inferometer.hub.fleet.own_agent import OwnAgent
@@ -229,8 +230,11 @@ def mismatch(job: Job, result: JobResult, machine: str | None, model: str | None
     wrong = _other_question(job, result)
     if wrong is not None:
         return wrong
+    if result.made and job.verb != "prepare":
+        return "It brings files, and the job makes none."
     cases = cases_of(job)
-    if len(result.profiles) > len(cases) or (result.complete and len(result.profiles) != len(cases)):
+    short = result.complete and job.verb != "prepare" and len(result.profiles) < len(cases)
+    if len(result.profiles) > len(cases) or short:  # what was prepared may be proven without a time
         return f"It has {len(result.profiles)} profiles, and the job asks for {len(cases)}."
     for profile, case in zip(result.profiles, cases, strict=False):
         for what, asked, found in _compared(job, profile, case, machine, model):
@@ -248,7 +252,7 @@ def _other_question(job: Job, result: JobResult) -> str | None:
         return "It is the answer for another model than the job's."
     if (theirs.verb, theirs.runtime, theirs.workload) != (job.verb, job.runtime, job.workload):
         return "It is the answer to another question: its verb, runtime or workload is not the job's."
-    made = {"verify": result.verification, "calibrate": result.calibration}
+    made = {"verify": result.verification, "calibrate": result.calibration, "prepare": result.prepared}
     if result.complete and job.verb in made and made[job.verb] is None:
         return f"It is done, and has nothing of what {job.verb} makes."
     return None
@@ -256,7 +260,7 @@ def _other_question(job: Job, result: JobResult) -> str | None:
 
 def cases_of(job: Job) -> list[Mapping[str, Any]]:
     """What each profile of the answer is of: lengths of a language model, or nothing more than the job says."""
-    if job.verb not in {"profile", "bench"}:
+    if job.verb not in {"profile", "bench", "prepare"}:
         return []
     return list(job.options.get("cases") or [{}])
 
@@ -266,7 +270,7 @@ def _compared(
 ) -> Iterator[tuple[str, Any, Any]]:
     """What it is, what the job asks for (None: anything), and what the profile says."""
     yield "kind", "measured", profile.kind
-    yield "model", model, profile.model.name
+    yield "model", None if job.verb == "prepare" else model, profile.model.name  # a tool names what it makes
     yield "runtime", job.runtime, profile.runtime
     theirs = None if profile.environment is None else profile.environment.machine
     yield "machine", machine, machine if theirs is None else theirs.id  # an older agent does not say
@@ -391,11 +395,25 @@ class FleetDesk:
         asked, device = self.fleet.document(job), self.fleet.device(name)
         machine = device.facts.get("machine")
         known_machine = machine.get("id") if isinstance(machine, dict) else None
-        floors = self.forecaster.floors(asked, device, result.profiles[: len(cases_of(asked))])
+        # Of a model in other formats the original's floors say nothing: it reads a quarter of the bytes, or less.
+        floors = (
+            {}
+            if asked.verb == "prepare"
+            else self.forecaster.floors(asked, device, result.profiles[: len(cases_of(asked))])
+        )
         model = floors.get("model") if asked.model is None or asked.model.files else asked.model.name
         return mismatch(asked, result, known_machine, model) or too_fast(result, floors.get("floors", []))
 
     # Files
+
+    def unbrought(self, request: Request, result: JobResult) -> str | None:
+        """Which file of a result its agent did not bring, or may not call so; None if all is well."""
+        for file in result.made:
+            if file.path in {PROOF, "log.txt"}:
+                return f"It calls a file {file.path}, as the hub calls one of its own."
+            if not self.uploads.brought(file.sha256, sender_of(request)) or self.artifacts.missing([file.sha256]):
+                return f"It names the file {file.path}, and has not brought it."
+        return None
 
     def missing(self, request: Request, hashes: Sequence[str]) -> dict[str, int]:
         """Which of these files are not here for whoever asks, and how much of each has arrived from them.

@@ -27,6 +27,8 @@ from inferometer.hub.places.requests import calibrating_of, model_path, request_
 from inferometer.known.engines import default_runtime, engine_ranks, ranked_engines
 from inferometer.known.hardware import devices
 from inferometer.measure.bench.plan import Plan
+from inferometer.measure.prepare.foretell import foretell
+from inferometer.measure.prepare.run import PrepareRequest
 from inferometer.predict.options import Options
 from inferometer.predict.question import Question
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
 
 _WARM_UPS = 5  # what warming up until the times are steady takes, mostly
+_PROVEN = 3 * 2 * 18  # steps that preparing takes: three comparisons, mostly, of two sides in 18 runs each
 _SHARED = 16.0  # times as fast as its measured figures a device may be: they were taken beside others on a busy one
 
 
@@ -54,7 +57,8 @@ def measuring_s(job: Job, files: Path, device: Device, calibrations: tuple[Calib
         return calibrating_of(job).budget_s
     assert job.model is not None  # noqa: S101 - every other verb has one
     graph = read(model_path(job.model, files))
-    return _runs_s(job, whole_s(_predicted(job, graph, device, calibrations)), files)
+    step_s = whole_s(_predicted(job, graph, device, calibrations))
+    return _PROVEN * step_s if job.verb == "prepare" else _runs_s(job, step_s, files)
 
 
 def _runs_s(job: Job, step_s: float, files: Path) -> float:
@@ -88,12 +92,44 @@ def whole_s(profile: Profile) -> float:
     return float(sum(phase.time_s for phase in profile.phases) if whole is None else whole)
 
 
-def outlook(job: Job, files: Path, fleet: Mapping[str, Any]) -> dict[str, Any]:
-    """What the model of a job is, and what each device should need for it; or why that cannot be said."""
+def outlook(job: Job, files: Path, fleet: Mapping[str, Any], prepared_on: str | None = None) -> dict[str, Any]:
+    """What the model of a job is, and what each device should need for it; or why that cannot be said.
+
+    `prepared_on` is the device that formats are foretold for.
+    """
     require_known(job)
     assert job.model is not None  # noqa: S101 - whoever asks has chosen one
     graph = read(model_path(job.model, files))
-    return {"model": model_card(graph), "devices": {name: _on(job, graph, known) for name, known in fleet.items()}}
+    told = {name: _on(job, graph, known) for name, known in fleet.items()}
+    return {
+        "model": model_card(graph),
+        "devices": told,
+        "prepared": prepared_on and _formats(job, files, fleet[prepared_on], told[prepared_on]),
+    }
+
+
+def _formats(job: Job, files: Path, known: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """What each format that the model could be quantised to would gain on a device, with the engine it runs there."""
+    assert job.model is not None  # noqa: S101 - as above
+    if "error" in told:
+        return {"error": told["error"], "formats": []}
+    request = PrepareRequest(
+        model=model_path(job.model, files), runtime=told["runtime"], workload=job.workload,
+        sizes=job.options.get("sizes") or {},
+    )  # fmt: skip
+    try:
+        rows = foretell(request, decode(json.dumps(known["device"]), Device))
+    except InferometerError as error:
+        return {"runtime": told["runtime"], "error": error.message, "formats": []}
+    named = ("gain", "low", "high")
+    formats = [
+        {
+            "quantise": row.quantise, "verdict": row.verdict, "weight_bytes": row.weight_bytes, "reason": row.reason,
+            "why": " ".join(row.why), **{name: row.gain and getattr(row.gain, name) for name in named},
+        }
+        for row in rows
+    ]  # fmt: skip
+    return {"runtime": told["runtime"], "error": None, "formats": formats}
 
 
 def _on(job: Job, graph: Graph, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,7 +228,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         job, files = decode(json.dumps(asked["job"]), Job), Path(asked["files"])
         if "fleet" in asked:
-            return outlook(job, files, asked["fleet"])
+            return outlook(job, files, asked["fleet"], asked.get("prepared_on"))
         device = decode(json.dumps(asked["device"]), Device)
         if asked.get("floors"):
             return floors(job, files, device, msgspec.convert(asked["floors"], Said))

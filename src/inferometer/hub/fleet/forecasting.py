@@ -160,7 +160,7 @@ class Forecaster:
             return {}
         return {} if "error" in known else known
 
-    def outlook(self, job: Job, devices: Sequence[FleetDevice]) -> dict[str, Any]:
+    def outlook(self, job: Job, devices: Sequence[FleetDevice], prepared_on: str | None = None) -> dict[str, Any]:
         """What the job's model is, and what each of these devices should need for it: read and priced in one box.
 
         Somebody waits for it, and each takes a process: two are at work at once, a few wait, and others come again.
@@ -176,7 +176,9 @@ class Forecaster:
             raise HubError(503, "The hub is reading many other models.", remedy="Try again in a minute.")
         try:
             with self._looking:
-                return self._in_a_box(job, {"fleet": fleet})
+                return self._in_a_box(
+                    job, {"fleet": fleet, "prepared_on": prepared_on if prepared_on in fleet else None}
+                )
         finally:
             self._asking.release()
 

@@ -8,22 +8,27 @@ the hub has already: whoever knows a hash has nothing, and whoever sent every by
 from __future__ import annotations
 
 import hashlib
+import http.client
 import shutil
+import tempfile
 import threading
 import time
 from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
 from inferometer.core.errors import DomainError
 from inferometer.core.units import format_quantity
+from inferometer.formats.base import HEAD_BYTES
 from inferometer.hub.places.artifacts import ArtifactFolder
 from inferometer.hub.places.device_side import collect_garbage, part_path
 from inferometer.hub.web.failures import HubError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 UNFINISHED_S = 86_400.0  # after which an upload that nobody goes on with is dropped
@@ -32,6 +37,7 @@ UNFINISHED_EACH = 32  # of one person; a client sends one file after another
 _UNUSED_S = 30 * 86_400.0
 _ROOM = 1_000_000_000  # bytes of the disk that models leave free
 _LOCKS = 64
+_FETCHING_S, _PIECE = 60.0, 8_000_000  # that a server may be silent, and what is read and written at once
 
 
 class Sender(msgspec.Struct, frozen=True):
@@ -48,6 +54,27 @@ class Sender(msgspec.Struct, frozen=True):
 class Note(msgspec.Struct, frozen=True):
     size: int
     sender: Sender
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """A file that the hub fetched; `head` are its first bytes."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+    head: bytes
+
+
+def _allowed(parts: SplitResult, sources: Sequence[str]) -> bool:
+    """The same scheme, host and port as a source, no name or password, and below its path however it is written."""
+    path = unquote(parts.path)
+    if parts.username is not None or parts.password is not None or ".." in path or "\\" in path:
+        return False
+    for source in map(urlsplit, sources):
+        below = path.startswith(source.path.rstrip("/") + "/")
+        if (parts.scheme, parts.netloc.lower()) == (source.scheme, source.netloc.lower()) and below:
+            return parts.scheme in {"http", "https"}
+    return False
 
 
 class Uploads:
@@ -97,6 +124,47 @@ class Uploads:
             except OSError as error:
                 raise HubError(413, f"The hub could not write this piece ({error.strerror or 'its disk'}).") from None
             return arrived
+
+    def fetch(self, url: str, sources: Sequence[str], sender: Sender) -> Fetched:
+        """A model of one file from an address that the hub's owner allows, as if they had sent it.
+
+        A redirection is not followed: it could lead anywhere that this machine reaches.
+        """
+        parts = urlsplit(url)
+        if not _allowed(parts, sources):
+            known = ", ".join(sources) or "none"
+            raise DomainError(
+                f"The hub fetches no model from {url[:200]!r}: addresses that it may fetch from: {known}.",
+                remedy="Fetch it yourself and drop the file; `inferometer hub --models-from URL` allows more.",
+            )
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=_FETCHING_S)
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            connection.request("GET", f"{parts.path}{f'?{parts.query}' if parts.query else ''}")
+            response = connection.getresponse()
+            if response.status != 200:
+                raise DomainError(f"{parts.hostname} answered {response.status} for {PurePosixPath(parts.path).name}.")
+            with tempfile.TemporaryFile(dir=self._root) as file:
+                digest, size = hashlib.sha256(), 0
+                while data := response.read(_PIECE):
+                    digest.update(data)
+                    size += file.write(data)
+                    if size > min(self._quota, shutil.disk_usage(self._root).free - _ROOM):
+                        raise HubError(413, f"{url[:200]} is larger than what this hub has room for.")
+                if response.length:
+                    raise DomainError(f"{parts.hostname} broke off after {size:,} bytes.", remedy="Try it again.")
+                note, sha256, head = Note(size=size, sender=sender), digest.hexdigest(), b""
+                file.seek(0)
+                for offset in range(0, max(size, 1), _PIECE):
+                    data = file.read(_PIECE)
+                    head = head or data[:HEAD_BYTES]
+                    self.receive(sha256, offset, data, note)
+        except (OSError, http.client.HTTPException) as error:
+            raise DomainError(f"{parts.hostname} could not be read: {str(error) or type(error).__name__}.") from None
+        finally:
+            connection.close()
+        return Fetched(name=PurePosixPath(unquote(parts.path)).name, sha256=sha256, size_bytes=size, head=head)
 
     def tidy(self) -> None:
         """Drop uploads that nobody goes on with, and forget who brought what: those who come again send it again."""

@@ -207,15 +207,23 @@ def _tls(address: HubAddress) -> ssl.SSLContext:
         ) from None
 
 
-def upload(client: HubClient, path: Path, file: JobFile, start: int, tell: Callable[[int], None]) -> None:
+def upload(  # noqa: PLR0913, PLR0917 - what goes where, and who is told
+    client: HubClient,
+    path: Path,
+    file: JobFile,
+    start: int,
+    tell: Callable[[int], None],
+    to: str = f"{API}/artifacts",
+    asked: Mapping[str, str] | None = None,
+) -> None:
     """Send a file from byte `start` on, piece by piece. The hub says how far it is, and is believed."""
     at = start
     with path.open("rb") as source:
         while True:
             source.seek(at)
             data = source.read(_PIECE)
-            query = {"offset": at, "size": file.size_bytes}
-            state = parse_json(client.call("PUT", f"{API}/artifacts/{file.sha256}", data, query=query, timeout_s=300.0))
+            query = {"offset": at, "size": file.size_bytes, **(asked or {})}
+            state = parse_json(client.call("PUT", f"{to}/{file.sha256}", data, query=query, timeout_s=300.0))
             at = int(state["arrived"])
             tell(at)
             if state["complete"]:

@@ -6,7 +6,8 @@ An option that this version does not know is refused: skipped, the job would mea
 from __future__ import annotations
 
 import hashlib
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobFile, JobModel
 from inferometer.hub.places.artifacts import FileHashes, ModelFiles, model_files
 from inferometer.hub.places.base import LocalFiles
+from inferometer.known.engines import engine as engine_named
 from inferometer.known.engines import known_engine
 from inferometer.known.files import is_built_in
 from inferometer.measure.bench.plan import Plan
@@ -27,9 +29,8 @@ from inferometer.measure.run.tolerance import Tolerance
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from inferometer.core.job import Verb
+    from inferometer.core.workload import Workload
 
 V = TypeVar("V")
 # Fields of a request that a job has itself, and those that hold on one machine alone: the address of two models that
@@ -58,6 +59,17 @@ class Calibrating:
     threads: int | None = None
     guarded: bool = True
     fresh: bool = False
+
+
+@frozen
+class Preparing:
+    """What `prepare` takes, beside the model, the runtime and the workload. Ranges are found with random inputs."""
+
+    quantise: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    threads: int | None = None
+    runs: int | None = None
+    seed: int = 0
 
 
 @frozen
@@ -106,6 +118,11 @@ def measurement_job(
 def pack_calibration(runtime: str | None, asked: Calibrating, *, command: str | None = None) -> PackedJob:
     job = _made(verb="calibrate", runtime=runtime, options=_changed(asked), command=command)
     return PackedJob(job=job, files={})
+
+
+def preparation_job(runtime: str, workload: Workload, model: JobModel, asked: Preparing) -> Job:
+    """The job of preparing a model whose files are somewhere else already."""
+    return _made(verb="prepare", model=model, runtime=runtime, workload=workload, options=_changed(asked))
 
 
 def _beside(reference: ModelFiles, model: ModelFiles) -> ModelFiles:
@@ -190,6 +207,10 @@ def calibrating_of(job: Job) -> Calibrating:
     return _rest_of(job, Calibrating, set())
 
 
+def preparing_of(job: Job) -> Preparing:
+    return _rest_of(job, Preparing, set())
+
+
 def _rest_of(job: Job, kind: type[V], measured: set[str]) -> V:
     return _converted({name: value for name, value in job.options.items() if name not in measured}, kind)
 
@@ -218,6 +239,10 @@ def require_known(job: Job) -> None:
             )
     if job.verb == "calibrate":
         calibrating_of(job)
+        return
+    if job.verb == "prepare":
+        engine_named(job.runtime or "")
+        preparing_of(job)
         return
     request = request_of(job, Path("files"))  # wherever they are: nothing is opened
     judging_of(job)

@@ -221,7 +221,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
             *people_routes(store),
             *shared_routes(store, wrong_tokens),
             *fleet_routes(desk),
-            *serving_routes(),
+            *serving_routes(desk),
             *LiveStreams(store, chosen).routes(),
             Route("/favicon.ico", _icon, methods=["GET"]),
             Route("/static/vega.js", _vega, methods=["GET"]),

@@ -15,8 +15,9 @@ from inferometer.measure.prepare.source import starting_format
 from inferometer.predict.gains import Gain, gain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from inferometer.core.device import Device
     from inferometer.core.engine import EngineDescriptor
     from inferometer.core.profile import Phase, Profile
     from inferometer.measure.prepare.run import PrepareRequest
@@ -60,8 +61,11 @@ class Foretold:
         return "likely faster" if self.gain.gain > 1 else "likely slower"
 
 
-def foretell(request: PrepareRequest) -> tuple[Foretold, ...]:
-    """Every format of the target, or the one that is asked for. Nothing is made, and no tool is needed."""
+def foretell(request: PrepareRequest, on: Device | None = None) -> tuple[Foretold, ...]:
+    """Every format of the target, or the one that is asked for. Nothing is made, and no tool is needed.
+
+    `on` is a device that no catalog has, in place of the request's.
+    """
     engine = engine_named(request.runtime)
     form, generates = starting_format(request.model, engine)
     formats = formats_for(form, engine, generates=generates)
@@ -72,12 +76,23 @@ def foretell(request: PrepareRequest) -> tuple[Foretold, ...]:
             f"No tool here quantises a model in the format {form} for {engine.title}.",
             remedy="`inferometer prepare --help` names the formats; another runtime may have some.",
         )
-    before = _asked(request, engine, {})
-    return tuple(_foretold(request, engine, name, (form, generates), before) for name in formats)
+    graph, device = read(request.model), on or request.device or LOCAL
+
+    def predicted(changes: Mapping[str, str]) -> Profile:
+        return in_formats(
+            graph, changes, engine.name, device, request.workload, sizes=request.sizes, threads=request.threads
+        )
+
+    before = predicted({})
+    return tuple(_foretold(engine, name, (form, generates), before, predicted) for name in formats)
 
 
 def _foretold(
-    request: PrepareRequest, engine: EngineDescriptor, name: str, source: tuple[str, bool], before: Profile
+    engine: EngineDescriptor,
+    name: str,
+    source: tuple[str, bool],
+    before: Profile,
+    predicted: Callable[[Mapping[str, str]], Profile],
 ) -> Foretold:
     form, generates = source
     chain = chain_for(form, engine, quantise=name, generates=generates)
@@ -85,7 +100,7 @@ def _foretold(
     tools = tuple(dict.fromkeys(step.tool for step in chain if not step.optional))
     missing = tuple(dict.fromkeys(filter(None, (step.missing() for step in chain if not step.optional))))
     try:
-        after = _asked(request, engine, changes)
+        after = predicted(changes)
     except InferometerError as error:
         return Foretold(quantise=name, tools=tools, missing=missing, reason=str(error))
     old, new = before.steady, after.steady
@@ -100,13 +115,6 @@ def _foretold(
         weight_bytes=after.model.weight_bytes,
         ops=ops,
         why=(*_computed(before, after), *_kinds(ops, old.time_s)),
-    )
-
-
-def _asked(request: PrepareRequest, engine: EngineDescriptor, changes: Mapping[str, str]) -> Profile:
-    graph, device = read(request.model), request.device or LOCAL
-    return in_formats(
-        graph, changes, engine.name, device, request.workload, sizes=request.sizes, threads=request.threads
     )
 
 

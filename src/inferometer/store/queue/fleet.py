@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
 from inferometer.core.errors import DomainError
 from inferometer.core.job import Job, JobEvent, JobResult
-from inferometer.store import writing
+from inferometer.core.run import Artifact
+from inferometer.store import files as store_files
+from inferometer.store import names, writing
 from inferometer.store.engine import Database
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.opened import Opened
@@ -231,13 +234,22 @@ class Fleet(Opened):
         *,
         device: str | None = None,
         doubt: str | None = None,
+        files: Mapping[str, Path | bytes] | None = None,
     ) -> bool:
         """Store a result and make its profiles runs; False if this lease has brought it already.
+
+        `files` are what the job made, by name: they belong to its first run.
 
         `doubt` is why it cannot be an answer to this job: then it is set aside, and the job is for another device.
         """
         counts = result.ended != "lost" and doubt is None
-        made = [writing.belongings(profile, ()) for profile in result.profiles] if counts else []
+        attached: tuple[Artifact, ...] = ()
+        for name, source in (files or {}).items() if counts else ():  # they stand before a row names them
+            kept = store_files.keep(self.location.artifacts, source)
+            called = names.valid_name("file", name)
+            attached = (*attached, Artifact(name=called, sha256=kept.sha256, size_bytes=kept.size_bytes))
+        profiles = (result.profiles or ((None,) if attached else ())) if counts else ()
+        made = [writing.belongings(profile, () if number else attached) for number, profile in enumerate(profiles)]
         brought = Finished(result=result, belongings=made, check=check, device=device, doubt=doubt)
         taken: Taken = self._write(ending.finish, job, lease, brought, self._moment())
         if taken.refused is not None:

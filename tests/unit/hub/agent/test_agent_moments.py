@@ -456,7 +456,7 @@ def test_how_an_interrupted_job_ended(tmp_path, monkeypatch, *, expired, overdue
     job = replace(JOB, seconds_at_most=5.0)
     (folder / "job.json").write_bytes(encode(job))
 
-    def work(job, _files, _progress):
+    def work(job, _files, _progress, _into):
         return a_result(job, network(), ended=ended)
 
     class Watch(_Watch):

@@ -14,7 +14,7 @@ import pytest
 from fakes.fleet import a_job, a_result
 from inferometer.core.box import BoxOrder, Means
 from inferometer.core.codec import decode, encode
-from inferometer.core.job import JobEvent, JobModel
+from inferometer.core.job import JobEvent, JobFile, JobModel
 from inferometer.core.profile import Verification
 from inferometer.hub.agent import carrying_out, warden
 from inferometer.hub.agent.carrying_out import carry_out, result_of
@@ -379,6 +379,20 @@ def test_a_job_ends_as_its_result_says(a_warden):
     mine._leave(a_result(JOB, network(), ended="failed"))
     last = decode((mine._folder / "events.jsonl").read_bytes().splitlines()[-1], JobEvent)
     assert (last.kind, last.state, last.text) == ("state", "failed", "It was failed.")
+
+
+@pytest.mark.parametrize(("name", "kept"), [("m/good", True), ("linked", False), ("away/secret", False), ("no", False)])
+def test_files_that_a_job_made_leave_its_box_and_what_they_point_at_does_not(a_warden, tmp_path, name, kept):
+    mine = a_warden()
+    (tmp_path / "secret").write_text("secret")
+    (mine._own / "made" / "m").mkdir(parents=True)
+    (mine._own / "made" / "m" / "good").write_text("good")
+    (mine._own / "made" / "linked").symlink_to(tmp_path / "secret")
+    (mine._own / "made" / "away").symlink_to(tmp_path)
+    named = (JobFile(path=name, sha256="ab" * 32, size_bytes=4),)
+    left = mine._leave(replace(a_result(JOB), made=named))
+    assert (left.made == named, (mine._folder / "made" / name).is_file()) == (kept, kept)
+    assert (f"left no file {name}" in left.log) is not kept
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_reasons_name_no_place_of_the_device(monkeypatch, said, told):
 def test_error_remedy_log_and_notices_of_a_result_name_no_place(tmp_path, monkeypatch):
     folder = folder_of(tmp_path)
 
-    def told(job, files, _progress):
+    def told(job, files, _progress, _into):
         notices.tell(f"{files}/net.onnx is large.")
         return JobResult(job=job, ended="failed", error=f"{files}/a: bad", remedy=f"See {files}/b", log=f"{files}/c\n")
 

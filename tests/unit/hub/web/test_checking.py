@@ -58,6 +58,18 @@ def test_a_verb_that_is_done_has_made_something():
     assert mismatch(verify, a_result(verify, ended="refused"), None, None) is None
 
 
+def test_what_was_prepared_has_its_proof_and_may_have_files_and_no_time():
+    prepare = replace(JOB, verb="prepare")
+    made, proven = (JobFile(path="net-i8.onnx", sha256="cd" * 32, size_bytes=2),), {"schema": "inferometer.prepared/1"}
+    renamed = network(name="what a tool calls it")
+    assert "nothing of what prepare makes" in mismatch(prepare, a_result(prepare, renamed), None, "net")
+    for profiles in ((), (renamed,)):
+        result = replace(a_result(prepare, *profiles), made=made, prepared=proven)
+        assert mismatch(prepare, result, None, "net") is None
+    assert "2 profiles" in mismatch(prepare, replace(a_result(prepare, renamed, renamed), prepared=proven), None, "net")
+    assert "the job makes none" in mismatch(JOB, replace(a_result(JOB, HONEST), made=made), None, "net")
+
+
 def test_each_case_of_a_language_model_is_compared_with_its_own_lengths():
     cases = [{"prompt": 32, "generate": 17}, {"prompt": 64, "generate": 17}]
     job = replace(a_job(runtime="llamacpp"), workload=Workload(), options={"cases": cases})

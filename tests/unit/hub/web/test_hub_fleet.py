@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from markupsafe import escape
@@ -26,6 +27,8 @@ from unit.hub.web.samples import ENDING, HOSTILE, emptied, hub, network
 DATA = bytes(range(256)) * 40
 SHA = hashlib.sha256(DATA).hexdigest()
 MODEL = JobModel(name="net", entry="net.onnx", files=(JobFile(path="net.onnx", sha256=SHA, size_bytes=len(DATA)),))
+MADE = bytes(range(200)) * 10
+MADE_SHA = hashlib.sha256(MADE).hexdigest()
 API = "/api/v1/fleet"
 
 
@@ -292,6 +295,58 @@ def test_fifty_profiles_of_another_model_are_set_aside_and_no_run_of_anybody(her
     page = client.get("/fleet/devices/pi").text
     assert "It has 50 profiles, and the job asks for 1. <span" in page
     assert "The answer is set aside." in page
+
+
+def a_prepared(name="net-i8.onnx", **proof):
+    job = replace(a_job(model=MODEL), verb="prepare")
+    made = JobFile(path=name, sha256=MADE_SHA, size_bytes=len(MADE))
+    steps = [{"name": "ort-i8", "tool": "ort", "title": "", "format": "onnx", "bytes": 3, "seconds": 1.0,
+              "cached": False, "verified": True}]  # fmt: skip
+    known = {"schema": "inferometer.prepared/1", "model": "net", "runtime": "onnxruntime", "device": "local",
+             "quantise": "i8", "original_bytes": 9, "bytes": 3, "artifact": name, "steps": steps, **proof}  # fmt: skip
+    return job, replace(a_result(job, network()), made=(made,), prepared=known)
+
+
+def test_a_prepared_model_comes_with_its_proof_and_is_its_run_s_to_take_away(here):
+    store, client = here
+    job, result = a_prepared()
+    row, work, agent = held(client, job=document(job))
+    brought = {**agent, "result": document(result)}
+    for offset in (0, 1000):  # piece by piece, before the result that names it
+        piece = {**agent, "offset": offset, "size": len(MADE)}
+        assert client.put(f"{work}/files/{MADE_SHA}", params=piece, content=MADE[offset:][:1000]).is_success
+    assert said(client.post(f"{work}/result", json=brought))["stored"]
+    run = said(client.get(f"{API}/jobs/{row['id']}"))["run"]
+    assert {file.name for file in store.get(run).artifacts} == {"net-i8.onnx", "prepared.json"}
+    assert client.get(f"/runs/{run}/files/net-i8.onnx").content == MADE
+    page = client.get(f"/runs/{run}").text
+    assert "Prepared as i8 for onnxruntime" in page
+    assert f'href="/runs/{run}/files/net-i8.onnx"' in page
+    link = said(client.post("/api/v1/links", json={"runs": [run]}), 201)["link"]
+    shared = client.get(f"/shared/{link.rpartition('/')[2]}").text
+    assert "Prepared as i8" in shared
+    assert "files/net-i8.onnx" not in shared
+
+
+@pytest.mark.parametrize(
+    ("name", "doubt"), [("net-i8.onnx", "has not brought it"), ("prepared.json", "calls one of its own")]
+)
+def test_a_file_that_nobody_brought_or_that_would_be_the_hub_s_own_is_not_taken(here, name, doubt):
+    _, client = here
+    job, result = a_prepared(name)
+    _, work, agent = held(client, job=document(job))
+    assert doubt in said(client.post(f"{work}/result", json={**agent, "result": document(result)}))["doubt"]
+
+
+def test_only_the_device_that_has_the_job_brings_files_and_none_that_is_too_large(here):
+    _, client = here
+    job, _ = a_prepared()
+    _, work, agent = held(client, job=document(job))
+    piece = {"offset": 0, "size": len(MADE)}
+    other = client.put(f"{work}/files/{MADE_SHA}", params={**agent, "lease": "x", **piece}, content=MADE)
+    assert other.status_code == 409
+    large = client.put(f"{work}/files/{MADE_SHA}", params={**agent, "offset": 0, "size": 10**12}, content=MADE)
+    assert (large.status_code, "at most" in large.json()["error"]) == (413, True)
 
 
 def test_an_answer_that_is_refused_says_so_in_one_sentence_and_disturbs_nothing(here):

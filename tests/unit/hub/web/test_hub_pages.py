@@ -620,7 +620,7 @@ def test_a_run_says_how_it_changed_since_the_last_one_of_the_same(tmp_path):
     [
         ("/runs", "Runs", ["All runs", "Compare", "Timeline", "Live"]),
         ("/compare", "Runs", ["All runs", "Compare", "Timeline", "Live"]),
-        ("/new", "New run", []), ("/fleet", "Fleet", []),
+        ("/load", "New run", ["Measure a model", "Load a server", "Calibrate a device"]), ("/fleet", "Fleet", []),
         ("/sweep", "Explore", ["Predict", "Sweep", "Simulate", "Plan", "Atlas"]),
         ("/formulas", "Reference", ["Devices", "Catalog", "Formulas"]),
     ],

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from fakes.places import one_layer
+from fakes.places import dense_layers, one_layer
 from fakes.waiting import until
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import FormatError
@@ -19,7 +19,7 @@ from inferometer.hub.fleet import forecasting, own_agent
 from inferometer.hub.fleet.forecast import answer
 from inferometer.hub.fleet.forecasting import Forecaster
 from inferometer.hub.fleet.own_agent import OwnAgent
-from inferometer.hub.places.requests import Judging, pack_measurement
+from inferometer.hub.places.requests import Calibrating, Judging, pack_calibration, pack_measurement
 from inferometer.hub.web.api.new_runs import ChosenFile, sorted_out
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.rules import Rules
@@ -131,6 +131,26 @@ def test_the_page_and_the_command_submit_the_same_job(here, net, tmp_path):
     assert here.post(f"{API}/jobs", json={"job": found["job"], "device": "t4"}).status_code == 201
 
 
+def test_formats_are_foretold_for_a_device_and_make_a_job_that_prepares(here, tmp_path):
+    file = sent(here, dense_layers(tmp_path / "dense.onnx").read_bytes())
+    asked = {"model": "net.onnx", "entry": "net.onnx", "files": [file], "device": "t4"}
+    told = preview(here, **asked)[1]
+    formats = {row["quantise"]: row for row in told["prepared"]["formats"]}
+    assert told["job"]["verb"] == "profile"
+    assert formats["i8"]["low"] < formats["i8"]["gain"] < formats["i8"]["high"]
+    job = preview(here, **asked, quantise="i8")[1]
+    assert (job["job"]["verb"], job["job"]["runtime"], job["job"]["options"]) == (
+        "prepare",
+        "onnxruntime",
+        {"quantise": "i8"},
+    )
+    command = "inferometer prepare net.onnx --for onnxruntime --quantise i8 -o net-i8.onnx"
+    assert next(row["command"] for row in job["devices"]) == command
+    assert here.post(f"{API}/jobs", json={"job": job["job"], "device": "t4"}).status_code == 201
+    status, refused = preview(here, **asked, quantise="i3")
+    assert (status, "cannot be prepared as i3" in refused["error"]) == (400, True)
+
+
 def test_open_sizes_have_their_usual_value_or_none(here):
     model = preview(here, model="whisper-tiny")[1]["model"]
     assert {size["name"]: size["value"] for size in model["open"]} == {"batch": 1, "frames": 3000, "query": 448}
@@ -195,6 +215,52 @@ def test_a_hub_that_reads_many_models_says_so_and_goes_on(monkeypatch):
         leave.set()
         assert [each.result(60) for each in waiting] == [{"read": True}] * forecasting._OUTLOOKS
     assert forecaster.outlook(None, ()) == {"read": True}
+
+
+# What a form starts
+
+
+def begun(client, verb, **texts):
+    response = client.post(f"{API}/start/{verb}", json=texts)
+    return response.status_code, response.json()
+
+
+def test_a_calibration_is_asked_for_as_the_command_would(here):
+    status, made = begun(here, "calibrate", on="t4", runtime="onnxruntime", dtype=" i8 ", budget="2min", unit="")
+    typed = pack_calibration("onnxruntime", Calibrating(budget_s=120.0, dtype="i8")).job
+    assert (status, made["device"], made["project"]) == (200, "t4", "default")
+    assert made["job"]["id"] == typed.id
+    assert here.post(f"{API}/jobs", json={"job": made["job"], "device": "t4"}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("verb", "texts", "says"),
+    [
+        ("calibrate", {"on": "t4", "budget": "2h"}, "60 min at most"),
+        ("calibrate", {"on": "nowhere"}, "nowhere"),
+        ("calibrate", {"on": "t4", "unit": "/dev/mem"}, "no name that a device has"),
+        ("load", {"url": "--hub=http://elsewhere"}, "no address of a server"),
+        ("load", {"url": "file:///etc/passwd"}, "no address of a server"),
+        ("load", {"url": "http://h", "prompt": "file:/etc/passwd"}, "read on your own machine"),
+    ],
+)
+def test_a_form_starts_nothing_that_the_machine_s_owner_would_not(here, verb, texts, says):
+    status, told = begun(here, verb, **texts)
+    assert (status in {400, 404}, says in told["error"]) == (True, True), told
+
+
+def test_a_hub_that_others_reach_sends_no_requests_of_theirs():
+    with pytest.raises(HubError, match="sends no requests of theirs"):
+        OwnAgent(Rules(tokens=True)).load("http://127.0.0.1:1", [], store=None)
+
+
+def test_whoever_may_only_read_is_told_so_and_starts_nothing(tmp_path):
+    with hub(tmp_path, tokens=True) as (store, client):
+        store.create_user("ann")
+        headers = {"authorization": f"Bearer {store.create_token('ann', scopes=('read',)).text}"}
+        for verb in ("load", "calibrate"):
+            assert "signed in to read" in client.get(f"/{verb}", headers=headers).text
+            assert client.post(f"{API}/start/{verb}", json={}, headers=headers).status_code == 403
 
 
 # The hub's own machine

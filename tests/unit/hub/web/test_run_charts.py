@@ -9,6 +9,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.profile import JudgedBy, Phase
 from inferometer.core.request import op_count, request_s
 from inferometer.hub.web.pages import run_charts
+from inferometer.hub.web.pages.dataflow import layers_svg
 from inferometer.known import device
 from inferometer.measure.bench.compare import compare
 from inferometer.store.values import RunRow
@@ -181,3 +182,11 @@ def test_a_trend_marks_the_run_from_which_on_a_line_lies_at_another_level():
     assert [(point["run"], point["change"]) for point in values(spec) if "change" in point] == [("10", "+30.0 %")]
     assert "layer" in spec
     assert "layer" not in run_trend(rows[:10], "latency_s")
+
+
+@pytest.mark.parametrize(("profile", "bars"), [(network(9), 9), (network(500), 46), (None, 0)])
+def test_a_thumbnail_has_a_bar_a_layer_or_one_for_several_neighbours(profile, bars):
+    drawn = layers_svg(profile)
+    assert drawn.count("<rect") == bars
+    assert len(drawn) < 6000
+    assert ('y="0.00"' in drawn) is (bars > 0)  # the longest fills the height

@@ -4,9 +4,12 @@ import hashlib
 import shutil
 import threading
 import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from fakes.places import one_layer
 from inferometer.core.errors import DomainError
 from inferometer.hub.fleet import uploads as uploads_module
 from inferometer.hub.fleet.uploads import BROUGHT_S, UNFINISHED_EACH, UNFINISHED_S, Note, Sender, Uploads
@@ -196,3 +199,53 @@ def test_several_who_begin_at_once_do_not_take_the_same_room(hub):
     for thread in threads:
         thread.join()
     assert len(refused) == 6
+
+
+# From an address
+
+
+@contextmanager
+def elsewhere(data):
+    """A server with a file; it lies about the length of one, and sends whoever wants another away."""
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(302 if "moved" in self.path else 200)
+            self.send_header("location", "http://169.254.169.254/")
+            self.send_header("content-length", str(len(data) + 9 * ("short" in self.path)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_said):
+            """Nothing is printed."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_model_is_fetched_from_where_the_owner_allows_as_if_it_had_been_sent(hub, tmp_path):
+    data = one_layer(tmp_path).read_bytes()
+    with elsewhere(data) as server:
+        found = hub.fetch(f"{server}/models/my%20net.onnx", [f"{server}/models"], Sender(user="ada"))
+        assert (found.name, found.sha256, found.head) == ("my net.onnx", named(data), data)
+        assert hub.brought(named(data), Sender(user="ada"))
+        for name, says in (("moved", "answered 302"), ("short", "broke off after")):
+            with pytest.raises(DomainError, match=says):
+                hub.fetch(f"{server}/models/{name}.onnx", [server], Sender(user="ada"))
+
+
+def test_a_model_that_is_too_large_is_not_fetched_to_its_end(hub):
+    with elsewhere(bytes(QUOTA + 1)) as server, pytest.raises(HubError, match="has room for"):
+        hub.fetch(f"{server}/large.onnx", [server], Sender(user="ada"))
+
+
+@pytest.mark.parametrize("url", [
+    "http://lab/other/m.onnx", "https://lab/models/m.onnx", "http://lab:81/models/m.onnx", "http://lab/modelsx/m.onnx",
+    "http://lab/models/../secret", "http://lab/models/%2e%2e/secret", "http://me@lab/models/m.onnx", "file:///models/m",
+    "http://lab.evil/models/m.onnx", "http://evil/http://lab/models/m.onnx", "ftp://lab/models/m.onnx",
+])  # fmt: skip
+def test_no_other_address_is_asked_for_anything(hub, url):
+    with pytest.raises(DomainError, match="fetches no model"):
+        hub.fetch(url, ["http://lab/models/", "ftp://lab/models"], Sender(user="ada"))

@@ -14,12 +14,14 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from inferometer.core.codec import decode, document
-from inferometer.core.job import JobEvent, JobResult
-from inferometer.hub.fleet.desk import FleetDesk
+from inferometer.core.job import PROOF, JobEvent, JobResult
+from inferometer.hub.fleet.desk import FleetDesk, sender_of
+from inferometer.hub.fleet.uploads import Note
 from inferometer.hub.web.answers import ERRORS, answer, json_response
-from inferometer.hub.web.api.fleet import JobId, Sha256, Short
+from inferometer.hub.web.api.fleet import BINARY, JobId, Sha256, Short
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.people import user_of, visitor_of
+from inferometer.store.files import MOST_BYTES
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.values import Check, Lease, NewDevice
 
@@ -243,6 +245,29 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
         written, cancel = desk.fleet.tell(job, told.lease, said, device=told.device)
         return answer(request, {"written": written, "cancel": cancel, "lease_s": desk.fleet.timing.lease_s})
 
+    @api.put("/jobs/{job}/files/{sha256}", responses={200: json_response()}, openapi_extra=BINARY)
+    async def bring_file(  # noqa: PLR0913, PLR0917 - a piece of a file, and whose it is
+        request: Request,
+        job: JobId,
+        sha256: Sha256,
+        device: Annotated[str, Query(min_length=1, max_length=100)],
+        lease: Annotated[str, Query(max_length=12)],
+        offset: Annotated[int, Query(ge=0, le=10**15)],
+        size: Annotated[int, Query(ge=0, le=10**15)],
+    ) -> Response:
+        """A piece of a file that a job made, from byte `offset` of `size`. The result that comes after it names it."""
+        data = await request.body()
+
+        def received() -> int:
+            desk.owned(request, device)
+            desk.fleet.keep(job, lease, device=device)
+            if size > MOST_BYTES:
+                raise HubError(413, f"A run's file has {MOST_BYTES:,} bytes at most, and this one {size:,}.")
+            return desk.uploads.receive(sha256, offset, data, Note(size=size, sender=sender_of(request)))
+
+        arrived = await to_thread.run_sync(received)
+        return answer(request, {"arrived": arrived, "complete": arrived == size})
+
     @api.post("/jobs/{job}/result", responses={200: json_response()})
     def bring(request: Request, job: JobId, brought: Brought) -> Response:
         """The result of a job. It may be brought again until it is known to be here: it is stored once.
@@ -253,8 +278,11 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
         result = decode(msgspec.json.encode(brought.result), JobResult)
         given = brought.reference
         check = None if given is None else Check(**given.model_dump())
-        doubt = desk.doubt(job, brought.lease, brought.device, result)
-        fresh = desk.fleet.finish(job, brought.lease, result, check, device=brought.device, doubt=doubt)
+        doubt = desk.doubt(job, brought.lease, brought.device, result) or desk.unbrought(request, result)
+        files: dict[str, Any] = {file.path: desk.artifacts.path(file.sha256) for file in result.made}
+        if result.prepared is not None:
+            files[PROOF] = msgspec.json.format(msgspec.json.encode(result.prepared), indent=2)
+        fresh = desk.fleet.finish(job, brought.lease, result, check, device=brought.device, doubt=doubt, files=files)
         desk.dispatcher.ring()
         return answer(request, {"stored": doubt is None, "again": not fresh, "doubt": doubt})
 

@@ -39,7 +39,7 @@ DeviceName = Annotated[str, Path(min_length=1, max_length=100)]
 Short = Annotated[str, Field(min_length=1, max_length=100)]
 State = Literal["queued", "preparing", "running", "done", "failed", "cancelled", "inconclusive"]
 _LOOK_S, _LOOK_MOST_S = 0.25, 1.0  # between two looks at a job's events, longer while nothing happens
-_BINARY = {
+BINARY = {
     "requestBody": {
         "required": True,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
@@ -324,7 +324,7 @@ def _add_files(api: APIRouter, desk: FleetDesk) -> None:
         """Which of these files are not here for whoever asks, and how much of each has arrived from them."""
         return answer(request, {"missing": desk.missing(request, [file.sha256 for file in files])})
 
-    @api.put("/artifacts/{sha256}", responses={200: json_response()}, openapi_extra=_BINARY)
+    @api.put("/artifacts/{sha256}", responses={200: json_response()}, openapi_extra=BINARY)
     async def send_piece(
         request: Request,
         sha256: Sha256,

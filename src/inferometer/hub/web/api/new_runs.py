@@ -5,9 +5,10 @@ The job that it answers with is the one to submit, so that what was shown is wha
 
 from __future__ import annotations
 
+import base64
 import shlex
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter
@@ -20,15 +21,26 @@ from inferometer.core.codec import document
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.job import JobFile, JobModel
 from inferometer.core.plugins import load_all
+from inferometer.core.units import format_duration, parse_quantity
 from inferometer.core.workload import Workload
 from inferometer.formats.base import HEAD_BYTES, Peek
 from inferometer.formats.detect import choose_reader
-from inferometer.hub.places.requests import Judging, measurement_job, require_known
+from inferometer.hub.fleet.desk import sender_of
+from inferometer.hub.places.requests import (
+    Calibrating,
+    Judging,
+    Preparing,
+    measurement_job,
+    pack_calibration,
+    preparation_job,
+    require_known,
+)
 from inferometer.hub.web.answers import ERRORS, answer, json_response
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.people import founding, seen
 from inferometer.hub.web.guard.security import own_address
 from inferometer.hub.web.pages.fleet import device_choices
+from inferometer.hub.web.pages.serving import STARTED, read_form
 from inferometer.measure.run.model import MeasureRequest
 
 if TYPE_CHECKING:
@@ -38,6 +50,7 @@ if TYPE_CHECKING:
     from inferometer.formats.base import Reader
     from inferometer.hub.fleet.desk import FleetDesk
 
+LONGEST_S = 3600.0  # of a calibration that a page starts
 _USUAL = "http://127.0.0.1:8077"  # where the command looks for a hub by itself
 Short = Annotated[str, Field(min_length=1, max_length=100)]
 Size = Annotated[int, Field(ge=1, le=10**9)]
@@ -61,6 +74,8 @@ class Wish(BaseModel):
     precision: Short | None = None
     sizes: Annotated[dict[Short, Size], Field(max_length=50)] = {}
     generate: Size | None = None
+    quantise: Short | None = None  # prepare it in this format, for the engine of `device`
+    device: Short | None = None
     project: Short = "default"
 
 
@@ -71,6 +86,11 @@ class ChosenFile(BaseModel):
     path: Annotated[str, Field(min_length=1, max_length=1000)]
     size_bytes: Annotated[int, Field(ge=0, le=10**15)]
     head: Base64Bytes = b""
+
+
+class Source(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    url: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
 Chosen = Annotated[list[ChosenFile], Field(min_length=1, max_length=10_000)]
@@ -86,6 +106,15 @@ def router(desk: FleetDesk) -> APIRouter:
         """What somebody chose as a model, before it is sent: its format, and which of the files belong to it."""
         return answer(request, sorted_out(files))
 
+    @api.post("/models/fetched", responses={200: json_response()})
+    def fetch_model(request: Request, source: Source) -> Response:
+        """A model of one file from an address that the hub's owner allows, as if whoever asks had sent it."""
+        found = desk.uploads.fetch(source.url, desk.rules.sources, sender_of(request))
+        head = base64.b64encode(found.head)
+        sorted_out([ChosenFile(path=found.name or "model", size_bytes=found.size_bytes, head=head)])
+        file = {"path": found.name, "sha256": found.sha256, "size_bytes": found.size_bytes}
+        return answer(request, {"model": found.name, "entry": found.name, "files": [file]})
+
     @api.post("/preview", responses={200: json_response()})
     def preview_job(request: Request, wish: Wish) -> Response:
         """What would be measured: the model, the job to submit, and what each device should need for it."""
@@ -99,7 +128,7 @@ def router(desk: FleetDesk) -> APIRouter:
         devices = desk.seen(request).devices(project=wish.project if known else None)
         if not known:  # a project that is made by its first job has been given no device yet
             devices = tuple(device for device in devices if device.everyone)
-        outlook = desk.forecaster.outlook(job, devices)
+        outlook = desk.forecaster.outlook(job, devices, wish.device)
         if "error" in outlook:
             raise DomainError(f"This model cannot be read: {outlook['error']}", remedy=outlook.get("remedy"))
         rows, opens, hub = [], outlook["model"]["engines"], own_address(request, desk.rules)
@@ -108,8 +137,29 @@ def router(desk: FleetDesk) -> APIRouter:
             command = _command(hub, wish, row["name"])
             rows.append({**row, "engines": able, "predicted": outlook["devices"][row["name"]], "command": command})
         precisions = {name: each.capabilities.precision for name, each in load_all("inferometer.runtimes")[0].items()}
-        told = {"model": outlook["model"], "job": document(job), "devices": rows, "python": _python(wish)}
-        return answer(request, {**told, "precisions": precisions})
+        prepared = outlook["prepared"]
+        told = {"model": outlook["model"], "devices": rows, "prepared": prepared, "precisions": precisions}
+        if wish.quantise is None:
+            return answer(request, {**told, "job": document(job), "python": _python(wish)})
+        if prepared is None or wish.quantise not in [row["quantise"] for row in prepared["formats"]]:
+            why = (prepared or {}).get("error") or "no device is chosen for it"
+            raise DomainError(f"This model cannot be prepared as {wish.quantise}: {why}.")
+        wish = wish.model_copy(update={"runtime": prepared["runtime"]})
+        assert job.model is not None  # noqa: S101 - `_job` gave it one
+        asked = Preparing(quantise=wish.quantise, sizes=wish.sizes)
+        job = preparation_job(prepared["runtime"], job.workload, job.model, asked)
+        command, python = _preparing(wish)
+        rows = [{**row, "command": command} for row in rows]
+        return answer(request, {**told, "devices": rows, "job": document(job), "python": python})
+
+    @api.post("/start/{verb}", responses={200: json_response()})
+    def start(
+        request: Request,
+        verb: Literal["calibrate", "load"],
+        texts: Annotated[dict[Short, Annotated[str, Field(max_length=300)]], Field(max_length=20)],
+    ) -> Response:
+        """What a form asks for: the job to submit, or the link to a load test that has begun."""
+        return answer(request, _begun(desk, request, verb, texts))
 
     @api.post("/here", status_code=202, responses={202: json_response()})
     def measure_here(request: Request) -> Response:
@@ -123,6 +173,25 @@ def router(desk: FleetDesk) -> APIRouter:
         return answer(request, {"name": name}, status=202)
 
     return api
+
+
+def _begun(desk: FleetDesk, request: Request, verb: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    given = read_form(STARTED[verb], texts)
+    project = given.pop("project", "default")
+    founding(request, desk.fleet, project)
+    if verb == "load":
+        url = given.pop("url", "")
+        if not url.startswith(("http://", "https://")):
+            raise DomainError(f"{url!r} is no address of a server.", remedy="Write http://HOST:PORT.")
+        options = [f"--{name}={value}" for name, value in {**given, "project": project}.items()]
+        return {"link": desk.own_agent.load(url, options, desk.store)}
+    budget_s = parse_quantity(given.pop("budget", "120s"), "s")
+    if not 0 < budget_s <= LONGEST_S:
+        raise DomainError(f"A calibration takes {format_duration(LONGEST_S)} at most.", remedy="Ask for less.")
+    device, runtime = desk.seen(request).device(given.pop("on", ""), facts=False).name, given.pop("runtime", None)
+    job = pack_calibration(runtime, Calibrating(budget_s=budget_s, **given)).job
+    require_known(job)
+    return {"job": document(job), "device": device, "project": project}
 
 
 def sorted_out(files: Sequence[ChosenFile]) -> dict[str, Any]:
@@ -194,3 +263,16 @@ def _python(wish: Wish) -> str:
     named = {"runtime": wish.runtime, "precision": wish.precision, "generate": wish.generate, "sizes": wish.sizes}
     given = "".join(f", {name}={value!r}" for name, value in named.items() if value)
     return f"import inferometer as im\n\nim.profile({(wish.entry or wish.model)!r}{given})"
+
+
+def _preparing(wish: Wish) -> tuple[str, str]:
+    """The command and the Python that prepare the same here, where they run."""
+    model = wish.entry or wish.model
+    stem, dot, ending = model.rpartition(".") if wish.files else (model, ".", "onnx")
+    out = f"{stem or ending}-{wish.quantise}{dot if stem else ''}{ending if stem else ''}"
+    words = ["inferometer", "prepare", model, "--for", str(wish.runtime), "--quantise", str(wish.quantise), "-o", out]
+    for name, size in wish.sizes.items():
+        words += ["--size", f"{name}={size}"]
+    sizes = f", sizes={wish.sizes!r}" if wish.sizes else ""
+    python = f"im.prepare({model!r}, runtime={wish.runtime!r}, quantise={wish.quantise!r}, out={out!r}{sizes})"
+    return shlex.join(words), f"import inferometer as im\n\n{python}"

@@ -50,6 +50,7 @@ class Rules:
     streams_each: int = 16  # … of one token, or of one address
     sweep_rows: int = 20_000
     poll_s: float = 0.5  # how often live pages look at the store
+    sources: tuple[str, ...] = ()  # beginnings of addresses that models may be fetched from
     audit_s: float = 400 * 86_400.0  # that entries of the audit log are kept
 
     @property

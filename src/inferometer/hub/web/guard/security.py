@@ -57,6 +57,7 @@ _MOST_HELD = 4096  # tokens and cookies that are remembered to have held
 # What a token and a cookie look like: anything else need not be looked up.
 _FORMS = {"token": re.compile(r"ifm_[\w-]{43}"), "session": re.compile(r"ifs_[\w-]{43}")}
 AGENTS = "/api/v1/fleet/agent/"  # what only agents do; their tokens open nothing else
+_PIECES = re.compile(r"/api/v1/fleet/(artifacts|agent/jobs/[^/]+/files)/")  # of files that are sent piece by piece
 VISITOR = "inferometer.visitor"  # where it is kept, for those who answer a request, who asks
 ARRIVED = "inferometer.arrived"  # when a request came, by the monotonic clock: it may wait before it is answered
 # Needed to sign in, and reveals nothing about runs; what a share link opens is decided by the link.
@@ -145,7 +146,7 @@ class RequestGuard:
             return self._rules.document_bytes
         if request.scope["path"] == "/api/v1/runs/import":
             return self._rules.archive_bytes
-        if request.scope["path"].startswith("/api/v1/fleet/artifacts/"):
+        if _PIECES.match(request.scope["path"]):
             return self._rules.chunk_bytes
         if request.scope["path"].startswith(AGENTS) and request.scope["path"].endswith("/result"):
             return self._rules.document_bytes

@@ -1,4 +1,4 @@
-"""The dataflow drawing of a profile: one generation, or one pass, laid out in time."""
+"""Drawings of a profile: one generation, or one pass, laid out in time; and its layers, as small as in a list."""
 
 from __future__ import annotations
 
@@ -36,3 +36,22 @@ def _drawable(phase: Phase) -> Phase:
         for op in phase.ops
     )
     return replace(phase, ops=ops, op_context=tuple(phase.op_context[place] for place in kept))
+
+
+_BARS, _WIDE, _HIGH = 48, 96, 20  # of a thumbnail: so many bars at most, in pixels
+
+
+def layers_svg(profile: Profile | None) -> str:
+    """The times of the layers of its steady phase as bars, neighbours together where they are many; maybe none."""
+    phase = None if profile is None else profile.steady
+    times = [] if phase is None else [op.time_s for op in phase.ops]
+    each = -(-len(times) // _BARS) or 1
+    bars = [sum(times[at : at + each]) for at in range(0, len(times), each)]
+    most, width = max(bars, default=0.0) or 1.0, _WIDE / (len(bars) or 1)
+    drawn = "".join(
+        f'<rect x="{number * width:.2f}" y="{_HIGH * (1 - bar / most):.2f}" width="{max(width - 0.3, 0.3):.2f}" '
+        f'height="{_HIGH * bar / most:.2f}"/>'
+        for number, bar in enumerate(bars)
+    )
+    box = f'viewBox="0 0 {_WIDE} {_HIGH}" width="{_WIDE}" height="{_HIGH}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} fill="#0072b2">{drawn}</svg>'

@@ -67,6 +67,7 @@ class FleetPages:
             project=only or ("default" if visitor is None or "default" in known else next(iter(known), visitor.user)),
             models=[(row.name, row.title) for row in models().values() if is_built_in("models", row.name)],
             model=request.query_params.get("model", "")[:200],
+            sources=desk.rules.sources,
             data={"devices": devices, "own": None if there else own},
         )
 

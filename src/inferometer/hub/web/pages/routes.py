@@ -79,6 +79,7 @@ COLUMNS = (
     ListColumn(key="runtime", heading="Runtime", rank=9, width=110, field="runtime", telling=True),
     ListColumn(key="machine", heading="Machine", rank=14, width=136, field="machine_id", sort="machine", telling=True),
     ListColumn(key="author", heading="Author", rank=17, width=100, field="author", sort="author", wanted=False),
+    ListColumn(key="layers", heading="Layers", rank=8, width=108, field="profile_kind"),
     ListColumn(key="tags", heading="Tags", rank=10, width=144, field="tags"),
 )
 _ALWAYS = {"run"}
@@ -180,6 +181,7 @@ def routes(store: Store, *, own_machine: bool = False) -> list[Route]:
         "/runs/{run}/explanation": pages.explanation,
         "/runs/{run}/files/{name:path}": pages.artifact,
         "/runs/{run}/dataflow.svg": pages.dataflow,
+        "/runs/{run}/layers.svg": pages.thumbnail,
         "/runs/{run}/graph.json": pages.graph,
         "/runs/{run}/export/{form}": pages.export,
         "/runs/{run}/charts/{name}.{form}": pages.chart,
@@ -276,6 +278,7 @@ class Pages:
             change_since,
             earlier_run,
             held_of,
+            proof_of,
             run_values,
         )  # fmt: skip
 
@@ -285,7 +288,10 @@ class Pages:
             return RedirectResponse(f"/runs/{run.id}", status_code=303)
         metrics = store.metrics(run.id)
         editable = {"id": row.id, **_editable(row)} if may_change(request, row) else None
-        changing = {"projects": store.projects(), "editable": editable, "shares": may(request, "writer", row.project)}
+        changing = {
+            "projects": store.projects(), "editable": editable, "shares": may(request, "writer", row.project),
+            "proof": proof_of(store, run),
+        }  # fmt: skip
         if run.profile is None:
             return html_page("open_run.html", "runs", run=run, row=row, metrics=metrics, log=self._log(run), **changing)
         values = run_values(run, run.profile)
@@ -328,6 +334,14 @@ class Pages:
         if drawing is None:
             return PlainTextResponse("There is nothing to draw.\n", status_code=404)
         return Response(drawing, media_type="image/svg+xml", headers={"cache-control": "private, max-age=600"})
+
+    def thumbnail(self, request: Request) -> Response:
+        """The layer chart, as small as it stands in a list. The profile of a run that has ended never changes."""
+        from inferometer.hub.web.pages.dataflow import layers_svg  # noqa: PLC0415 - as above
+
+        run = seen(request, self._store).get(request.path_params["run"])
+        headers = {"cache-control": "private, max-age=86400"}
+        return Response(layers_svg(run.profile), media_type="image/svg+xml", headers=headers)
 
     def graph(self, request: Request) -> Response:
         """The model as a graph with the rows of the layer table that its times are in; the run page draws it."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from inferometer.core.errors import InferometerError
+from inferometer.core.job import PROOF
+from inferometer.core.json_text import parse_json
 from inferometer.core.units import format_capacity, format_quantity
 from inferometer.hub.web.pages.run_charts import charts_of
 from inferometer.hub.web.pages.run_view import cards_of, layer_columns, percentile_rows, phase_rows
@@ -31,6 +36,7 @@ _TOLD = {
 }  # fmt: skip
 _ENDINGS = {"s": "s", "hz": "Hz", "w": "W", "j": "J"}
 _CALLED = {"memory": "memory held", "placed": "ops placed on"}  # what says little by its name in the document
+_PROOF_BYTES = 1_000_000
 _LOOKED_AT = 50  # runs, to find the last one of the same
 _FEW = 16  # numbers that a person reads in a row
 _SIZES = ("batch", "prompt", "generate", "context", "image")
@@ -62,6 +68,30 @@ def _profile_values(run: Run, profile: Profile) -> dict[str, Any]:
         "memory": memory_parts(profile),
         "environment": environment_groups(profile),
     }
+
+
+def proof_of(store: Store, run: Run) -> dict[str, Any] | None:
+    """What was prepared, step by step, and its files; None where a run prepared nothing."""
+    from inferometer.hub.web.pages.load_view import shown_table  # noqa: PLC0415 - only where something was prepared
+    from inferometer.measure.prepare.run import Prepared  # noqa: PLC0415 - as above
+    from inferometer.understand.view.prepared import prepared_table  # noqa: PLC0415 - as above
+
+    kept = next((file for file in run.artifacts if file.name == PROOF and file.size_bytes <= _PROOF_BYTES), None)
+    if kept is None:
+        return None
+    try:
+        plain = parse_json(store.artifact(run.id, PROOF).read_bytes())
+        prepared = msgspec.convert(plain, Prepared, dec_hook=lambda kind, value: kind(value))
+    except (OSError, ValueError, InferometerError):
+        return None
+    if prepared.artifact is not None:
+        prepared = replace(prepared, artifact=Path(prepared.artifact.name))
+    table = prepared_table(prepared)
+    return {
+        "title": f"Prepared{f' as {prepared.quantise}' if prepared.quantise else ''} for {prepared.runtime}",
+        "right": prepared.right, "table": shown_table(table), "lines": (table.note or "").split("\n"),
+        "files": [file for file in run.artifacts if file.name not in {PROOF, "log.txt"}],
+    }  # fmt: skip
 
 
 def earlier_run(store: Store, row: RunRow) -> RunRow | None:

@@ -1,4 +1,6 @@
-"""The pages that plan and simulate a service: a form whose address is the question, so that an answer can be shared.
+"""The pages of questions in a form: its address is the question, so that an answer can be shared.
+
+Plans and simulations are answered on the page; a load test and a calibration are started by it (`web/api/new_runs.py`).
 
 Catalog names only: a path, also as the file of a length, would let a visitor read this machine.
 """
@@ -17,6 +19,8 @@ from starlette.routing import Route
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
+from inferometer.hub.web.guard.people import visitor_of
+from inferometer.hub.web.guard.security import own_address
 from inferometer.hub.web.pages.routes import html_page, with_error_page
 
 if TYPE_CHECKING:
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from starlette.datastructures import QueryParams
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from inferometer.hub.fleet.desk import FleetDesk
 
 _MOST_REQUESTS = 5000  # of a simulation that somebody waits for
 _AT_ONCE = 2  # answers that are worked out at the same time: each takes a core for seconds
@@ -101,18 +107,44 @@ SIMULATE_FIELDS = (
     ServingField(name="tp", label="Devices that share a layer", default="1", kind="whole"),
     ServingField(name="replicas", label="Replicas", default="1", kind="whole"),
 )
+LOAD_FIELDS = (
+    ServingField(name="url", label="Server", default="http://localhost:8000", hint="one that speaks OpenAI's API"),
+    ServingField(name="model", label="Model", hint="empty: the only one that it serves"),
+    ServingField(name="concurrency", label="Requests at once", default="8", kind="whole"),
+    ServingField(name="rate", label="Requests a second", kind="number", hint="in place of so many at once"),
+    ServingField(name="requests", label="Requests in all", kind="whole", hint="empty: ten for each at once"),
+    ServingField(name="prompt", label="Tokens of a prompt", default="128", hint=_LENGTH),
+    ServingField(name="generate", label="Tokens of an answer", default="64", hint=_LENGTH),
+    ServingField(name="slo", label="Objective", hint="such as ttft_p95<=1s"),
+    ServingField(name="project", label="Project", default="default"),
+)
+CALIBRATE_FIELDS = (
+    ServingField(name="on", label="Device", listed="fleet", hint="one that takes jobs of the project"),
+    ServingField(name="runtime", label="Engine", hint="empty: the device's own choice"),
+    ServingField(name="dtype", label="Number format", hint="empty: the engine's usual one"),
+    ServingField(name="unit", label="Unit", hint="cpu, gpu, gpu:1; empty: the best"),
+    ServingField(name="budget", label="How long to measure", default="120s", hint="an hour at most"),
+    ServingField(name="project", label="Project", default="default"),
+)
+STARTED = {"load": LOAD_FIELDS, "calibrate": CALIBRATE_FIELDS}
 
 
-def serving_routes() -> list[Route]:
-    pages = ServingPages()
-    table = {"/plan": pages.plan, "/simulate": pages.simulate}
+def read_form(fields: tuple[ServingField, ...], texts: Mapping[str, str]) -> dict[str, Any]:
+    """The values of the fields that are filled in."""
+    return {field.name: field.read(texts[field.name].strip()) for field in fields if texts.get(field.name, "").strip()}
+
+
+def serving_routes(desk: FleetDesk) -> list[Route]:
+    pages = ServingPages(desk)
+    table = {"/plan": pages.plan, "/simulate": pages.simulate, "/load": pages.load, "/calibrate": pages.calibrate}
     return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
 
 
 class ServingPages:
     """An address without a question shows the form as it is filled at first, and answers nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, desk: FleetDesk) -> None:
+        self._desk = desk
         self._working = threading.Semaphore(_AT_ONCE)
         self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
@@ -122,10 +154,51 @@ class ServingPages:
     def simulate(self, request: Request) -> Response:
         return self._page(request, "simulate", SIMULATE_FIELDS, simulated)
 
+    def load(self, request: Request) -> Response:
+        texts = asked_texts(request.query_params, LOAD_FIELDS)
+        why_not = None if self._desk.own_agent.offered else (
+            "Others reach this hub: it sends no requests of theirs to other servers. Start the command below yourself; "
+            "its run comes here with INFEROMETER_HUB."
+        )  # fmt: skip
+        typed = {**texts, "project": "" if texts["project"] == "default" else texts["project"]}
+        return self._started(request, "load", texts, typed, why_not)
+
+    def calibrate(self, request: Request) -> Response:
+        devices = [device.name for device in self._desk.seen(request).devices(facts=False) if device.state == "ready"]
+        texts = asked_texts(request.query_params, CALIBRATE_FIELDS)
+        texts["on"] = texts["on"] or next(iter(devices), "")
+        why_not = None if devices else (
+            f"No device takes jobs yet. Start one: inferometer agent --hub {own_address(request, self._desk.rules)}"
+        )  # fmt: skip
+        place = f"hub:{texts['on'] or 'NAME'}" + (
+            "" if texts["project"] == "default" else f"?project={texts['project']}"
+        )
+        typed = {**texts, "on": place, "project": ""}
+        return self._started(request, "calibrate", texts, typed, why_not, {"fleet": devices})
+
+    def _started(  # noqa: PLR0913, PLR0917 - what is asked, how it is typed, and why it may not be
+        self,
+        request: Request,
+        verb: str,
+        texts: dict[str, str],
+        typed: Mapping[str, str],
+        why_not: str | None,
+        listed: Mapping[str, list[str]] | None = None,
+    ) -> Response:
+        """A form whose button starts something. Whoever may not is told why, and has the command."""
+        fields, visitor = STARTED[verb], visitor_of(request)
+        if visitor is not None and not visitor.allows("write"):
+            why_not = "You are signed in to read. Starting this needs a token with the scope write: see /settings."
+        return html_page(
+            "serving.html", verb, verb=verb, fields=fields, texts=texts, listed=listed or {}, why_not=why_not,
+            starts=True, command=command_of(verb, typed, fields), answer=None, problem=None,
+            python=python_of(verb, {**texts, "project": ""}, fields) if verb == "load" else None,
+        )  # fmt: skip
+
     def _page(self, request: Request, verb: str, fields: tuple[ServingField, ...], work: Any) -> Response:
         asked = bool(request.query_params)
         texts = asked_texts(request.query_params, fields)
-        values: dict[str, Any] = {"answer": None, "problem": None}
+        values: dict[str, Any] = {"answer": None, "problem": None, "starts": False}
         if asked:
             try:
                 values["answer"] = self._answer(verb, texts, fields, work)
@@ -143,7 +216,7 @@ class ServingPages:
         key = command_of(verb, texts, fields)
         if key in self._answers:
             return self._answers[key]
-        given = {field.name: field.read(texts[field.name]) for field in fields if texts[field.name]}
+        given = read_form(fields, texts)
         if not self._working.acquire(blocking=False):
             raise HubError(503, "The hub is working out other answers.", remedy="Ask again in a minute.")
         try:
@@ -160,8 +233,8 @@ def asked_texts(query: QueryParams, fields: tuple[ServingField, ...]) -> dict[st
     if not query:
         return {field.name: field.default for field in fields}
     texts = {field.name: query.get(field.name, "").strip()[:_LONGEST] for field in fields}
-    if not texts["model"]:
-        texts["model"] = _MODEL.default
+    first = fields[0]
+    texts[first.name] = texts[first.name] or first.default
     return texts
 
 
@@ -201,23 +274,27 @@ def simulated(given: dict[str, Any]) -> dict[str, Any]:
     return {**values, "specs": {chart.name: chart.spec() for chart in values["charts"]}}
 
 
+_SUBJECTS = ("model", "url")  # what a command is about stands first, and has no option
+
+
 def command_of(verb: str, texts: Mapping[str, str], fields: tuple[ServingField, ...]) -> str:
-    parts = ["inferometer", verb, texts["model"]]
+    subject = fields[0] if fields[0].name in _SUBJECTS else None
+    parts = ["inferometer", verb, *([texts[subject.name]] if subject else [])]
     for field in fields:
-        if field.name != "model" and texts[field.name]:
+        if field is not subject and texts[field.name]:
             parts += [f"--{(field.option or field.name).replace('_', '-')}", texts[field.name]]
     return shlex.join(parts)
 
 
 def python_of(verb: str, texts: Mapping[str, str], fields: tuple[ServingField, ...]) -> str:
     """The same in Python; a field that cannot be read stands as the text that it is."""
-    arguments = []
-    for field in fields:
-        if field.name == "model" or not texts[field.name]:
+    arguments = [repr(texts[fields[0].name])]
+    for field in fields[1:]:
+        if not texts[field.name]:
             continue
         try:
             value = field.read(texts[field.name])
         except DomainError:
             value = texts[field.name]
         arguments.append(f"{field.name}={value!r}")
-    return f"import inferometer\n\nanswer = inferometer.{verb}({texts['model']!r}, {', '.join(arguments)})"
+    return f"import inferometer\n\nanswer = inferometer.{verb}({', '.join(arguments)})"

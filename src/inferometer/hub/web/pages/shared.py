@@ -79,13 +79,14 @@ class SharedPages:
             from inferometer.hub.web.pages.compare import compare_values  # noqa: PLC0415 - charts, only where they are drawn
 
             return html_page("compare.html", "", shared=True, shares=False, **compare_values(runs))
-        from inferometer.hub.web.pages.run import HELD, PROGRESS, held_of, run_values  # noqa: PLC0415 - as above
+        from inferometer.hub.web.pages.run import HELD, PROGRESS, held_of, proof_of, run_values  # noqa: PLC0415 - as above
 
         run, profile = self._run(request)
         metrics = self._store.metrics(run.id)
         shown = [metric for metric in metrics if metric.name not in {PROGRESS, HELD}]
         values: dict[str, Any] = run_values(run, profile) | {"at": f"/shared/{request.path_params['link']}"}
-        return html_page("shared_run.html", "", metrics=shown, held=held_of(metrics), **values)
+        proof = proof_of(self._store, run)
+        return html_page("shared_run.html", "", metrics=shown, held=held_of(metrics), proof=proof, **values)
 
     def explanation(self, request: Request) -> Response:
         run, _ = self._run(request)

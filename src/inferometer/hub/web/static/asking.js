@@ -20,6 +20,12 @@ export async function ask(method, path, body, signal) {
   return found;
 }
 
+// One that waits or runs already is followed; one that has ended is measured again, since somebody pressed the button.
+export async function submitted(asked) {
+  const row = await ask("POST", "/fleet/jobs", asked);
+  return row.ended ? ask("POST", `/fleet/jobs/${row.id}/again`, { device: asked.device, name: asked.name }) : row;
+}
+
 export async function attempt(work) {
   const problem = byId("problem");
   problem.hidden = true;

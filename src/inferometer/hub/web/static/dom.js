@@ -47,6 +47,22 @@ export function hideTip() {
   byId("tip").hidden = true;
 }
 
+// A drawing that is moved by dragging it: what moves less than a finger trembles is a click.
+export function dragged(canvas, { hover, move, click }) {
+  let held = null;
+  canvas.addEventListener("pointerdown", (event) => { held = { x: event.clientX, y: event.clientY, moved: false }; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!held) { hover(event); return; }
+    const [x, y] = [event.clientX - held.x, event.clientY - held.y];
+    if (!held.moved && Math.hypot(x, y) < 4) return;
+    held = { x: event.clientX, y: event.clientY, moved: true };
+    hideTip();
+    move(x, y);
+  });
+  canvas.addEventListener("pointerup", (event) => { const still = held && !held.moved; held = null; if (still) click(event); });
+  canvas.addEventListener("pointerleave", hideTip);
+}
+
 export function writeMoments() {
   const now = Date.now() / 1000;
   for (const each of document.querySelectorAll("time[datetime]")) {

@@ -1,5 +1,5 @@
 // The model as a graph with its times: boxes folded by block, coloured by what is asked, edges as wide as their bytes.
-import { colour, element, hideTip, showTip } from "./dom.js";
+import { colour, dragged, element, hideTip, showTip } from "./dom.js";
 import { count, quantity, share } from "./format.js";
 import { layOut } from "./graph_layout.js";
 
@@ -217,27 +217,18 @@ export class ModelGraph {
 
   listen(frame) {
     const { canvas } = this;
-    let held = null;
-    canvas.addEventListener("pointerdown", (event) => { held = { x: event.clientX, y: event.clientY, moved: false }; canvas.setPointerCapture(event.pointerId); });
-    canvas.addEventListener("pointermove", (event) => {
-      if (!held) { this.tip(event); return; }
-      if (!held.moved && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4) return;
-      this.left += event.clientX - held.x;
-      this.top += event.clientY - held.y;
-      held = { x: event.clientX, y: event.clientY, moved: true };
-      hideTip();
-      this.draw();
-    });
-    canvas.addEventListener("pointerup", (event) => {
-      const index = held && !held.moved ? this.at(event) : -1;
-      held = null;
-      if (index < 0) return;
-      this.selected = index;
-      this.draw();
-      this.tell(this.boxes[index]);
+    dragged(canvas, {
+      hover: (event) => this.tip(event),
+      move: (x, y) => { this.left += x; this.top += y; this.draw(); },
+      click: (event) => {
+        const index = this.at(event);
+        if (index < 0) return;
+        this.selected = index;
+        this.draw();
+        this.tell(this.boxes[index]);
+      },
     });
     canvas.addEventListener("dblclick", (event) => { const index = this.at(event); if (index >= 0) this.toggle(index); });
-    canvas.addEventListener("pointerleave", hideTip);
     canvas.addEventListener("pointercancel", () => { held = null; });
     canvas.addEventListener("wheel", (event) => {
       if (document.activeElement !== canvas && !event.ctrlKey) return; // the page scrolls past it

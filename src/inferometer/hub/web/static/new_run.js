@@ -1,5 +1,5 @@
 // The page of a new run: a model goes to the hub, is read there at once, and the job that was shown is submitted.
-import { ask, attempt } from "./asking.js";
+import { ask, attempt, submitted } from "./asking.js";
 import { byId, dataOf, debounced, element } from "./dom.js";
 import { count, quantity } from "./format.js";
 import { ownMachine } from "./own_machine.js";
@@ -12,8 +12,11 @@ let preview = null;
 let sending = null; // what ends the upload under way
 let turn = 0;
 let reading = false;
+let foretoldOn = null;
+let stale = false; // something was changed that the preview does not know of yet
 
 const chosen = () => [...document.querySelectorAll("#devices input:checked")].map((box) => box.value);
+const format = () => byId("formats").querySelector("input:checked")?.value || null;
 const rowsShown = () => (preview ? preview.devices : data.devices);
 const bytes = (value) => quantity(value, "B", 3);
 
@@ -74,6 +77,25 @@ async function sendAll({ name, files }, signal) {
   return listed.map(({ path, blob, sha256 }) => ({ path, sha256, size_bytes: blob.size }));
 }
 
+// From an address that the hub's owner allows: the hub fetches it, and this page sends nothing
+async function fetched(url) {
+  const mine = sending = new AbortController();
+  byId("problem").hidden = true;
+  byId("reading").textContent = "The hub fetches the model …";
+  settle();
+  try {
+    const found = await ask("POST", "/fleet/models/fetched", { url }, mine.signal);
+    if (mine.signal.aborted) return;
+    model = found;
+    await look();
+  } catch (error) {
+    if (!mine.signal.aborted) refuse(error);
+  } finally {
+    byId("reading").textContent = "";
+    settle();
+  }
+}
+
 // What somebody dropped: files, and whatever lies in folders
 async function dropped(items) {
   const found = [];
@@ -104,20 +126,23 @@ function sizesGiven() {
 function wish() {
   const { generate, ...sizes } = sizesGiven();
   const text = (id) => byId(id).value.trim() || null;
-  return { ...model, sizes, generate: generate ?? null, runtime: text("runtime"), precision: text("precision"), project: text("project") || "default" };
+  return { ...model, sizes, generate: generate ?? null, runtime: text("runtime"), precision: text("precision"), project: text("project") || "default", quantise: format(), device: chosen()[0] || null };
 }
 
 async function look() {
   const mine = (turn += 1);
-  reading = true;
+  [reading, stale] = [true, false];
   byId("reading").textContent = "Reading the model and predicting …";
   settle();
   try {
-    const found = await ask("POST", "/fleet/preview", wish());
+    const asked = wish();
+    foretoldOn = asked.device;
+    const found = await ask("POST", "/fleet/preview", asked);
     if (mine !== turn) return;
     preview = found;
     byId("problem").hidden = true;
     showModel();
+    showFormats();
   } catch (error) {
     if (mine !== turn) return;
     preview = null;
@@ -148,6 +173,19 @@ function showModel() {
   byId("python").textContent = preview.python;
 }
 
+// What quantising it first would bring on the first device that is chosen
+function showFormats() {
+  const kept = format();
+  const { prepared } = preview;
+  const rows = prepared?.formats || [];
+  byId("formats").hidden = !rows.length;
+  const choice = (value, ...words) => element("label", { class: "check" }, element("input", { type: "radio", name: "quantise", value, checked: value === (kept || "") }), element("span", {}, ...words));
+  const told = ({ quantise, gain, low, high, verdict, weight_bytes: weights, reason }) => (gain
+    ? [element("strong", {}, quantise), ` ${verdict}: predicted ${gain.toFixed(2)} × (${low.toFixed(2)} to ${high.toFixed(2)}), weights ${bytes(weights)}`]
+    : [element("strong", {}, quantise), ` ${reason || "not predicted"}`]);
+  byId("formats").replaceChildren(element("legend", {}, `Prepare it for ${prepared?.runtime || "an engine"} first?`), choice("", "no, as it is"), ...rows.map((row) => choice(row.quantise, ...told(row))));
+}
+
 // Where, and with what
 
 function predictedCell(row) {
@@ -159,7 +197,8 @@ function predictedCell(row) {
 }
 
 function deviceRow(row, ticked) {
-  const able = row.ready && (!preview || row.own || row.engines.length > 0);
+  const needed = format() && preview?.prepared?.runtime;
+  const able = row.ready && (!preview || row.own || (needed ? row.engines.includes(needed) : row.engines.length > 0));
   const box = element("input", { type: "checkbox", value: row.name, "data-own": row.own, "aria-label": row.name, checked: able && ticked.includes(row.name), disabled: !able });
   const ahead = row.ahead ? `${row.ahead} job${row.ahead === 1 ? "" : "s"} before yours` : "";
   const beside = row.standing === "away" ? "waits until it is back" : row.ready ? ahead : row.reason;
@@ -196,7 +235,7 @@ function showRuntimes() {
 function obstacle() {
   if (byId("new").dataset.writes !== "yes") return "You may read here, and not measure.";
   if (!model) return byId("sending").hidden ? "Choose a model first." : "The model is being sent.";
-  if (reading && !preview) return "The model is being read.";
+  if (stale || reading) return "The model is being read.";
   if (!preview) return "This model cannot be measured as it stands.";
   const open = [...byId("sizes").querySelectorAll("input")].find((field) => field.required && !field.value);
   if (open) return `Say how large this is: ${open.parentElement.firstChild.textContent}.`;
@@ -208,16 +247,11 @@ function settle() {
   const reason = obstacle();
   const many = chosen().length;
   byId("measure").disabled = reason !== null;
+  byId("measure").textContent = format() ? "Prepare and measure" : "Measure";
   byId("why").textContent = reason ?? (many > 1 ? `On ${many} devices, side by side.` : `On ${chosen()[0]}.`);
   const row = preview && preview.devices.find((each) => chosen().includes(each.name));
   byId("same").hidden = !preview;
   byId("command").textContent = row ? row.command : preview ? preview.python : "";
-}
-
-// One that waits or runs already is followed; one that has ended is measured again, since somebody pressed the button.
-async function submitted(asked) {
-  const row = await ask("POST", "/fleet/jobs", asked);
-  return row.ended ? ask("POST", `/fleet/jobs/${row.id}/again`, { device: asked.device, name: asked.name }) : row;
 }
 
 async function measure() {
@@ -228,7 +262,7 @@ async function measure() {
   try {
     if (document.querySelector("#devices input:checked[data-own]")) await ownMachine(byId("why"));
     const rows = [];
-    const name = byId("run-name").value.trim() || null;
+    const name = byId("run-name").value.trim() || (format() ? `${job.model.name} as ${format()}` : null);
     for (const device of devices) rows.push(await submitted({ job, device, project, name })); // eslint-disable-line no-await-in-loop -- the first refusal ends it
     const [first, ...others] = rows.map((row) => row.id);
     window.location.assign(`/fleet/jobs/${first}${others.length ? `?${others.map((id) => `with=${id}`).join("&")}` : ""}`);
@@ -256,17 +290,22 @@ function start() {
     const name = byId("name").value.trim();
     sending?.abort();
     byId("sending").hidden = byId("left").hidden = true;
-    model = name ? { model: name } : null;
-    preview = null;
+    model = preview = null;
     byId("card").hidden = true;
+    if (/^https?:/.test(name)) { fetched(name); return; }
+    model = name ? { model: name } : null;
     if (model) look(); else settle();
   };
   byId("name").addEventListener("change", named);
-  const again = debounced(() => { if (model) look(); }, 300);
+  const soon = debounced(() => { if (model) look(); }, 300);
+  const again = () => { stale = Boolean(model); settle(); soon(); };
   for (const id of ["runtime", "precision", "project"]) byId(id).addEventListener("change", () => { if (id === "runtime") showRuntimes(); again(); });
-  byId("sizes").addEventListener("change", again);
+  for (const id of ["sizes", "formats"]) byId(id).addEventListener("change", again);
   byId("sizes").addEventListener("input", settle);
-  byId("devices").addEventListener("change", () => { showRuntimes(); settle(); });
+  byId("devices").addEventListener("change", () => {
+    showRuntimes();
+    if (chosen().length && chosen()[0] !== foretoldOn) again(); else settle(); // what preparing brings is told of the first
+  });
   byId("new").addEventListener("submit", (event) => { event.preventDefault(); attempt(measure); });
   const left = JSON.parse(localStorage.getItem(REMEMBERED) || "null");
   if (left) {

@@ -1,6 +1,6 @@
 // The list of runs: choosing some to compare or change, its columns, and keys to walk it.
 import { drawCharts } from "./charts.js";
-import { byId, dataOf, writeMoments } from "./dom.js";
+import { byId, dataOf, element, writeMoments } from "./dom.js";
 import { edit } from "./edit.js";
 
 const MOST = 8;
@@ -24,7 +24,7 @@ function told() {
   button.textContent = found.length > MOST ? `At most ${MOST}` : found.length ? `Compare ${found.length}` : "Compare";
   const change = byId("change");
   if (change) { const own = mine().length; change.hidden = own === 0; change.textContent = `Change ${own}`; }
-  for (const row of document.querySelectorAll("#runs tbody tr")) row.classList.toggle("chosen", row.querySelector("input").checked);
+  for (const row of document.querySelectorAll("#runs tbody tr[data-run]")) row.classList.toggle("chosen", row.querySelector("input").checked);
 }
 
 function compare(event) {
@@ -61,13 +61,83 @@ function keptColumns() {
 
 function walk(event) {
   if (event.target.closest("input, select, textarea, dialog")) return;
-  const rows = [...document.querySelectorAll("#runs tbody tr")];
+  const rows = [...document.querySelectorAll("#runs tbody tr[data-run]")];
   const here = rows.findIndex((row) => row.contains(document.activeElement));
   if (event.key === "j" || event.key === "k") rows[Math.max(0, Math.min(rows.length - 1, here + (event.key === "j" ? 1 : -1)))]?.querySelector("a[href^='/runs/']").focus();
   if (event.key === "x" && here >= 0) { const box = rows[here].querySelector("input"); box.checked = !box.checked; told(); }
   if (event.key === "/") { event.preventDefault(); document.querySelector("input[type=search]")?.focus(); }
 }
 
+// Views: filters, order and columns under a name. They are this browser's; the address is what one shares.
+const VIEWS = "run-views";
+const views = () => { try { return JSON.parse(localStorage.getItem(VIEWS) || "{}"); } catch { return {}; } };
+
+function keepViews(kept) {
+  try { localStorage.setItem(VIEWS, JSON.stringify(kept)); } catch { /* private window */ }
+  showViews();
+}
+
+function showViews() {
+  const kept = views();
+  const here = `${window.location.pathname}${window.location.search}`;
+  const drop = (name) => { const { [name]: _, ...rest } = views(); keepViews(rest); };
+  const lines = Object.entries(kept).map(([name, address]) => element("li", { class: "view" },
+    element("a", { href: address, "aria-current": address === here ? "page" : null }, name),
+    element("button", { type: "button", class: "link", "aria-label": `Forget ${name}`, onclick: () => drop(name) }, "×")));
+  const box = element("input", { maxlength: 60, placeholder: "Name of this view", "aria-label": "Name of this view" });
+  const save = () => { if (box.value.trim()) keepViews({ ...views(), [box.value.trim()]: here }); };
+  box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); save(); } }); // and nothing is searched
+  byId("views").querySelector("ul").replaceChildren(...lines, element("li", { class: "view" }, box, element("button", { type: "button", onclick: save }, "Save")));
+}
+
+// A list of any length: pages come as one scrolls, and those far away leave only their height behind.
+const NEAR = "1500px";
+const far = new IntersectionObserver((seen) => {
+  for (const { target, isIntersecting } of seen) {
+    if (isIntersecting && target.kept) { target.replaceChildren(...target.kept); target.kept = null; writeMoments(); told(); }
+    else if (!isIntersecting && !target.kept && !target.querySelector("input:checked, :focus")) {
+      const high = target.offsetHeight;
+      target.kept = [...target.children];
+      target.replaceChildren(element("tr", { class: "spacer", "aria-hidden": true }, element("td", { colspan: 99 })));
+      target.querySelector("td").style.height = `${high}px`;
+    }
+  }
+}, { rootMargin: NEAR });
+
+async function next(link) {
+  const answer = await fetch(link.href).catch(() => null);
+  if (!answer?.ok) return; // the link is still there to press
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const rows = document.adoptNode(page.querySelector("#runs tbody"));
+  byId("runs").append(rows);
+  const hidden = [...document.querySelectorAll("#runs thead [data-column]")].filter((cell) => cell.hidden).map((cell) => cell.dataset.column);
+  for (const cell of rows.querySelectorAll("[data-column]")) cell.hidden = hidden.includes(cell.dataset.column);
+  const known = byId("run-rows");
+  const more = page.getElementById("run-rows");
+  if (known && more) known.textContent = JSON.stringify({ ...JSON.parse(known.textContent), ...JSON.parse(more.textContent) });
+  const after = page.querySelector("#more a");
+  if (after) link.href = after.href; else byId("more").remove();
+  writeMoments();
+  far.observe(rows);
+}
+
+function scrollOn() {
+  const link = document.querySelector("#more a");
+  if (!link) return;
+  far.observe(document.querySelector("#runs tbody"));
+  let busy = false;
+  const end = new IntersectionObserver(async ([seen]) => {
+    if (!seen.isIntersecting || busy) return;
+    busy = true;
+    await next(link);
+    busy = false;
+    end.unobserve(byId("more") ?? link);
+    if (byId("more")) end.observe(byId("more")); // once more, where a page did not fill the screen
+  }, { rootMargin: NEAR });
+  end.observe(byId("more"));
+}
+
+byId("choose-all")?.addEventListener("change", (event) => { for (const box of document.querySelectorAll("#runs input[name=run]")) box.checked = event.target.checked; });
 byId("runs")?.addEventListener("change", told);
 byId("compare")?.addEventListener("click", compare);
 byId("change")?.addEventListener("click", change);
@@ -75,5 +145,7 @@ byId("columns")?.addEventListener("change", chooseColumns);
 document.addEventListener("keydown", walk);
 keptColumns();
 told();
+if (byId("views")) showViews();
+scrollOn();
 drawCharts();
 writeMoments();

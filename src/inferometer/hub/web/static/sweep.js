@@ -119,11 +119,22 @@ async function sweep(event) {
   const numbers = (id) => listOf(id).map(Number);
   const asked = { models: listOf("models"), devices: listOf("devices"), weights: listOf("weights"), batch: numbers("batch"), prompt: numbers("prompt"), generate: numbers("generate"), tp: numbers("tp") };
   byId("told").textContent = "…";
+  showSame(asked);
   const answer = await fetch("/api/v1/sweeps", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(asked) });
   const found = await answer.json();
   if (!answer.ok) { byId("told").textContent = `${found.error} ${found.remedy || ""}`; return; }
   rows = { length: found.rows, columns: found.columns };
   draw();
+}
+
+// The same question elsewhere; a name that a shell would take apart is quoted
+function showSame({ models, devices, ...lists }) {
+  const quoted = (text) => (/^[\w.,:/@+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+  const given = Object.entries(lists).filter(([, values]) => values.length);
+  const words = [["models", models], ["on", devices], ...given].map(([name, values]) => `--${name} ${quoted(values.join(","))}`);
+  byId("command").textContent = `inferometer sweep ${words.join(" ")}`;
+  const named = given.map(([name, values]) => `${name}=${JSON.stringify(values)}`);
+  byId("python").textContent = `import inferometer\n\nrows = inferometer.sweep(${[JSON.stringify(models), JSON.stringify(devices), ...named].join(", ")})`;
 }
 
 function split(line) {

@@ -1,5 +1,5 @@
 // The timeline: every span of a trace on our own canvas, to pan and to zoom, and the names that took most of the time.
-import { byId, colour, debounced, element, hideTip, showTip } from "./dom.js";
+import { byId, colour, debounced, dragged, element, hideTip, showTip } from "./dom.js";
 import { count, quantity, share } from "./format.js";
 import { readTrace } from "./trace_reading.js";
 
@@ -96,21 +96,14 @@ class Timeline {
 
   listen() {
     const { canvas } = this;
-    let held = null;
-    canvas.addEventListener("pointerdown", (event) => { held = { x: event.clientX, moved: false }; canvas.setPointerCapture(event.pointerId); });
-    canvas.addEventListener("pointermove", (event) => {
-      if (!held) { this.tip(event); return; }
-      if (!held.moved && Math.abs(event.clientX - held.x) < 4) return;
-      this.pan((held.x - event.clientX) / canvas.clientWidth);
-      held = { x: event.clientX, moved: true };
-      hideTip();
+    dragged(canvas, {
+      hover: (event) => this.tip(event),
+      move: (x) => this.pan(-x / canvas.clientWidth),
+      click: (event) => {
+        const span = this.at(event);
+        if (span >= 0) { this.selected = span; this.draw(); this.chosen(span); }
+      },
     });
-    canvas.addEventListener("pointerup", (event) => {
-      const span = held && !held.moved ? this.at(event) : -1;
-      held = null;
-      if (span >= 0) { this.selected = span; this.draw(); this.chosen(span); }
-    });
-    canvas.addEventListener("pointerleave", hideTip);
     canvas.addEventListener("dblclick", (event) => { const span = this.at(event); if (span >= 0) this.go(span); });
     canvas.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.shiftKey && document.activeElement !== canvas) return; // the page scrolls past it
