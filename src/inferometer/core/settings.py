@@ -120,6 +120,12 @@ SETTINGS = (
         meaning="The hub's port, and the one in the links that commands print.",
     ),
     Setting(
+        name="INFEROMETER_POWER_METER",
+        default=None,
+        meaning="What measures this machine at the mains: a plug's address (http://…), or the CSV that a meter writes.",
+        key="power_meter",
+    ),
+    Setting(
         name="INFEROMETER_PROFILE",
         default="1",
         meaning="0 switches every `Profiler` off that is not switched on in code: its spans then record nothing.",
