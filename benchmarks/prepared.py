@@ -2,11 +2,13 @@
 
     python benchmarks/prepared.py                       # benchmarks/recorded/prepared-DATE.jsonl, then both tables
     python benchmarks/prepared.py --out FILE.jsonl --show
+    python benchmarks/prepared.py --foretold --runs 5   # thirty small cases: is the sign of each gain right?
 
 A line is added for each case as it is done, and the same command goes on where it stopped. Weights are random. Gains
 are over what went into the step that converts or quantises: for a converter that is the original in the engine that
-opens it. `within` says whether the measured gain lies in the predicted interval. It needs a quiet machine, and some
-twenty minutes.
+opens it. `within` says whether the measured gain lies in the predicted interval. A gain within a twentieth of 1 has no
+sign: the prediction is right about it if its interval has 1 in it. It needs a quiet machine, and some twenty minutes;
+with --foretold some eight.
 
 Layers are the network's own. Converters rename them: there they are matched in order, by their operations.
 """
@@ -60,6 +62,19 @@ FORMATS: dict[str, dict[str, tuple[str | None, ...]]] = {
         "ctranslate2": (None, "bf16", "i8-dynamic"),
     },
 }
+FORETOLD: dict[str, dict[str, tuple[str | None, ...]]] = {  # small, and of every kind that may be slower
+    "squeezenet1.1": {"onnxruntime": ("i8", "i8-dynamic"), "litert": ("i8", "i8-dynamic"), "openvino": ("f16", "i8")},
+    "mobilenet-v2": {
+        "onnxruntime": ("i8", "i8-dynamic"), "openvino": ("f16", "i8"), "litert": ("i8", "f16"), "mnn": ("i8", "f16"),
+        "ncnn": ("f16",), "torch-eager": ("i8", "i8-weights"),
+    },
+    "resnet18": {"onnxruntime": ("i8", "i8-dynamic"), "torch-eager": ("i8", "i8-dynamic"), "openvino": ("i8-weights",)},
+    LLAMA_NAME: {
+        "llamacpp": ("f16", "bf16", "q8_0", "q4_0"), "torch-eager": ("i8-weights", "i8-dynamic"),
+        "ctranslate2": ("bf16", "i8-dynamic"),
+    },
+}  # fmt: skip
+NO_SIGN = 0.05  # of a gain: what differs less from 1 is neither faster nor slower
 ENGINES = ("onnxruntime", "openvino", "litert", "torch-eager", "torch-compile", "ncnn", "mnn", "executorch")
 CONVERTED = {"ncnn": ".param", "mnn": ".mnn", "executorch": ".pte"}
 PRODUCTS = frozenset({"convolution", "linear"})
@@ -143,10 +158,10 @@ def record(options: argparse.Namespace) -> None:
     done = {(row["what"], row["model"], row["runtime"], row.get("quantise")) for row in lines_of(options.out)}
     wanted = [
         ("prepared", model, runtime, asked)
-        for model, engines in FORMATS.items()
+        for model, engines in (FORETOLD if options.foretold else FORMATS).items()
         for runtime, formats in engines.items()
         for asked in formats
-    ] + [("layers", NETWORK, runtime, None) for runtime in ENGINES]
+    ] + [("layers", NETWORK, runtime, None) for runtime in ENGINES if not options.foretold]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for what, model, runtime, asked in wanted:
         if (what, model, runtime, asked) in done:
@@ -175,6 +190,16 @@ def prepared_table(rows: list[dict[str, Any]]) -> list[str]:
         within = {True: "yes", False: "no", None: "–"}[row["within"]]
         lines.append(f"{start}{size} | {drift} | {gain(row['predicted'])} | {gain(row['measured'])} | {within} |")
     return lines
+
+
+def sign_is_right(row: dict[str, Any]) -> bool | None:
+    """None where nothing was predicted or measured, or where nothing was to change."""
+    (predicted, low, high), (measured, *_) = row.get("predicted", (None,) * 3), row.get("measured", (None,))
+    if predicted is None or measured is None or low is None or low == high:
+        return None
+    if abs(measured - 1) <= NO_SIGN:
+        return bool(low <= 1 <= high)
+    return bool((predicted > 1) == (measured > 1))
 
 
 def matched(names: list[dict[str, Any]], found: list[dict[str, Any]]) -> dict[str, float]:
@@ -212,7 +237,10 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="measure nothing, only print the tables of the file")
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--foretold", action="store_true", help="the thirty small cases, for the sign of their gains")
     options = parser.parse_args()
+    if options.foretold and options.out == parser.get_default("out"):
+        options.out = RECORDED / f"foretold-{today}.jsonl"
     if not options.show:
         record(options)
     rows = lines_of(options.out)
@@ -220,6 +248,9 @@ def main() -> None:
         print("\n".join(table([row for row in rows if row["what"] == what])), end="\n\n")
     judged = [row["within"] for row in rows if row.get("within") is not None]
     print(f"Within the predicted interval: {sum(judged)} of {len(judged)}.")
+    signs = [(row, right) for row in rows if (right := sign_is_right(row)) is not None]
+    wrong = ", ".join(f"{row['model']} {row['quantise']} in {row['runtime']}" for row, right in signs if not right)
+    print(f"Sign of the gain right: {sum(right for _, right in signs)} of {len(signs)}{f'; not: {wrong}' * bool(wrong)}.")
 
 
 if __name__ == "__main__":

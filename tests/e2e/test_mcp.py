@@ -52,7 +52,7 @@ def test_a_client_lists_the_tools_and_gets_numbers_and_sentences(mode):
             return listed.tools, await connected.call_tool("predict", {"model": "llama-3.2-1b", "on": "nvidia-h200"})
 
     tools, answer = anyio.run(talk)
-    assert {tool.name for tool in tools} == set(TOOLS) - {"profile"}
+    assert {tool.name for tool in tools} == set(TOOLS) - {"profile", "submit"}
     assert all(tool.input_schema["type"] == "object" and tool.annotations.read_only_hint for tool in tools)
     assert answer.structured_content["schema"] == "inferometer.profile/1"
     assert json.loads(answer.content[1].text) == answer.structured_content

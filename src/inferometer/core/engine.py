@@ -93,7 +93,8 @@ class RuntimeEffects:
     quantised). Before it may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's
     instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts. `instead` lists those that stand in
     for a format that the device has no peak for. Weights in an `expanded` format are written out in the format of the
-    activations before they are used: in all ops, or in those of a kind (`convolution:i8`) that do not read them so;
+    activations before they are used: in all ops, or in those of a kind (`convolution:i8`) that do not read them so.
+    Where activations are bytes too (`convolution:i8/i8`), both are turned to f32 around the product, at each step;
     those of a `widened` format once, when the model is loaded, for all ops but look-ups. An engine with `held` loads
     all floats of a model whose layers name no formats into the one that it computes in: the one asked for, else the
     one that stands there for the unit, else the model's own. `unpack` is how many rows of
@@ -174,7 +175,10 @@ class RuntimeEffects:
         return 0.0 if rows is None else rows.value
 
     def expands(self, op: Op, stored: str) -> bool:
-        """Whether weights of a format are written out in a wider one before the op reads them."""
+        """Whether weights of a format are written out in a wider one before the op reads them.
+
+        `i8/i8` are weights beside activations in bytes: both are then turned to floats around the product.
+        """
         return stored in self.expanded or f"{op.kind}:{stored}" in self.expanded
 
     def fewer_products(self, op: Op) -> float:

@@ -199,6 +199,7 @@ class EnergyFacts:
 
     Energies include what the machine draws anyway; `idle_w` is that, measured by the same sensors before the model was
     opened. `window_s` and `counts` have, by phase, how long was measured and how often the phase ran meanwhile.
+    `predicted_j` stands in, by phase, where nothing was measured: of the device alone, and a prediction.
     """
 
     sensors: tuple[EnergySensor, ...] = ()
@@ -206,6 +207,7 @@ class EnergyFacts:
     window_s: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     reason: str | None = None
+    predicted_j: Mapping[str, float] = field(default_factory=dict)
 
 
 @frozen

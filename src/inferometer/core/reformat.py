@@ -18,38 +18,47 @@ _graphs = Kept()
 class OtherFormats:
     """Formats of weights that are multiplied and of activations.
 
-    `dynamic` is one that ops of some `kinds` quantise what they read to while they run, and nothing else.
+    `dynamic` is one that ops of some `kinds` quantise what they read to while they run, and nothing else. `only` is the
+    one kind of op whose weights change, where a tool leaves the others alone. `named` gives a format to numbers that
+    have none of their own too.
     """
 
     weights: str | None = None
     activations: str | None = None
     dynamic: str | None = None
     kinds: frozenset[str] = frozenset()
+    only: str | None = None
+    named: bool = False
 
     def quantises(self, op: Op) -> bool:
         """Whether it quantises what it reads while it runs. Convolutions in groups are a kind of their own."""
         kind = "convolution:grouped" if op.kind == "convolution" and op.get("groups", 1) > 1 else op.kind
-        return self.dynamic is not None and kind in self.kinds
+        return self.dynamic is not None and kind in self.kinds and self.only in {None, op.kind}
 
     def read_by(self, op: Op) -> str | None:
         return self.dynamic if self.quantises(op) else self.activations
 
 
-def with_formats(
+def with_formats(  # noqa: PLR0913 - the fields of `OtherFormats`
     graph: Graph,
     *,
     weights: str | None = None,
     activations: str | None = None,
     dynamic: str | None = None,
     kinds: frozenset[str] = frozenset(),
+    only: str | None = None,
+    named: bool = False,
 ) -> Graph:
     """The graph with what the file stores in a wider format in others; see `OtherFormats`.
 
-    A number without a format of its own follows the workload's precision already. The same arguments give the same
-    object, because pricing keeps what it prepared by the graph's identity.
+    A number without a format of its own follows the workload's precision already: how an engine runs an op is known
+    of `named` formats alone. The same arguments give the same object, because pricing keeps what it prepared by the
+    graph's identity.
     """
     names = [None if name is None else dtype(name).name for name in (weights, activations, dynamic)]
-    asked = OtherFormats(weights=names[0], activations=names[1], dynamic=names[2], kinds=kinds)
+    asked = OtherFormats(
+        weights=names[0], activations=names[1], dynamic=names[2], kinds=kinds, only=only, named=named
+    )  # fmt: skip
     return _graphs.get_or_make(asked, (graph,), lambda: _changed(graph, asked))
 
 
@@ -84,10 +93,12 @@ def _changed(graph: Graph, asked: OtherFormats) -> Graph:
 
 def _op(op: Op, asked: OtherFormats) -> Op:
     stored = op.weights
-    if asked.weights is not None and op.kind in _MULTIPLIED:
-        stored = tuple(_narrowed(tensor, asked.weights) if len(tensor.shape) > 1 else tensor for tensor in stored)
+    if asked.weights is not None and op.kind in (_MULTIPLIED if asked.only is None else {asked.only}):
+        stored = tuple(
+            _narrowed(tensor, asked.weights, asked) if len(tensor.shape) > 1 else tensor for tensor in stored
+        )
     inputs, outputs = (
-        tuple(_narrowed(tensor, name) if tensor.role == "activation" else tensor for tensor in tensors)
+        tuple(_narrowed(tensor, name, asked) if tensor.role == "activation" else tensor for tensor in tensors)
         for tensors, name in ((op.inputs, asked.read_by(op)), (op.outputs, asked.activations))
     )
     attributes = op.attributes
@@ -96,7 +107,9 @@ def _op(op: Op, asked: OtherFormats) -> Op:
     return replace(op, weights=stored, inputs=inputs, outputs=outputs, attributes=attributes)
 
 
-def _narrowed(tensor: Tensor, name: str | None) -> Tensor:
-    if name is None or tensor.dtype not in _FLOATS or dtype(tensor.dtype or "").bits <= dtype(name).bits:
+def _narrowed(tensor: Tensor, name: str | None, asked: OtherFormats) -> Tensor:
+    if name is None or (tensor.dtype is None and not asked.named):
+        return tensor
+    if tensor.dtype is not None and (tensor.dtype not in _FLOATS or dtype(tensor.dtype).bits <= dtype(name).bits):
         return tensor
     return replace(tensor, dtype=name, stored_bytes=None)

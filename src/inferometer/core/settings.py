@@ -74,6 +74,17 @@ SETTINGS = (
         meaning="Folder for runs and calibrations.  Without it: `inferometer` in the user's data folder.",
     ),
     Setting(
+        name="INFEROMETER_FORGE",
+        default=None,
+        meaning="Address of the API of your own GitHub or GitLab, for `watch --tell`.  Without it: the public one.",
+        key="forge",
+    ),
+    Setting(
+        name="INFEROMETER_FORGE_TOKEN",
+        default=None,
+        meaning="The token that `watch --tell github:…` and `gitlab:…` comment with.",
+    ),
+    Setting(
         name="INFEROMETER_HUB",
         default=None,
         meaning="Address of the hub that `--on hub:…` and `inferometer agent` use.  Without it: this machine's.",
@@ -120,6 +131,12 @@ SETTINGS = (
         meaning="The hub's port, and the one in the links that commands print.",
     ),
     Setting(
+        name="INFEROMETER_POWER_METER",
+        default=None,
+        meaning="What measures this machine at the mains: a plug's address (http://…), or the CSV that a meter writes.",
+        key="power_meter",
+    ),
+    Setting(
         name="INFEROMETER_PROFILE",
         default="1",
         meaning="0 switches every `Profiler` off that is not switched on in code: its spans then record nothing.",
@@ -134,6 +151,11 @@ SETTINGS = (
         name="INFEROMETER_REMEMBER",
         default="1",
         meaning="0 asks anew where a command would print what it printed for the same question before.",
+    ),
+    Setting(
+        name="INFEROMETER_SMTP",
+        default=None,
+        meaning="Where `watch --tell mailto:…` sends mail: smtps://USER:PASSWORD@HOST, or smtp://HOST:PORT.",
     ),
     Setting(
         name="INFEROMETER_STORE",

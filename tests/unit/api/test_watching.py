@@ -11,8 +11,9 @@ import pytest
 import inferometer as im
 from inferometer.api.watching import watch
 from inferometer.core.errors import DomainError, PlaceError
-from inferometer.hub.telling import badge_text, post_alarm, write_badge
+from inferometer.hub.telling import badge_text, tell_alarm, write_badge
 from inferometer.store.recording import recording
+from inferometer.understand.series import Alarm
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,7 @@ def test_the_command_tags_the_run_writes_the_badge_and_ends_with_one_only_when_c
     assert "alarm:suspected" in answered("runs", "show", run, "--store", store, "--format", "json").stdout
     refused = answered("watch", "--store", store, "--webhook", "https://x.example")
     assert refused.returncode == 2
-    assert "Only what is confirmed is sent" in refused.stderr
+    assert "Only what is confirmed is told" in refused.stderr
 
 
 class Hook:
@@ -132,6 +133,7 @@ class Hook:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 hook.got.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                hook.path, hook.headers = self.path, dict(self.headers)
                 self.send_response(status)
                 self.end_headers()
 
@@ -154,19 +156,135 @@ class Hook:
 def test_a_webhook_gets_the_alarm_and_one_that_fails_is_told_in_a_sentence(store, measured, tmp_path):
     keep(store, measured, [*BEFORE, 1.2])
     alarm = watch(store=store)
+    confirmed = replace(alarm, state="confirmed")
     with Hook(200) as hook:
-        post_alarm(hook.url, alarm.document())
+        tell_alarm(hook.url, confirmed)
     assert hook.got[0]["schema"] == "inferometer.alarm/1"
     with (
         Hook(500) as hook,
         pytest.raises(PlaceError, match=r"was not told: it answered 500\. The alarm is kept") as told,
     ):
-        post_alarm(hook.url, alarm.document())
+        tell_alarm(hook.url, confirmed)
     assert "secret" not in str(told.value)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(PlaceError, match="no answer within"):
-        post_alarm(f"http://127.0.0.1:{silent.getsockname()[1]}", alarm.document(), timeout_s=0.05)
-    with pytest.raises(PlaceError, match="no address of a webhook"):
-        post_alarm("file:///etc/passwd", {})
+        tell_alarm(f"http://127.0.0.1:{silent.getsockname()[1]}", confirmed, timeout_s=0.05)
+    with pytest.raises(PlaceError, match="no place that can be told"):
+        tell_alarm("file:///etc/passwd", confirmed)
+    tell_alarm("http://127.0.0.1:9/", alarm)  # what is only suspected is told nobody
     write_badge(replace(alarm, state="confirmed"), tmp_path / "badge.svg")
     assert "changed +20%" in (tmp_path / "badge.svg").read_text()
     assert badge_text(alarm) == "suspected"
+
+
+# What the documented requests take, as recorded from GitHub's REST reference (2022-11-28) and GitLab's (v4).
+FORGES = {
+    "github:o/r#7": ("/repos/o/r/issues/7/comments", {"body": str}, "Authorization"),
+    "github:o/r@abc123": (
+        "/repos/o/r/statuses/abc123",
+        {"state": {"error", "failure", "pending", "success"}, "description": 140, "context": str}, "Authorization",
+    ),
+    "gitlab:g/sub/p!7": ("/projects/g%2Fsub%2Fp/merge_requests/7/notes", {"body": str}, "Private-Token"),
+    "gitlab:g/p@abc123": (
+        "/projects/g%2Fp/statuses/abc123",
+        {"state": {"pending", "running", "success", "failed", "canceled", "skipped"}, "description": 255, "name": str},
+        "Private-Token",
+    ),
+}  # fmt: skip
+
+
+def an_alarm(state="confirmed", ratio=1.2, sentence="It is slower. " * 20):
+    return Alarm(state=state, run="r1", series={"model": "resnet18"}, sentence=sentence, ratio=ratio)
+
+
+@pytest.mark.parametrize("place", FORGES)
+def test_a_forge_gets_what_its_reference_asks_for(place, monkeypatch):
+    path, schema, header = FORGES[place]
+    monkeypatch.setenv("INFEROMETER_FORGE_TOKEN", "secret")
+    with Hook(201) as hook:
+        monkeypatch.setenv("INFEROMETER_FORGE", hook.url.removesuffix("/secret"))
+        tell_alarm(place, an_alarm())
+    assert hook.path == path
+    assert "secret" in {name.title(): value for name, value in hook.headers.items()}[header]
+    (body,) = hook.got
+    assert body.keys() == schema.keys()
+    for name, allowed in schema.items():
+        if isinstance(allowed, set):
+            assert body[name] in allowed
+        elif isinstance(allowed, int):
+            assert len(body[name]) <= allowed
+        assert isinstance(body[name], str)
+
+
+@pytest.mark.parametrize("place", [place for place in FORGES if "@" in place])
+@pytest.mark.parametrize(
+    ("state", "ratio", "good"), [("steady", None, True), ("confirmed", 0.8, True), ("confirmed", 1.2, False)]
+)
+def test_a_commit_is_marked_either_way(place, state, ratio, good, monkeypatch):
+    monkeypatch.setenv("INFEROMETER_FORGE_TOKEN", "secret")
+    with Hook(201) as hook:
+        monkeypatch.setenv("INFEROMETER_FORGE", hook.url.removesuffix("/secret"))
+        tell_alarm(place, an_alarm(state, ratio))
+    assert (hook.got[0]["state"] == "success") == good
+
+
+def test_without_a_token_or_a_server_of_mail_the_place_says_what_to_set(monkeypatch):
+    for name in ("INFEROMETER_FORGE_TOKEN", "INFEROMETER_SMTP"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(PlaceError, match="INFEROMETER_FORGE_TOKEN"):
+        tell_alarm("github:o/r#7", an_alarm())
+    with pytest.raises(PlaceError, match="INFEROMETER_SMTP"):
+        tell_alarm("mailto:team@example.org", an_alarm())
+
+
+class MailServer:
+    """A server of mail that takes one message; it answers a sender with a code, or hangs up."""
+
+    def __init__(self, answer=b"250 fine"):
+        self.answer, self.lines = answer, []
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"smtp://127.0.0.1:{self.listening.getsockname()[1]}"
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.thread.join()
+        self.listening.close()
+
+    def serve(self):
+        connection, _ = self.listening.accept()
+        with connection, connection.makefile("rwb") as stream:
+            stream.write(b"220 here\r\n")
+            stream.flush()
+            in_data = False
+            for line in stream:
+                self.lines.append(line.decode().strip())
+                if in_data and line != b".\r\n":
+                    continue
+                word = line[:4].upper()
+                in_data = word == b"DATA"
+                if word == b"MAIL" and not self.answer:
+                    return
+                reply = {b"DATA": b"354 go on", b"MAIL": self.answer, b"QUIT": b"221 bye"}.get(word, b"250 fine")
+                stream.write(reply + b"\r\n")
+                stream.flush()
+                if word == b"QUIT":
+                    return
+
+
+def test_a_mail_has_the_sentence_and_the_run(monkeypatch):
+    with MailServer() as server:
+        monkeypatch.setenv("INFEROMETER_SMTP", server.url)
+        tell_alarm("mailto:team@example.org", an_alarm(sentence="It is slower."))
+    assert "Subject: resnet18: changed +20%" in server.lines
+    assert {"To: team@example.org", "It is slower.", "Run r1"} <= set(server.lines)
+
+
+@pytest.mark.parametrize(("answer", "words"), [(b"550 no", "550"), (b"", "was not told")])
+def test_a_server_of_mail_that_refuses_or_hangs_up_is_told_in_a_sentence(answer, words, monkeypatch):
+    with MailServer(answer) as server:
+        monkeypatch.setenv("INFEROMETER_SMTP", server.url)
+        with pytest.raises(PlaceError, match=words):
+            tell_alarm("mailto:team@example.org", an_alarm())

@@ -52,3 +52,23 @@ def test_convolutions_in_groups_are_a_kind_of_their_own_among_those_that_are_qua
 def test_a_format_that_is_no_narrower_leaves_the_graph_as_it_is():
     before = graph()
     assert with_formats(before, weights="f32", activations="f32") is before
+
+
+def test_a_tool_that_quantises_one_kind_of_op_leaves_the_others():
+    before = graph()
+    (product, _) = (
+        with_formats(before, weights="i8", dynamic="i8", kinds=frozenset({"linear"}), only="linear").blocks[0].ops
+    )
+    assert (product.weights[0].dtype, product.inputs[0].dtype) == ("i8", "i8")
+    other = with_formats(before, weights="i8", dynamic="i8", kinds=frozenset({"linear"}), only="convolution")
+    assert other is before
+
+
+def test_numbers_without_a_format_get_one_only_where_formats_are_named():
+    weight = Tensor(name="w", shape=(4, 4), role="weight")
+    x = Tensor(name="x", shape=(1, 4))
+    ops = (Op(name="product", kind="linear", inputs=(x,), outputs=(x,), weights=(weight,)),)
+    before = Graph(name="g", blocks=(Block(name="b", ops=ops),))
+    assert with_formats(before, weights="i8", activations="i8") is before
+    (product,) = with_formats(before, weights="i8", activations="i8", named=True).blocks[0].ops
+    assert (product.weights[0].dtype, product.inputs[0].dtype, product.outputs[0].dtype) == ("i8", "i8", "i8")

@@ -66,8 +66,8 @@ def command(
     pair, which detects smaller differences.
 
     Conditions for --fail-if: METRIC>5% (B is worse than A by more than that, beyond doubt), METRIC>20ms (B's own
-    value), and the words slower, undecided, disturbed. Metrics: latency, the phases, memory, energy, tokens_per_s, ops,
-    op:NAME.
+    value), and the words slower, undecided, disturbed. Metrics: latency, the phases, memory, energy, energy_per_token,
+    energy_per_input, tokens_per_s, ops, op:NAME.
     """
     from inferometer.measure.bench.compare import compare
     from inferometer.measure.bench.gate import parse_gate

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     help="The file to write; its ending says the format. Some engines open a folder.",
 )  # fmt: skip
 @click.option("--dry", is_flag=True, help="Only predict what each format would gain, op by op; nothing is made.")
+@click.option(
+    "--sensitivity", is_flag=True, help="With --dry: run it with each layer rounded alone; how far do outputs drift?"
+)
 @click.option("--search", "searching", is_flag=True, help="Try every format that the engine can run.")
 @click.option(
     "--goal", "goals", multiple=True, metavar="LIMIT",
@@ -65,6 +68,7 @@ def command(
     given: tuple[str, ...],
     out: Path | None,
     dry: bool,
+    sensitivity: bool,
     searching: bool,
     goals: tuple[str, ...],
     budget: str,
@@ -92,6 +96,7 @@ def command(
     inferometer prepare checkpoint/ --for onnxruntime-genai --quantise i4 -o model/
     inferometer prepare model.onnx --for onnxruntime --search --budget "5 min"
     inferometer prepare model.onnx --for openvino --dry
+    inferometer prepare model.onnx --for onnxruntime --dry --quantise i8 --sensitivity
 
     Each step is done by the tool that is made for it, and proven: its outputs against the original's within the limits
     that `inferometer verify` has, its size, the gain that is predicted and the one that is measured here, in turns with
@@ -122,8 +127,10 @@ def command(
         seed=seed,
         trust=trust,
     )
+    if sensitivity and not (dry and quantise):
+        raise DomainError("Sensitivity is told of one format.", remedy="Say --dry --quantise FORMAT --sensitivity.")
     if dry:
-        _foretell(request, form)
+        _foretell(request, form, sensitivity=sensitivity)
         return
     if searching or goals:
         _search(request, parse_quantity(budget, "s"), goals, form)
@@ -178,13 +185,13 @@ def _print(prepared: Prepared, form: str) -> None:
         say(f"Saved {prepared.artifact}.")
 
 
-def _foretell(request: PrepareRequest, form: str) -> None:
+def _foretell(request: PrepareRequest, form: str, *, sensitivity: bool) -> None:
     from dataclasses import asdict
 
     from inferometer.measure.prepare.foretell import foretell
     from inferometer.understand.view.prepared import foretold_ops, foretold_table
 
-    found = foretell(request)
+    found = foretell(request, sensitivity=sensitivity)
     if form == "json":
         rows = [asdict(row) | {"verdict": row.verdict} for row in found]
         print_document({"schema": "inferometer.prepare-foretold/1", "formats": rows})

@@ -18,7 +18,10 @@ from inferometer.core.units import parse_quantity
 @click.option("--baseline", metavar="MODEL", help="The model as it was: confirm a suspicion in turns with it.")
 @click.option("--rounds", type=click.IntRange(11, 100), default=12, metavar="N", help="Of confirming.")
 @click.option("--threshold", default="2%", metavar="SHARE", help="The smallest change that counts.")
-@click.option("--webhook", metavar="URL", help="Send a confirmed change there, as JSON.")
+@click.option(
+    "--tell", "--webhook", "places", multiple=True, metavar="PLACE",
+    help="Tell a confirmed change: https://ADDRESS, mailto:ADDRESS, github:OWNER/REPO#PULL, gitlab:…!MERGE, …@COMMIT.",
+)  # fmt: skip
 @click.option("--badge", type=OutputFile(), metavar="FILE", help="Write an .svg, or .json for services that draw them.")
 @store_option
 @format_option
@@ -29,7 +32,7 @@ def command(
     baseline: str | None,
     rounds: int,
     threshold: str,
-    webhook: str | None,
+    places: tuple[str, ...],
     badge: Path | None,
     store: str | None,
     form: str,
@@ -38,19 +41,20 @@ def command(
 
     \b
     inferometer profile model.onnx --tag branch:main && inferometer watch --branch main
-    inferometer watch --branch fix-7 --against main --baseline main/model.onnx --webhook https://ci.example/hook
+    inferometer watch --branch fix-7 --against main --baseline main/model.onnx --tell https://ci.example/hook
 
     A series is a model, an engine, a machine and a workload on a branch. A run that stands out from the noise of its
     series is suspected. With --baseline, both are measured in turns, round after round, and only what these show is
-    confirmed. What changed on the machine is named before the code. Exit code 1: it is slower, confirmed.
+    confirmed. What changed on the machine is named before the code. Exit code 1: it is slower, confirmed. A place that
+    names a commit gets its state either way; the others hear of what is confirmed.
     """
     from inferometer.api.watching import watch
-    from inferometer.hub.telling import post_alarm, write_badge
+    from inferometer.hub.telling import tell_alarm, write_badge
     from inferometer.understand.series import AlarmRule
     from inferometer.understand.view.runs import alarm_card, alarm_table
 
-    if webhook is not None and baseline is None:
-        raise DomainError("Only what is confirmed is sent to --webhook.", remedy="Give --baseline too.")
+    if places and baseline is None:
+        raise DomainError("Only what is confirmed is told.", remedy="Give --baseline too.")
     rule = AlarmRule(threshold=parse_quantity(threshold, "1"))
     alarm = watch(run, branch=branch, against=against, store=store, rule=rule, baseline=baseline, rounds=rounds)
     if alarm.state in {"suspected", "confirmed"}:
@@ -64,9 +68,9 @@ def command(
         print_card(alarm_card(alarm), form)
     if badge is not None:
         write_badge(alarm, badge)
-    if webhook is not None and alarm.told:
+    for place in places:
         try:
-            post_alarm(webhook, alarm.document())
+            tell_alarm(place, alarm)
         except PlaceError as error:
             say(f"inferometer: {error}")  # the verdict stands, whoever hears of it
     if alarm.told and (alarm.ratio or 0) > 1:

@@ -6,14 +6,19 @@ as a file goes through `Access.file_or_name` before a verb sees it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, TrustError
 from inferometer.core.frozen import frozen
+from inferometer.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+    from inferometer.core.profile import Profile
 
 MOST_ROWS = 1000  # of one answer: a page that a language model can still read
 MOST_CONFIGURATIONS = 10_000  # of a sweep: seconds, not hours
@@ -22,11 +27,17 @@ MOST_REQUESTS = 20_000  # of a simulation: as above
 
 @frozen
 class Access:
-    """`folders` may be read; `profiling` lets a client ask for a measurement here, which the user then confirms."""
+    """`folders` may be read; `profiling` lets a client ask for a measurement here, which the user then confirms.
+
+    At a hub, `seen` is the store as whoever asks may see it: devices and models are the catalog's then, never this
+    machine's. `submit` puts a measurement into the hub's queue, for who may.
+    """
 
     folders: tuple[Path, ...] = ()
     store: str | None = None
     profiling: bool = False
+    seen: Store | None = None
+    submit: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
 
     def file_or_name(self, text: str, is_known: Callable[[str], object] = lambda _: False) -> str:
         """The text where it is a name; the path of a file in one of the folders; else a refusal.
@@ -50,7 +61,29 @@ class Access:
             remedy="Ask for a catalog name, or let the user start `inferometer mcp --files FOLDER`.",
         )
 
+    def runs(self) -> AbstractContextManager[Store]:
+        """The stored runs that may be read."""
+        from inferometer.api.naming import open_chosen  # noqa: PLC0415 - a server starts without
+
+        return open_chosen(self.store) if self.seen is None else nullcontext(self.seen)
+
+    def profile(self, text: str) -> Profile:
+        """The profile of a stored run; where no hub stands between, of a file too."""
+        from inferometer.api.naming import profile_of  # noqa: PLC0415 - as above
+
+        named = self.file_or_name(text)
+        if self.seen is None:
+            return profile_of(named, self.store)
+        stored = self.seen.get(named)
+        if stored.profile is None:
+            raise DomainError(f"Run {stored.id} has no profile.", remedy="It failed, or has not ended yet.")
+        return stored.profile
+
     def model(self, text: str) -> str:
+        if self.seen is not None:
+            from inferometer.hub.web.guard.catalog_names import catalog_model  # noqa: PLC0415 - as above
+
+            return catalog_model(text)
         from inferometer.formats.networks.named.shipped import net_named  # noqa: PLC0415 - a server starts without
         from inferometer.known.files import row_named  # noqa: PLC0415 - as above
         from inferometer.known.networks import network_named  # noqa: PLC0415 - as above
@@ -58,6 +91,10 @@ class Access:
         return self.file_or_name(text, lambda name: row_named("models", name) or net_named(name) or network_named(name))
 
     def device(self, text: str) -> str:
+        if self.seen is not None:
+            from inferometer.hub.web.guard.catalog_names import catalog_device  # noqa: PLC0415 - as above
+
+            return catalog_device(text).name
         from inferometer.known.files import row_named  # noqa: PLC0415 - as above
 
         return self.file_or_name(text, lambda name: name.partition(":")[0] == "local" or row_named("devices", name))

@@ -16,6 +16,8 @@ from inferometer.hub.mcp.tools import call_tool, profile_question, tools_for
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
     from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, PaginatedRequestParams
@@ -32,8 +34,8 @@ _CONSENT = "consent"
 _NOTHING_TO_FILL_IN: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-def create_server(access: Access) -> Server[Any]:
-    """A server of the tools that `access` allows."""
+def create_server(access_of: Callable[[ServerRequestContext[Any]], Access]) -> Server[Any]:
+    """A server of the tools that whoever asks may use."""
     try:
         import mcp_types as types  # noqa: PLC0415 - the extra
         from anyio import CapacityLimiter, to_thread  # noqa: PLC0415 - as above
@@ -46,7 +48,7 @@ def create_server(access: Access) -> Server[Any]:
     limits: list[CapacityLimiter] = []  # made in the loop that serves
 
     async def list_tools(
-        _context: ServerRequestContext[Any], _asked: PaginatedRequestParams | None
+        context: ServerRequestContext[Any], _asked: PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         return types.ListToolsResult(
             tools=[
@@ -58,7 +60,7 @@ def create_server(access: Access) -> Server[Any]:
                         read_only_hint=not tool.runs_something, destructive_hint=False, open_world_hint=False
                     ),
                 )
-                for tool in tools_for(access)
+                for tool in tools_for(access_of(context))
             ]
         )
 
@@ -68,7 +70,8 @@ def create_server(access: Access) -> Server[Any]:
         limits[:] = limits or [CapacityLimiter(1)]
         arguments = asked.arguments or {}
         try:
-            if asked.name == "profile" and access.profiling:
+            access = access_of(context)
+            if asked.name in {each.name for each in tools_for(access) if each.runs_something}:
                 question = await _consent(context, asked, profile_question(arguments))
                 if question is not None:
                     return question
@@ -119,7 +122,7 @@ async def _consent(
 
 def serve_stdio(access: Access) -> None:
     """Serve until the client closes our input. What engines print goes to stderr: stdout is the protocol's."""
-    server = create_server(access)
+    server = create_server(lambda _: access)
     import anyio  # noqa: PLC0415 - there, since the server is
     from mcp.server.stdio import stdio_server  # noqa: PLC0415 - as above
 
@@ -132,7 +135,7 @@ def serve_stdio(access: Access) -> None:
 
 def http_app(access: Access, token: str) -> ASGIApp:
     """The same tools at /mcp, for who has the token. Only names of this machine are answered (DNS rebinding)."""
-    inner = create_server(access).streamable_http_app()
+    inner = create_server(lambda _: access).streamable_http_app()
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _has_token(scope, token):

@@ -93,13 +93,14 @@ def _tool(function: Callable[..., ToolAnswer], more: Mapping[str, tuple[Any, Any
         description=inspect.cleandoc(function.__doc__ or ""),
         arguments=arguments,
         call=function,
-        runs_something=name == "profile",
+        runs_something=name in {"profile", "submit"},
     )
     return function
 
 
 def tools_for(access: Access) -> tuple[AgentTool, ...]:
-    return tuple(each for each in TOOLS.values() if access.profiling or not each.runs_something)
+    allowed = {"profile": access.profiling, "submit": access.submit is not None}
+    return tuple(each for each in TOOLS.values() if allowed.get(each.name, True))
 
 
 def call_tool(name: str, arguments: Mapping[str, Any], access: Access) -> ToolAnswer:
@@ -108,8 +109,9 @@ def call_tool(name: str, arguments: Mapping[str, Any], access: Access) -> ToolAn
         raise DomainError(
             "This server measures nothing.", remedy="Let the user start `inferometer mcp --allow-profile`."
         )
-    if name not in TOOLS:
-        raise UnknownNameError("tool", name, TOOLS, listing=f"There are {', '.join(TOOLS)}.")
+    known = [each.name for each in tools_for(access)]
+    if name not in known:
+        raise UnknownNameError("tool", name, known, listing=f"There are {', '.join(known)}.")
     wanted = TOOLS[name]
     try:
         asked = msgspec.convert(dict(arguments), wanted.arguments)
@@ -206,8 +208,8 @@ def compare(access: Access, *, a: str, b: str, threshold: float = 0.01, alpha: f
     from inferometer.measure.bench.compare import comparison_document
     from inferometer.understand.view.measured import headline
 
-    first, second = access.file_or_name(a), access.file_or_name(b)
-    found = compare_results(first, second, threshold=threshold, alpha=alpha, names=(a, b), store=access.store)
+    first, second = access.profile(a), access.profile(b)
+    found = compare_results(first, second, threshold=threshold, alpha=alpha, names=(a, b))
     return ToolAnswer(document=comparison_document(found), text=headline(found))
 
 
@@ -215,11 +217,15 @@ def compare(access: Access, *, a: str, b: str, threshold: float = 0.01, alpha: f
 def explain(access: Access, *, what: str, on: str | None = None) -> ToolAnswer:
     """Where the time of a run or a saved profile goes, what bounds it, what to change and what that would gain."""
     from inferometer.api.explanations import explained
-    from inferometer.api.naming import profile_of
     from inferometer.understand.explanation import explanation_document
     from inferometer.understand.residual import residual_documents
 
-    profile = profile_of(access.file_or_name(what), access.store)
+    profile = access.profile(what)
+    if access.seen is not None and profile.judged_by is None and on is None:
+        raise DomainError(
+            f"{what} was not judged where it was measured, and this hub is another machine.",
+            remedy="Say with `on` which device of the catalog it ran on.",
+        )
     found = explained(profile, on=None if on is None else access.device(on), name=what)
     document = explanation_document(found) | {"residual": residual_documents(found.profile)}
     findings = "; ".join(finding.title for finding in found.findings[:3])
@@ -399,14 +405,13 @@ def runs(
     search: str | None = None,
 ) -> ToolAnswer:
     """List stored runs, newest first, or show one: `run` is an id, a name or `last`."""
-    from inferometer.api.naming import open_chosen
     from inferometer.hub.mcp.access import MOST_ROWS
     from inferometer.store.recording import hub_link
     from inferometer.store.values import Filter
     from inferometer.understand.view.render import records
     from inferometer.understand.view.runs import run_document, run_table
 
-    with open_chosen(access.store) as store:
+    with access.runs() as store:
         if run is not None:
             stored = store.get(run)
             row, metrics = store.row(stored.id), store.metrics(stored.id)
@@ -433,9 +438,29 @@ def profile(access: Access, *, model: str, seconds_at_most: float = 30.0, **aske
     return ToolAnswer(document={**document(measured), "run": run.id}, text=f"Run {run.id}: {_profile_text(measured)}")
 
 
+@tool
+def submit(
+    access: Access,
+    *,
+    model: str,
+    device: str,
+    project: str = "default",
+    runtime: str | None = None,
+    precision: str | None = None,
+    generate: int | None = None,
+) -> ToolAnswer:
+    """Have a catalog model measured by one of the hub's devices: a job in its queue. `runs` has what comes of it."""
+    assert access.submit is not None  # noqa: S101 - who may not is not offered the tool
+    wish = {"runtime": runtime, "precision": precision, "generate": generate}
+    job = access.submit({"model": access.model(model), "device": device, "project": project, **wish})
+    return ToolAnswer(document=job, text=f"Job {job['id']} is {job['state']}: {model} on {device}.")
+
+
 def profile_question(arguments: Mapping[str, Any]) -> str:
     """What the user is asked before a measurement."""
     given = ", ".join(f"{name} {value}" for name, value in arguments.items() if name != "model")
+    if "device" in arguments:
+        return f"Have {arguments.get('model')} measured by the hub ({given})?"
     return f"Measure {arguments.get('model')} on this machine{f' ({given})' if given else ''} and store the run?"
 
 

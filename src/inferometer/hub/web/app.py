@@ -21,6 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from inferometer.core.errors import InferometerError, MissingDependencyError, UnknownNameError
 from inferometer.hub.fleet.desk import FleetDesk
+from inferometer.hub.mcp.door import HubMcp
 from inferometer.hub.web.answers import answer
 from inferometer.hub.web.assets import vega_bundle
 from inferometer.hub.web.failures import json_problem, problem, shown_failure, told
@@ -201,6 +202,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
     chosen = rules or Rules()
     wrong_tokens = sign_in_limit(chosen)
     desk = FleetDesk(store, chosen)
+    agents_door = HubMcp(desk)
 
     @asynccontextmanager
     async def open_desk(_app: Starlette) -> AsyncIterator[None]:
@@ -210,6 +212,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
         yield
         for task in daily:
             task.cancel()
+        await agents_door.stop()
         desk.own_agent.stop()
         desk.dispatcher.stop()
 
@@ -227,6 +230,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
             Route("/static/vega.js", _vega, methods=["GET"]),
             Mount("/static", StaticFiles(directory=STATIC)),
             Mount("/api/v1", LazyApi(store, chosen, desk)),
+            Route("/mcp", agents_door, methods=["POST"]),
         ],
         exception_handlers={404: _not_found, 405: _not_found, 500: _server_error, InferometerError: _refused},
     )

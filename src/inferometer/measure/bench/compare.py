@@ -20,7 +20,7 @@ from inferometer.measure.bench.verdict import Call, Criteria, Evidence, Judgemen
 
 _PRIMARY = (LATENCY, "decode", "prefill")  # what the verdict on the whole is of: the first that both have
 _COVERAGE = 0.95  # of the intervals that profiles carry
-UNITS = {"memory": "B", "energy": "J", "tokens_per_s": "token/s"}
+UNITS = {"memory": "B", "energy": "J", "energy_per_token": "J", "energy_per_input": "J", "tokens_per_s": "token/s"}
 _SHOWN = 3
 _WHEN = ("before ", "during ", "after ", "for an ")  # reasons that go on where a sentence stops
 _MEMORY_NOISE = 0.02  # between two runs of one model: buffers, threads' stacks, pages touched

@@ -72,7 +72,7 @@ class MeteredSubject:
         stretches = [_stretch(meter.counted(window), calls) for window, calls in measured]
         known = [stretch for stretch in stretches if stretch is not None]
         if not known:
-            return RunEnergy(energy_j=None, facts=EnergyFacts(reason=self.meter.sensors.why_none))
+            return RunEnergy(energy_j=None, facts=EnergyFacts(reason=self.meter.trouble))
         total = sum(known[1:], start=known[0])
         return RunEnergy(energy_j=total.each_j, facts=meter.facts({phase: total}))
 

@@ -72,10 +72,13 @@ def op_times(profile: Profile) -> dict[Key, Figure]:
 
 
 def scalars(profile: Profile) -> dict[str, float | None]:
-    """Figures of the headline that have no samples."""
-    summary = profile.summary
+    """Figures of the headline that have no samples. An input is counted apart only where several ran at once."""
+    summary, batch, decode = profile.summary, profile.workload.batch, profile.phase("decode")
+    token_j = decode.energy_j if decode is not None else None
     return {
         "memory": summary.peak_memory_bytes,
         "energy": summary.energy_j,
+        "energy_per_token": None if token_j is None else token_j / batch,
+        "energy_per_input": None if summary.energy_j is None or batch < 2 else summary.energy_j / batch,
         "tokens_per_s": summary.tokens_per_s,
     }

@@ -5,6 +5,7 @@ decode>5%        the same of a phase; ttft and tpot stand for prefill and decode
 ops>10%          any op, after correction for their number
 op:conv1>10%     one op
 memory>10%       one number per side: the ratio decides
+energy_per_token>5%, energy_per_input>2mJ    joules of a token, an image or a request; energy is of a whole run
 tokens_per_s<-5% a rate that fell
 latency>20ms     B itself, whatever A was
 slower, undecided, disturbed    the verdict on the whole, or the state of the measurement
@@ -28,7 +29,10 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
 }
 _WORDS = ("slower", "faster", "undecided", "disturbed")
-_ALIASES = {"ttft": "prefill", "tpot": "decode", "forward": LATENCY, "run": LATENCY}
+_ALIASES = {  # what a metric is called where the two do not have one of that name
+    "ttft": "prefill", "tpot": "decode", "forward": LATENCY, "run": LATENCY,
+    "energy_per_image": "energy_per_input", "energy_per_request": "energy_per_input", "energy_per_input": "energy",
+}  # fmt: skip
 _GATE = re.compile(r"\s*(?P<metric>[^<>=\s][^<>=]*?)\s*(?P<sign>>=|<=|>|<)\s*(?P<limit>[^<>=]+?)\s*")
 _REMEDY = "Write it as 'latency>5%', 'memory>2GB', 'ops>10%', 'op:NAME>10%', 'slower', 'undecided' or 'disturbed'."
 
@@ -60,7 +64,7 @@ def parse_gate(text: str) -> Gate:
 
 def _require_unit(text: str, metric: str, limit: str) -> None:
     """Refuse a bare number before anything is measured: 5 of what? A rate says its unit by its name."""
-    unit = UNITS.get(metric, "s")
+    unit = UNITS.get(_ALIASES.get(metric, metric), "s")
     try:
         parse_quantity(limit, unit, bare=metric in _RATES)
     except UnitError as error:
@@ -110,7 +114,9 @@ def _meant(gate: Gate, comparison: Comparison) -> tuple[Metric, ...]:
             raise UnknownNameError("op", name, [op.name for op in comparison.ops])
         return ops
     known = {metric.name: metric for metric in comparison.metrics}
-    name = gate.metric if gate.metric in known else _ALIASES.get(gate.metric, gate.metric)
+    name = gate.metric
+    while name not in known and name in _ALIASES:
+        name = _ALIASES[name]
     if name == LATENCY and LATENCY not in known:
         return _times(comparison)
     if name not in known:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from inferometer.core.device import LOCAL
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.formats.resolve import read
+from inferometer.formats.sizes import bind
 from inferometer.known.engines import engine as engine_named
+from inferometer.measure.prepare.calibration import write_calibration
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name
 from inferometer.measure.prepare.proof import in_formats
-from inferometer.measure.prepare.source import starting_format
+from inferometer.measure.prepare.source import source_of, starting_format
+from inferometer.measure.run.inputs import input_shapes
 from inferometer.predict.gains import Gain, gain_of
 
 if TYPE_CHECKING:
@@ -22,6 +31,8 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Phase, Profile
     from inferometer.measure.prepare.run import PrepareRequest
 
+_DRIFTS = ".onnxruntime.sensitivity"
+_INPUTS = 2  # sets that sensitivity is told by: the order of layers hardly changes beyond
 _EQUAL = 0.02  # of the whole: what changes less by a change of format is not told
 
 
@@ -34,6 +45,7 @@ class OpChange:
     count: int
     before_s: float
     after_s: float
+    drift: float | None = None  # of the outputs, when this op's weights alone have as few bits
 
 
 @frozen
@@ -61,12 +73,16 @@ class Foretold:
         return "likely faster" if self.gain.gain > 1 else "likely slower"
 
 
-def foretell(request: PrepareRequest, on: Device | None = None) -> tuple[Foretold, ...]:
+def foretell(request: PrepareRequest, on: Device | None = None, *, sensitivity: bool = False) -> tuple[Foretold, ...]:
     """Every format of the target, or the one that is asked for. Nothing is made, and no tool is needed.
 
-    `on` is a device that no catalog has, in place of the request's.
+    `on` is a device that no catalog has, in place of the request's. With `sensitivity` the model is run with each
+    layer's weights rounded in turn; it then needs a file of ONNX.
     """
     engine = engine_named(request.runtime)
+    if sensitivity:
+        source = source_of(request.model, engine, image=request.workload.image, seed=request.seed)
+        request = replace(request, model=str(source))
     form, generates = starting_format(request.model, engine)
     formats = formats_for(form, engine, generates=generates)
     if request.quantise is not None:
@@ -84,7 +100,37 @@ def foretell(request: PrepareRequest, on: Device | None = None) -> tuple[Foretol
         )
 
     before = predicted({})
-    return tuple(_foretold(engine, name, (form, generates), before, predicted) for name in formats)
+    found = tuple(_foretold(engine, name, (form, generates), before, predicted) for name in formats)
+    return _with_drifts(found, request) if sensitivity else found
+
+
+def _with_drifts(found: tuple[Foretold, ...], request: PrepareRequest) -> tuple[Foretold, ...]:
+    """The drift of each op whose weights are stored in the file, rounded to the bits that the format has."""
+    graph = read(request.model)
+    if graph.metadata.get("format") != "onnx":
+        raise DomainError(
+            f"How sensitive each layer is can be told of ONNX files, and {request.model} is none.",
+            remedy="Give the model as ONNX, or leave --sensitivity out.",
+        )
+    weight_drifts = import_module(_DRIFTS, "inferometer.engines").weight_drifts  # an engine's own, as the tools are
+    shapes = input_shapes(graph, bind(graph, request.workload, request.sizes))
+    with TemporaryDirectory(prefix="inferometer-") as folder:
+        files = write_calibration(graph, shapes, request.calibrate_with, Path(folder), seed=request.seed)[:_INPUTS]
+        inputs = [dict(np.load(file)) for file in files]
+    stored = {block.full_name(op.name): op.weights[0].name for block, op in graph.ops() if op.weights}
+    widths = {row.quantise: 4 if row.quantise.startswith("i4") else 8 for row in found if row.quantise[0] == "i"}
+    drifts = {bits: weight_drifts(Path(request.model), inputs, bits=bits) for bits in set(widths.values())}
+    return tuple(
+        replace(
+            row,
+            ops=tuple(
+                replace(op, drift=drifts[widths[row.quantise]].get(stored.get(op.name, "")))
+                if row.quantise in widths else op
+                for op in row.ops
+            ),
+        )
+        for row in found
+    )  # fmt: skip
 
 
 def _foretold(

@@ -118,10 +118,10 @@ def in_formats(
     """What is predicted of a graph whose numbers were stored in other formats."""
     engine = known_engine(runtime or "")
     return ask(
-        with_formats(graph, **changes, kinds=frozenset() if engine is None else engine.effects.dynamic),
+        with_formats(graph, **changes, kinds=frozenset() if engine is None else engine.effects.dynamic, named=True),
         on=on,
         runtime=runtime,
-        weights=changes.get("weights"),
+        weights=None if "only" in changes else changes.get("weights"),
         activations=changes.get("activations"),
         batch=load.batch,
         prompt=load.prompt,

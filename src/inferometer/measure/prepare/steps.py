@@ -85,6 +85,7 @@ def require_tool(step: Step) -> None:
 
 _BOTH_I8 = {"weights": "i8", "activations": "i8"}
 _WHILE_IT_RUNS = {"weights": "i8", "dynamic": "i8"}
+_DENSE = {"only": "linear"}  # torchao's `quantize_` leaves convolutions and tables as they are
 _NNCF = (("nncf", "openvino"), ("nncf", "openvino"))
 _OF_TORCH = ("torch-eager", "torch-compile", "torch-graph")
 _ORT = (("onnxruntime", "onnx"), ("onnxruntime", "onnx"))
@@ -180,7 +181,8 @@ def _torchao(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: 
     return Step(
         name=f"torchao-{asked}", title=title, takes=("pt2",), gives="pt2", packages=packages, modules=packages,
         extra="torchao", work=".torch.torchao:quantise" if calibrated else ".torch.torchao:quantise_dense",
-        quantises=asked, changes=numbers, options={"way": asked}, runtimes=_OF_TORCH, calibrated=calibrated, fixed=True,
+        quantises=asked, changes=numbers if calibrated else {**numbers, **_DENSE}, options={"way": asked},
+        runtimes=_OF_TORCH, calibrated=calibrated, fixed=True,
     )  # fmt: skip
 
 
@@ -188,8 +190,8 @@ def _torchao_checkpoint(asked: str, title: str, numbers: Mapping[str, str]) -> S
     packages = ("torchao", "transformers", "torch")
     return Step(
         name=f"torchao-checkpoint-{asked}", title=title, takes=("safetensors",), gives="safetensors", packages=packages,
-        modules=packages, extra="checkpoints", work=".torch.transformers:quantise", quantises=asked, changes=numbers,
-        options={"way": asked}, runtimes=_OF_TORCH,
+        modules=packages, extra="checkpoints", work=".torch.transformers:quantise", quantises=asked,
+        changes={**numbers, **_DENSE}, options={"way": asked}, runtimes=_OF_TORCH,
     )  # fmt: skip
 
 

@@ -30,10 +30,15 @@ class _Expected:
 def with_prediction(measured: Profile, predicted: Profile, graph: Graph) -> Profile:
     """The measured profile with `predicted_s`, its `rung`, `floor_s` and the bound of each op that the prediction has.
 
-    A kernel that fused several layers is compared with the sum of theirs; its rung is that of the longest.
+    A kernel that fused several layers is compared with the sum of theirs; its rung is that of the longest. Where a
+    sensor was looked for and none answered, the predicted joules stand with the reason.
     """
     phases = tuple(_phase(phase, predicted.phase(phase.name), graph) for phase in measured.phases)
-    return replace(measured, phases=phases)
+    environment = measured.environment
+    if environment is not None and environment.energy is not None and not environment.energy.sensors:
+        joules = {phase.name: phase.energy_j for phase in predicted.phases if phase.energy_j is not None}
+        environment = replace(environment, energy=replace(environment.energy, predicted_j=joules))
+    return replace(measured, phases=phases, environment=environment)
 
 
 def _phase(phase: Phase, predicted: Phase | None, graph: Graph) -> Phase:

@@ -98,7 +98,7 @@ class TextEnergy:
             alone = replace(self.order, generate=min(1, self.order.generate))
             stretch = self.meter.repeated(lambda: int(bool(list(generate(alone)))))
             if stretch is None:
-                return "a sensor stopped answering"
+                return self.meter.trouble
             self.measured["prefill"] = stretch
         if "decode" not in self.measured and wanted["decode"]:
             return self._tokens(generate, budget_s)
@@ -120,7 +120,7 @@ class TextEnergy:
 
         whole = self.meter.repeated(once, seconds=seconds)
         if whole is None:
-            return "a sensor stopped answering"
+            return self.meter.trouble
         prompts = self.measured.get("prefill")
         joules = whole.joules - (prompts.each_j * whole.count if prompts else 0.0)
         if joules <= 0 or not sum(tokens):

@@ -16,6 +16,7 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import EnergyFacts, EnergySensor
+from inferometer.core.settings import value_of
 from inferometer.core.units import format_quantity
 from inferometer.measure.spans.power import Power, energy_of_spans
 from inferometer.measure.spans.sampler import Sampler
@@ -31,6 +32,8 @@ LEAST_UPDATES = 10  # of the slowest sensor: its value may be one update old at 
 LEAST_S = 0.25  # below this what else the machine does at the moment shows too much
 EVERY_S = 0.1  # between two readings while work runs: a tenth of a millisecond each, a thousandth of the time
 _REST_S = 1.0
+_REST_UPDATES = 3
+_ENERGY_KINDS = frozenset({"rapl", "amdsmi", "hwmon", "ina3221", "nvml", "powermetrics", "pmic", "battery"})
 _BUSY = 1.25  # an accelerator that draws this much more than at rest was used
 
 
@@ -103,8 +106,10 @@ class EnergyMeter:
         everything = replace(self, channels=self.candidates)
         if not everything.channels:
             return self
-        # A battery's gauge averages by itself: for the draw at rest nobody waits many of its updates.
-        _, window = everything.over(lambda: self.sleep(min(self.least_s, _REST_S)))
+        # A battery's gauge averages by itself: for the draw at rest nobody waits many of its updates. A meter's log
+        # has only what it wrote meanwhile.
+        named = max((_REST_UPDATES * channel.update_s for channel in everything.channels if channel.named), default=0.0)
+        _, window = everything.over(lambda: self.sleep(min(self.least_s, max(_REST_S, named))))
         return replace(self, idle=window)
 
     def for_unit(self, unit: str) -> EnergyMeter:
@@ -165,12 +170,17 @@ class EnergyMeter:
         return None if joules is None or self.idle is None else joules / self.idle.seconds
 
     def too_slow(self, budget_s: float) -> str | None:
-        """Why the sensors cannot measure in so many seconds."""
-        if self.least_s <= budget_s:
+        """Why the sensors cannot measure in so many seconds. A meter that the user named is waited for."""
+        if self.least_s <= budget_s or any(channel.named for channel in self.channels):
             return None
         slowest = max(self.channels, key=lambda channel: channel.update_s)
         every, least, spent = (format_quantity(value, "s") for value in (slowest.update_s, self.least_s, budget_s))
         return f"{slowest.name} changes only every {every}: it needs {least} of runs, and there were {spent}"
+
+    @property
+    def trouble(self) -> str:
+        """Why there are no joules of work that was measured."""
+        return next(filter(None, (channel.trouble() for channel in self.channels)), "a sensor stopped answering")
 
     def facts(self, stretches: Mapping[str, Stretch], reason: str | None = None) -> EnergyFacts:
         """What a profile says of how its energy was measured."""
@@ -195,8 +205,16 @@ NO_ENERGY = EnergyMeter(sensors=Sensors(channels=(), missing={}, close=lambda: N
 
 
 def energy_meter(machine: Machine, *, unit: str | None = None) -> EnergyMeter:
-    """The meter of a machine; without a unit it reads every sensor of energy, for one to be chosen later."""
-    sensors = find_sensors(machine, kinds=frozenset({"rapl", "hwmon", "ina3221", "nvml", "powermetrics", "battery"}))
+    """The meter of a machine; without a unit it reads every sensor of energy, for one to be chosen later.
+
+    A meter that the settings name measures all of the machine, and is the only one then.
+    """
+    if named := value_of("INFEROMETER_POWER_METER"):
+        from inferometer.measure.spans.power_meter import named_meter  # noqa: PLC0415 - sockets, for who has one
+
+        sensors = named_meter(named)
+        return EnergyMeter(sensors=sensors, channels=sensors.channels, every_s=sensors.channels[0].update_s)
+    sensors = find_sensors(machine, kinds=_ENERGY_KINDS)
     meter = EnergyMeter(sensors=sensors, channels=_chosen(sensors, lambda _: True))
     return meter if unit is None else meter.for_unit(unit)
 

@@ -57,7 +57,7 @@ class Sampler:
     def sample(self) -> None:
         """One reading of each channel, all at the time the first was read."""
         now = self._clock()
-        values = [channel.read() for channel in self._sensors.channels]
+        values = [None if channel.log else channel.read() for channel in self._sensors.channels]
         with self._lock:
             self._times.append(now)
             for column, value in zip(self._values, values, strict=True):
@@ -77,6 +77,8 @@ class Sampler:
             series = []
             for channel, column in zip(self._sensors.channels, self._values, strict=True):
                 known = [(time, value) for time, value in zip(self._times, column, strict=True) if value is not None]
+                if channel.log is not None and self._times:
+                    known = channel.log(self._times[0], self._times[-1])
                 series.append(
                     Series(
                         name=channel.name,

@@ -1,4 +1,4 @@
-"""The sensors of this machine as channels to sample: RAPL, hwmon, INA3221, NVML, powermetrics, the clocks.
+"""The sensors of this machine as channels to sample: RAPL, hwmon, INA3221, NVML, AMD SMI, powermetrics, the clocks.
 
 All files and programs come through `Machine`, so a Jetson's or a workstation's sensors are tested from text. A sensor
 that is not there, or that only root may read, says so; it is never read as zero.
@@ -6,6 +6,7 @@ that is not there, or that only root may read, says so; it is never read as zero
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from inferometer.core.frozen import frozen
 from inferometer.core.settings import visible_gpus
@@ -18,6 +19,8 @@ from inferometer.measure.spans.power import Quantity
 _CPU = "/sys/devices/system/cpu"
 _SUPPLY = "/sys/class/power_supply"
 _POWERMETRICS = re.compile(r"^(CPU|GPU|ANE) Power: ([0-9]+) mW", re.MULTILINE)
+_PMIC = {kind: re.compile(rf"(\w+)_{kind} \w+\([0-9]+\)=([0-9.]+){kind}") for kind in ("A", "V")}
+_MAC_BATTERY = re.compile(r'"(Voltage|InstantAmperage|ExternalConnected)" = (\w+)')
 _WHOLE_BOARD = frozenset({"VDD_IN", "POM_5V_IN", "POM_5V_SYS"})  # rails that feed all the others of a Jetson
 
 
@@ -26,7 +29,8 @@ class Channel:
     """One number that can be read. `counted` ones add up to the machine's power without overlap.
 
     `covers` says what draws the power, and `whole` that it is all of the machine. `unit` is the accelerator it belongs
-    to (`gpu:1`, or `gpu` for any). Its value changes every `update_s`.
+    to (`gpu:1`, or `gpu` for any). Its value changes every `update_s`. A meter that is `named` by the user may keep a
+    `log`, which has its readings between two moments, and say what `trouble` that had.
     """
 
     name: str
@@ -38,6 +42,9 @@ class Channel:
     whole: bool = False
     unit: str | None = None
     update_s: float = 0.1
+    named: bool = False
+    log: Callable[[int, int], list[tuple[int, float]]] | None = None
+    trouble: Callable[[], str | None] = lambda: None
 
 
 @frozen
@@ -54,14 +61,16 @@ def find_sensors(machine: Machine, *, kinds: frozenset[str] | None = None) -> Se
     """Every channel that answers now, of these kinds or of all, and of each kind that has none, why."""
     missing: dict[str, str] = {}
     channels: list[Channel] = []
-    nvml = _Nvml(machine)
+    nvml, amd = _Nvml(machine), _AmdSmi(machine)
     whys = {sensor.name: sensor.why for sensor in linux_sensors(machine, None, ())}
     looked_for: tuple[tuple[str, Iterator[Channel], str | None], ...] = (
         ("rapl", _rapl(machine), whys["rapl"]),
-        ("hwmon", _hwmon(machine), whys["hwmon"]),
+        ("amdsmi", amd.channels(), "no AMD GPU whose library (amdsmi, which ROCm brings) answers"),
+        ("hwmon", _hwmon(machine, amd), whys["hwmon"]),
         ("ina3221", _ina3221(machine), whys["ina3221"]),
         ("nvml", nvml.channels(), nvml.why),
         ("powermetrics", _powermetrics(machine), _why_no_powermetrics(machine)),
+        ("pmic", _pmic(machine), "no power chip of a Raspberry Pi 5 answers"),
         ("battery", _battery(machine), _why_no_battery(machine)),
         ("cpu clock", _clocks(machine), f"no clock in {_CPU}"),
         ("cpu use", _cpu_use(machine), "there is no /proc/stat"),
@@ -73,9 +82,12 @@ def find_sensors(machine: Machine, *, kinds: frozenset[str] | None = None) -> Se
         channels += answering
         if not answering:
             missing[kind] = why or "it does not answer"
-    return Sensors(
-        channels=tuple(channels), missing=missing, close=nvml.close, why_none=_why_none(machine, missing)
-    )  # fmt: skip
+
+    def close() -> None:
+        nvml.close()
+        amd.close()
+
+    return Sensors(channels=tuple(channels), missing=missing, close=close, why_none=_why_none(machine, missing))
 
 
 def _why_none(machine: Machine, missing: dict[str, str]) -> str:
@@ -105,7 +117,8 @@ def _file(machine: Machine, path: str, factor: float) -> Callable[[], float | No
     return lambda: scaled(machine.read(path), factor)
 
 
-def _hwmon(machine: Machine) -> Iterator[Channel]:
+def _hwmon(machine: Machine, amd: "_AmdSmi") -> Iterator[Channel]:
+    """Chips of all kinds; of them a GPU's power counts, where its own library does not count it already."""
     for chip, name, path in hwmon_inputs(machine, r"(power[0-9]+|temp[0-9]+)_(?:input|average)"):
         if not chip.startswith("ina3221"):
             power = "/power" in path
@@ -113,7 +126,7 @@ def _hwmon(machine: Machine) -> Iterator[Channel]:
                 name=name,
                 quantity="power" if power else "temperature",
                 read=_file(machine, path, 1e-6 if power else 1e-3),
-                counted=power and chip == "amdgpu",
+                counted=power and chip == "amdgpu" and not amd.answers,
                 covers="GPU board",
                 unit="gpu" if chip == "amdgpu" else None,
             )
@@ -192,6 +205,57 @@ class _Nvml:
             self._nvml = None
 
 
+class _AmdSmi:
+    """AMD's library for its GPUs, kept open while it is sampled. What a card does not say is the text `N/A`."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._smi = machine.module("amdsmi")
+        self.answers = False  # whether a card's power is counted here
+        if self._smi is not None:
+            try:
+                self._smi.amdsmi_init()
+            except self._smi.AmdSmiException:
+                self._smi = None
+
+    def _asked(self, function: str, *keys: str, handle: object = None) -> float | None:
+        """The first of these keys of an answer that is a number."""
+        try:
+            answer = getattr(self._smi, function)(handle)
+        except (AttributeError, self._smi.AmdSmiException):
+            return None
+        return next((float(answer[key]) for key in keys if isinstance(answer.get(key), int | float)), None)
+
+    def channels(self) -> Iterator[Channel]:
+        handles = [] if self._smi is None else self._smi.amdsmi_get_processor_handles()
+        for index, handle in enumerate(handles):
+            name, unit = f"amd gpu {index}", "gpu" if len(handles) == 1 else f"gpu:{index}"
+
+            def joules(handle: object = handle) -> float | None:
+                count = self._asked("amdsmi_get_energy_count", "energy_accumulator", "power", handle=handle)
+                each_uj = self._asked("amdsmi_get_energy_count", "counter_resolution", handle=handle)
+                return count * each_uj * 1e-6 if count and each_uj else None
+
+            def watts(handle: object = handle) -> float | None:
+                keys = ("current_socket_power", "average_socket_power", "socket_power")
+                return self._asked("amdsmi_get_power_info", *keys, handle=handle)
+
+            def busy(handle: object = handle) -> float | None:
+                percent = self._asked("amdsmi_get_gpu_activity", "gfx_activity", handle=handle)
+                return None if percent is None else percent * 1e-2
+
+            counter, board = joules() is not None, "GPU board"
+            self.answers |= counter or watts() is not None
+            if counter:
+                yield Channel(name=name, quantity="energy", read=joules, counted=True, covers=board, unit=unit)
+            yield Channel(name=name, quantity="power", read=watts, counted=not counter, covers=board, unit=unit)
+            yield Channel(name=name, quantity="use", read=busy)
+
+    def close(self) -> None:
+        if self._smi is not None:
+            self._smi.amdsmi_shut_down()
+            self._smi = None
+
+
 def _cuda_unit(index: int, count: int) -> str:
     """What programs call a GPU: CUDA_VISIBLE_DEVICES hides some from them and counts the others anew."""
     visible = visible_gpus()
@@ -228,7 +292,25 @@ def _why_no_powermetrics(machine: Machine) -> str:
     return "powermetrics needs root: run with sudo" if machine.which("powermetrics") else "there is no powermetrics"
 
 
+def _pmic(machine: Machine) -> Iterator[Channel]:
+    """A Raspberry Pi 5's power chip: amperes times volts of each of its rails. What USB draws is not among them."""
+
+    def read() -> float | None:
+        text = machine.run("vcgencmd", "pmic_read_adc") or ""
+        rails = {kind: dict(_PMIC[kind].findall(text)) for kind in ("A", "V")}
+        known = rails["A"].keys() & rails["V"].keys()
+        return sum(float(rails["A"][rail]) * float(rails["V"][rail]) for rail in known) if known else None
+
+    if machine.which("vcgencmd") is not None:
+        yield Channel(name="pmic", quantity="power", read=read, counted=True, covers="board without USB")
+
+
 def _battery(machine: Machine) -> Iterator[Channel]:
+    if machine.system == "Darwin":
+        yield Channel(
+            name="battery", quantity="power", read=partial(_mac_battery_watts, machine), covers="whole machine",
+            whole=True, update_s=2.0,
+        )  # fmt: skip
     for name in batteries(machine):
         yield Channel(
             name=f"battery {name}",
@@ -240,8 +322,17 @@ def _battery(machine: Machine) -> Iterator[Channel]:
         )
 
 
+def _mac_battery_watts(machine: Machine) -> float | None:
+    """Volts times amperes of a battery that discharges. Its current is written as an unsigned number of 64 bits."""
+    facts = dict(_MAC_BATTERY.findall(machine.run("ioreg", "-rw0", "-c", "AppleSmartBattery") or ""))
+    volts, current = (whole(facts.get(name)) for name in ("Voltage", "InstantAmperage"))
+    if facts.get("ExternalConnected") != "No" or not volts or not current:
+        return None
+    return volts * abs(current - 2**64 if current >= 2**63 else current) * 1e-6  # mV and mA
+
+
 def _why_no_battery(machine: Machine) -> str:
-    if not batteries(machine):
+    if machine.system != "Darwin" and not batteries(machine):
         return "no battery measures power here"
     return "the battery does not discharge: on the mains its sensor measures the charger"
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.binding import Binding
+from inferometer.core.dtypes import dtype
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "unpack", "flops", "bytes")
 _UNPACKED = frozenset({"linear", "experts"})
+_FLOATS = dtype("f32")  # what bytes are turned to where an engine has no products of bytes
 
 
 @frozen
@@ -253,7 +255,8 @@ def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict
     writes = row.scale.writes * (work.writes - kept_out)
     moved = reads + writes
     activations = moved if isinstance(moved, Polynomial) else larger(0, moved)
-    extra_bytes = _extra_bytes(row, work, binding, effects) + max(0, row.fused.launches - 1) * activations
+    passed = max(0, row.fused.launches - 1) * activations * _floats_for_bytes(row.op, binding, effects)
+    extra_bytes = _extra_bytes(row, work, binding, effects) + passed
     flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
     return {
         **flops,
@@ -291,9 +294,21 @@ def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffec
         return row.scale.kv * times * work.kv_reads + row.scale.reads * _score_bytes(op, binding, effects)
     if op.weights and effects.expanded and op.kind != "embedding":
         stored, wide = binding.format(op.weights[0]), binding.format(op.inputs[0]) if op.inputs else None
-        if wide is not None and wide.bits > stored.bits and effects.expands(op, stored.name):
-            return row.scale.weights * 2 * wide.nbytes(binding.elements(op.weights[0]))
+        if _floats_for_bytes(op, binding, effects) > 1:
+            wide = _FLOATS
+        elif wide is None or wide.bits <= stored.bits or not effects.expands(op, stored.name):
+            return 0
+        return row.scale.weights * 2 * wide.nbytes(binding.elements(op.weights[0]))
     return 0
+
+
+def _floats_for_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> float:
+    """How many times an op's activations a pass beside it moves: floats, where an engine turns bytes to them."""
+    if not effects.expanded or not op.weights or not op.inputs:
+        return 1
+    stored, read = binding.format(op.weights[0]), binding.format(op.inputs[0])
+    is_both = read.bits < _FLOATS.bits and effects.expands(op, f"{stored.name}/{read.name}")
+    return float(_FLOATS.bits / read.bits) if is_both else 1
 
 
 def _score_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> Any:

@@ -105,16 +105,22 @@ def counter_fact(phase: Phase | None) -> Iterator[tuple[str, str, str]]:
 
 
 def energy_fact(profile: Profile) -> Iterator[tuple[str, str, str]]:
-    """Joules of a measured inference or request, and of a token; beside them what the machine draws at rest."""
+    """Joules of a measured inference or request, and of a token or input; beside them what the machine draws at rest.
+
+    Where nothing was measured, the prediction for a step, said to be one.
+    """
     joules, facts = profile.summary.energy_j, profile.environment.energy if profile.environment else None
-    decode = profile.phase("decode")
+    decode, steady = profile.phase("decode"), profile.steady
     rest = f"{format_quantity(facts.idle_w, 'W')} at rest" if facts and facts.idle_w is not None else None
-    token = _token_energy(profile)
+    each = _each_energy(profile)
     if joules is not None:
         what = "a request" if decode else "a run"
-        yield "energy", format_quantity(joules, "J"), ", ".join(filter(None, (what, token, rest)))
-    elif token is not None:
-        yield "energy", token, rest or ""
+        yield "energy", format_quantity(joules, "J"), ", ".join(filter(None, (what, each, rest)))
+    elif each is not None:
+        yield "energy", each, rest or ""
+    elif facts and steady is not None and (predicted := facts.predicted_j.get(steady.name)):
+        what = "a token" if decode else "an input"
+        yield "energy", format_quantity(predicted / profile.workload.batch, "J"), f"{what}, predicted and not measured"
 
 
 def sustained_fact(sustained: Sustained | None) -> Iterator[tuple[str, str, str]]:
@@ -140,20 +146,19 @@ def sustained_fact(sustained: Sustained | None) -> Iterator[tuple[str, str, str]
 
 def energy_remarks(profile: Profile) -> list[str]:
     """What stands beside the predicted energy of a request: its ends, and what a token or an input of it takes."""
-    summary, batch = profile.summary, profile.workload.batch
+    summary = profile.summary
     low, high = summary.energy_low_j, summary.energy_high_j
     ends = [] if low is None or high is None else [interval_text(low, high, "J")]
-    each = _token_energy(profile)
-    if each is None and summary.energy_j is not None and batch > 1:
-        each = f"{format_quantity(summary.energy_j / batch, 'J')} an input"
+    each = _each_energy(profile)
     return ["of the whole request" if profile.phase("decode") else "of a pass", *ends, *([each] if each else [])]
 
 
-def _token_energy(profile: Profile) -> str | None:
-    decode = profile.phase("decode")
-    if decode is None or decode.energy_j is None:
-        return None
-    return f"{format_quantity(decode.energy_j / profile.workload.batch, 'J')} a token"
+def _each_energy(profile: Profile) -> str | None:
+    """Joules of a token; of a model that makes none, of an input, where it had several at once."""
+    joules, batch, decode = profile.summary.energy_j, profile.workload.batch, profile.phase("decode")
+    if decode is not None:
+        return None if decode.energy_j is None else f"{format_quantity(decode.energy_j / batch, 'J')} a token"
+    return None if joules is None or batch < 2 else f"{format_quantity(joules / batch, 'J')} an input"
 
 
 def sizes_of(profile: Profile) -> str:

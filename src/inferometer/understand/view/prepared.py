@@ -49,6 +49,7 @@ _OPS = (
     Column(key="before_s", heading="before", unit="s"),
     Column(key="after_s", heading="after", unit="s"),
     Column(key="gain", heading="gain"),
+    Column(key="drift", heading="drift alone"),
 )
 
 
@@ -122,11 +123,15 @@ def foretold_table(found: tuple[Foretold, ...]) -> ReportTable:
 def foretold_ops(found: Foretold, *, rows: int | None = None) -> ReportTable:
     """The ops that change most with a format."""
     shown = found.ops[:rows]
-    left = len(found.ops) - len(shown)
+    left, told = len(found.ops) - len(shown), any(op.drift is not None for op in found.ops)
     return ReportTable(
         title=f"What {found.quantise} changes",
-        columns=_OPS,
-        rows=tuple(asdict(op) | {"gain": f"{op.before_s / op.after_s:.2f} ×" if op.after_s else None} for op in shown),
+        columns=_OPS if told else _OPS[:-1],
+        rows=tuple(
+            asdict(op)
+            | {"gain": f"{op.before_s / op.after_s:.2f} ×" if op.after_s else None, "drift": drift_text(op.drift)}
+            for op in shown
+        ),
         note=f"{left} more ops: --format json lists all of them." if left else None,
     )
 

@@ -210,6 +210,8 @@ MATRIX = {
     ),
     **{f"POST {FLEET}/agent/jobs/{{job}}/{part}": row(AGENTS, lambda world, part=part: told(world, part))
        for part in ("events", "result", "return", "damaged")},
+    "POST /mcp": row(KNOWN, json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+                     headers={"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}),
     f"POST {FLEET}/agent/probe": row(AGENTS, json={"device": "pi", "reference_s": 0.1}),
 }  # fmt: skip
 

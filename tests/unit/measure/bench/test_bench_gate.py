@@ -1,8 +1,11 @@
 """Conditions that fail a comparison."""
 
+from dataclasses import replace
+
 import pytest
 
 from inferometer.core.errors import UnitError, UnknownNameError
+from inferometer.core.workload import Workload
 from inferometer.measure.bench.compare import compare
 from inferometer.measure.bench.gate import failed, held, parse_gate
 from unit.measure.bench.profiles import noisy, op, phase, profile, run_of
@@ -116,3 +119,19 @@ def test_what_is_no_condition_is_refused_with_examples(text):
 def test_a_metric_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(UnknownNameError, match=r"no metric named 'lateny'.*latency"):
         holds("lateny>5%")
+
+
+@pytest.mark.parametrize("name", ["energy_per_input", "energy_per_image", "energy_per_request"])
+@pytest.mark.parametrize("batch", [1, 8])
+def test_joules_of_an_input_are_gated_whatever_the_batch(name, batch):
+    a, b = (replace(run_of(noisy(0.01), energy_j=joules * batch), workload=Workload(batch=batch)) for joules in (2, 3))
+    assert "1.5" in held(parse_gate(f"{name}>40%"), compare(a, b))
+    assert held(parse_gate(f"{name}>2.9J"), compare(a, b))
+    assert held(parse_gate(f"{name}>3.1J"), compare(a, b)) is None
+
+
+def test_joules_of_a_token_are_gated():
+    tokens = [replace(phase("decode", time_s=0.1), energy_j=joules) for joules in (0.5, 0.6)]
+    a, b = (profile(token, energy_j=9.0) for token in tokens)
+    assert held(parse_gate("energy_per_token>10%"), compare(a, b))
+    assert held(parse_gate("energy_per_token>30%"), compare(a, b)) is None

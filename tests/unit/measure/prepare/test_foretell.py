@@ -2,11 +2,16 @@
 
 import json
 
+import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
 
 from inferometer.cli.commands.prepare import command
 from inferometer.core.errors import DomainError
+from inferometer.engines.onnxruntime.sensitivity import weight_drifts
+from inferometer.formats.synth import synthesise
 from inferometer.measure.prepare import search as searching
 from inferometer.measure.prepare.foretell import Foretold, foretell
 from inferometer.measure.prepare.run import Prepared, PrepareRequest
@@ -43,6 +48,81 @@ def test_what_an_engine_computes_in_other_formats_is_the_reason():
     )
     assert found.quantise == "i8"
     assert any("convolution ops of i8 are computed in f32 by openvino" in note for note in found.why)
+
+
+@pytest.mark.parametrize("device", ["raspberry-pi-5", "ampere-altra-q80-30", "intel-core-i7-1260p-cpu"])
+@pytest.mark.parametrize("model", ["resnet18", "mobilenet-v2"])
+def test_nothing_gains_by_bytes_that_an_engine_multiplies_in_floats(model, device):
+    """Eager PyTorch turns bytes to floats around each product: of convolutions too, and whoever quantised them."""
+    found = foretell(PrepareRequest(model=model, runtime="torch-eager", device=device))
+    assert {row.quantise for row in found} >= {"i8", "i8-weights", "i8-dynamic"}
+    assert all(row.gain.gain < 1.005 for row in found)
+    (whole,) = (row for row in found if row.quantise == "i8")
+    assert whole.verdict in {"slower", "likely slower"}
+
+
+def test_what_torchao_leaves_alone_does_not_change():
+    (dense,) = foretell(
+        PrepareRequest(model="resnet18", runtime="torch-eager", device="raspberry-pi-5", quantise="i8-weights")
+    )
+    changed = {op.kind for op in dense.ops if op.after_s != pytest.approx(op.before_s, rel=1e-3)}
+    assert changed == {"linear"}
+    assert dense.weight_bytes > 40e6, "convolutions are stored as they were"
+
+
+def test_a_name_and_its_file_are_foretold_alike(tmp_path):
+    """A catalog's network names no formats, and its file does: how an engine runs an op depends on them."""
+    path = tmp_path / "net.onnx"
+    synthesise("mobilenet-v2", path, format="onnx", weights="f32", seed=0, sizes={})
+    for runtime in ("openvino", "onnxruntime"):
+        by_name, by_file = (
+            foretell(PrepareRequest(model=model, runtime=runtime, device="raspberry-pi-5", quantise="i8"))[0]
+            for model in ("mobilenet-v2", str(path))
+        )
+        assert by_name.gain.gain == pytest.approx(by_file.gain.gain, rel=0.1)
+
+
+def two_layers(path):
+    """y = (x·A)·B with small columns in B and, in A, one row of huge weights: rounding A loses the small ones."""
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(8, 8)).astype(np.float32)
+    first[0] *= 1000.0
+    second = np.eye(8, dtype=np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "A"], ["h"], name="first"),
+        helper.make_node("MatMul", ["h", "B"], ["y"], name="second"),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in ("x", "y")]
+    stored = [numpy_helper.from_array(first, "A"), numpy_helper.from_array(second, "B")]
+    model = helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], stored), ir_version=10)
+    model.opset_import[0].version = 17
+    onnx.save(model, path)
+
+
+def test_the_drift_of_a_layer_is_of_that_layer_alone(tmp_path):
+    two_layers(tmp_path / "net.onnx")
+    inputs = [{"x": np.ones((1, 8), np.float32)}]
+    eight, four = (weight_drifts(tmp_path / "net.onnx", inputs, bits=bits) for bits in (8, 4))
+    assert eight["B"] == pytest.approx(0.0, abs=1e-7), "ones and zeros are whole numbers"
+    assert 0 < eight["A"] < four["A"] < 1
+
+
+def test_a_dry_run_shows_each_layers_drift_beside_its_gain(tmp_path):
+    two_layers(tmp_path / "net.onnx")
+    asked = [str(tmp_path / "net.onnx"), "--for", "onnxruntime@raspberry-pi-5", "--dry", "--quantise", "i8-dynamic"]
+    result = CliRunner().invoke(command, [*asked, "--sensitivity", "--format", "json"])
+    assert result.exit_code == 0, result.output
+    drifts = {op["name"]: op["drift"] for op in json.loads(result.stdout)["formats"][0]["ops"]}
+    assert drifts["first"] > drifts["second"]
+    assert "drift alone" in CliRunner().invoke(command, [*asked, "--sensitivity"]).stdout
+    assert "drift alone" not in CliRunner().invoke(command, asked).stdout
+
+
+def test_sensitivity_is_of_one_format_and_of_files_of_onnx(tmp_path):
+    refused = CliRunner().invoke(command, ["resnet18", "--for", "onnxruntime", "--dry", "--sensitivity"])
+    assert "one format" in str(refused.exception)
+    with pytest.raises(DomainError, match="can be told of ONNX files"):
+        foretell(PrepareRequest(model="mobilenet-v2", runtime="litert", quantise="i8"), sensitivity=True)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from inferometer.core.codec import decode, document, encode
-from inferometer.core.profile import ModelFacts, OpTime, Phase, Profile
+from inferometer.core.profile import EnergyFacts, EnergySensor, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.engines.base import Event, Kernel, Opened, Stage
 from inferometer.formats.resolve import read
@@ -100,6 +100,20 @@ def test_prediction_and_floor_stand_beside_each_layer(cnn):
     assert fc.predicted_s == pytest.approx(next(op.time_s for op in expected.phase("forward").ops if op.name == "fc"))
     assert fc.rung == next(op.rung for op in expected.phase("forward").ops if op.name == "fc")
     assert both.phase("forward").predicted_s == expected.phase("forward").time_s
+
+
+def test_predicted_joules_stand_in_only_where_a_sensor_was_looked_for_and_none_answered(cnn):
+    predicted = dataclasses.replace(
+        cnn, kind="predicted", phases=(dataclasses.replace(cnn.phase("forward"), energy_j=2.0),)
+    )
+    for energy, joules in (
+        (None, None),
+        (EnergyFacts(reason="no sensor"), {"forward": 2.0}),
+        (EnergyFacts(sensors=(EnergySensor(name="rapl", covers="CPU", update_s=0.001),)), {}),
+    ):
+        measured = dataclasses.replace(cnn, environment=dataclasses.replace(cnn.environment, energy=energy))
+        facts = with_prediction(measured, predicted, read("resnet50")).environment.energy
+        assert (None if facts is None else facts.predicted_j) == joules
 
 
 def generation(order, *, first=False, step=2e-3):

@@ -126,6 +126,68 @@ def test_a_gpu_is_counted_once_by_its_counter_or_its_power(counter):
     assert nvml.open == 0
 
 
+class ActedAmdSmi:
+    """Two cards as `amdsmi` shows them: what a card does not say is N/A."""
+
+    class AmdSmiException(Exception):  # noqa: N818 - AMD's name
+        pass
+
+    def __init__(self, *, counter):
+        self.counter, self.open = counter, 0
+
+    def amdsmi_init(self):
+        self.open += 1
+
+    def amdsmi_shut_down(self):
+        self.open -= 1
+
+    def amdsmi_get_processor_handles(self):
+        return ["first", "second"]
+
+    def amdsmi_get_energy_count(self, _handle):
+        if not self.counter:
+            raise self.AmdSmiException
+        return {"energy_accumulator": 2_000_000, "counter_resolution": 15.3, "timestamp": 1}
+
+    def amdsmi_get_power_info(self, _handle):
+        return {"current_socket_power": "N/A", "average_socket_power": 240, "power_limit": 560_000_000}
+
+    def amdsmi_get_gpu_activity(self, _handle):
+        return {"gfx_activity": 50, "umc_activity": 10}
+
+
+@pytest.mark.parametrize("counter", [True, False])
+def test_an_amd_card_is_counted_once_by_its_library_and_not_by_its_chip_too(counter):
+    smi = ActedAmdSmi(counter=counter)
+    chip = {"/sys/class/hwmon/hwmon0/name": "amdgpu", "/sys/class/hwmon/hwmon0/power1_average": "240000000"}
+    machine = RecordedMachine(system="Linux", architecture="x86_64", files=chip, modules={"amdsmi": smi})
+    sensors = find_sensors(machine)
+    counted = {(channel.unit, channel.quantity): channel.read() for channel in sensors.channels if channel.counted}
+    each = ("energy", pytest.approx(30.6)) if counter else ("power", 240.0)
+    assert counted == {("gpu:0", each[0]): each[1], ("gpu:1", each[0]): each[1]}
+    assert {channel.name for channel in sensors.channels} == {"amd gpu 0", "amd gpu 1", "amdgpu"}
+    sensors.close()
+    assert smi.open == 0
+
+
+def test_a_raspberry_pi_5_adds_up_the_rails_of_its_power_chip():
+    text = "   3V7_WL_SW_A current(0)=0.10000000A\n   VDD_CORE_A current(7)=2.00000000A\n   EXT5V_V volt(24)=5.1V\n"
+    text += "   3V7_WL_SW_V volt(8)=3.70000000V\n   VDD_CORE_V volt(15)=0.90000000V\n"
+    machine = RecordedMachine(system="Linux", architecture="aarch64", commands={"vcgencmd pmic_read_adc": text})
+    (channel,) = (channel for channel in find_sensors(machine).channels if channel.counted)
+    assert (channel.name, channel.read()) == ("pmic", pytest.approx(0.37 + 1.8))
+
+
+@pytest.mark.parametrize(("plugged", "watts"), [("No", 12.0), ("Yes", None)])
+def test_a_macs_battery_measures_without_root_while_it_discharges(plugged, watts):
+    amperes = 2**64 - 1000
+    text = f'"ExternalConnected" = {plugged}\n "Voltage" = 12000\n "InstantAmperage" = {amperes}\n'
+    command = "ioreg -rw0 -c AppleSmartBattery"
+    machine = RecordedMachine(system="Darwin", architecture="arm64", commands={command: text})
+    found = [channel.read() for channel in find_sensors(machine).channels if channel.name == "battery"]
+    assert found == ([] if watts is None else [watts])
+
+
 # ── series and energy ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

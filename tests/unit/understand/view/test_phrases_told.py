@@ -136,6 +136,12 @@ def test_energy_is_of_a_run_or_of_a_request_and_its_tokens(joules, token, idle, 
     assert [*phrases.energy_fact(made)] == ([] if fact is None else [fact])
 
 
+def test_energy_that_nothing_measured_is_told_as_a_prediction():
+    facts = EnergyFacts(reason="no sensor", predicted_j={"forward": 0.5})
+    made = profile(phases=(Phase(name="forward", time_s=1.0),), environment=environment(energy=facts))
+    assert [*phrases.energy_fact(made)] == [("energy", "500 mJ", "an input, predicted and not measured")]
+
+
 def test_instructions_a_cycle_come_with_what_missed():
     counts = {"instructions": 3e9, "cycles": 2e9, "cache_references": 100.0, "cache_misses": 25.0}
     phase = Phase(name="forward", time_s=1.0, counters=counts)

@@ -216,7 +216,7 @@ def _add_submissions(api: APIRouter, desk: FleetDesk) -> None:
     @api.post("/jobs", status_code=201, responses={200: json_response(), 201: json_response()})
     def submit_job(request: Request, submission: Submission) -> Response:
         """Put a job into the queue. Its files must be here. The same one again is the one that is there (200)."""
-        row, fresh = _submitted(desk, submission, request)
+        row, fresh = submitted(desk, submission, request)
         headers = {"location": f"/api/v1/fleet/jobs/{row.id}"}
         return answer(request, job_document(row), status=201 if fresh else 200, headers=headers)
 
@@ -254,7 +254,7 @@ def _made(submitted: tuple[JobRow, bool]) -> str:
     return submitted[0].id
 
 
-def _submitted(desk: FleetDesk, submission: Submission, request: Request) -> tuple[JobRow, bool]:
+def submitted(desk: FleetDesk, submission: Submission, request: Request) -> tuple[JobRow, bool]:
     """The job in the queue, and whether it is new."""
     job, project = decode(msgspec.json.encode(submission.job), Job), submission.project
     require_known(job)

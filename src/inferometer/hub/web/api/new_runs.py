@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response  # noqa: TC002 - as above
 
@@ -244,6 +244,21 @@ def _job(wish: Wish) -> Job:
         sizes=wish.sizes,
     )  # fmt: skip
     return measurement_job("profile", request, model, Judging())
+
+
+def submitted_wish(desk: FleetDesk, request: Request, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The job that an agent's client asked for, in the queue."""
+    from inferometer.hub.web.api.fleet import Submission, job_document, submitted  # noqa: PLC0415 - it imports us
+
+    device = asked["device"]
+    try:
+        wish = Wish(**{name: value for name, value in asked.items() if name != "device"})
+        submission = Submission(job=document(_job(wish)), device=device, project=wish.project)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise DomainError(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}.") from None
+    row, _ = submitted(desk, submission, request)
+    return job_document(row)
 
 
 def _command(hub: str, wish: Wish, device: str) -> str:

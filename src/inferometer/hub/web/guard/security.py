@@ -49,7 +49,8 @@ _ENCODED_HEADERS = tuple((name.encode(), value.encode()) for name, value in _HEA
 _BUFFERED = 16_384
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 # Questions whose parameters do not fit into an address: they change nothing, so a token to read is enough.
-_QUESTIONS = re.compile(r"/api/v1/(predict|sweeps|formulas/[^/]+/calculate)")
+# At /mcp the tools that a token does not allow are not offered.
+_QUESTIONS = re.compile(r"/api/v1/(predict|sweeps|formulas/[^/]+/calculate)|/mcp")
 # What is somebody's own: whoever may read may end their sessions and tokens, and make a token that reads.
 _OWN = re.compile(r"/api/v1/(sessions/[^/]+|tokens|tokens/[^/]+)")
 _NOTED_S = 60.0
