@@ -87,13 +87,15 @@ def _slots(
         sequences=plan.sequences or rules.slots or 1,
         blocks=plan.blocks or ENDLESS,
         block_tokens=plan.block_tokens or 1,
-        prefix_cache=False,
+        prefix_cache=rules.prefix_cache and plan.prefix_cache,
         by_priority=bool(plan.priorities),
         longest=plan.longest,
         queue=plan.queue,
         patience_s=plan.patience_s or inf,
     )
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
+    if limits.prefix_cache:
+        words += " Prompts that begin as earlier ones did are read from there on, however long ago those were."
     times: Times = StepTimes(step, limits.tokens, limits.sequences)
     if rules.apart and question.device.unit == "cpu":
         times = TimesApart(StepTimes(step, limits.tokens, 1))
