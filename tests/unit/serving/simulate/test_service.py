@@ -307,6 +307,36 @@ def test_limits_are_the_engines_own_unless_they_are_given(served_by_vllm):
     assert half.blocks == what.memory.kv_tokens // (2 * own.block_tokens)
 
 
+def test_a_tier_holds_blocks_of_all_devices_and_each_moves_its_own_share():
+    question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm", tp=2)
+    limits = built(question, offload=((64e9, None), (2e12, 5e9)))[0].pool.limits
+    host, disk = limits.tiers
+    a_block = 16 * 32 * 8 * 128 * 2 * 2  # tokens, layers, heads, their width, keys and values, bytes
+    assert (host.blocks, disk.blocks) == (64_000_000_000 // a_block, 2_000_000_000_000 // a_block)
+    assert disk.load_s == pytest.approx(a_block / 5e9)
+    assert host.load_s == pytest.approx(a_block / 2 / question.device.host_link.bandwidth_bytes_per_s.value)
+
+
+def test_prompts_that_a_cache_has_lost_are_read_again_unless_a_tier_has_them():
+    question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm")
+    talk = LoadPlan(
+        url="", steps=(LoadStep(arrivals=Arrivals(rate_per_s=2.0)),), requests=60,
+        prompt=Lengths(kind="fixed", mean=600), generate=Lengths(kind="fixed", mean=4),
+        sharing=Sharing(prefix_tokens=512, groups=6),
+    )  # fmt: skip
+    read = {}
+    for tiers in ((), ((64e9, None),)):
+        level = running.simulate(
+            SimulationPlan(question=question, traffic=talk, blocks=120, offload=tiers)
+        ).served.levels[0]
+        assert level.requests.outcome == ("ok",) * 60
+        read[tiers] = level.server.counters
+    (bare, below) = read.values()
+    assert below["cached_tokens"] == 54 * 512  # all but the first of each group
+    assert bare.get("cached_tokens", 0) < below["cached_tokens"]
+    assert 0 < below["loaded_tokens"] <= below["cached_tokens"]
+
+
 def test_slots_are_the_engines_own_unless_they_are_given():
     question = ask("smollm2-135m", on="raspberry-pi-5", runtime="llamacpp", weights="q4_0")
     own, notes = built(question, replicas=2)
