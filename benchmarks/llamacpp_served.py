@@ -1,4 +1,5 @@
-"""A real llama.cpp server under load beside its simulation, on this machine after `inferometer calibrate`.
+"""A real llama.cpp server under load beside its simulation, on this machine after
+`inferometer calibrate --runtime llamacpp --dtype q4_0 --threads 1`.
 
 `python benchmarks/llamacpp_served.py --measure FILE.jsonl` makes SmolLM2-135M with random weights (q4_0), serves it
 with xllamacpp in a process of its own, sends it requests one at a time, below and past its knee with the client of
@@ -7,6 +8,11 @@ spinning, and beside other work a token took ten times as long.
 
 `--replay FILE.jsonl --device NAME [--calibration FILE]` puts the very requests of all rounds into the simulator. The
 step's times are those of the calibration alone.
+
+`--beside` does both in one run, from the same plans: 1, 2, 4 and 8 requests at once (four slots: eight is past the
+knee), then a trace of agents whose prompts grow, through `load` and through `simulate`. The aims of 6 % below the knee
+and 12 % past it are read from it, after
+`inferometer calibrate --runtime llamacpp --dtype q4_0 --threads 1`.
 
 A machine that others use is slower than it was when it was calibrated. So beside the plain error stands the error with
 every step of a round stretched by what its requests of one at a time were slower than simulated ("at its pace"): that
@@ -21,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -31,8 +38,10 @@ import psutil
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.codec import decode
+from inferometer.core.traffic.agents import Agents, made_up
 from inferometer.core.traffic.arrivals import Arrivals
-from inferometer.core.traffic.lengths import parse_lengths
+from inferometer.core.traffic.figures import figures_of
+from inferometer.core.traffic.lengths import Lengths, parse_lengths
 from inferometer.core.traffic.traces import RequestTrace
 from inferometer.formats.synth import synthesise
 from inferometer.predict.ask import ask
@@ -44,6 +53,14 @@ from inferometer.serving.simulate.plan import SimulationPlan
 MODEL, WEIGHTS, SLOTS, CONTEXT = "smollm2-135m", "q4_0", 4, 4096
 PROMPT, GENERATE = "uniform:8-40", "uniform:8-24"
 ALONE, APART_S = "1 at once", 1000.0
+AT_ONCE = (1, 2, 4, 8)
+# Small enough for a slot of 1,024 tokens: what all begin with, a task, four calls with a tool's result after each.
+AGENTS = Agents(
+    sessions=6, rate_per_s=0.2, system=120, task=parse_lengths("uniform:20-60", column="tokens"),
+    calls=Lengths(kind="fixed", mean=4), answer=parse_lengths(GENERATE, column="tokens"),
+    result=parse_lengths("uniform:20-60", column="tokens"), tool_s=Lengths(kind="fixed", mean=1), delegated=0.0,
+    context=900,
+)  # fmt: skip
 
 
 def serve(path, threads):
@@ -116,27 +133,60 @@ def times_of(rows):
     return {"TTFT": first - due, "TPOT": (last - first) / np.maximum(tokens - 1, 1), "E2E": last - due}
 
 
+@contextmanager
+def real_server(threads):
+    """The address of a server of its own process, with a model that was made for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = synthesise(MODEL, Path(folder) / "model.gguf", weights=WEIGHTS).path
+        command = [sys.executable, __file__, "--serve", str(path), "--threads", str(threads)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            yield child.stdout.readline().strip()
+        finally:
+            child.kill()
+            child.wait()
+            child.stdout.close()
+
+
+def beside(given):
+    """(load, figure, measured, simulated): the same plans for the server and for the simulator."""
+    question = ask(MODEL, on=given.device, runtime="llamacpp", weights=WEIGHTS, threads=given.threads)
+    lengths = {
+        "prompt": parse_lengths(PROMPT, column="input_tokens"),
+        "generate": parse_lengths(GENERATE, column="output_tokens"),
+    }
+    with real_server(given.threads) as url:
+        plan = LoadPlan(url=url, api="completions", seed=given.seed, **lengths)
+        plans = [
+            replace(plan, steps=(LoadStep(concurrency=n),), requests=given.requests * n, seed=given.seed + n)
+            for n in AT_ONCE
+        ]
+        plans.append(replace(plan, steps=(LoadStep(),), trace=made_up(replace(AGENTS, seed=given.seed))))
+        for each in plans:
+            real = load(each)
+            told = runner.simulate(SimulationPlan(question=question, traffic=each, sequences=SLOTS))
+            name = "agents" if each.trace else each.steps[0].name
+            for figure, value in figures_beside(real).items():
+                yield name, figure, value, figures_beside(told)[figure]
+
+
+def figures_beside(profile):
+    figures = figures_of(profile.served.levels[0])
+    times = {"TTFT ms": 1e3 * figures.ttft_s.mean, "TPOT ms": 1e3 * figures.tpot_s.mean}
+    return {**times, "requests/s": figures.requests_per_s}
+
+
 def measure(given):
     """One round: a server, and each load in its turn."""
     loads = [
         LoadStep(concurrency=1),
         *(LoadStep(arrivals=Arrivals(rate_per_s=float(r))) for r in given.rates.split(",")),
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        path = synthesise(MODEL, Path(folder) / "model.gguf", weights=WEIGHTS).path
-        command = [sys.executable, __file__, "--serve", str(path), "--threads", str(given.threads)]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            url = child.stdout.readline().strip()
-            # Another seed for each: the server finds a prompt that it has read before.
-            levels = {
-                step.name: measured(url, step, given.seconds, given.seed + 100 * place)
-                for place, step in enumerate(loads)
-            }
-        finally:
-            child.kill()
-            child.wait()
-            child.stdout.close()
+    with real_server(given.threads) as url:
+        # Another seed for each: the server finds a prompt that it has read before.
+        levels = {
+            step.name: measured(url, step, given.seconds, given.seed + 100 * place) for place, step in enumerate(loads)
+        }
     document = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.machine(), "model": MODEL,
         "weights": WEIGHTS, "slots": SLOTS, "threads": given.threads, "xllamacpp": version("xllamacpp"),
@@ -171,6 +221,8 @@ def main():
     options = argparse.ArgumentParser()
     options.add_argument("--measure", type=Path)
     options.add_argument("--replay", type=Path)
+    options.add_argument("--beside", action="store_true")
+    options.add_argument("--requests", type=int, default=30, help="of each place, with --beside")
     options.add_argument("--device", default="local")
     options.add_argument("--calibration", type=Path)
     options.add_argument("--threads", type=int, default=psutil.cpu_count(logical=False))
@@ -183,6 +235,10 @@ def main():
         serve(given.serve, given.threads)
     if given.measure:
         measure(given)
+    if given.beside:
+        for load_name, figure, real, told in beside(given):
+            off = f"{100 * (told / real - 1):+.1f} %"
+            print(f"{load_name:>10} {figure:>10}: measured {real:8.2f}, simulated {told:8.2f} ({off})", flush=True)
     if given.replay:
         calibration = decode(given.calibration.read_bytes(), Calibration) if given.calibration else None
         question = ask(MODEL, on=given.device, runtime="llamacpp", weights=WEIGHTS, calibration=calibration)

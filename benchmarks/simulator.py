@@ -5,16 +5,17 @@ RTX 4090 and an RTX PRO 6000 (LLMServingSim, bench/examples, MIT). Each is repla
 The step costs of those two devices are fitted to these very rows (`known/data/engines/vllm.toml`, source
 `requests`), so they say how well rules and kernels explain them and not how well others are predicted.
 
-`python benchmarks/simulator.py --fit` fits them, `--left-out` shows each device with the step of the other one and
+`python benchmarks/simulator.py` prints every figure, `--trace FILE` with a thousand requests of a trace (Mooncake's
+conversations are the aim's). `--fit` fits the steps; `--left-out` shows each device with the step of the other one and
 kernels as they were measured: that is what a card is off by that nobody has measured requests of.
 
 The speed is per second of CPU time of one core. A plan is timed with the operator tables read before.
 """
 
+import argparse
 import csv
 import gzip
 import resource
-import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,9 +26,10 @@ from figure import Figure
 
 from inferometer.core.kept import Kept
 from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.demand import Sharing
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.objectives import parse_objective
-from inferometer.core.traffic.traces import RequestTrace
+from inferometer.core.traffic.traces import RequestTrace, part_of, read_trace
 from inferometer.known.engines import costs_of, engine
 from inferometer.predict.ask import ask
 from inferometer.predict.options import Options
@@ -141,22 +143,42 @@ def left_out():
         print(f"{device} with the step of {other}: mean TTFT {off['TTFT']:+.1f} %, TPOT {off['TPOT']:+.1f} %")
 
 
-def speed():
+def timed(**asked):
+    """Requests a second of CPU time, of a plan whose prices have been read before."""
+    traffic = asked["traffic"]
+    few = replace(traffic, requests=50) if traffic.trace is None else traffic
+    simulate(SimulationPlan(**(asked | {"traffic": few})))
+    start = time.process_time()
+    simulate(SimulationPlan(**asked))
+    return (traffic.requests or len(traffic.trace)) / (time.process_time() - start)
+
+
+def speed(trace=None):
     question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm")
     traffic = LoadPlan(
         url="simulated", steps=(LoadStep(arrivals=Arrivals(rate_per_s=40)),), requests=REQUESTS,
         prompt=Lengths(kind="lognormal", mean=512, deviation=256),
         generate=Lengths(kind="lognormal", mean=128, deviation=64),
     )  # fmt: skip
-    asked = SimulationPlan(question=question, traffic=traffic)
-    simulate(SimulationPlan(question=question, traffic=LoadPlan(url="simulated", steps=traffic.steps, requests=50)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.process_time()
-    simulate(asked)
-    rate = REQUESTS / (time.process_time() - start)
+    rate = timed(question=question, traffic=traffic)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     yield Figure(name="simulated requests", value=rate, unit="/s of CPU", target=">= 100,000", met=rate >= 1e5)
     yield Figure(name=f"memory of {REQUESTS:,} requests", value=grown, unit="MiB more", target="flat", met=grown < 64)
+    sharing = replace(
+        traffic, requests=60_000, steps=(LoadStep(arrivals=Arrivals(rate_per_s=160)),),
+        sharing=Sharing(prefix_tokens=256, groups=50),
+    )  # fmt: skip
+    rate = timed(question=question, traffic=sharing, replicas=4, routing="prefix-aware", priorities=(0.2, 0.8))
+    name = "simulated requests with prefixes, 2 priorities, 4 replicas"
+    yield Figure(name=name, value=rate, unit="/s of CPU", target=">= 20,000", met=rate >= 2e4)
+    if trace is None:
+        return
+    thousand = part_of(read_trace(trace), count=1000)
+    replay = LoadPlan(url="simulated", steps=(LoadStep(),), trace=thousand)
+    seconds = len(thousand) / timed(question=question, traffic=replay, replicas=8)
+    name = f"{len(thousand)} requests of {trace.name}"
+    yield Figure(name=name, value=seconds, unit="s of CPU", target="<= 1", met=seconds <= 1)
 
 
 def planning():
@@ -172,15 +194,27 @@ def planning():
     yield Figure(name="10,000 candidates of a plan", value=per, unit="s of CPU", target="<= 10", met=per <= 10)
 
 
-def figures():
+def figures(trace=None):
     yield from accuracy()
-    yield from speed()
+    yield from speed(trace)
     yield from planning()
 
 
-if __name__ == "__main__" and "--fit" in sys.argv:
-    print(fitted("RTXPRO6000", "nvidia-rtx-pro-6000-server"))
-    print(fitted("NVIDIA GeForce RTX 4090", "nvidia-rtx-4090"))
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--fit", action="store_true")
+    options.add_argument("--left-out", action="store_true")
+    options.add_argument("--trace", type=Path)
+    given = options.parse_args()
+    if given.fit:
+        print(fitted("RTXPRO6000", "nvidia-rtx-pro-6000-server"))
+        print(fitted("NVIDIA GeForce RTX 4090", "nvidia-rtx-4090"))
+    elif given.left_out:
+        left_out()
+    else:
+        for figure in figures(given.trace):
+            print(figure, flush=True)
 
-if __name__ == "__main__" and "--left-out" in sys.argv:
-    left_out()
+
+if __name__ == "__main__":
+    main()

@@ -244,7 +244,8 @@ class ServingRules:
     chunks of prompts ride in the steps of decoding, without it steps that read prompts come first and decoding waits.
     Steps of up to `captured_up_to` sequences are replayed as CUDA graphs. Of the memory that the driver shows,
     `memory_share` is used; `context_bytes` are the process's own, `graph_bytes` those of captured graphs; the cache
-    comes in blocks of `block_tokens`.
+    comes in blocks of `block_tokens`. With `frees_windows` layers that look back over a window give back the blocks
+    before it. Experts of 8 bits that name no scales are those of `byte_experts`, as tables call the format.
     """
 
     tables: str
@@ -257,6 +258,8 @@ class ServingRules:
     block_tokens: int
     captured_up_to: int
     mixed: bool
+    frees_windows: bool
+    byte_experts: str
     memory_share: Sourced
     context_bytes: Sourced
     graph_bytes: Sourced

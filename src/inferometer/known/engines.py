@@ -297,7 +297,8 @@ def _serving(name: str, row: CatalogRow) -> ServingRules:
     """Costs stand in the row; those that were fitted to published figures lie in a file of their own."""
     row.allow(
         "tables", "version", "step_tokens", "most_sequences", "small_step_tokens", "small_sequences", "large",
-        "block_tokens", "captured_up_to", "mixed", "memory_share", "context", "graphs", "costs",
+        "block_tokens", "captured_up_to", "mixed", "frees_windows", "byte_experts", "memory_share", "context",
+        "graphs", "costs",
     )  # fmt: skip
     stated = tuple(_step_costs(part) for part in row.inners("costs"))
     costs = sorted((*fitted_costs(name), *stated), key=lambda each: version_numbers(each.since))
@@ -312,6 +313,8 @@ def _serving(name: str, row: CatalogRow) -> ServingRules:
         block_tokens=row.whole("block_tokens") or 16,
         captured_up_to=row.whole("captured_up_to") or 512,
         mixed=row.text("mixed") == "yes",
+        frees_windows=row.text("frees_windows") == "yes",
+        byte_experts=row.required_text("byte_experts"),
         memory_share=_required(row, "memory_share", "1"),
         context_bytes=_required(row, "context", "B"),
         graph_bytes=_required(row, "graphs", "B"),

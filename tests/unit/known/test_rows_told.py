@@ -292,6 +292,8 @@ tables = "t"
 version = "0.9"
 {more}large = "70 GB"
 mixed = "yes"
+frees_windows = "yes"
+byte_experts = "fp8"
 memory_share = 0.9
 context = "1 GB"
 graphs = "2 GB"
@@ -310,7 +312,8 @@ def test_a_serving_engine_has_its_limits_and_costs(tmp_path):
     found = plain(served(tmp_path, given, ("0.5", "[]")))
     (costs,) = found.pop("costs")
     assert found == {
-        "tables": "t", "version": "0.9", **numbers, "large_bytes": 70e9, "mixed": True, "memory_share": 0.9,
+        "tables": "t", "version": "0.9", **numbers, "large_bytes": 70e9, "mixed": True, "frees_windows": True,
+        "byte_experts": "fp8", "memory_share": 0.9,
         "context_bytes": 1e9, "graph_bytes": 2e9,
     }  # fmt: skip
     assert costs == {

@@ -154,6 +154,15 @@ def test_no_form_is_faster_than_the_peaks_or_free(engine):
                 assert 0 <= form.uneven <= 1
 
 
+@pytest.mark.parametrize(("runtime", "kind"), [("trtllm", "fp8"), ("vllm", "fp8_block"), ("sglang", "fp8_block")])
+def test_experts_of_8_bits_have_the_scales_of_their_engines_checkpoints(runtime, kind, monkeypatch):
+    monkeypatch.setattr(calibrating, "tables_folder", lambda: None)
+    answer = ask("mixtral-8x7b", on="nvidia-h200", runtime=runtime, weights="f8e4m3", prompt=8192).answer()
+    experts = next(op for op in answer.phase("prefill").ops if op.name.endswith("experts"))
+    form = form_calibration(runtime, "h200_sxm", "nvidia-h200").forms["experts"].by_format[kind]
+    assert experts.floor_s / experts.time_s == pytest.approx(form.compute_share, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("model", "tokens_per_s"),
     [("gpt-oss-120b", 89), ("qwen3-30b-a3b", 102)],  # vLLM on one A100 80GB, one user, as published

@@ -381,6 +381,16 @@ def test_a_cache_with_windows_is_never_larger_than_without_and_never_shrinks(mod
         assert memory.sequences_of(tokens) >= whole.sequences_of(tokens)
 
 
+@pytest.mark.parametrize("model", ["gemma-3-27b", "gpt-oss-20b"])
+def test_an_engine_that_frees_no_windows_keeps_every_token_of_every_layer(model):
+    memory = served(ask(model, on="nvidia-h200", runtime="trtllm", calibrated=False)).memory
+    freed = served(ask(model, on="nvidia-h200", runtime="vllm", calibrated=False)).memory
+    for tokens in (32, 640, 32_000):
+        assert memory.sequence_bytes(tokens) == memory.kv_bytes_per_token * tokens
+    assert memory.kv_bytes_per_token == freed.kv_bytes_per_token
+    assert memory.sequences_of(32_000) < freed.sequences_of(32_000) / 1.5
+
+
 @pytest.mark.parametrize("runtime", ["vllm", "llamacpp"])
 @pytest.mark.parametrize("model", ["gemma-3-1b", "llama-3.2-1b", "mamba2-1.3b"])
 def test_more_memory_never_holds_fewer_sequences(model, runtime):

@@ -88,6 +88,7 @@ def service_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--max-queue", "queue", type=int, metavar="N", help="Refuse requests beyond so many that wait."),
         option("--timeout", metavar="TIME", help="Whoever asked goes away after so long: it is dropped."),
         option("--no-prefix-cache", is_flag=True, help="Forget prompts that were read before."),
+        option("--kv-offload", metavar="SIZE[@RATE],…", help="Tiers below the cache: 64GB, or 64GB,2TB@5GB/s."),
         option("--preemption", type=click.Choice(("recompute", "swap")), default="recompute", help="Of a full cache."),
         option("--priorities", metavar="SHARE,…", help="Classes of requests, the most urgent first: 0.2,0.8."),
         option("--prefill-on", metavar="DEVICE", help="A pool of its own reads the prompts, on this device."),
@@ -173,6 +174,7 @@ def service_plan(
         swap=options["preemption"] == "swap",
         priorities=_shares(options["priorities"]),
         scaling=_scaling(options),
+        offload=_tiers(options["kv_offload"]),
         readers=readers,
         reader_replicas=options["prefill_replicas"],
         link=_link(options),
@@ -194,6 +196,14 @@ def _question(model: str, device: str, options: dict[str, Any], tp: int) -> Ques
     if asked["draft"] is None:
         asked |= {"draft_length": None, "acceptance": None}  # of n-grams, which no model drafts
     return ask(model, on=device, **{**asked, "runtime": asked["runtime"] or serving_engine()})
+
+
+def _tiers(text: str | None) -> tuple[tuple[float, float | None], ...]:
+    """Sizes, each with the rate that its blocks come back at: the host's link where none is written."""
+    from inferometer.core.units import parse_quantity
+
+    parts = [part.partition("@") for part in text.split(",")] if text else []
+    return tuple((parse_quantity(size, "B"), parse_quantity(rate, "B/s") if rate else None) for size, _, rate in parts)
 
 
 def _link(options: dict[str, Any]) -> Link | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import log, prod
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,8 +43,6 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "nvfp4": ("nvfp4", "fp8_block", "fp8", "bfloat16"),
     "mxfp4": ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4", "int4_wo", "nvfp4", "bfloat16"),
 }
-# Published checkpoints of mixtures in 8 bits have scales for blocks (DeepSeek-V3, Qwen3, MiniMax-M2).
-_EXPERT_FORMATS = {"f8e4m3": ("fp8_block", "fp8", "bfloat16")}
 _UNKNOWN = ("bfloat16", "fp8")  # products of every system have the first, those of all but the A100 the second
 _CACHES = {1: ("fp8", "bfloat16"), 2: ("bfloat16", "fp8")}  # by bytes a number, the nearest first
 
@@ -121,8 +118,11 @@ def kernel_tables(calibration: Calibration | None) -> Tables:
     return {}
 
 
-def kernel_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding) -> Curve | None:
-    """The curve for a row in a phase; None where the engine's tables have nothing of its family."""
+def kernel_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding, *, byte_experts: str = "") -> Curve | None:
+    """The curve for a row in a phase; None where the engine's tables have nothing of its family.
+
+    `byte_experts` is the table's format of experts in 8 bits whose scales are not known.
+    """
     op = row.op
     if row.op_class == "collective":
         return _message_curve(op, kernels)
@@ -131,7 +131,7 @@ def kernel_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding) -> C
     if op.kind in {"linear", "moe_router"} and op.inputs and op.outputs:
         return _gemm_curve(row, kernels, binding)
     if op.kind == "moe_experts":
-        return _experts_curve(row, kernels, binding)
+        return _experts_curve(row, kernels, binding, byte_experts)
     if op.kind == "attention" and op.get("cached"):
         return _attention_curve(row, phase, kernels, binding)
     return None
@@ -254,11 +254,9 @@ def _filled(values: Any, axis: int) -> Any:
     return np.moveaxis(moved, 0, axis)
 
 
-def _named_format(
-    table: KernelShares | KernelForms, stored: str, first: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-) -> str:
+def _named_format(table: KernelShares | KernelForms, stored: str, *, first: str = "") -> str:
     """The table's own name for the format, or for what stands in for it; empty where it has neither."""
-    names = (*first.get(stored, ()), *FORMATS.get(stored, ()), *_UNKNOWN)
+    names = (first, *FORMATS.get(stored, ()), *_UNKNOWN)
     if isinstance(table, KernelForms):
         return next((name for name in names if name in table.by_format), "")
     return next((name for name in names if (table.texts["format"] == name).any()), "")
@@ -267,13 +265,13 @@ def _named_format(
 # experts
 
 
-def _experts_curve(row: OpRow, kernels: Tables, binding: Binding) -> Curve | None:
+def _experts_curve(row: OpRow, kernels: Tables, binding: Binding, byte_experts: str) -> Curve | None:
     table = kernels.get("experts")
     if table is None:
         return None
     op, scale = row.op, row.scale
     stored = stored_format(op, binding)
-    named = _named_format(table, stored, _EXPERT_FORMATS)
+    named = _named_format(table, stored, first=byte_experts if stored == "f8e4m3" else "")
     if not named:
         return None
     if stored == "mxfp4" and not isinstance(table, KernelForms):

@@ -166,6 +166,8 @@ class MeasuredKernel(Rung):
         self._tables: Tables = kernel_tables(calibration)
         self._phase, self._binding = sources.phase, sources.binding
         engine = known_engine(calibration.runtime)
+        serving = None if engine is None else engine.serving
+        self._byte_experts = "" if serving is None else serving.byte_experts
         version = calibration.versions.get(calibration.runtime)
         of_engine = " ".join(filter(None, (calibration.runtime if engine is None else engine.title, version)))
         self.name = f"{self.title} of {of_engine} on {calibration.device}"
@@ -178,7 +180,7 @@ class MeasuredKernel(Rung):
         return cls(calibration, sources)
 
     def rates(self, asked: AskedRow) -> RowRates | None:
-        curve = kernel_curve(asked.row, self._phase, self._tables, self._binding)
+        curve = kernel_curve(asked.row, self._phase, self._tables, self._binding, byte_experts=self._byte_experts)
         return None if curve is None else RowRates(spread=curve.residual, group=curve.family, curve=curve)
 
     def name_of(self, rates: RowRates) -> str:

@@ -118,6 +118,6 @@ def serving_memory(ready: ReadyGraph, device: Device, rules: ServingRules, limit
         reserve_bytes=rules.context_bytes.value + rules.graph_bytes.value,
         kv_bytes_per_token=growing + sum(windows.values()),
         block_tokens=rules.block_tokens,
-        windows=tuple(windows.items()),
+        windows=tuple(windows.items()) if rules.frees_windows else (),
         state_bytes=float(full.state_bytes),
     )

@@ -10,6 +10,7 @@ from inferometer.core.errors import DomainError
 from inferometer.known.schedulers import scheduler_of
 from inferometer.predict.price.collectives import message_seconds
 from inferometer.predict.served.question import Served, gang_seconds, plain_step, served
+from inferometer.serving.simulate.cache import Tier
 from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.service import Pool, Service
 from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes, Times, TimesApart
@@ -87,13 +88,15 @@ def _slots(
         sequences=plan.sequences or rules.slots or 1,
         blocks=plan.blocks or ENDLESS,
         block_tokens=plan.block_tokens or 1,
-        prefix_cache=False,
+        prefix_cache=rules.prefix_cache and plan.prefix_cache,
         by_priority=bool(plan.priorities),
         longest=plan.longest,
         queue=plan.queue,
         patience_s=plan.patience_s or inf,
     )
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
+    if limits.prefix_cache:
+        words += " Prompts that begin as earlier ones did are read from there on, however long ago those were."
     times: Times = StepTimes(step, limits.tokens, limits.sequences)
     if rules.apart and question.device.unit == "cpu":
         times = TimesApart(StepTimes(step, limits.tokens, 1))
@@ -167,8 +170,22 @@ def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLim
         seen=_HALF if _between_steps(plan) else 0.0,
         longest=plan.longest,
         queue=plan.queue,
+        tiers=tuple(_tier(what, question, block_tokens, *tier) for tier in plan.offload),
         patience_s=plan.patience_s or inf,
     )
+
+
+def _tier(what: Served, question: Question, block_tokens: int, size: float, rate: float | None) -> Tier:
+    """A tier of all devices of a replica. Over the links to the host each device moves its own share of a block."""
+    if what.memory is None:
+        raise DomainError(
+            f"The memory of {question.device.name} is not known, and so not what a tier below it holds.",
+            remedy="Leave --kv-offload out, or give the capacity in a device file of your own.",
+        )
+    parallel = question.workload.parallel
+    a_block = what.memory.kv_bytes_per_token * parallel.tp * parallel.pp * block_tokens
+    load_s = _swap_s(what, question, block_tokens) if rate is None else a_block / rate
+    return Tier(blocks=int(size / a_block), load_s=load_s)
 
 
 def _between_steps(plan: SimulationPlan) -> bool:
@@ -197,7 +214,7 @@ def _swap_s(what: Served, question: Question, block_tokens: int) -> float:
     if what.memory is None or link is None or link.bandwidth_bytes_per_s is None:
         raise DomainError(
             f"The link between {question.device.name} and its host is not known, so blocks cannot be swapped.",
-            remedy="Leave --preemption swap out: preempted requests are then computed anew.",
+            remedy="Leave --preemption swap out, or give --kv-offload a rate: 64GB@20GB/s.",
         )
     return what.memory.kv_bytes_per_token * block_tokens / float(link.bandwidth_bytes_per_s)
 

@@ -3,25 +3,67 @@
 As engines do it: a block that is given back keeps its content until somebody else needs it. The one that was given back
 first is taken first, and of one request's blocks the last ones, so that what survives is the begin of a prompt. Blocks
 come in pieces that are equal for several requests (a shared prefix, a block of a trace, the talk of a session).
+
+With tiers below it (the host's memory, a disk, a store that others share) what it loses of a prompt goes to the first
+of them, what that one loses to the next. Who asks for it again has it moved back, and waits for that.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
+
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     Piece = tuple[Hashable, int]  # its name, and its tokens
 
+_NOT_PROMPTS = {"free", "own"}  # begin the names of blocks without content, and of what a preempted request computed
+
+
+@frozen
+class Tier:
+    """Room below a cache: for so many blocks, each of which takes so long to come back."""
+
+    blocks: int
+    load_s: float
+
+
+class _Lower:
+    """A tier and what it holds, the oldest first."""
+
+    __slots__ = ("held", "pieces", "tier")
+
+    def __init__(self, tier: Tier) -> None:
+        self.tier, self.held, self.pieces = tier, 0, OrderedDict[Hashable, int]()
+
+    def put(self, name: Hashable, count: int) -> list[Piece]:
+        """Hold blocks of a piece; returns what there is no room for any more."""
+        self.pieces[name] = self.pieces.pop(name, 0) + count
+        self.held += count
+        falling = []
+        while self.held > self.tier.blocks:
+            falling.append(self.pieces.popitem(last=False))
+            self.held -= falling[-1][1]
+        return falling
+
+    def drop(self, name: Hashable) -> int:
+        blocks = self.pieces.pop(name, 0)
+        self.held -= blocks
+        return blocks
+
 
 class BlockPool:
-    """`free` counts the blocks that nobody uses, with content or without."""
+    """`free` counts the blocks that nobody uses, with content or without; `loading_s` what moving back has taken."""
 
-    __slots__ = ("_nameless", "_used", "block_tokens", "blocks", "free", "kept")
+    __slots__ = ("_lower", "_nameless", "_used", "block_tokens", "blocks", "free", "kept", "loaded", "loading_s")
 
-    def __init__(self, blocks: int, block_tokens: int) -> None:
+    def __init__(self, blocks: int, block_tokens: int, tiers: Sequence[Tier] = ()) -> None:
+        self._lower = [_Lower(tier) for tier in tiers]
+        self.loaded, self.loading_s = 0, 0.0
         self.blocks, self.block_tokens, self.free = blocks, block_tokens, blocks
         self.kept: OrderedDict[Hashable, int] = OrderedDict({("free", 0): blocks})  # the oldest first
         self._nameless = ("free", 0)  # the last that was given back without a name
@@ -34,11 +76,30 @@ class BlockPool:
         kept = self.kept
         while count > 0:
             name, held = next(iter(kept.items()))
+            lost = min(held, count)
+            if self._lower and not (isinstance(name, tuple) and name[0] in _NOT_PROMPTS):
+                self._spill(name, lost)
             if held > count:
                 kept[name] = held - count
                 return
             del kept[name]
             count -= held
+
+    def _spill(self, name: Hashable, count: int) -> None:
+        """What the cache has lost of a piece goes down, and what a tier has no room for one further."""
+        falling = [(name, count)]
+        for lower in self._lower:
+            falling = [lost for piece in falling for lost in lower.put(*piece)]
+
+    def _lift(self, name: Hashable) -> int:
+        """Move a piece back from where it lies below: how many blocks that were."""
+        lifted = 0
+        for lower in self._lower:
+            blocks = lower.drop(name)
+            lifted += blocks
+            self.loading_s += blocks * lower.tier.load_s
+        self.loaded += lifted
+        return lifted
 
     def give(self, count: int, name: Hashable = None) -> None:
         """Give blocks back; with a name, their content can be found again."""
@@ -50,6 +111,8 @@ class BlockPool:
                 self.kept[self._nameless] += count
                 return
             name = self._nameless = ("free", self._nameless[1] + 1)
+        for lower in self._lower:
+            lower.drop(name)  # it is here again, computed anew
         self.kept[name] = self.kept.pop(name, 0) + count
 
     def found(self, pieces: Sequence[Piece]) -> int:
@@ -59,6 +122,8 @@ class BlockPool:
             whole = self._whole(tokens, size)
             tokens += size
             held = self._used[name][2] if name in self._used else self.kept.get(name, 0)
+            if self._lower and name not in self._used:
+                held += sum(lower.pieces.get(name, 0) for lower in self._lower)
             blocks += min(held, whole)
             if held < whole:
                 break
@@ -84,7 +149,7 @@ class BlockPool:
                 continue
             held = self.kept.pop(name, 0)
             self.free -= held
-            self._used[name] = [1, whole, held]
+            self._used[name] = [1, whole, min(whole, held + self._lift(name))]
             if whole > held:
                 self.take(whole - held)
         return hit
@@ -133,7 +198,9 @@ class BlockPool:
     @property
     def is_plain(self) -> bool:
         """Whether no free block holds anything that could be found again, and no block is shared."""
-        return not self._used and len(self.kept) <= 1 and (not self.kept or self._nameless in self.kept)
+        if self._used or any(lower.held for lower in self._lower):
+            return False
+        return len(self.kept) <= 1 and (not self.kept or self._nameless in self.kept)
 
     def refill(self, free: int) -> None:
         """So many blocks are free, of a pool that is plain."""
@@ -148,9 +215,11 @@ class BlockPool:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the books balance: every free block is listed once and nothing is negative."""
+        """Whether the books balance: every free block is listed once, nothing is negative, no tier holds too much."""
         return (
             self.free == sum(self.kept.values())
             and 0 <= self.free <= self.blocks
             and min(self.kept.values(), default=1) > 0
+            and all(lower.held == sum(lower.pieces.values()) <= lower.tier.blocks for lower in self._lower)
+            and not any(lower.pieces.keys() & self._used.keys() for lower in self._lower)
         )

@@ -17,7 +17,8 @@ class SimulationPlan:
     Limits that are None are the engine's own. `readers` is a question about the pool that reads prompts, where that is
     a pool of its own. `speculation` is (tokens drafted a step, share of them that is kept). `whole` counts every
     request and not those of the steady window alone. `longest` is what the engine takes at most of a prompt and its
-    answer, `queue` how many may wait, `patience_s` after how long whoever asked goes away.
+    answer, `queue` how many may wait, `patience_s` after how long whoever asked goes away. `offload` are tiers below a
+    replica's cache, the nearest first: bytes, and bytes a second; None are those of the link to the host.
     """
 
     question: Question
@@ -41,6 +42,7 @@ class SimulationPlan:
     longest: int | None = None
     queue: int | None = None
     patience_s: float | None = None
+    offload: tuple[tuple[float, float | None], ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in (

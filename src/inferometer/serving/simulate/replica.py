@@ -16,7 +16,7 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.spreads import merged, weighted_spread
-from inferometer.serving.simulate.cache import BlockPool
+from inferometer.serving.simulate.cache import BlockPool, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +48,7 @@ class EngineLimits:
     seen: float = 0.0  # share of a step: what comes in it is in the next plan, where plans are made one step ahead
     longest: int | None = None  # tokens of a prompt and its answer at most (max_model_len)
     queue: int | None = None  # requests that may wait; one more is refused
+    tiers: tuple[Tier, ...] = ()  # where the cache moves what it has no room for
     patience_s: float = inf  # after which whoever asked goes away: a request is then dropped wherever it is
 
 
@@ -65,7 +66,7 @@ class Replica:
         self.rules, self.limits, self.times, self.on_end = rules, limits, times, on_end
         self._on_dropped = on_dropped
         self._patience: deque[Request] = deque()  # in the order in which they came: the first loses it first
-        self.pool = BlockPool(limits.blocks, limits.block_tokens)
+        self.pool = BlockPool(limits.blocks, limits.block_tokens, limits.tiers)
         self.now = 0.0
         self.waiting: deque[Request] = deque()
         self.running: dict[Request, None] = {}  # in the order in which they were admitted
@@ -531,7 +532,9 @@ class Replica:
         if need > pool.free - self._promised():
             return 0
         if finds:
+            before_s = pool.loading_s
             pool.use(request.pieces)
+            self._extra_s += pool.loading_s - before_s
         if held:
             pool.free -= pool.kept.pop(own)
         reached = request.input_tokens + request.output_tokens if self.reserves else done + size

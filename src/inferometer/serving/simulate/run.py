@@ -267,6 +267,8 @@ def _readings(clusters: Sequence[Cluster], end_s: float) -> ServerReadings:
     }
     if hit:
         counters |= {"cached_tokens": float(hit), "cache_hit_share": hit / (hit + read)}
+    if any(replica.limits.tiers for replica in replicas):
+        counters["loaded_tokens"] = float(sum(r.pool.loaded * r.limits.block_tokens for r in replicas))
     whole = max(end_s, 1e-9)
     blocks = sum(replica.limits.blocks for replica in replicas)
     gauges: dict[str, tuple[float, float]] = {

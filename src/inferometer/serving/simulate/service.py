@@ -258,14 +258,15 @@ class Cluster:
         if self._routing == "round-robin":
             self._turn += 1
             return replicas[(self._turn - 1) % len(replicas)]
-        least = min(replicas, key=lambda replica: replica.load)
-        if self._routing == "least-loaded" or not request.pieces:
-            return least
-        if max(replica.load for replica in replicas) - least.load > _UNEVEN:
-            return least
-        knowing = max(replicas, key=lambda replica: replica.pool.found(request.pieces))
-        held = knowing.pool.found(request.pieces) * knowing.limits.block_tokens
-        return knowing if held > _WORTH * request.input_tokens else least
+        loads = [replica.load for replica in replicas]
+        least = min(loads)
+        idlest = replicas[loads.index(least)]
+        if self._routing == "least-loaded" or not request.pieces or max(loads) - least > _UNEVEN:
+            return idlest
+        held = [replica.pool.found(request.pieces) for replica in replicas]
+        most = max(held)
+        is_worth = most * self._pool.limits.block_tokens > _WORTH * request.input_tokens
+        return replicas[held.index(most)] if is_worth else idlest
 
     def _scale(self, now: float, scaling: Scaling) -> None:
         if now < self._looked_s:

@@ -300,8 +300,13 @@ def _formats(row: PublishedMeasurement) -> tuple[str | None, dict[str, str]]:
 
 
 def _cache_format(row: PublishedMeasurement, runtime: str, weights: str | None) -> str | None:
-    """TensorRT-LLM's quantised checkpoints, and nvfp4, and Llama on Blackwell keep the cache in 8 bits."""
+    """TensorRT-LLM's quantised checkpoints, and nvfp4, and Llama on Blackwell keep the cache in 8 bits.
+
+    gpt-oss is computed in bf16 where a GPU does not multiply 4 bits, whatever a table's column says, and keeps that.
+    """
     stored = weights or row.weights
+    if (row.model or "").startswith("gpt-oss") and stored == "f8e4m3":
+        return None
     narrow = stored in {"nvfp4", "f8e4m3"}
     blackwell = (row.device or "") in _NARROW and not (row.model or "").startswith(("minimax", "kimi"))
     if narrow and (runtime == "trtllm" or blackwell or stored == "nvfp4" or "FP8-KV" in row.model_published):

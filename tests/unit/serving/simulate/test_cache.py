@@ -1,9 +1,10 @@
 """The paged cache of prompts: whatever is asked of it, its books balance."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.serving.simulate.cache import BlockPool
+from inferometer.serving.simulate.cache import BlockPool, Tier
 
 _CHAINS = st.lists(
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 100)), min_size=1, max_size=4), min_size=1, max_size=12
@@ -19,10 +20,11 @@ def _named(chain):
     return tuple(pieces)
 
 
+@pytest.mark.parametrize("rooms", [(), (7,), (3, 20), (0, 1000)])
 @given(chains=_CHAINS, order=st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
-def test_blocks_are_never_lost_nor_made(chains, order):
-    pool = BlockPool(60, 16)
+@settings(max_examples=60, deadline=None)
+def test_blocks_are_never_lost_nor_made(rooms, chains, order):
+    pool = BlockPool(60, 16, [Tier(blocks=room, load_s=1e-3) for room in rooms])
     under_way = []
     for chain in chains:
         pieces = _named(chain)
@@ -38,6 +40,35 @@ def test_blocks_are_never_lost_nor_made(chains, order):
         pool.leave(pieces)
     assert pool.free == 60
     assert pool.is_whole
+
+
+@given(chains=_CHAINS)
+@settings(max_examples=60, deadline=None)
+def test_with_room_below_everything_that_was_computed_is_found_again_and_waited_for(chains):
+    pool = BlockPool(26, 16, [Tier(blocks=2, load_s=1.0), Tier(blocks=10_000, load_s=100.0)])
+    for chain in chains:
+        pieces = _named(chain)
+        pool.use(pieces)
+        pool.fill(pieces, sum(size for _, size in pieces))
+        pool.leave(pieces)
+    for chain in chains:
+        assert pool.found(_named(chain)) == pool.blocks_of(_named(chain))
+    assert pool.loaded <= pool.loading_s <= 100 * pool.loaded
+
+
+def test_what_falls_from_one_tier_lies_in_the_next_and_comes_back_at_its_pace():
+    pool = BlockPool(4, 16, [Tier(blocks=4, load_s=1.0), Tier(blocks=4, load_s=10.0)])
+    first, second, third = (((name, 64),) for name in "abc")
+    for pieces in (first, second, third):
+        pool.use(pieces)
+        pool.fill(pieces, 64)
+        pool.leave(pieces)
+    assert [pool.found(pieces) for pieces in (first, second, third)] == [4, 4, 4]  # in the cache, below, and under it
+    pool.use(first)
+    assert (pool.loaded, pool.loading_s) == (4, 40.0)
+    pool.leave(first)
+    pool.use(((("new",), 64),))
+    assert [pool.found(pieces) for pieces in (first, third, second)] == [4, 4, 0]  # the oldest has fallen out
 
 
 def test_what_was_given_back_first_is_lost_first_and_the_begin_of_a_prompt_last():

@@ -10,7 +10,7 @@ import pytest
 from inferometer.core.errors import DomainError
 from inferometer.core.served import Objective
 from inferometer.core.traffic.arrivals import Arrivals
-from inferometer.core.traffic.demand import Demand
+from inferometer.core.traffic.demand import Demand, Sharing
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.known import link as link_named
 from inferometer.predict.ask import ask
@@ -307,15 +307,61 @@ def test_limits_are_the_engines_own_unless_they_are_given(served_by_vllm):
     assert half.blocks == what.memory.kv_tokens // (2 * own.block_tokens)
 
 
+def test_a_tier_holds_blocks_of_all_devices_and_each_moves_its_own_share():
+    question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm", tp=2)
+    limits = built(question, offload=((64e9, None), (2e12, 5e9)))[0].pool.limits
+    host, disk = limits.tiers
+    a_block = 16 * 32 * 8 * 128 * 2 * 2  # tokens, layers, heads, their width, keys and values, bytes
+    assert (host.blocks, disk.blocks) == (64_000_000_000 // a_block, 2_000_000_000_000 // a_block)
+    assert disk.load_s == pytest.approx(a_block / 5e9)
+    assert host.load_s == pytest.approx(a_block / 2 / question.device.host_link.bandwidth_bytes_per_s.value)
+
+
+def test_prompts_that_a_cache_has_lost_are_read_again_unless_a_tier_has_them():
+    question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm")
+    talk = LoadPlan(
+        url="", steps=(LoadStep(arrivals=Arrivals(rate_per_s=2.0)),), requests=60,
+        prompt=Lengths(kind="fixed", mean=600), generate=Lengths(kind="fixed", mean=4),
+        sharing=Sharing(prefix_tokens=512, groups=6),
+    )  # fmt: skip
+    read = {}
+    for tiers in ((), ((64e9, None),)):
+        level = running.simulate(
+            SimulationPlan(question=question, traffic=talk, blocks=120, offload=tiers)
+        ).served.levels[0]
+        assert level.requests.outcome == ("ok",) * 60
+        read[tiers] = level.server.counters
+    (bare, below) = read.values()
+    assert below["cached_tokens"] == 54 * 512  # all but the first of each group
+    assert bare.get("cached_tokens", 0) < below["cached_tokens"]
+    assert 0 < below["loaded_tokens"] <= below["cached_tokens"]
+
+
 def test_slots_are_the_engines_own_unless_they_are_given():
     question = ask("smollm2-135m", on="raspberry-pi-5", runtime="llamacpp", weights="q4_0")
     own, notes = built(question, replicas=2)
     assert own.pool.limits == EngineLimits(
-        tokens=2048, sequences=4, blocks=ENDLESS, block_tokens=1, prefix_cache=False, by_priority=False
+        tokens=2048, sequences=4, blocks=ENDLESS, block_tokens=1, prefix_cache=True, by_priority=False
     )
     assert (own.pool.replicas, "4 slots" in notes[-1]) == (2, True)
-    given = built(question, tokens=9, sequences=8, blocks=7, block_tokens=6, priorities=(1.0,))[0].pool.limits
+    given = built(question, tokens=9, sequences=8, blocks=7, block_tokens=6, priorities=(1.0,), prefix_cache=False)[
+        0
+    ].pool.limits
     assert given == EngineLimits(tokens=9, sequences=8, blocks=7, block_tokens=6, prefix_cache=False, by_priority=True)
+
+
+def test_a_later_turn_on_slots_reads_only_what_is_new_of_it():
+    question = ask("smollm2-135m", on="raspberry-pi-5", runtime="llamacpp", weights="q4_0")
+    talk = LoadPlan(
+        url="", steps=(LoadStep(concurrency=1),), requests=2, prompt=Lengths(kind="fixed", mean=400),
+        generate=Lengths(kind="fixed", mean=8), sharing=Sharing(turns=2),
+    )  # fmt: skip
+    waits = {}
+    for finds in (True, False):
+        level = running.simulate(SimulationPlan(question=question, traffic=talk, prefix_cache=finds)).served.levels[0]
+        waits[finds] = np.array(level.requests.first_s) - np.array(level.requests.due_s)
+    assert waits[True][0] == waits[False][0]
+    assert waits[True][1] < 0.7 * waits[False][1]  # of 808 tokens 400 or so are new
 
 
 def test_a_gang_has_the_memory_of_ranks_that_share_the_experts():
