@@ -130,7 +130,7 @@ def _headline(profile: Profile) -> Iterator[str]:
     expected: dict[str, float | None] = dict.fromkeys(("latency_s", "ttft_s", "tpot_s", "e2e_s"))
     request = fsum(times[name] * seconds[name] for name in times)
     if "forward" in seconds:
-        expected["latency_s"] = times["forward"] * seconds["forward"]
+        expected["latency_s"] = times["forward"] * seconds["forward"] + seconds.get("around", 0.0)
     if "prefill" in seconds:
         expected["ttft_s"] = fsum(seconds[name] for name in _TO_FIRST if name in seconds)
         expected["e2e_s"] = None if _imported(profile) else request

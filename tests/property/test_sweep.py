@@ -203,6 +203,7 @@ CORNERS = {
     "frames": ({"models": ["resnet50"], "batch": [1, 8]}, Options(frame_rate=30.0, place=GRID)),
     "audio": ({"models": ["whisper-base"], "batch": [1, 3]}, Options(audio_s=95.0)),
     "denoising steps": ({"models": ["sd-1.5-unet"], "batch": [1, 2]}, Options(steps=20, place=GRID)),
+    "a whole pipeline": ({"models": ["sd-1.5"], "batch": [1, 2]}, Options(place=GRID)),
     "a model of both kinds": ({"models": ["resnet50", "llama-3.2-1b"], "generate": [4]}, Options(place=GRID)),
     "prompts of an encoder": ({"models": ["bert-base"], "prompt": [None, 17, 10**6]}, Options(place=GRID)),
     "host, every size": (

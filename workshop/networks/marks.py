@@ -3,7 +3,8 @@
 torch.export with open sizes takes four times as long as with fixed ones, and some networks fix them anyway. The batch
 is traced at a prime; a side of the image at `step` times another prime, so that a plane at stride `step` has it as its
 side. A size that one of them divides is that many of it; a side that a pool without padding cut is a little less, and
-one that was padded before its convolution a little more.
+one that was padded before its convolution a little more. Where the image's usual side is no multiple of the deepest
+stride, that plane has half of the prime, rounded up.
 """
 
 from dataclasses import replace
@@ -12,6 +13,7 @@ from inferometer.core.dims import Symbol
 from inferometer.core.graph import Graph, Op, Tensor
 
 BATCH, CELLS = 10_007, 1_009
+_HALF = (CELLS + 1) // 2
 _CUT, _PADDED = 2, 8  # what a window without padding takes from a side, and what padding adds to it, at most
 _NEAR = (0, *range(-1, -_CUT - 1, -1), *range(1, _PADDED + 1))
 
@@ -59,11 +61,14 @@ class Opening:
         return tuple(map(self.value, value)) if isinstance(value, tuple) else self.size(value)
 
     def size(self, size):
-        if not isinstance(size, int) or size < CELLS - _CUT:
+        if not isinstance(size, int) or size < _HALF:
             return size
         total, rest = 1, size
         while rest % BATCH == 0:
             total, rest = total * Symbol("batch"), rest // BATCH
+        if self.cells is not None and rest in (_HALF, _HALF * _HALF):
+            half = (self.cells + 1) // 2
+            return total * half if rest == _HALF else total * half * half
         if self.cells is None or rest < CELLS - _CUT:
             return total * rest
         more = next((more for more in _NEAR if (rest - more) % CELLS == 0), 0)

@@ -1,9 +1,9 @@
 """Graph × Device × RuntimeEffects × Workload → Profile: how long, bound by what, does it fit, what does it cost.
 
 A model that makes tokens has the phases load, prefill and decode (and encode, where part of it runs once a request);
-any other has load and forward. One-time costs are phases of their own and in no sum. With a `context` the decode phase
-is one step with so many tokens in the cache; without one it is the step in the middle of the generation, which is the
-mean step, because a step's time grows evenly with the context.
+any other has load and forward, and a pipeline what is around its steps. One-time costs are phases of their own and in
+no sum. With a `context` the decode phase is one step with so many tokens in the cache; without one it is the step in
+the middle of the generation, which is the mean step, because a step's time grows evenly with the context.
 """
 
 from __future__ import annotations
@@ -25,12 +25,20 @@ from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.formulas.edge import frame_budget, frame_headroom
 from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, energy_costs, power_model
-from inferometer.predict.headline import headline_times, tokens_gained, windows_per_s, with_repeats
+from inferometer.predict.headline import (
+    AROUND,
+    headline_times,
+    tokens_gained,
+    windows_per_s,
+    with_own_steps,
+    with_repeats,
+)
 from inferometer.predict.memory.fit import capacity_of, peak_use, reserve_of
 from inferometer.predict.money import carbon_grams, hourly_price, million_usd
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import replica_batch
 from inferometer.predict.phases import (
+    ONCE,
     Site,
     constant_phase,
     energy_notes,
@@ -39,6 +47,7 @@ from inferometer.predict.phases import (
     load_phase,
     outside_notes,
     phase_of,
+    rated,
     site_of,
 )
 from inferometer.predict.precision import weight_formats
@@ -65,7 +74,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     now: Callable[[], str] | None = None,
 ) -> Profile:
     """Predict a model on a device. The impossible is an error; what is not known is in the notes of the provenance."""
-    effects, options = require_effects(runtime), options or Options()
+    effects, options = require_effects(runtime), with_own_steps(graph, options or Options())
     workload = completed(graph, workload or Workload(), options, beyond=goes_beyond(effects))
     ready = make_ready(
         graph, device, effects=effects, workload=workload, options=options, calibration=_covering(calibration, effects)
@@ -149,6 +158,8 @@ class _Job:
         phases = [phase for phase in (load, first_run_phase(self.effects, self.ready.graph)) if phase is not None]
         self._note_assumptions(site)
         if not self.ready.generative:
+            if self.ready.layout.encodes:
+                phases.append(self._run(AROUND, self._forward_sizes(), site))
             phases.append(self._run("forward", self._forward_sizes(), site))
             return phases
         return [*phases, *self._generation(site)]
@@ -191,8 +202,7 @@ class _Job:
 
     def _run(self, name: str, sizes: dict[str, Any], site: Site) -> Phase:
         plan = self.ready.plan
-        once = name == "encode"
-        step = plan.step(sizes, "prefill" if once else name, once=once)
+        step = plan.step(sizes, rated(name), once=name in ONCE)
         self.notes += outside_notes(name, step)
         if waits_for_host(step):
             self.waiting.append(name)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 End = Literal["time_s", "low_s", "high_s"]
 _TO_FIRST = ("tokenise", "encode", "prefill", "sampling", "transfer")
 _AROUND_STEP = ("sampling", "detokenise")
+AROUND = "around"  # what of a pipeline runs once a picture: text encoders before the steps, the image's decoder after
 _ENDS: dict[str, End] = {"": "time_s", "_low": "low_s", "_high": "high_s"}
 
 
@@ -56,7 +57,7 @@ def _end(phase: Phase, end: End) -> float:
 def _sums(seconds: Mapping[str, float], workload: Workload, options: Options) -> dict[str, float | None]:
     times: dict[str, float | None] = dict.fromkeys(("latency", "ttft", "tpot", "e2e"))
     if "forward" in seconds:
-        return {**times, "latency": seconds["forward"] * (options.steps or 1)}
+        return {**times, "latency": seconds["forward"] * (options.steps or 1) + seconds.get(AROUND, 0.0)}
     if "prefill" in seconds:
         times["ttft"] = sum(seconds[name] for name in _TO_FIRST if name in seconds)
     if "decode" in seconds:
@@ -92,6 +93,11 @@ def windows_per_s(graph: Graph, options: Options) -> float | None:
     window_s = float(frames * frame_s)
     audio_s = options.audio_s or window_s
     return ceil(audio_s / window_s) / audio_s
+
+
+def with_own_steps(graph: Graph, options: Options) -> Options:
+    """With the steps that a pipeline takes where none are asked for."""
+    return options if options.steps is not None else replace(options, steps=graph.metadata.get("steps"))
 
 
 def with_repeats(phases: Iterable[Phase], workload: Workload, options: Options) -> list[Phase]:

@@ -10,6 +10,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase
 from inferometer.core.request import BETWEEN, PARTS, RUN
 from inferometer.predict.energy import PowerModel, counted_joules, energy_costs, power_model
+from inferometer.predict.headline import AROUND
 from inferometer.predict.options import EnergyCosts
 from inferometer.predict.parallel import stage_share
 from inferometer.predict.price.collectives import chosen_link
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from inferometer.predict.ready import ReadyGraph
 
 LOOSE = 2.0  # a constant that was measured elsewhere
+ONCE = frozenset({"encode", AROUND})  # phases of what runs once a request
 
 
 @frozen
@@ -63,8 +65,8 @@ def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) 
 
 def phase_of(name: str, step: StepPrice, plan: Plan, site: Site) -> Phase:
     """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
-    once = name == "encode"
-    ops = _ops(step, plan, _rated(name), once=once, stretch=site.stretch)
+    once = name in ONCE
+    ops = _ops(step, plan, rated(name), once=once, stretch=site.stretch)
     once_s = site.stretch * float(np.broadcast_to(step.step_s, step.priced.time_s.shape[1]).sum())
     time_s = sum(op.time_s for op in ops)
     floor_s = sum(op.floor_s or 0.0 for op in ops)
@@ -97,7 +99,7 @@ def _parts(name: str, step: StepPrice, plan: Plan, site: Site, time_s: float) ->
     the device's `run` to end. A captured phase is one launch, the longer the more kernels it has. Without a host beside
     the device all of it is the run.
     """
-    phase = _rated(name)
+    phase = rated(name)
     overheads, columns = plan.overheads, step.priced.time_s.shape[1]
     parts = {part: overheads.looped_s(part, phase) / plan.host_speed for part in ("write", "read", BETWEEN)}
     if phase in overheads.captured:
@@ -184,9 +186,9 @@ def _sums(values: Any, times: float = 1.0) -> list[float]:
     return sums
 
 
-def _rated(name: str) -> str:
+def rated(name: str) -> str:
     """The phase whose priors and tables hold for another."""
-    return {"encode": "prefill", "draft": "decode"}.get(name, name)
+    return {"encode": "prefill", "draft": "decode", AROUND: "forward"}.get(name, name)
 
 
 def _bound(ops: list[OpTime], once_s: float) -> Bound:

@@ -110,10 +110,11 @@ def can_i_run(
 
 
 def _question(graph: Graph, device: Device, runtime: str, weights: str) -> Question:
-    """Overridden too: some models state a format of their own for some weights."""
+    """Overridden too where a model states a format of its own for some weights."""
+    stated = any(tensor.dtype for tensor, _ in graph.weights() if tensor.role == "weight")
     return ask(
         graph, on=device, runtime=runtime, weights=weights, prompt=_PROMPT, generate=_GENERATE,
-        options=Options(overrides={"*": weights}),
+        options=Options(overrides={"*": weights} if stated else {}),
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def test_a_title_names_the_formats_that_are_counted(model, words):
 
 def test_a_title_names_the_arithmetic_where_it_is_another():
     profile = predict("llama-3.2-1b", on="raspberry-pi-5", runtime="llamacpp", weights="q4_0", kv="q8_0")
-    assert formats_of(profile) == "q4_0 weights, bf16 activations, q8_0 cache, computed in i8/f32"
+    assert formats_of(profile) == "q4_0+q6_k weights, bf16 activations, q8_0 cache, computed in i8/f32"
 
 
 def test_rows_of_comparisons_and_sweeps_name_the_same():

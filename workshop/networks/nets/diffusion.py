@@ -1,7 +1,17 @@
-"""The parts of Stable Diffusion: text encoder, U-Net for one step, ControlNet, and the decoder of images."""
+"""Parts of pipelines that make pictures: text encoder, denoiser for one step, ControlNet, and the decoder of images.
+
+The catalog's pipelines (`known/data/models/pipelines.toml`) are made of such parts and of its own denoisers.
+"""
 
 import transformers as hf
-from diffusers import AutoencoderKL, ControlNetModel, UNet2DConditionModel
+from diffusers import (
+    AutoencoderDC,
+    AutoencoderKL,
+    ControlNetModel,
+    PixArtTransformer2DModel,
+    SanaTransformer2DModel,
+    UNet2DConditionModel,
+)
 from torch import nn
 
 from workshop.networks.nets.net import Net
@@ -30,16 +40,40 @@ class Control(nn.Module):
 
 
 class Vae(nn.Module):
-    def __init__(self):
+    def __init__(self, channels=4, post=True):
         super().__init__()
         vae = AutoencoderKL(
-            block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=4, sample_size=512,
+            block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=channels, sample_size=512,
             down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
+            use_post_quant_conv=post,
         )  # fmt: skip
         self.decoder, self.post = vae.decoder, vae.post_quant_conv
 
     def forward(self, latents):
-        return self.decoder(self.post(latents))
+        return self.decoder(latents if self.post is None else self.post(latents))
+
+
+def _sana_vae():
+    types = ("ResBlock",) * 3 + ("EfficientViTBlock",) * 3
+    return AutoencoderDC(
+        decoder_block_types=types, encoder_block_types=types, upsample_block_type="interpolate",
+        encoder_layers_per_block=(2, 2, 2, 3, 3, 3), downsample_block_type="Conv",
+    ).decoder  # fmt: skip
+
+
+def _pixart():
+    return Tensors(
+        PixArtTransformer2DModel(caption_channels=4096, interpolation_scale=2, use_additional_conditions=False),
+        ("hidden_states", "timestep", "encoder_hidden_states"), lambda a: a[0],
+        added_cond_kwargs={"resolution": None, "aspect_ratio": None}, return_dict=False,
+    )  # fmt: skip
+
+
+def _sana():
+    return Tensors(
+        SanaTransformer2DModel(),
+        ("hidden_states", "encoder_hidden_states", "timestep"), lambda a: a[0], return_dict=False,
+    )  # fmt: skip
 
 
 def _unet(text, heads, linear):
@@ -74,6 +108,16 @@ def nets():
         "stable-diffusion-v2-1/unet": Net(
             make=lambda: Step(_unet(1024, [5, 10, 20, 20], True)), inputs=second, fixed=True, published="865.9M"
         ),
+        # Of these the image is a latent: a pipeline says how many pixels one is.
+        "sd-vae/decoder": Net(make=Vae, inputs=((1, 4, 64, 64),), step=1, published="49.49M"),
+        "flux-vae/decoder": Net(make=lambda: Vae(16, post=False), inputs=((1, 16, 128, 128),), step=1),
+        "pixart-sigma/transformer": Net(
+            make=_pixart, inputs=((1, 4, 128, 128), time, (1, 300, 4096)), step=2, published="0.6B"
+        ),
+        "sana-1.6b/transformer": Net(
+            make=_sana, inputs=((1, 32, 32, 32), (1, 300, 2304), time), step=1, published="1.6B"
+        ),
+        "sana/decoder": Net(make=_sana_vae, inputs=((1, 32, 32, 32),), step=1),
         "controlnet-canny/controlnet": Net(
             make=lambda: Control(ControlNetModel(cross_attention_dim=768, attention_head_dim=8)),
             inputs=(*first, (1, 3, 512, 512)), fixed=True, published="361M",

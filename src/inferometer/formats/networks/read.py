@@ -124,9 +124,31 @@ def _detector(module: Any) -> Any:
     return Looking()
 
 
+# Where the crop of torchvision's own weights is not 224, and no rule of a kind of network says it.
+_TORCHVISION_SIDES = {
+    "inception_v3": 299,
+    "ssd300_vgg16": 300,
+    "ssdlite320_mobilenet_v3_large": 320,
+    "efficientnet_b1": 240,
+    "efficientnet_b2": 288,
+    "efficientnet_b3": 300,
+    "efficientnet_b4": 380,
+    "efficientnet_b5": 456,
+    "efficientnet_b6": 528,
+    "efficientnet_b7": 600,
+    "efficientnet_v2_s": 384,
+    "efficientnet_v2_m": 480,
+    "efficientnet_v2_l": 480,
+    "swin_v2_t": 256,
+    "swin_v2_s": 256,
+    "swin_v2_b": 256,
+    "vit_h_14": 518,
+}
+
+
 def _torchvision_usual(name: str) -> tuple[int, int, int]:
-    sides = {"inception_v3": 299, "ssd300_vgg16": 300, "ssdlite320_mobilenet_v3_large": 320}
-    side = sides.get(name, 800 if _looks_once(name) else 520 if re.match(_SEGMENTERS, name) else 224)
+    rule = 800 if _looks_once(name) else 520 if re.match(_SEGMENTERS, name) else 224
+    side = _TORCHVISION_SIDES.get(name, rule)
     return 3, side, side
 
 

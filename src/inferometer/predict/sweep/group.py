@@ -14,6 +14,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Parallel
 from inferometer.predict.energy import PowerModel, power_model
+from inferometer.predict.headline import with_own_steps
 from inferometer.predict.memory.fit import capacity_of, reserve_of
 from inferometer.predict.money import hourly_price, million_usd
 from inferometer.predict.options import Options
@@ -209,8 +210,13 @@ class Group:
         return self._forward(), absent_stage(details=self.details)
 
     def _forward(self) -> Stage:
-        found = self._phase("forward", query=self.asked.known_prompt, context=0)
-        return found.scaled(self.options.steps or 1)
+        """Every step of a pass; of a pipeline, what runs once a picture as well."""
+        ready = self.members[0].ready
+        options = with_own_steps(ready.graph, self.options)
+        found = self._phase("forward", query=self.asked.known_prompt, context=0).scaled(options.steps or 1)
+        if not ready.layout.encodes:
+            return found
+        return found.after(self._phase("forward", query=self.asked.known_prompt, context=0, once=True))
 
     def _first(self) -> Stage:
         """What comes before and with the first token; NaN where no prompt is read."""

@@ -1,7 +1,8 @@
 """A graph as an engine loads it: products that share their input joined into one, what it never quantises, or widens.
 
 Serving engines store the query, key and value projections as one matrix, and so the gate and the up projection: one
-kernel reads the input once. The parts of its output are views. Quantised checkpoints leave some weights as they were.
+kernel reads the input once. The parts of its output are views. Quantised checkpoints leave some weights as they were,
+and files of GGUF keep the matrix that gives the logits in more bits than the rest.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.graph import Op, Tensor
 from inferometer.core.kept import Kept
 from inferometer.predict.precision import UNSTATED, widened_by
@@ -22,10 +24,12 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Precision
 
 _graphs = Kept(512)
+_HEAD_FORMAT = "q6_k"
 
 
 def as_loaded(graph: Graph, effects: RuntimeEffects, precision: Precision) -> Graph:
     """The same graph for an engine that changes nothing; the same value for the same arguments."""
+    graph = _with_wide_head(graph, precision.weights)
     widened = widened_by(graph, precision, effects)
     if not effects.merged and not effects.unquantised and not widened:
         return graph
@@ -45,6 +49,23 @@ def _loaded(graph: Graph, effects: RuntimeEffects, widened: Mapping[str, str], w
             ops = _merged(ops, group)
         blocks.append(replace(block, ops=ops))
     return replace(graph, blocks=tuple(blocks))
+
+
+def _with_wide_head(graph: Graph, weights: str | None) -> Graph:
+    """llama-quantize stores the output matrix, and the embedding where it is the same one, in Q6_K below that format."""
+    if weights is None or not is_gguf_block(weights) or dtype(weights).bits >= dtype(_HEAD_FORMAT).bits:
+        return graph
+    return _graphs.get_or_make(("head",), (graph,), lambda: _headed(graph))
+
+
+def _headed(graph: Graph) -> Graph:
+    heads = {op.weights[0].name for _, op in graph.ops() if op.name == "lm_head" and op.weights}
+    blocks = []
+    for block in graph.blocks:
+        held = [any(tensor.name in heads for tensor in op.weights) for op in block.ops]
+        ops = (_kept_wide(op, ("*",), _HEAD_FORMAT) if wide else op for op, wide in zip(block.ops, held, strict=True))
+        blocks.append(replace(block, ops=tuple(ops)) if any(held) else block)
+    return replace(graph, blocks=tuple(blocks)) if heads else graph
 
 
 def _kept_wide(op: Op, patterns: Iterable[str], native: str) -> Op:

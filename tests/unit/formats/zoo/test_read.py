@@ -2,9 +2,11 @@
 
 import pytest
 
+from inferometer.core.dims import evaluate
 from inferometer.core.errors import DomainError, MissingDependencyError, UnknownNameError
 from inferometer.core.workload import Workload
 from inferometer.formats.networks import read as reading
+from inferometer.formats.networks.named.shipped import read_net, shipped_nets
 from inferometer.formats.networks.shipped import index, networks
 from inferometer.formats.resolve import read
 from inferometer.formats.sizes import bind
@@ -135,3 +137,38 @@ def test_networks_are_listed_where_their_package_is_asked_for():
     assert "ncnn:alexnet" in listed
     assert "60965224" in listed
     assert "ncnn:" not in CliRunner().invoke(command, ["--where", "family=resnet"]).output
+
+
+@pytest.mark.parametrize(
+    ("name", "gigaflops"),
+    [
+        # 2 × the GMACs that torchvision gives with its weights, at the crop that they were made for.
+        ("torchvision:efficientnet_b7", 75.5),
+        ("torchvision:efficientnet_v2_s", 16.7),
+        ("torchvision:swin_v2_t", 11.9),
+        ("torchvision:vit_b_16", 35.1),
+        ("lraspp-mobilenet-v3-large", 4.17),
+        ("deeplabv3-mobilenet-v3-large", 20.9),
+    ],
+)
+@pytest.mark.usefixtures("bare")
+def test_torchvisions_networks_are_at_the_image_their_weights_were_made_for(name, gigaflops):
+    graph = read(name)
+    assert graph_work(graph, bind(graph, Workload())).total_flops / 1e9 == pytest.approx(gigaflops, rel=0.06)
+
+
+def test_what_is_computed_grows_with_the_image_in_every_network_whose_image_is_open():
+    """A plane that kept the side it was traced with would be as large at any image."""
+    growth = {}
+    for name in shipped_nets():
+        graph = read_net(name)
+        if "image" in graph.symbols:
+            side = graph.metadata["default_sizes"]["image"]
+            once, twice = (
+                sum(evaluate(one.elements, {"batch": 1, "image": size}) for _, op in graph.ops() for one in op.outputs)
+                for size in (side, 2 * side)
+            )
+            growth[name] = twice / once
+    assert len(growth) > 100
+    # Four times for planes, up to sixteen where positions attend to each other.
+    assert {name: ratio for name, ratio in growth.items() if not 3.8 < ratio < 8} == {}
