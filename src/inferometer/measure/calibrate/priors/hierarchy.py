@@ -253,24 +253,31 @@ class Hierarchy:
     def sweep(self, times: int = 15, tolerance: float = 2e-3) -> None:
         """Solve the linearised problem, level after level, until nothing moves."""
         names = [level for level in self.levels.values() if len(level.members)]
-        precision = np.array([np.diag(1 / self.variances[level.pool]) for level in names])
-        blocks = [self.information[level.members] for level in names]  # once: taking them is most of a sweep
-        for index, block in enumerate(blocks):
-            precision[index] += block.sum(axis=0)
-        inverse = np.linalg.inv(precision)
-        pull = self.pull.copy()  # what is left of the gradient at the present sums
+        # A forward pass has no parameter of a prompt's ops: what no row leans on stays at nothing, and is half of them.
+        leant_on = np.flatnonzero(np.diagonal(self.information, axis1=1, axis2=2).any(axis=0))
+        information = self.information[:, leant_on[:, None], leant_on[None, :]]
+        variances = {pool: variance[leant_on] for pool, variance in self.variances.items()}
+        values = [level.value[leant_on] for level in names]
+        blocks = [information[level.members] for level in names]  # once: taking them is most of a sweep
+        inverse = np.linalg.inv(np.array([
+            np.diag(1 / variances[level.pool]) + block.sum(axis=0) for level, block in zip(names, blocks, strict=True)
+        ]))  # fmt: skip
+        pull = self.pull[:, leant_on]  # what is left of the gradient at the present sums
         for _ in range(times):
             most = 0.0
             for index, level in enumerate(names):
-                gradient = pull[level.members].sum(axis=0) - level.value / self.variances[level.pool]
+                gradient = pull[level.members].sum(axis=0) - values[index] / variances[level.pool]
                 step = np.clip(inverse[index] @ gradient, -_MOST_STEP, _MOST_STEP)
-                level.value = level.value + step
+                values[index] = values[index] + step
                 pull[level.members] -= blocks[index] @ step
                 most = max(most, float(np.abs(step).max()))
             if most < tolerance:
                 break
         for index, level in enumerate(names):
-            level.posterior = inverse[index]
+            level.value = level.value.copy()
+            level.value[leant_on] = values[index]
+            level.posterior = np.diag(self.variances[level.pool]).copy()
+            level.posterior[leant_on[:, None], leant_on[None, :]] = inverse[index]
 
     def fit(self, rounds: int = 8, *, spreads: bool = True, log: Any = None) -> None:
         for number in range(rounds):
