@@ -395,7 +395,8 @@ def _told_by(standing: Standing, own: LevelRow | None, known: Mapping[str, Level
         source = f"fitted from {device.rows} published steps of {standing.device} that ran otherwise"
         return f"published times of this {unit}, run otherwise", source
     # From the engine's level on, one that is there was fitted with this engine; the widest has the most devices.
-    told = [known[level] for level in standing.levels()[5:10] if level in known]
+    with_engine = (level for level in standing.levels()[5:10] if not level.startswith("format:"))
+    told = [known[level] for level in with_engine if level in known]
     if not told:
         source = f"those of {unit}s in general, since no figure of {engine} on one is at hand"
         return f"published times of {unit}s in general", source
