@@ -7,7 +7,7 @@ effect comes from rows that were not left out, so nothing of a left-out row is i
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from inferometer.measure.calibrate.priors.judged import (
     DEVICE_OUT,
+    EVERY,
+    EVIDENCE,
     FAMILY_OUT,
     FEW,
     MODEL_OUT,
@@ -90,9 +92,17 @@ def family_folds(cases: Sequence[Case], folds: int, seed: int = 3) -> list[Any]:
     return _folds([family_of(case) for case in cases], folds, seed)
 
 
-def source_folds(cases: Sequence[Case], folds: int, seed: int = 4) -> list[Any]:
-    """A source with all of its habits."""
-    return _folds([case.dataset for case in cases], folds, seed)
+def source_folds(cases: Sequence[Case], folds: int) -> list[Any]:
+    """A source with all of its habits; those that share an engine in different folds, so that another still tells."""
+    ran: dict[str, set[tuple[str, str]]] = {}
+    for case in cases:
+        ran.setdefault(case.dataset, set()).add((case.standing.unit, case.standing.engine))
+    fold: dict[str, int] = {}
+    for name in sorted(ran, key=lambda name: (-len(ran[name]), name)):
+        shared = [[len(ran[name] & ran[other]) for other in fold if fold[other] == at] for at in range(folds)]
+        fold[name] = min(range(folds), key=lambda at: (sum(shared[at]), len(shared[at]), at))
+    of_rows = np.array([fold[case.dataset] for case in cases])
+    return [of_rows == number for number in range(min(folds, len(ran)))]
 
 
 def _likeness(cases: Sequence[Case], mask: Any) -> Any:
@@ -154,7 +164,8 @@ class Validation:
 def judge_validation(cases: Sequence[Case], validation: Validation, source_halves: Any) -> list[JudgedSteps]:
     """What was left out of the fit, in five ways; an interval's width comes from the other half of the models.
 
-    That of a source left out comes from other sources (`source_halves`).
+    That of a source left out comes from other sources (`source_halves`). All together once more, by what stood behind
+    an answer.
     """
     judged: list[JudgedRow] = []
     ways = (
@@ -163,8 +174,17 @@ def judge_validation(cases: Sequence[Case], validation: Validation, source_halve
     )  # fmt: skip
     for way, kept in ways:
         judged += judged_rows(cases, kept.residuals, _crossed(cases, kept), [way] * len(cases))
-    judged += judged_rows(cases, validation.sources.residuals, source_halves, [SOURCE_OUT] * len(cases))
-    return summaries(judged)
+    sources = validation.sources
+    judged += judged_rows(cases, sources.residuals, source_halves, [SOURCE_OUT] * len(cases))
+    same, seen, unseen, without = EVIDENCE
+    behind = [
+        (seen if near == "seen" else unseen) if fitted else without
+        for near, fitted in zip(sources.near.tolist(), sources.fitted.tolist(), strict=True)
+    ]
+    together = judged_rows(cases, sources.residuals, source_halves, behind)
+    together += [replace(row, way=same) for row in judged if row.way == FEW]
+    everything = [replace(row, dataset=EVERY, unit="all", engine="all", quantity="all") for row in together]
+    return summaries([*judged, *everything])
 
 
 def _crossed(cases: Sequence[Case], kept: LeftOut) -> Any:

@@ -77,6 +77,8 @@ Orange Pi 5 (RK3588S) | npu | rockchip-rk3588-npu
 RV1103 RV1106 | npu | rockchip-rv1106-npu
 Khadas VIM3, Amlogic A311D (Cortex-A73 2.2GHz x 4 + Cortex-A53 1.8GHz x 2) | cpu | amlogic-a311d-cpu
 Raspberry Pi 3 Model B+ Broadcom BCM2837B0, Cortex-A53 (ARMv8) (1.4GHz x 4) | cpu | raspberry-pi-3b-plus
+Raspberry Pi 5 | cpu | raspberry-pi-5
+Raspberry Pi 4 | gpu | raspberry-pi-4-gpu
 Pi 5 - 8GB (AMD RX 7600) | gpu | amd-radeon-7600
 Pi 500+ - 16GB | cpu | raspberry-pi-5-16gb
 HAILO10H | – | hailo-10h
@@ -246,6 +248,16 @@ def test_a_users_row_is_found_by_its_name(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_a_phone_is_a_unit_of_its_chip_and_a_machine_has_the_name_that_people_use(typed, row):
     assert device(typed).name == row
+
+
+BOARDS = sorted(name for name in devices() for unit in ("gpu", "npu") if f"{name}-{unit}" in devices())
+
+
+@every(BOARDS)
+def test_a_board_is_not_taken_for_one_of_its_units(name):
+    meant = match_device(name.replace("-", " "))
+    assert meant is not None
+    assert meant.device == name
 
 
 PHONES = [

@@ -193,8 +193,10 @@ def test_less_than_ten_steps_of_a_device_are_no_surer_than_its_kind():
         rung = ladder.ShippedFit.of(ladder.Sources(standing=standing, phase=phase, binding=None), ())
         if rung is None:
             continue
-        kind = spread_of(replace(standing, device="", vendor=""), phase, seen=True, known="known") / EIGHT_IN_TEN
+        of_kind, own = replace(standing, device="", vendor=""), fitted_prior(standing, phase).spread
+        kind, unseen = (spread_of(of_kind, phase, seen=each, known="known") / EIGHT_IN_TEN for each in (True, False))
         seen.add(steps < ladder.ENOUGH_STEPS)
-        assert steps >= ladder.ENOUGH_STEPS or rung.prior.spread >= kind, standing
+        assert steps >= ladder.ENOUGH_STEPS or rung.prior.spread >= min(kind, unseen), standing
+        assert rung.prior.spread <= max(own, kind, unseen), "one step makes nobody less sure than none"
         assert steps < ladder.ENOUGH_STEPS or rung.prior == fitted_prior(standing, phase)
     assert seen == {True, False}

@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 
 from inferometer.measure.calibrate.priors.hierarchy import hierarchy_of
-from inferometer.measure.calibrate.priors.judged import few_models
+from inferometer.measure.calibrate.priors.judged import EVERY, EVIDENCE, few_models
 from inferometer.measure.calibrate.priors.stack import Case, log_times
-from inferometer.predict.price.deviations import FITTED, PARAMETERS, Standing, half_of, share_of, source_half
-from workshop.priors.build import source_halves, source_spreads, thinned
-from workshop.priors.leaving import device_folds, family_folds, left_out, model_folds, source_folds
+from inferometer.predict.price.deviations import (
+    FITTED,
+    PARAMETERS,
+    UNKNOWN_SPREAD,
+    Standing,
+    half_of,
+    share_of,
+    source_half,
+)
+from workshop.priors.build import source_halves, source_spreads, thinned, validated
+from workshop.priors.leaving import device_folds, family_folds, judge_validation, left_out, model_folds, source_folds
 
 CONVOLUTION, LINEAR = FITTED.index("convolution.window"), FITTED.index("linear")
 TRUE = {"convolution": 0.5, "linear": 0.2, "memory": 0.6, "kernel": 5e-6}
@@ -203,6 +211,61 @@ def test_a_stranger_answers_with_the_width_of_families_and_else_with_that_of_dev
     assert half_of(spreads, other, "forward", **stranger) == 0.3
     new = half_of(spreads, standing("a"), "forward", near="stranger", known="new")
     assert new == pytest.approx(np.hypot(0.4, 0.6))  # of a device and of a model: two doubts
+
+
+def test_a_seen_device_is_known_no_worse_than_an_unseen_one_and_one_that_nothing_tells_of_is_not_known():
+    spreads = {"npu:unseen:known": 0.3, "cpu:seen:near": 0.1}
+    assert half_of(spreads, standing("a"), "forward", near="seen", known="known") == 0.3
+    assert half_of(spreads, standing("a"), "forward", near="seen", known="new") == UNKNOWN_SPREAD
+
+
+def test_sources_that_share_an_engine_are_left_out_apart():
+    cases = [
+        replace(
+            case("a", 0), dataset=f"s{number}", standing=replace(standing("a"), engine="qnn" if number < 3 else "rknn")
+        )
+        for number in range(6)
+    ]
+    for fold in source_folds(cases, 3):
+        assert sorted(each.standing.engine for each, out in zip(cases, fold, strict=True) if out) == ["qnn", "rknn"]
+
+
+def test_of_a_short_list_half_is_left_out_where_that_is_asked():
+    cases = [case("a", number) for number in range(8)]
+    every = np.ones(8, dtype=bool)
+    assert few_models(cases, every).sum() == 0
+    assert few_models(cases, every, of_short_lists=True).sum() == 4
+
+
+def on_cpu(device, clock, number):
+    """What such a CPU reaches of its peak falls by half each time that its stated clock doubles."""
+    made = case(device, number, share=0.8 * np.exp(-clock))
+    cpu = replace(made.standing, unit="cpu", family=device, clock=clock, engine="ncnn")
+    return replace(made, standing=cpu)
+
+
+def test_an_unseen_cpu_is_told_by_its_clock_where_no_relative_of_it_is_there():
+    clocks = dict(zip("abcdefghijkl", np.linspace(-0.8, 0.8, 12).tolist(), strict=True))
+    cases = [on_cpu(device, clock, number) for device, clock in clocks.items() for number in range(10)]
+    out = np.array([each.standing.device == "l" for each in cases])
+    blind = [replace(each, standing=replace(each.standing, clock=0.0)) for each in cases]
+    told, untold = (np.median(np.abs(left_out(fitted(each), [out]).residuals[out])) for each in (cases, blind))
+    assert told < 0.6 * untold
+
+
+def test_all_rows_are_judged_once_more_by_what_stood_behind_them():
+    cases = [
+        each
+        for name in ("one", "two", "three")
+        for each in in_source(name, [case("abcd"[n % 4], n, features=(n,)) for n in range(16)], slower=1.0)
+    ]
+    fit = fitted(cases)
+    validation = validated(fit)
+    groups = judge_validation(cases, validation, source_halves(cases, validation.sources, {"npu:seen:known": 0.3}))
+    together = {group.way: group for group in groups if group.dataset == EVERY}
+    assert set(together) <= set(EVIDENCE)
+    assert together["other source, device seen"].steps == len(cases)
+    assert together["same source, device seen"].devices == 4
 
 
 def test_what_a_source_adds_is_by_its_unit_and_by_whether_others_have_the_engine():

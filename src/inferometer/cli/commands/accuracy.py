@@ -29,15 +29,21 @@ _GROUPS = {
     "op": ("longest op", "runtime", "how"),
 }
 _REASONS = 25  # why rows are not predicted, that are listed
+_EVIDENCE = (
+    "The rows of *Published measurements* together, told apart by what the fit had: rows of the same table with the "
+    "same device, its other models being judged; only other tables, which have the device with that engine or do not; "
+    "or no table with the engine, so that others' engines stand in."
+)
 _PUBLISHED = (
     "What others published, predicted by a fit that lacked what *way* names: the device, its siblings being there; its "
     "whole family (every device of a generation of chips on such a unit: all of Ampere, every chip with a Hexagon "
     "v73, every CPU with a Cortex-A76); the model at every size of image, everywhere; or the source, a table with its "
     "harness, its releases and its clocks, so that its device, model and engine are known from other tables or not at "
-    "all. Last, a device is known from ten of its models (timm: twenty). A model that was measured elsewhere is "
-    "predicted with what it took there over what its work says. The width of each interval comes from the other half "
-    "of the models; of a source left out from other sources. Of a dataset with more than 1,500 steps the steps of some "
-    "models are judged. *Roofline* is the median error of every op at the longer of its two peaks."
+    "all. Last, a device is known from ten of its models (timm: twenty; half of a shorter list). A model that was "
+    "measured elsewhere is predicted with what it took there over what its work says. The width of each interval comes "
+    "from the other half of the models; of a source left out from other sources. Of a dataset with more than 8,000 "
+    "steps the steps of some models are judged. *Roofline* is the median error of every op at the longer of its two "
+    "peaks."
 )
 
 
@@ -159,6 +165,7 @@ def _print_atlas(paths: "Sequence[Path]", from_models: int | None, form: str) ->
 
 def page() -> str:
     """docs/accuracy.md: every shipped case, with the shipped calibrations and with priors alone."""
+    from inferometer.measure.calibrate.priors.judged import EVERY
     from inferometer.understand.accuracy.page import accuracy_findings
     from inferometer.understand.accuracy.published import left_out_results
     from inferometer.understand.view.accuracy import (
@@ -170,6 +177,9 @@ def page() -> str:
     )
 
     evaluation = accuracy_findings()
+    together, apart = (
+        [each for each in left_out_results() if (each.dataset == EVERY) == every] for every in (True, False)
+    )
     return accuracy_page(
         [
             ("Aims", "", target_table(evaluation.aims)),
@@ -177,7 +187,8 @@ def page() -> str:
             ("By family", "", standing_table(evaluation.by_family, _GROUPS["family"])),
             ("By the kind of op that is longest", "", standing_table(evaluation.by_op, _GROUPS["op"])),
             ("Datasheets and priors alone", _ALONE, standing_table(evaluation.priors_by_phase, _GROUPS["phase"])),
-            ("Published measurements", _PUBLISHED, published_table(left_out_results())),
+            ("By what stands behind an answer", _EVIDENCE, published_table(together)),
+            ("Published measurements", _PUBLISHED, published_table(apart)),
             ("Other tools", _PEERS, peer_table(evaluation.peers)),
         ]
     )

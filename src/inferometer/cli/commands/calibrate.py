@@ -33,7 +33,11 @@ _FORMAT = (
 
 @click.command("calibrate")
 @click.option(
-    "--from", "source", metavar="FILE|atlas", help="Fit published times of whole models instead of measuring."
+    "--from",
+    "source",
+    metavar="FILE|atlas|which",
+    help="Fit published times of whole models instead of measuring; `which` says what to measure for that, and how "
+    "wide answers will then be.",
 )
 @click.option(
     "--for",
@@ -254,13 +258,18 @@ def _calibrate_from(
     source: str, device: str, runtime: str | None, dtype: str | None, out: Path | None, form: str
 ) -> None:
     from inferometer.core.device import is_local
-    from inferometer.measure.calibrate.from_table import calibrate_from, save_fit
+    from inferometer.measure.calibrate.from_table import WHICH, calibrate_from, models_to_measure, save_fit
 
     if is_local(device) or runtime is None:
         raise DomainError(
             "--from fits a device of the catalog with an engine: name both.",
             remedy="inferometer calibrate --from atlas --device NAME --runtime NAME",
         )
+    if source == WHICH:
+        from inferometer.understand.view.calibrations import measuring_table
+
+        print_table(measuring_table(models_to_measure(device=device, runtime=runtime, dtype=dtype)), form)
+        return
     fit = calibrate_from(source, device=device, runtime=runtime, dtype=dtype)
     path = save_fit(fit, out)
     _say_set_aside(fit.set_aside)

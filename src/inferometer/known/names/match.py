@@ -74,6 +74,13 @@ def phrases() -> Mapping[str, Named]:
 @cache
 def _phrases(folders: tuple[Path, ...]) -> Mapping[str, Named]:  # noqa: ARG001 - they decide on the rows
     rows = list(_rows())
+    boards = {row.name for row in rows}
+    rows = [
+        replace(row, chip=board)  # `raspberry-pi-5-gpu` is a unit of the board `raspberry-pi-5`, and not all of it
+        if row.chip is None and (board := _UNIT_ENDING.sub("", row.name)) in boards - {row.name}
+        else row
+        for row in rows
+    ]
     chips: dict[str, dict[str, str]] = {}
     for row in rows:
         if row.chip:

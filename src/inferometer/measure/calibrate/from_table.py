@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,21 @@ from inferometer.known.atlas.reading import read_atlas
 from inferometer.known.atlas.shipped import load
 from inferometer.known.engines import engine as engine_named
 from inferometer.measure.calibrate.priors.cases import cases_of
-from inferometer.measure.calibrate.priors.judged import effect_on
+from inferometer.measure.calibrate.priors.judged import effect_on, sums_vector
 from inferometer.measure.calibrate.priors.language import QUANTITIES, language_cases
-from inferometer.measure.calibrate.priors.own import own_levels
-from inferometer.measure.calibrate.priors.stack import log_times
+from inferometer.measure.calibrate.priors.own import own_levels, own_variances
+from inferometer.measure.calibrate.priors.stack import log_times, stack_of
 from inferometer.predict.basis.files import own_folder, write_calibration
 from inferometer.predict.price.class_figures import with_class_figures
-from inferometer.predict.price.deviations import EIGHT_IN_TEN, PARAMETERS
+from inferometer.predict.price.deviations import (
+    EIGHT_IN_TEN,
+    PARAMETERS,
+    half_of,
+    known_deviations,
+    known_unit,
+    spread_of,
+    was_seen,
+)
 from inferometer.predict.published_rows import impossible
 
 if TYPE_CHECKING:
@@ -193,6 +202,102 @@ def calibrate_from(source: str | Path, *, device: str, runtime: str, dtype: str 
         reading = read_atlas(Path(source))
         rows, set_aside = tuple(reading.table.rows()), reading.set_aside
     return calibration_from(rows, device=name, runtime=runtime, dtype=dtype, set_aside=set_aside, impossible=impossible)
+
+
+# Which models to measure: each moves what is doubtful of the device by as much as its time leans on it.
+#
+# A model's time has a slope in every parameter of the device (how much of it is convolutions, kernels, bytes), and each
+# parameter a doubt: how far devices lie from their parents. The models are taken one by one, each time the one after
+# which the others' times are least in doubt. What a model keeps to itself, no other model tells.
+
+WHICH = "which"
+_TEN = 10
+_CANDIDATES = 48  # those that most devices were measured with: others know them too
+
+
+@frozen
+class MeasuringPlan:
+    """The models that tell most of a device, the best first.
+
+    `halves` are half-widths of eight in ten of the others' answers, as logarithms: now, and after each of them.
+    """
+
+    device: str
+    runtime: str
+    dtype: str
+    models: tuple[str, ...]
+    halves: tuple[float, ...]
+
+
+def models_to_measure(*, device: str, runtime: str, dtype: str | None = None) -> MeasuringPlan:
+    """Which ten models to measure on a device with a runtime, to know the others best."""
+    where, engine = device_named(device), engine_named(runtime)
+    cases = _in_one_format(_as_if_measured(where, engine.name), dtype)
+    if len(cases) < LEAST_MODELS:
+        raise DomainError(
+            f"The atlas has {len(cases)} models that {engine.name} ran on a {where.unit}: too few to choose from.",
+            remedy="Measure ten that differ: small and large, convolutions and transformers.",
+        )
+    tokens, standing = cases[0].tokens, known_unit(cases[0].standing, tokens=cases[0].tokens)
+    base = np.array([sums_vector(standing, tokens=tokens)])
+    _, slopes = log_times(stack_of(cases, np.zeros(len(cases), dtype=int), base), np.zeros_like(base))
+    # Whoever measures is the source of what comes after: only what models keep to themselves stays in doubt.
+    spreads, quantity = known_deviations(tokens=tokens).spreads, cases[0].quantity
+    noise = (half_of(spreads, standing, quantity, near="seen", known="known") / EIGHT_IN_TEN) ** 2
+    now = spread_of(standing, quantity, seen=was_seen(standing, tokens=tokens), known="known") / EIGHT_IN_TEN
+    doubt = np.diag(sum(own_variances(standing, tokens=tokens).values(), np.zeros(len(PARAMETERS))))
+    # How far devices left out were off says how large the doubt is; the variances of parameters, of what it is made.
+    across = float(np.einsum("mi,ij,mj->m", slopes, doubt, slopes).mean())
+    doubt *= max(now**2 - noise, 0.0) / across
+    chosen: list[int] = []
+    halves = [_half_of(slopes, doubt, noise)]
+    while len(chosen) < min(_TEN, len({case.model for case in cases}) - 1):
+        after = [_told_by(doubt, slope, noise) for slope in slopes]
+        known = {cases[at].model for at in chosen}
+        left = [
+            np.inf if case.model in known else _half_of(slopes, each, noise)
+            for case, each in zip(cases, after, strict=True)
+        ]
+        chosen.append(int(np.argmin(left)))
+        doubt = after[chosen[-1]]
+        halves.append(left[chosen[-1]])
+    return MeasuringPlan(
+        device=where.name,
+        runtime=engine.name,
+        dtype=cases[0].standing.activations,
+        models=tuple(cases[at].model for at in chosen),
+        halves=tuple(halves),
+    )
+
+
+def _as_if_measured(device: Device, engine: str) -> tuple[Case, ...]:
+    """Models that others ran with the engine on such a unit, as steps of this device; of a batch of one."""
+    there = load().where(engine=engine, unit=device.unit, quantity=("forward", "prefill", "decode"))
+    rows: dict[tuple[str | None, ...], PublishedMeasurement] = {}
+    devices: dict[tuple[str | None, ...], set[str]] = {}
+    for row in there.rows():
+        if row.model is not None and row.batch in {None, 1} and row.count == 1 and row.part is None:
+            key = (row.model, row.weights, row.activations, row.quantity)
+            rows.setdefault(key, row)
+            devices.setdefault(key, set()).add(row.device_published)
+    formats = Counter(key[1:] for key, names in devices.items() for _ in names)
+    order = sorted(rows, key=lambda key: (-formats[key[1:]], -len(devices[key]), str(key)))
+    asked = [
+        replace(rows[key], device=device.name, device_spelling=None, settings={}, parameters=None)
+        for key in order[:_CANDIDATES]
+    ]
+    speaks = sum(row.quantity in QUANTITIES for row in asked) * 2 > len(asked)
+    return (language_cases(asked) if speaks else cases_of(asked)).cases
+
+
+def _told_by(doubt: Any, slope: Any, noise: float) -> Any:
+    """What is left of the doubt once a model with such slopes is measured."""
+    leant = doubt @ slope
+    return doubt - np.outer(leant, leant) / (slope @ leant + noise)
+
+
+def _half_of(slopes: Any, doubt: Any, noise: float) -> float:
+    return float(EIGHT_IN_TEN * np.sqrt(np.einsum("mi,ij,mj->m", slopes, doubt, slopes).mean() + noise))
 
 
 def save_fit(fit: PublishedFit, out: Path | None = None) -> Path:

@@ -52,6 +52,7 @@ WORTH_SAYING = 0.02  # of a model's time: a smaller effect changes no reading, a
 _NEAR, _LIKE = 0.95, 0.8
 UNMEASURED = ("near", "like", "new")
 _GENERATING = frozenset({"prefill", "decode"})
+_USUAL_HZ = 2.5e9  # a clock that says nothing of a CPU
 
 
 def fitted_class(op: Op, phase: str) -> str | None:
@@ -82,6 +83,15 @@ class Standing:
     variants: tuple[str, ...] = ()
     kind: str | None = None  # of machine: phone, desktop, server
     memory: str | None = None  # its level: hbm, gddr, lpddr
+    clock: float = 0.0  # of a CPU's fastest cores, as a logarithm: see `slopes`
+
+    def slopes(self) -> tuple[tuple[str, float], ...]:
+        """Levels that count as often as a device has of something.
+
+        Of a CPU, its clock: starting a kernel takes cycles and not seconds, and what convolutions reach of a peak falls
+        where the row states a clock that cores have only for a moment.
+        """
+        return ((f"clock:{self.unit}:{self.engine}", self.clock),) if self.clock else ()
 
     def levels(self) -> tuple[str, ...]:
         """The levels that hold, from the widest to the narrowest."""
@@ -121,11 +131,17 @@ def standing_of(device: Device, engine: str, precision: Precision, variants: tup
         family=family,
         kind=device.kind,
         memory=None if device.memory is None else device.memory.level,
+        clock=_clock(device),
         engine=engine,
         weights=weights,
         activations="f16" if activations == "bf16" != weights else activations,
         variants=variants,
     )
+
+
+def _clock(device: Device) -> float:
+    hertz = device.core_groups[0].clock_hz if device.unit == "cpu" and device.core_groups else None
+    return round(log(hertz / _USUAL_HZ), 3) if hertz else 0.0
 
 
 def _made_by(device: Device) -> tuple[str, str | None]:
@@ -259,10 +275,10 @@ def sums_of(standing: Standing, *, without: frozenset[str] = frozenset(), tokens
     """Every parameter's sum over the levels that hold, or over those of them that are not of the kinds `without`."""
     known = known_deviations(tokens=tokens)
     sums = dict(known.base[standing.unit])
-    for level in standing.levels():
+    for level, times in (*((level, 1.0) for level in standing.levels()), *standing.slopes()):
         row = None if level.partition(":")[0] in without else known.levels.get(level)
         for name, value in () if row is None else row.values.items():
-            sums[name] = sums.get(name, 0.0) + value
+            sums[name] = sums.get(name, 0.0) + times * value
     return sums
 
 
@@ -356,7 +372,8 @@ def half_of(spreads: Mapping[str, float], standing: Standing, quantity: str, *, 
     if near != "seen" and known != "known":  # the two doubts are of different things, and add as such
         ways = (("seen", known), (near, "known"))
         return sqrt(sum(half_of(spreads, standing, quantity, near=one, known=how) ** 2 for one, how in ways))
-    if near == "stranger":
+    # What holds for an unseen device holds for a stranger too, and a seen one is known no worse than that.
+    if near == "stranger" or (near == "seen" and known == "known"):
         return half_of(spreads, standing, quantity, near="unseen", known=known)
     return UNKNOWN_SPREAD
 
@@ -378,7 +395,8 @@ def _told_by(standing: Standing, own: LevelRow | None, known: Mapping[str, Level
         source = f"fitted from {device.rows} published steps of {standing.device} that ran otherwise"
         return f"published times of this {unit}, run otherwise", source
     # From the engine's level on, one that is there was fitted with this engine; the widest has the most devices.
-    told = [known[level] for level in standing.levels()[5:10] if level in known]
+    with_engine = (level for level in standing.levels()[5:10] if not level.startswith("format:"))
+    told = [known[level] for level in with_engine if level in known]
     if not told:
         source = f"those of {unit}s in general, since no figure of {engine} on one is at hand"
         return f"published times of {unit}s in general", source

@@ -319,18 +319,19 @@ class ShippedFit(PublishedTimes):
 def _of_few(prior: FittedPrior, standing: Standing, phase: str) -> FittedPrior:
     """No fewer than ten published steps say how far the fit is off on a device: below that, its kind does.
 
-    A mean of n steps is off by 1/√n of their spread itself, which is added; and where those n had other formats, the
-    device counts as one that was never seen.
+    A mean of n steps is off by 1/√n of their spread itself, which is added, up to that of a device that was never seen;
+    and as such it counts where those n had other formats.
     """
     tokens = phase in {"prefill", "decode"}
     steps = _published_steps(standing.device, standing.engine, tokens=tokens)
     if not 0 < steps < ENOUGH_STEPS:
         return prior
     of_kind = replace(known_unit(standing, tokens=tokens), device="", vendor="")
-    few = sqrt(1 + 1 / steps) / EIGHT_IN_TEN
 
     def at_least(spread: float, model: str) -> float:
-        return max(spread, few * spread_of(of_kind, phase, seen=prior.rows > 0, known=model))
+        seen, unseen = (spread_of(of_kind, phase, seen=each, known=model) for each in (True, False))
+        half = max(seen, min(unseen, sqrt(1 + 1 / steps) * seen)) if prior.rows > 0 else unseen
+        return max(spread, half / EIGHT_IN_TEN)
 
     unmeasured = {model: at_least(spread, model) for model, spread in prior.unmeasured.items()}
     return replace(prior, spread=at_least(prior.spread, "known"), unmeasured=unmeasured)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import exp
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.units import counted, format_quantity
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inferometer.core.calibration import Calibration, Utilisation
+    from inferometer.measure.calibrate.from_table import MeasuringPlan
     from inferometer.measure.calibrate.here import Standing
 
 _COLUMNS = (
@@ -89,6 +91,29 @@ def standings_table(standings: Sequence[Standing]) -> ReportTable:
             "state": _state(standing),
         })  # fmt: skip
     return ReportTable(title="What predictions for this machine stand on", columns=_STANDINGS, rows=tuple(rows))
+
+
+_MEASURING = (
+    Column(key="number", heading="measured"),
+    Column(key="model", heading="measure next"),
+    Column(key="low", heading="eight in ten of the others from"),
+    Column(key="high", heading="to"),
+)
+
+
+def measuring_table(plan: MeasuringPlan) -> ReportTable:
+    """Which models to measure on a device, the best first, and what is left open once so many of them are."""
+    rows = [
+        {"number": number, "model": model, "low": f"{exp(-half) - 1:+.0%}", "high": f"{exp(half) - 1:+.0%}"}
+        for number, (model, half) in enumerate(zip((*plan.models, None), plan.halves, strict=True))
+    ]
+    command = f"inferometer calibrate --from FILE.csv --device {plan.device} --runtime {plan.runtime}"
+    return ReportTable(
+        title=f"What to measure of {plan.device} with {plan.runtime} in {plan.dtype}: whole models, a batch of one",
+        columns=_MEASURING,
+        rows=tuple(rows),
+        note=f"Write their times into a table that `inferometer atlas` knows, then: {command}",
+    )
 
 
 def _state(standing: Standing) -> str:

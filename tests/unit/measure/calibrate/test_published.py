@@ -2,13 +2,14 @@
 
 import csv
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 import inferometer as im
 from inferometer.core.errors import DomainError
 from inferometer.known.atlas.shipped import load
-from inferometer.measure.calibrate.from_table import save_fit
+from inferometer.measure.calibrate.from_table import models_to_measure, save_fit
 from inferometer.measure.calibrate.priors.cases import cases_of
 from inferometer.measure.calibrate.priors.judged import DEVICE_OUT, FEW, judge_rows, sums_vector
 from inferometer.measure.calibrate.priors.stack import log_times, stack_of
@@ -119,6 +120,27 @@ def test_a_device_that_nobody_published_is_judged_apart_and_from_a_few_of_its_mo
     ways = {group.way: group for group in judge_rows(rows).groups}
     assert ways[DEVICE_OUT].steps == len(rows)
     assert FEW not in ways  # six models are fewer than the twenty it would be calibrated from
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return models_to_measure(device="qualcomm-snapdragon-888-npu", runtime="qnn")
+
+
+def test_ten_models_to_measure_each_of_which_leaves_less_open(plan):
+    assert len(set(plan.models)) == len(plan.models) == 10
+    assert list(plan.halves) == sorted(plan.halves, reverse=True)
+    assert plan.halves[10] < 0.75 * plan.halves[0]
+
+
+def test_what_to_measure_first_tells_more_than_what_comes_last(plan):
+    gains = [before - after for before, after in pairwise(plan.halves)]
+    assert gains[0] == max(gains)
+
+
+def test_where_nobody_ran_models_nothing_can_be_chosen():
+    with pytest.raises(DomainError, match="too few to choose from"):
+        models_to_measure(device="st-stm32h747", runtime="esp-dl")
 
 
 _TIMM = frozenset(f"timm:{name}" for name in MODELS)

@@ -49,9 +49,15 @@ def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
 
 
 def _unit(device: str, engine: str) -> str | None:
-    """A Jetson's GPU runs what can use CUDA; the other formats run on its CPU. Elsewhere the name says it."""
+    """A Jetson's GPU runs what can use CUDA; the other formats run on its CPU. Elsewhere the name says it.
+
+    A page about OpenVINO names Intel's GPU for every format, but only OpenVINO ran there: what PyTorch took is that of
+    a CPU that nobody names.
+    """
     if "Jetson" in device:
         return "cpu" if engine in _WITHOUT_GPU else "gpu"
+    if "Raspberry" in device or (re.search("Intel.*GPU", device) and engine != "openvino"):
+        return "cpu"
     if "Rockchip" in device:
         return "npu" if engine == "rknn" else "cpu"
     return next((unit for unit in ("cpu", "gpu", "npu") if unit.upper() in device), None)

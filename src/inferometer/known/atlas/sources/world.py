@@ -65,7 +65,10 @@ _UNITS = {
     "cpu": r"\bcpu\b|cortex|\bthreads?\b", "gpu": r"\bgpu\b|\bcuda", "npu": r"\bnpu\b|\bbpu\b|\bdpu\b|neural engine",
     "tpu": r"edge tpu",
 }  # fmt: skip
-_ALWAYS = {"sophon": "npu", "vitis": "npu", "habana": "npu", "neuron": "npu", "executorch": "cpu"}
+_ALWAYS = {
+    "sophon": "npu", "vitis": "npu", "habana": "npu", "neuron": "npu", "executorch": "cpu", "ncnn": "cpu",
+    "paddle-lite": "cpu",
+}  # fmt: skip
 _SEVERAL = re.compile(r"^(\d+) ?x ")
 _PER_INPUT = frozenset({"sophgo"})  # the tables of this project divide a batch's time by its inputs
 _ONE_INPUT = frozenset({"vitis", "hbdnn"})  # engines whose tables state no batch: a core runs one input

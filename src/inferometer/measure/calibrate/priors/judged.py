@@ -34,6 +34,12 @@ DEVICE_OUT, FAMILY_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN = (
     "device left out", "family left out", "model left out", "device and model left out", "source left out",
     "calibrated from a few models", "in the fit",
 )  # fmt: skip
+EVERY = (
+    "every source"  # the dataset and the engine of rows that are judged together, by what stood behind their answers
+)
+EVIDENCE = (
+    "same source, device seen", "other source, device seen", "other source, device unseen", "no source has the engine",
+)  # fmt: skip
 _FEW_MODELS = {"timm": 20}  # models that a device is calibrated from; elsewhere ten
 _TEN = 10
 WAYS = (DEVICE_OUT, FAMILY_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN)
@@ -190,8 +196,13 @@ def _from_few(cases: Sequence[Case], wanted: Any, effects: Sequence[Any], count:
     return residuals, halves
 
 
-def few_models(cases: Sequence[Case], mask: Any, count: int | None = None, seed: int = 2) -> Any:
-    """Of the devices in a fold: the rows of all but `count` models each, which are left out; ten, of timm's twenty."""
+def few_models(
+    cases: Sequence[Case], mask: Any, count: int | None = None, *, of_short_lists: bool = False, seed: int = 2
+) -> Any:
+    """Of the devices in a fold: the rows of all but `count` models each, which are left out; ten, of timm's twenty.
+
+    With `of_short_lists` half of them, where there are not twice as many: of those too something is left to judge.
+    """
     draw = np.random.default_rng(seed)
     models: dict[tuple[str, str], list[str]] = {}
     for row in np.flatnonzero(mask).tolist():
@@ -199,8 +210,9 @@ def few_models(cases: Sequence[Case], mask: Any, count: int | None = None, seed:
         if name not in models.setdefault(key, []):
             models[key].append(name)
     kept: Mapping[tuple[str, str], set[str]] = {
-        key: set(draw.permutation(sorted(names))[: count or _FEW_MODELS.get(key[0], _TEN)].tolist())
+        key: set(draw.permutation(sorted(names))[: min(most, len(names) // 2) if of_short_lists else most].tolist())
         for key, names in models.items()
+        for most in [count or _FEW_MODELS.get(key[0], _TEN)]
     }
     out = mask.copy()
     for row in np.flatnonzero(mask).tolist():

@@ -109,6 +109,8 @@ def _not_asked(row: PublishedMeasurement) -> str | None:  # noqa: PLR0911 - one 
         return f"the model {row.model_published} has no graph here"
     if row.unit == "cpu+gpu":
         return "a CPU and a GPU shared the layers"
+    if row.unit == "cpu" and row.count != 1:
+        return "several machines shared the layers over a network"
     if not has_device(row):
         return f"the device {row.device_published} is not in the catalog"
     engine = None if row.engine is None else known_engine(row.engine)

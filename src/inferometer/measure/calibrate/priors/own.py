@@ -42,7 +42,7 @@ def own_levels(cases: Sequence[Case], effects: Sequence[ModelEffect]) -> Hierarc
         stack=stack,
         leaves=leaves,
         levels={name: Level(name=name, members=np.array(at)) for name, at in members.items()},
-        variances=_variances(known[0], tokens=tokens),
+        variances=own_variances(known[0], tokens=tokens),
         weights=np.ones(len(cases)),
         noise=np.full(len(leaves), 0.2),
     )
@@ -58,7 +58,7 @@ def _parents(standing: Standing, *, tokens: bool) -> Any:
     return np.array([parents.get(name, 0.0) for name in PARAMETERS])
 
 
-def _variances(standing: Standing, *, tokens: bool) -> dict[str, Any]:
+def own_variances(standing: Standing, *, tokens: bool) -> dict[str, Any]:
     """How far devices lie from their parents; every level without a row adds its own to the device's."""
     known = known_deviations(tokens=tokens)
 

@@ -374,6 +374,7 @@ def test_what_was_left_out_is_judged_in_five_ways_beside_a_roofline():
     found = {each.way: each for each in judge_validation(cases, validation, np.full(4, 0.5))}
     assert {way: each.steps for way, each in found.items()} == {
         "device left out": 2, "family left out": 1, "model left out": 4, "source left out": 3,
+        "other source, device seen": 3,
     }  # fmt: skip
     assert found["source left out"].coverage == 1, "0.4 within the half-width of 0.5 that other sources tell"
     assert found["model left out"].median == pytest.approx(-expm1(-0.2), abs=1e-4)
