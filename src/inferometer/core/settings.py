@@ -6,16 +6,14 @@ Nothing else in the program looks at the environment, and nothing sets it. A few
 
 import os
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from inferometer.core.errors import InferometerError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(NamedTuple):  # no dataclass: an answer that was given before is printed without that module
     """`key` is its name in the configuration file, if it may stand there."""
 
     name: str
