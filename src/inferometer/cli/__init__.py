@@ -90,18 +90,18 @@ def main() -> None:
     if text is not None:
         sys.exit(_print_whole(text))
     import gc
+    from contextlib import nullcontext
 
     from inferometer.cli.interrupts import interrupted_again
     from inferometer.cli.run import run
 
     sys.unraisablehook = interrupted_again
     gc.set_threshold(100_000)  # values live as long as the command: to look for garbage among them takes a tenth of it
-    if mark is None:
-        sys.exit(run(arguments))
-    with listening() as keep:
+    with listening() if mark else nullcontext() as keep:
         code = run(arguments)
-        if code == 0:
+        if keep and mark and code == 0:
             keep(mark)
+    gc.freeze()  # at its end Python looks twice for garbage in all that was imported: a seventh of a prediction
     sys.exit(code)
 
 

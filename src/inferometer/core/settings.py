@@ -8,14 +8,12 @@ import os
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from inferometer.core.errors import InferometerError
-from inferometer.core.frozen import frozen
 
 
-@frozen
-class Setting:
+class Setting(NamedTuple):  # no dataclass: an answer that was given before is printed without that module
     """`key` is its name in the configuration file, if it may stand there."""
 
     name: str

@@ -200,7 +200,13 @@ class EngineRank:
 
 
 def engine_ranks() -> tuple[EngineRank, ...]:
-    """Every engine of the catalog. Of our own files only the lines that matter are parsed: there are many."""
+    """Every engine of the catalog."""
+    return _ranks(settings.catalog_folders())
+
+
+@cache
+def _ranks(folders: tuple[Path, ...]) -> tuple[EngineRank, ...]:  # noqa: ARG001 - as above
+    """Of our own files only the lines that matter are parsed: there are many."""
     own = [
         EngineRank(name=name, opens=tuple(stated.get("opens", ())), rank=stated.get("rank"),
                    first_for=frozenset(stated.get("first_for", ())),

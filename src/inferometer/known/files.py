@@ -21,20 +21,47 @@ from inferometer.known.sections import excerpt
 #
 # What was parsed lies in the cache folder under a hash of the very text, so that a file that changes is parsed again.
 
+T = TypeVar("T")
+
 _WORTH_IT = 10_000  # characters; fewer are parsed as quickly as found
 
 
 def parsed_files(kind: str, files: Sequence[Path], folder: Path | None = None) -> list[tuple[Path, Mapping[str, Any]]]:
     texts = [file_text(file) for file in files]
-    if sum(map(len, texts)) < _WORTH_IT:
-        return [(file, parse_text(text, file)) for file, text in zip(files, texts, strict=True)]
-    mark = _mark(files, texts)
-    kept = (folder or cache_folder()) / "catalog" / f"{kind}.json"
-    contents = _kept(kept, mark)
-    if contents is None:
-        contents = [parse_text(text, file) for file, text in zip(files, texts, strict=True)]
-        _keep(kept, {"mark": mark, "contents": contents})
+
+    def parsed() -> list[dict[str, Any]]:
+        return [parse_text(text, file) for file, text in zip(files, texts, strict=True)]
+
+    worth_it = sum(map(len, texts)) >= _WORTH_IT
+    contents = kept_in_cache(kind, _mark(files, texts), parsed, folder) if worth_it else parsed()
     return list(zip(files, contents, strict=True))
+
+
+def kept_in_cache(kind: str, mark: str, make: Callable[[], T], folder: Path | None = None) -> T:
+    """What was made under the same mark before, as JSON has it; made now, and kept, where nothing was."""
+    path = (folder or cache_folder()) / "catalog" / f"{kind}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        document = json.loads(path.read_bytes())
+        if document["mark"] == mark:
+            kept: T = document["contents"]
+            return kept
+    contents = make()
+    _keep(path, {"mark": mark, "contents": contents})
+    return contents
+
+
+def mark_of_catalog(*also: str) -> str:
+    """What every value of the catalog stands on: its files, ours and the user's, and the code that reads them.
+
+    `also` are files of those who make something else of the values.
+    """
+    data = sorted(_BUILT_IN.glob("*.toml")) + sorted(_BUILT_IN.glob("*/*.toml"))
+    files = [*data, *_theirs(settings.catalog_folders())]
+    code = [*_BUILT_IN.parent.glob("*.py"), *Path(settings.__file__).parent.glob("*.py"), *map(Path, also)]
+    stamps = [(str(file), stat.st_mtime_ns, stat.st_size) for file in code for stat in [file.stat()]]
+    return (
+        _mark(files, [file_text(file) for file in files]) + blake2b(repr(stamps).encode(), digest_size=16).hexdigest()
+    )
 
 
 def _mark(files: Sequence[Path], texts: Sequence[str]) -> str:
@@ -43,14 +70,6 @@ def _mark(files: Sequence[Path], texts: Sequence[str]) -> str:
         data = text.encode()
         digest.update(f"{file.name} {len(data)}\n".encode() + data)
     return digest.hexdigest()
-
-
-def _kept(path: Path, mark: str) -> list[dict[str, Any]] | None:
-    try:
-        document = json.loads(path.read_bytes())
-        return document["contents"] if document["mark"] == mark else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _keep(path: Path, document: Mapping[str, Any]) -> None:
@@ -62,8 +81,6 @@ def _keep(path: Path, document: Mapping[str, Any]) -> None:
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)
 
-
-T = TypeVar("T")
 
 _BUILT_IN = Path(__file__).parent / "data"
 # The command that lists each kind of rows.

@@ -2,8 +2,9 @@
 
 import json
 
-from inferometer.known import files
+from inferometer.known import devices, files
 from inferometer.known.files import parsed_files
+from inferometer.understand.view import records
 
 ROW = '[devices.one]\ntitle = "One"\nyear = 2024\n'
 
@@ -35,3 +36,37 @@ def test_what_cannot_be_kept_or_read_is_parsed(tmp_path, monkeypatch):
         kept.write_text(damaged)
         assert parsed_files("devices", [file], tmp_path) == first
     assert parsed_files("devices", [file], file) == first  # no folder
+
+
+BOARD = """
+[sources.mine]
+title = "My board"
+date = "2026-01"
+[devices.my-board]
+title = "My board"
+vendor = "Me"
+unit = "cpu"
+source = "mine"
+clock = "1 GHz"
+"""
+
+
+def test_the_list_of_devices_is_made_again_only_when_the_catalog_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
+    first = records.device_records()
+    assert first == [records.device_record(device) for device in devices().values()]
+    with monkeypatch.context() as without:
+        without.setattr(records, "devices", None)
+        assert records.device_records() == first
+    monkeypatch.setenv("INFEROMETER_CATALOG", str(tmp_path))
+    for stated, clock_hz in (("1 GHz", 1e9), ("2 GHz", 2e9)):
+        (tmp_path / "mine.toml").write_text(BOARD.replace("1 GHz", stated))
+        files._READ.clear()
+        files._made.cache_clear()
+        assert records.device_records()[-1]["clock"] == clock_hz
+
+
+def test_a_list_is_made_where_nothing_can_be_kept(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "file"))
+    assert len(records.device_records()) == len(devices())

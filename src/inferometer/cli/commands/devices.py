@@ -26,14 +26,12 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from inferometer.known import devices
     from inferometer.known.where import matching
     from inferometer.understand.view.listings import device_table
-    from inferometer.understand.view.records import DEVICE_FIELDS, device_record
+    from inferometer.understand.view.records import DEVICE_FIELDS, device_records
 
     efficiency = any("ops_per_joule" in condition for condition in where)
-    records = [device_record(device, efficiency=efficiency) for device in devices().values()]
-    print_table(device_table(matching(records, where, DEVICE_FIELDS)), form)
+    print_table(device_table(matching(device_records(efficiency=efficiency), where, DEVICE_FIELDS)), form)
 
 
 @command.command("show")

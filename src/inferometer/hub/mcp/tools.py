@@ -261,16 +261,15 @@ def devices(access: Access, *, name: str | None = None, where: Names = None) -> 
     """
     from inferometer.core.codec import document
     from inferometer.known import device
-    from inferometer.known import devices as every_device
     from inferometer.known.where import matching
     from inferometer.understand.view.listings import device_table
-    from inferometer.understand.view.records import DEVICE_FIELDS, device_record
+    from inferometer.understand.view.records import DEVICE_FIELDS, device_records
     from inferometer.understand.view.render import records
 
     if name is not None:
         found = device(access.device(name))
         return ToolAnswer(document=document(found), text=f"{found.name}: {found.title}.")
-    rows = matching([device_record(each) for each in every_device().values()], tuple(where or ()), DEVICE_FIELDS)
+    rows = matching(device_records(), tuple(where or ()), DEVICE_FIELDS)
     return _rows_answer(records(device_table(rows)), "device")
 
 

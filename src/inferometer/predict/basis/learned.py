@@ -29,7 +29,6 @@ from inferometer.core.settings import learns
 from inferometer.core.units import counted
 from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
-from inferometer.known.machine.detect.identity import this_machine
 from inferometer.predict.applicable import meaningful
 from inferometer.predict.basis.calibrations import HostSetup, format_key, formats_of, host_setup
 from inferometer.predict.basis.files import name_start, own_folder
@@ -93,6 +92,12 @@ class LearnedStep:
         """The same for another profile of the same thing: the newest counts."""
         sizes = (self.batch, self.prompt, self.generate, self.context, self.image)
         return self.model, self.phase, self.runtime, self.dtype, self.threads, self.basis, *sizes
+
+
+def _machine_id() -> str:
+    from inferometer.known.machine.detect.identity import this_machine  # noqa: PLC0415 - only for this machine
+
+    return this_machine().id
 
 
 def learned_file(device: str, runtime: str, folder: Path | None = None) -> Path:
@@ -172,7 +177,7 @@ def lines_of(
         LearnedStep(
             model=model, phase=name, runtime=question.runtime_name,
             dtype=format_key(question.graph, question.runtime_name, question.precision),
-            threads=setup.threads, machine=this_machine().id,
+            threads=setup.threads, machine=_machine_id(),
             created=datetime.now(UTC).isoformat(timespec="seconds"), seconds=seconds[name],
             basis=basis_of(basis.calibration), **_predicted(phase),
             features=_features(question), batch=workload.batch, prompt=workload.prompt,
@@ -247,7 +252,7 @@ def with_learned(question: Question, calibration: Calibration | None) -> tuple[C
             step
             for step in read_learned(path)
             if (step.dtype, step.threads, step.machine, step.basis)
-            == (dtype, setup.threads, this_machine().id, basis_of(calibration))
+            == (dtype, setup.threads, _machine_id(), basis_of(calibration))
         ]
         if not ours:
             return calibration, ()
@@ -349,7 +354,7 @@ def learned_here(folder: Path) -> tuple[LearnedOf, ...]:
     place = folder / "learned"
     for path in sorted(place.glob("*.jsonl")) if place.is_dir() else ():
         for step in read_learned(path):
-            if step.machine == this_machine().id:
+            if step.machine == _machine_id():
                 groups.setdefault((step.runtime, step.dtype, step.threads, step.basis), []).append(step)
     return tuple(
         LearnedOf(

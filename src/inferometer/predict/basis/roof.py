@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import ceil
@@ -251,6 +250,8 @@ def product_flop_per_s(*, clock: Callable[[], float], seconds: float, side: int 
 
 def copy_bytes_per_s(*, clock: Callable[[], float], seconds: float, threads: int, nbytes: int = _COPY_BYTES) -> float:
     """The best rate of a copy, counting bytes read and bytes written: one thread fills the memory of few machines."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - brings logging, which no other question needs
+
     source = np.ones(nbytes // 8)
     target = np.zeros_like(source)
     parts = (np.array_split(target, threads), np.array_split(source, threads))

@@ -5,6 +5,8 @@ from typing import Any
 
 from inferometer.core.device import Device, Sourced
 from inferometer.core.dtypes import DTYPES
+from inferometer.known.files import kept_in_cache, mark_of_catalog
+from inferometer.known.hardware import devices
 from inferometer.known.zoo import CatalogModel
 
 # Field → unit of its number, or None where it is text.
@@ -40,6 +42,15 @@ def device_record(device: Device, *, efficiency: bool = False) -> dict[str, Any]
         **computed,
         **{name: _number(peak) for name, peak in device.peaks.items()},
     }
+
+
+def device_records(*, efficiency: bool = False) -> list[dict[str, Any]]:
+    """Those of the whole catalog. To make a thousand devices takes longer than all else of a list, so they are kept."""
+
+    def make() -> list[dict[str, Any]]:
+        return [device_record(device, efficiency=efficiency) for device in devices().values()]
+
+    return make() if efficiency else kept_in_cache("device-records", mark_of_catalog(__file__), make)
 
 
 def ops_per_joule(device: Device) -> float | None:
