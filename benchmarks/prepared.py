@@ -250,7 +250,9 @@ def main() -> None:
     print(f"Within the predicted interval: {sum(judged)} of {len(judged)}.")
     signs = [(row, right) for row in rows if (right := sign_is_right(row)) is not None]
     wrong = ", ".join(f"{row['model']} {row['quantise']} in {row['runtime']}" for row, right in signs if not right)
-    print(f"Sign of the gain right: {sum(right for _, right in signs)} of {len(signs)}{f'; not: {wrong}' * bool(wrong)}.")
+    print(
+        f"Sign of the gain right: {sum(right for _, right in signs)} of {len(signs)}{f'; not: {wrong}' * bool(wrong)}."
+    )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def _loaded(graph: Graph, effects: RuntimeEffects, widened: Mapping[str, str], w
 
 
 def _with_wide_head(graph: Graph, weights: str | None) -> Graph:
-    """llama-quantize stores the output matrix, and the embedding where it is the same one, in Q6_K below that format."""
+    """llama-quantize stores the output matrix (or the embedding that serves as one) in Q6_K, below that format."""
     if weights is None or not is_gguf_block(weights) or dtype(weights).bits >= dtype(_HEAD_FORMAT).bits:
         return graph
     return _graphs.get_or_make(("head",), (graph,), lambda: _headed(graph))
