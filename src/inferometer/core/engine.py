@@ -97,8 +97,9 @@ class RuntimeEffects:
     Where activations are bytes too (`convolution:i8/i8`), both are turned to f32 around the product, at each step;
     those of a `widened` format once, when the model is loaded, for all ops but look-ups. An engine with `held` loads
     all floats of a model whose layers name no formats into the one that it computes in: the one asked for, else the
-    one that stands there for the unit, else the model's own. `unpack` is how many rows of
-    products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them.
+    one that stands there for the unit, else the model's own. A network whose weights are asked for in a format that is
+    `whole` has its activations in it too: the engine quantises all of a network or nothing. `unpack` is how many rows
+    of products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them.
     `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
     `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
     decoding, after all others. `merged` are groups of projections, by their last names, that it stores as one matrix;
@@ -126,6 +127,7 @@ class RuntimeEffects:
     expanded: frozenset[str] = frozenset()
     widened: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
     unpack: Sourced | None = None
     merged: tuple[tuple[str, ...], ...] = ()
     dynamic: frozenset[str] = frozenset()

@@ -59,8 +59,8 @@ _RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on) *=.*$", re.MULTILINE)
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "widened", "held", "unpack", "merged", "dynamic", "gathered", "grouped",
-    "unquantised", "logits", "prompt", "winograd", "first_run", "notes", *UNITS, *ENGINE_SETS,
+    "arithmetic", "instead", "expanded", "widened", "held", "whole", "unpack", "merged", "dynamic", "gathered",
+    "grouped", "unquantised", "logits", "prompt", "winograd", "first_run", "notes", *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
@@ -435,6 +435,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
             dtype(name).name: dtype(row.inner("widened").required_text(name)).name for name in _keys(row, "widened")
         },
         held={unit: dtype(row.inner("held").required_text(unit)).name for unit in _keys(row, "held")},
+        whole=frozenset(dtype(name).name for name in row.names("whole")),
         unpack=row.number("unpack", "1"),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
         dynamic=frozenset(row.names("dynamic")),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
+from inferometer.core.graph import is_generative
 from inferometer.core.kept import Kept
 from inferometer.core.workload import Precision
 from inferometer.known.engines import known_engine
@@ -145,7 +146,9 @@ def engine_formats(asked: Precision, runtime: str) -> Precision:
 
 
 def held_precision(graph: Graph, asked: Precision, effects: RuntimeEffects, unit: str) -> Precision:
-    """The formats of an engine that loads all floats of a model into the one that it computes in."""
+    """The formats of an engine that quantises networks whole, or loads all floats into the one that it computes in."""
+    if asked.weights in effects.whole and asked.activations is None and not is_generative(graph) and is_open(graph):
+        return replace(asked, activations=asked.weights)
     stated = effects.held.get(unit)
     if stated is None or asked.activations is not None or graph.precision not in _HALVES or not is_open(graph):
         return asked

@@ -51,3 +51,26 @@ def test_a_checkpoint_in_halves_is_widened_as_it_is_loaded(tmp_path):
 def test_only_pytorch_holds_a_model_in_another_float():
     assert {name for name, each in engines().items() if each.effects.held} == {"torch-eager", "torch-compile"}
     assert formats(answered(runtime="ideal", on=GPU))[1] in {None, "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("device", "runtime"),
+    [
+        ("rockchip-rk3588-npu", None), ("hailo-8", None), ("google-coral-edge-tpu", None),
+        ("nvidia-t4", "tensorrt"), ("nvidia-jetson-orin-nano-8gb", None), ("qualcomm-snapdragon-8-gen-3-npu", "qnn"),
+    ],
+)  # fmt: skip
+def test_a_compiler_that_quantises_networks_whole_is_not_asked_for_weights_alone(device, runtime):
+    def latency(**asked):
+        answer = ask("mobilenet-v2", on=device, runtime=runtime, **asked).answer()
+        return formats(answer), answer.summary.latency_s
+
+    alone, both = latency(weights="i8"), latency(weights="i8", activations="i8")
+    assert alone == both
+    assert alone[0] == ("i8", "i8")
+    assert latency(weights="i8", activations="f16")[0] == ("i8", "f16"), "who says it gets it"
+
+
+def test_weights_of_a_language_model_and_of_other_engines_stay_alone():
+    assert formats(ask("smollm2-135m", on="nvidia-t4", runtime="tensorrt", weights="i8").answer())[1] != "i8"
+    assert formats(ask("mobilenet-v2", on=CPU, runtime="onnxruntime", weights="i8").answer()) == ("i8", "f32")

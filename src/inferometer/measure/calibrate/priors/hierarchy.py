@@ -305,6 +305,27 @@ class Hierarchy:
                 log(f"{number}: {before:.0f} → {after:.0f}, median {np.median(np.abs(self.residuals())):.3f}")
             if number > 2 and abs(before - after) < 2e-3 * abs(before):
                 break
+        self.centre_sources()
+
+    def centre_sources(self) -> None:
+        """What the sources of an engine have in common is the engine's: answers have that and not theirs.
+
+        A fit leaves some of it with the sources, since it pulls each to nothing: a vendor's table of five thousand rows
+        and a blogger's of five would share what differs between them evenly. Here a source counts by the root of its
+        rows, which err together. No leaf's sum changes, but those of sources without rows.
+        """
+        rows = np.bincount(self.stack.leaf, weights=self.weights > 0, minlength=len(self.leaves))
+        told: dict[str, list[tuple[Level, float]]] = {}
+        for level in self.levels.values():
+            if level.kind == "source":
+                engine = level.name.replace("source:", "engine:", 1).rpartition(":")[0]
+                told.setdefault(engine, []).append((level, float(np.sqrt(rows[level.members].sum()))))
+        for engine, sources in told.items():
+            if whole := sum(count for _, count in sources):
+                common = sum(level.value * count for level, count in sources) / whole
+                self.levels[engine].value = self.levels[engine].value + common
+                for level, count in sources:
+                    level.value = level.value - common if count else np.zeros_like(common)
 
     def fit_with_effects(self, rounds: int, *, log: Any = None) -> None:
         """The levels first, then what is left of each model, and the levels again without it."""
@@ -351,6 +372,7 @@ class Hierarchy:
         for _ in range(rounds):
             other.learn_effects()
             other.improve(12, noise=False)
+        other.centre_sources()
         other.learn_effects()
         return other
 
@@ -376,8 +398,8 @@ def _first_variance(kind: str) -> Any:
 def hierarchy_of(cases: list[Case]) -> Hierarchy:
     """A leaf is a standing in one source. The habits of a source (its harness, releases, clocks) are its own level.
 
-    Nobody who asks is one of the sources, so answers leave that level out. Where an engine has but one source nothing
-    tells the two apart, and what they share is the engine's.
+    Nobody who asks is one of the sources, so answers leave that level out, and have what the sources have in common
+    (`centre_sources`). Where an engine has but one source nothing tells the two apart: all of it is the engine's.
     """
     sources: dict[tuple[str, str], set[str]] = {}
     for case in cases:
