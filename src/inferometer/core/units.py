@@ -198,6 +198,12 @@ def format_quantity(value: float | None, unit: str, *, digits: int = 4) -> str:
     return number if suffix in {"1", ""} else f"{number} {suffix}"
 
 
+def format_number(value: float, digits: int = 3) -> str:
+    """A number without a unit for a person: `2870.4` → `"2,870"`, `0.01234` → `"0.0123"`; never with a power of ten."""
+    rounded = float(f"{value:.{digits - 1}e}")
+    return f"{value:,.0f}" if abs(rounded) >= 10**digits else f"{value:.{digits}g}"
+
+
 def format_capacity(value: float | None) -> str:
     """Bytes of a memory as its maker counts them: `24 GiB` where that is a whole number, else `141 GB`."""
     if value:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.core.errors import UnitError
-from inferometer.core.units import format_duration, format_quantity, parse_quantity, parse_unit
+from inferometer.core.units import format_duration, format_number, format_quantity, parse_quantity, parse_unit
 
 
 @pytest.mark.parametrize(
@@ -119,3 +119,17 @@ def test_a_duration_is_said_as_people_do(seconds, text):
 def test_no_number_that_a_person_meets_has_an_exponent(number):
     assert "e" not in format_quantity(number, "1")
     assert float(format_quantity(number, "1")) == pytest.approx(number, rel=1e-3)
+
+
+@given(st.floats(min_value=-1e14, max_value=1e14), st.integers(2, 6))
+def test_a_number_for_a_person_has_no_power_of_ten_and_is_as_near_as_its_digits(value, digits):
+    text = format_number(value, digits)
+    assert "e+" not in text
+    assert float(text.replace(",", "")) == pytest.approx(value, rel=10.0 ** (1 - digits), abs=1e-300)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2870.4, "2,870"), (999.6, "1,000"), (999.4, "999"), (0.01234, "0.0123"), (0, "0"), (7, "7")]
+)
+def test_numbers_as_people_write_them(value, text):
+    assert format_number(value) == text

@@ -10,7 +10,7 @@ from inferometer.core.served import Distribution, Level, LevelFigures, Objective
 from inferometer.core.traffic.figures import figures_of, median_of
 from inferometer.core.traffic.knee import Knee, knee_of
 from inferometer.core.traffic.traces import trace_document
-from inferometer.core.units import counted, format_quantity
+from inferometer.core.units import counted, format_number, format_quantity
 from inferometer.understand.view.cards import Card, View
 from inferometer.understand.view.phrases import other_tool, profile_title
 from inferometer.understand.view.table import Column, ReportTable, filled
@@ -195,7 +195,7 @@ def _figure_facts(level: Level, figures: LevelFigures) -> Iterator[tuple[str, st
         rate = getattr(figures, name)
         if rate is not None:
             mean = figures.output_tokens if name.startswith("output") else figures.input_tokens
-            yield words, _count(rate), "" if mean is None else f"{_count(mean)} tokens a request"
+            yield words, format_number(rate, 4), "" if mean is None else f"{format_number(mean, 4)} tokens a request"
     if figures.goodput_per_s is not None:
         met = "" if figures.attained is None else f"{figures.attained:.1%} of the requests in time"
         yield "goodput", f"{format_quantity(figures.goodput_per_s, '1')} requests/s", met
@@ -211,10 +211,6 @@ def _figure_facts(level: Level, figures: LevelFigures) -> Iterator[tuple[str, st
         words = ", ".join(f"{_name(name)} {share:.1%}" for name, share in figures.spread.items())
         yield "spread", words, f"between {figures.rounds}"
     yield from _side_facts(level)
-
-
-def _count(number: float) -> str:
-    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
 
 
 def _name(metric: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.units import counted, format_quantity
+from inferometer.core.units import counted, format_number, format_quantity
 from inferometer.understand.view.cards import Card
 from inferometer.understand.view.table import Column, ReportTable, filled
 
@@ -89,7 +89,8 @@ def _edge_facts(edge: Mapping[str, Any] | None) -> Iterator[Fact]:
 
     fits = "" if edge["fits"] is not False else ", which does not fit its memory"
     yield "at the edge", f"{edge['share']:.0%}", f"{edge['model']} on {edge['device']}, {edge['runtime']}{fits}"
-    words = f"first token {seconds('ttft_s')}, each token {seconds('tpot_s')}, {edge['requests_per_s']:.3g} requests/s"
+    rate = f"{format_number(edge['requests_per_s'])} requests/s"
+    words = f"first token {seconds('ttft_s')}, each token {seconds('tpot_s')}, {rate}"
     yield "answered there", seconds("answer_s"), words
     yield "handed on", seconds("handed_on_s"), f"until the servers have answered; {seconds('mean_s')} over all requests"
     if edge["joules"] is not None:
@@ -103,10 +104,10 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[Fact]:
     yield "replicas", str(plan["replicas"]), f"{plan['max_num_seqs']} sequences at once{spare}"
     if plan["usd_per_month"] is not None:
         yield "cost", f"{plan['usd_per_month']:,.0f} USD a month", f"{plan['usd_per_hour']:.2f} USD/h"
-        yield "a million tokens", f"{plan['usd_per_million_tokens']:.3g} USD", "of output"
+        yield "a million tokens", f"{format_number(plan['usd_per_million_tokens'])} USD", "of output"
     if plan["watts"] is not None:
         carbon = plan["co2e_g_per_hour"]
-        words = "" if carbon is None else f"{carbon / 1e3:.3g} kg CO₂e an hour"
+        words = "" if carbon is None else f"{format_number(carbon / 1e3)} kg CO₂e an hour"
         yield "power", format_quantity(plan["watts"], "W", digits=3), words
     yield "load", f"{plan['utilisation']:.0%}", f"{plan['headroom']:.0%} more requests would still be in time"
     for label, mean, high in (("TTFT p95", "ttft_s", "ttft_p95_s"), ("TPOT p95", "tpot_s", "tpot_p95_s")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.units import counted, format_capacity, format_quantity
+from inferometer.core.units import counted, format_capacity, format_number, format_quantity
 from inferometer.understand.view.cards import Card, Fact, View
 from inferometer.understand.view.phrases import (
     TIMES,
@@ -140,7 +140,7 @@ def _rate_facts(profile: Profile) -> list[Fact]:
         facts.append((label, format_quantity(summary.inputs_per_s, "1"), remark))
     if summary.real_time_factor is not None:
         faster = format_quantity(1 / summary.real_time_factor, "1")
-        facts.append(("real time", f"{summary.real_time_factor:.3g}", f"{faster} × as fast as the audio plays"))
+        facts.append(("real time", format_number(summary.real_time_factor), f"{faster} × as fast as the audio plays"))
     return facts
 
 
@@ -152,8 +152,8 @@ def _price_fact(profile: Profile) -> Fact:
     if usd is None:
         usd, what, paid = summary.usd_per_million_inferences or 0.0, "inferences", "latency"
     ends, seconds = summary.interval(paid), getattr(summary, f"{paid}_s")
-    between = f"{usd * ends[0] / seconds:.3g} to {usd * ends[1] / seconds:.3g}" if ends and seconds else ""
-    return "price", f"{usd:.3g} USD per million {what}", between
+    between = " to ".join(format_number(usd * end / seconds) for end in ends) if ends and seconds else ""
+    return "price", f"{format_number(usd)} USD per million {what}", between
 
 
 def _battery_fact(profile: Profile) -> Fact:

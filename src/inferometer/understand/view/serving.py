@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.units import format_capacity, format_quantity
+from inferometer.core.units import format_capacity, format_number, format_quantity
 from inferometer.understand.view.cards import Card, Fact
 from inferometer.understand.view.phrases import interval_text
 from inferometer.understand.view.table import Column, ReportTable, filled
@@ -54,8 +54,8 @@ def serving_card(answer: ServingAnswer) -> Card:
     if answer.kv_tokens is not None:
         facts.append(("cache", f"{answer.kv_tokens:,} tokens", "of all sequences of a replica together"))
     if answer.usd_per_million_tokens is not None and answer.usd_per_hour is not None:
-        paid = f"{answer.usd_per_hour:.3g} USD an hour"
-        facts.append(("price", f"{answer.usd_per_million_tokens:.3g} USD per million tokens", paid))
+        paid = f"{format_number(answer.usd_per_hour)} USD an hour"
+        facts.append(("price", f"{format_number(answer.usd_per_million_tokens)} USD per million tokens", paid))
     formats = answer.weights or ""
     users = f"{answer.users} user{'s' * (answer.users > 1)}"
     sizes = f"{users}, prompt {answer.prompt}, generate {answer.generate}"
