@@ -39,7 +39,7 @@ from inferometer.predict.options import Options
 from inferometer.predict.parallel import replica_batch
 from inferometer.predict.phases import (
     ONCE,
-    Site,
+    PlanDevices,
     constant_phase,
     energy_notes,
     first_run_phase,
@@ -164,7 +164,7 @@ class _Job:
             return phases
         return [*phases, *self._generation(site)]
 
-    def _generation(self, site: Site) -> list[Phase]:
+    def _generation(self, site: PlanDevices) -> list[Phase]:
         phases: list[Phase] = []
         host, workload = self.options.host, self.workload
         if workload.prompt is not None:
@@ -181,7 +181,7 @@ class _Job:
             phases.append(constant_phase("detokenise", host.detokenise_s_per_token * workload.batch))
         return phases
 
-    def _decode(self, site: Site) -> list[Phase]:
+    def _decode(self, site: PlanDevices) -> list[Phase]:
         sizes = {
             "batch": self.batch,
             "query": 1,
@@ -200,7 +200,7 @@ class _Job:
         )
         return [proposed, self._run("decode", checked, site)]
 
-    def _run(self, name: str, sizes: dict[str, Any], site: Site) -> Phase:
+    def _run(self, name: str, sizes: dict[str, Any], site: PlanDevices) -> Phase:
         plan = self.ready.plan
         step = plan.step(sizes, rated(name), once=name in ONCE)
         self.notes += outside_notes(name, step)
@@ -220,7 +220,7 @@ class _Job:
         steps = prefill_steps(self.ready.graph, self.workload, self.options, self.ready.effects, encodes=encodes)
         return step_sizes(steps, self.batch)
 
-    def _note_assumptions(self, site: Site) -> None:
+    def _note_assumptions(self, site: PlanDevices) -> None:
         self.notes += energy_notes(self.device, site)
         parallel = self.workload.parallel
         if parallel.devices > 1:

@@ -90,7 +90,7 @@ class Battery:
 
 
 @frozen
-class Place:
+class Hosting:
     """Where it runs: an instance's price, an electricity grid, a data centre's overhead, by their catalog names.
 
     Without an instance the cheapest one of the catalog with the device is taken, by its share of the devices.
@@ -131,7 +131,7 @@ class Options:
     offload: Offload | None = None
     speculative: Speculative | None = None
     host: HostCosts = HostCosts()
-    place: Place = Place()
+    place: Hosting = Hosting()
     energy: EnergyCosts | None = None
     battery: Battery | None = None
     frame_rate: float | None = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from inferometer.core.job import JobResult
     from inferometer.hub.places.requests import PackedJob
     from inferometer.known.atlas.measurement import SetAside
-    from inferometer.measure.calibrate.job import CalibrationResult, Job
+    from inferometer.measure.calibrate.job import CalibrationJob, CalibrationResult
 
 _BUDGET, _BUDGET_OF_ALL = "120s", "10min"
 _EVERY = "all"  # what --forget removes where no engine is named
@@ -168,7 +168,7 @@ def _require_one_of(asked: dict[str, bool]) -> None:
         raise DomainError(f"{' and '.join(given)} ask for different things.", remedy="Give one of them.")
 
 
-def _measured_here(device: str, **asked: Any) -> "tuple[Job, CalibrationResult]":
+def _measured_here(device: str, **asked: Any) -> "tuple[CalibrationJob, CalibrationResult]":
     from inferometer.measure.calibrate.job import calibrate, calibration_job, prepare_engine
     from inferometer.measure.calibrate.progress import line_of
 
@@ -326,7 +326,7 @@ def print_calibrated(result: "JobResult", out: Path | None, form: str) -> None:
     _print_calibration(calibration, path, form)
 
 
-def _print_outcome(job: "Job", result: "CalibrationResult") -> None:
+def _print_outcome(job: "CalibrationJob", result: "CalibrationResult") -> None:
     outcome = result.outcome
     if outcome.interrupted:
         raise InferometerError(

@@ -22,7 +22,7 @@ _NO_LIMIT = (1 << 31) - 1  # writers give the largest number where only the cond
 _MAX_TESTS = 64
 
 
-class Counters:
+class LoopCounters:
     """Symbols that stand for whole numbers a loop carries: place 0 is the trip's number."""
 
     def __init__(self, loop: str) -> None:
@@ -44,7 +44,7 @@ class Loop:
     call: Call
     body: GraphDef
     inner: Scope
-    counters: Counters
+    counters: LoopCounters
 
 
 def trips_of(loop: Loop) -> Dim | None:
@@ -255,7 +255,7 @@ def _loop(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep,
     formals, results = tuple(info.name for info in graph.inputs), _output_names(graph)
     if len(formals) != len(carried) + 2 or len(results) < len(carried) + 1:
         raise Fault(f"a loop that carries {len(carried)} values through a body of {len(formals)} inputs")
-    counters = Counters(name)
+    counters = LoopCounters(name)
     loose: list[Value | None] = list(carried)
     for attempt in range(3):
         inner = _inner(scope, f"{name}/body")
@@ -281,7 +281,11 @@ def _loop(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep,
 
 
 def _enter_loop(
-    inner: Scope, formals: tuple[str, ...], results: tuple[str, ...], carried: list[Value | None], counters: Counters
+    inner: Scope,
+    formals: tuple[str, ...],
+    results: tuple[str, ...],
+    carried: list[Value | None],
+    counters: LoopCounters,
 ) -> None:
     """What the body sees: a trip's number, a condition that holds, and values that may have changed since.
 

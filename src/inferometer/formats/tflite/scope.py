@@ -15,7 +15,7 @@ _SHAPING = frozenset({"i32", "i64", "bool", "u32", "u64"})  # formats that param
 
 
 @dataclass(slots=True)
-class Names:
+class TfliteNames:
     """Names for the tensors of a whole model. A file may use one name twice, and one buffer under two names.
 
     Constants in the same buffer are the same numbers, so they get the same name and count once.
@@ -37,7 +37,7 @@ class Names:
         return name
 
 
-class Scope:
+class TfliteScope:
     """Tensors with their role, their format, and sizes followed from the inputs.
 
     Reads `info` as the file has it; `alias` makes one tensor stand for another, as a decompressed constant does.
@@ -47,7 +47,7 @@ class Scope:
         self,
         graph: SubGraph,
         index: int,
-        names: Names,
+        names: TfliteNames,
         *,
         inputs: dict[int, Shape] | None = None,
         constants: dict[int, TfliteTensor] | None = None,
@@ -165,11 +165,11 @@ _NARROW = frozenset({"i8", "i4", "i2", "u8", "u4"})
 
 
 @frozen
-class Site:
+class OperatorSite:
     """One operator where it stands: its tensors by number, and the op that is made of it."""
 
     info: OperatorInfo
-    scope: Scope
+    scope: TfliteScope
     name: str
 
     @property

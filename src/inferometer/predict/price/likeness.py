@@ -18,7 +18,7 @@ from inferometer.predict.price.deviations import FORWARD, fitted_class
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inferometer.predict.work.prepare import Prepared
+    from inferometer.predict.work.prepare import PreparedWork
 
 Features = tuple[int, ...]  # hundredths
 
@@ -32,7 +32,7 @@ _SIZES = 0.2  # of a feature for each power of e
 _TOKENS = 128  # of a text, where one is read
 
 
-def features_of(prepared: Prepared, activations: str) -> Features:
+def features_of(prepared: PreparedWork, activations: str) -> Features:
     """Sizes as logarithms, and the square roots of shares: of operations, of bytes and of ops, by class."""
     sizes = {"batch": 1, "query": _TOKENS, "context": 0, "logits": 1}
     quantities, repeats = prepared.quantities(sizes), prepared.counts(once=False)

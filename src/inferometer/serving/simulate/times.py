@@ -16,7 +16,7 @@ from inferometer.predict.served.step import EngineStep
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.predict.served.step import Grid
+    from inferometer.predict.served.step import SecondsGrid
 
 _EVERY = 64  # tokens of context between two entries of a row
 _ENTRIES = 513  # beyond the last one the grids themselves are asked
@@ -144,7 +144,14 @@ class GangTimes:
     """
 
     def __init__(  # noqa: PLR0913 - its parts
-        self, own: StepTimes, ranks: int, *, alone: Grid, together: tuple[Grid, Grid], most: int, padded_up_to: int
+        self,
+        own: StepTimes,
+        ranks: int,
+        *,
+        alone: SecondsGrid,
+        together: tuple[SecondsGrid, SecondsGrid],
+        most: int,
+        padded_up_to: int,
     ) -> None:
         self._own, self._ranks, self._padded_up_to = own, ranks, padded_up_to
         sizes = np.arange(1, ranks * most + 2)

@@ -41,7 +41,7 @@ _TAKEN = frozenset({
 
 
 @frozen
-class Benchmark:
+class EngineBenchmark:
     """A benchmark that an engine comes with: how it is asked, and which importer reads what it prints."""
 
     name: str
@@ -77,8 +77,8 @@ def _llama_bench(model: str, request: MeasureRequest, options: Mapping[str, str]
 
 
 BENCHMARKS = (
-    Benchmark(name="benchmark_model", runtime="litert", importer="litert", suffixes=(".tflite",)),
-    Benchmark(name="llama-bench", runtime="llamacpp", importer="llama-bench", suffixes=(".gguf",)),
+    EngineBenchmark(name="benchmark_model", runtime="litert", importer="litert", suffixes=(".tflite",)),
+    EngineBenchmark(name="llama-bench", runtime="llamacpp", importer="llama-bench", suffixes=(".gguf",)),
 )
 
 
@@ -310,7 +310,7 @@ def _existing(text: str | None, address: PlaceAddress) -> Path:
     return path
 
 
-def _benchmark(name: str) -> Benchmark:
+def _benchmark(name: str) -> EngineBenchmark:
     for benchmark in BENCHMARKS:
         if benchmark.name in name:
             return benchmark

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.plan import PricePlan
 
 T = TypeVar("T")
 _REPEATED = 4  # steps that must have been measured again before a drift is stated
@@ -118,7 +118,7 @@ def overhead(name: str, seconds: float, *, dtype: str, probe: str) -> OpPoint:
     return OpPoint(classes=("overhead",), axes={}, seconds=seconds, floor_s=0.0, dtype=dtype, probe=probe, op=name)
 
 
-def works_of(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, ...]:
+def works_of(plan: PricePlan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, ...]:
     """Every op of a step in the order of execution, as the plan would price it. Ops that cost nothing are left out."""
     prepared, path = plan.prepared, plan.prepared.effects.attention
     quantities = prepared.quantities(sizes)
