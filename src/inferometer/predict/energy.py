@@ -112,7 +112,7 @@ def battery_of(device: Device, options: Options) -> Battery | None:
 
 
 def battery_seconds(battery: Battery, *, joules: float, time_s: float, idle_w: float) -> float:
-    """How long a battery lasts where each request takes so many joules in so many seconds.
+    """How long a battery lasts, from the energy and the duration of one request.
 
     The energy of a request has the idle power in it. Only between requests it comes on top: none one after the other.
     """

@@ -273,7 +273,7 @@ SWEPT = {**AXES, **{name: field for name, field in ASKED.items() if not field.ax
 
 
 def require_fields(given: Iterable[str], known: Iterable[str] = ASKED) -> None:
-    """Refuse a name that no field has, with those that are like it."""
+    """Refuse a name that no field has, and suggest the nearest names."""
     for name in given:
         if name not in (names := tuple(known)):
             raise UnknownNameError("field of a question", name, names, listing=f"Known: {', '.join(names)}.")

@@ -340,7 +340,7 @@ def _offloaded(graph: Graph, offload: Offload | None) -> tuple[Graph, frozenset[
 
 
 def _cut(graph: Graph, layers: int) -> tuple[list[Block], set[int]]:
-    """Cut the last layers off their blocks. Returns the blocks and the numbers of those that were cut off."""
+    """Cut the last layers off their blocks. Returns the blocks and the numbers of the layers cut off."""
     parts: list[tuple[Block, bool]] = []
     left = layers
     for block in reversed(graph.blocks):

@@ -226,9 +226,9 @@ class XnnSite:
     instruction: int
     arguments: tuple[Tensor | None, ...]
 
-    def name_of(self, place: int) -> str:
-        word = self.graph.nodes[place].kind.name.removeprefix("XNN").removeprefix("Static")
-        return f"{_WORD.sub('_', word).lower()}_{self.instruction}.{place}"
+    def name_of(self, index: int) -> str:
+        word = self.graph.nodes[index].kind.name.removeprefix("XNN").removeprefix("Static")
+        return f"{_WORD.sub('_', word).lower()}_{self.instruction}.{index}"
 
     def tensor(self, number: int, name: str, word: str = "") -> Tensor:
         value = self.graph.values[number]
@@ -248,8 +248,8 @@ def xnnpack_ops(site: XnnSite) -> list[Op]:
     return [_op(site, node, index) for index, node in enumerate(site.graph.nodes)]
 
 
-def _op(site: XnnSite, node: XnnNode, place: int) -> Op:
-    name, values = site.name_of(place), site.graph.values
+def _op(site: XnnSite, node: XnnNode, index: int) -> Op:
+    name, values = site.name_of(index), site.graph.values
     words = ("", "weight", "bias") if node.kind.kind in {"linear", "convolution"} else ()
     named = zip(node.inputs, (*words, *("",) * len(node.inputs)), strict=False)
     tensors = [(values[number].stored_bytes is not None, site.tensor(number, name, word)) for number, word in named]
@@ -397,13 +397,13 @@ def _opened(program: PteProgram) -> ProgramScope:
     return scope
 
 
-def _is_tensor(program: PteProgram, place: int) -> bool:
-    return isinstance(program.values[place], PteTensor)
+def _is_tensor(program: PteProgram, index: int) -> bool:
+    return isinstance(program.values[index], PteTensor)
 
 
-def _bound(scope: ProgramScope, place: int) -> Tensor:
+def _bound(scope: ProgramScope, index: int) -> Tensor:
     """The tensor behind a value. One that nothing was seen to write is what its place says."""
-    name = f"value_{place}"
+    name = f"value_{index}"
     if name not in scope.bound:
         scope.make(name, ProgramCall(name="program", target="program", arguments={}, outputs=()))
     return scope.bound[name].tensor
@@ -436,11 +436,11 @@ def _tensors(program: PteProgram, places: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(place for place in listed if place in program.values and _is_tensor(program, place))
 
 
-def _argument(program: PteProgram, place: int) -> Any:
-    value = program.values[place]
+def _argument(program: PteProgram, index: int) -> Any:
+    value = program.values[index]
     if isinstance(value, TensorList):
         return tuple(Ref(f"value_{item}") for item in value.items if item >= 0)
-    return Ref(f"value_{place}") if isinstance(value, PteTensor) else value
+    return Ref(f"value_{index}") if isinstance(value, PteTensor) else value
 
 
 def _delegate(scope: ProgramScope, program: PteProgram, number: int, data: Any, path: Path) -> None:

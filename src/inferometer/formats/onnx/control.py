@@ -29,12 +29,12 @@ class LoopCounters:
         self._loop = loop
         self.names: list[str] = []
 
-    def symbol(self, place: int) -> Symbol:
-        return Symbol(f"{self._loop}.counter{place}")
+    def symbol(self, index: int) -> Symbol:
+        return Symbol(f"{self._loop}.counter{index}")
 
-    def content(self, place: int) -> Content:
-        self.names.append(self.symbol(place).name)
-        return Content((), (self.symbol(place),))
+    def content(self, index: int) -> Content:
+        self.names.append(self.symbol(index).name)
+        return Content((), (self.symbol(index),))
 
 
 @frozen
@@ -119,14 +119,14 @@ def _until(loop: Loop, left: Dim, right: Dim) -> Dim | None:
     return None
 
 
-def _course(loop: Loop, place: int) -> tuple[Dim | None, Dim | None]:
+def _course(loop: Loop, index: int) -> tuple[Dim | None, Dim | None]:
     """Where a carried counter begins, and how much each trip adds."""
-    items = loop.call.items(place + 1)
-    after = loop.inner.find(loop.body.outputs[place].name)
+    items = loop.call.items(index + 1)
+    after = loop.inner.find(loop.body.outputs[index].name)
     if not items or after is None or after.content is None:
         return None, None
     grown = as_dim(after.content.items[0])
-    return as_dim(items[0]), None if grown is None else algebra.sub(grown, loop.counters.symbol(place))
+    return as_dim(items[0]), None if grown is None else algebra.sub(grown, loop.counters.symbol(index))
 
 
 def walk_control(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep, ...]:

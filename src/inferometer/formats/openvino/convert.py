@@ -165,8 +165,8 @@ class _Converter:
             raise Fault(f"its input {port} comes from nothing", where=f"layer {layer.name!r} ({layer.type})")
         return self.names[source]
 
-    def _info(self, layer: IrLayer, place: int) -> ValueInfo:
-        port = layer.outputs[place]
+    def _info(self, layer: IrLayer, index: int) -> ValueInfo:
+        port = layer.outputs[index]
         element = ELEMENTS.get(_ELEMENTS.get(port.precision.casefold(), 0))
         kind = TypeDef(group="tensor", dtype=None if element is None else element.name, axes=port.dims)
         return ValueInfo(name=self.names[layer.id, port.id], type=kind)
@@ -191,8 +191,8 @@ class _Converter:
             return [self._loop(layer, site)]
         return nodes_of(site)
 
-    def _known(self, inputs: tuple[str, ...], place: int) -> tuple[int, ...] | None:
-        tensor = self.stored.get(inputs[place]) if place < len(inputs) else None
+    def _known(self, inputs: tuple[str, ...], index: int) -> tuple[int, ...] | None:
+        tensor = self.stored.get(inputs[index]) if index < len(inputs) else None
         return None if tensor is None else self.numbers.read(tensor)
 
     def _convert(self, layer: IrLayer, site: LayerSite) -> Node:

@@ -309,7 +309,7 @@ class _Builder:
         """The places of a loop's values that its body gives back as they came: weights pass through loops like that."""
         subgraph = self._model.subgraphs[index]
         pairs = zip(subgraph.inputs, subgraph.outputs, strict=False)
-        return frozenset(place for place, (given, back) in enumerate(pairs) if given == back)
+        return frozenset(index for index, (given, back) in enumerate(pairs) if given == back)
 
     def _body(
         self, index: int, scope: TfliteScope, passed: list[int], callers: tuple[int, ...], stays: frozenset[int] | None

@@ -120,10 +120,10 @@ def parse_body(
     )
 
 
-def _call(node: NodeDoc, names: BodyNames, place: int) -> ProgramCall:
+def _call(node: NodeDoc, names: BodyNames, index: int) -> ProgramCall:
     outputs = [name for argument in node.outputs for name in tensor_names(argument)]
     return ProgramCall(
-        name=names.checked(node.name or (outputs[0] if outputs else f"node_{place}")),
+        name=names.checked(node.name or (outputs[0] if outputs else f"node_{index}")),
         target=names.checked(node.target.removeprefix("torch.ops.")),
         arguments=named_arguments(
             [named.name for named in node.inputs], [_argument(named.arg, names) for named in node.inputs]

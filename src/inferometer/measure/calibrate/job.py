@@ -166,7 +166,7 @@ def default_dtype(device: Device, runtime: str) -> str:
 
 
 def calibration_threads(device: Device, threads: int | None) -> int | None:
-    """As many as given, otherwise those that an engine uses by itself; on a GPU, only if given."""
+    """The threads given, otherwise the engine's default; on a GPU none unless given."""
     if device.unit != "cpu":
         return threads
     from inferometer.engines.host import threads_of  # noqa: PLC0415 - only an engine on a CPU has threads

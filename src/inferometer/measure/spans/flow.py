@@ -51,12 +51,12 @@ def fold(sequence: Sequence[int]) -> tuple[Repeat, ...]:
     return tuple(repeats)
 
 
-def _times(sequence: Sequence[int], place: int, period: int) -> int:
+def _times(sequence: Sequence[int], index: int, period: int) -> int:
     """How often the `period` items at `place` come in a row."""
-    if sequence[place] != sequence[place + period]:
+    if sequence[index] != sequence[index + period]:
         return 1
-    items = sequence[place : place + period]
-    times, after = 1, place + period
+    items = sequence[index : index + period]
+    times, after = 1, index + period
     while sequence[after : after + period] == items:
         times, after = times + 1, after + period
     return times

@@ -233,7 +233,7 @@ def _best_of(read: Callable[[], float]) -> tuple[float, bool]:
 
 
 def busy_notes(roof: Roof | None) -> tuple[str, ...]:
-    """What is said of every floor that stands on a roof of a busy machine."""
+    """The note on a floor whose roof was measured while the machine was busy."""
     if roof is None or not roof.busy:
         return ()
     note = "This machine was busy when its roofs were measured, so it may do better: floors are too slow by as much."

@@ -99,7 +99,7 @@ def _is_alike(values: Any) -> Any:
 def _only(plan: PricePlan, numbers: list[int], phase: str) -> PricePlan:
     """The plan of some of the rows, none of which waits for the host."""
     rates, pace = plan.rates_in(phase), plan.pace(phase)
-    index = {number: place for place, number in enumerate(numbers)}
+    index = {number: index for index, number in enumerate(numbers)}
     some = replace(
         rates,
         covered=tuple(replace(each, number=index[each.number]) for each in rates.covered if each.number in index),

@@ -32,7 +32,7 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
     if len(plans) == 1:  # a lone column may be added up in another order than one of many
         return sums_together((*plans, *plans), sizes, phase, once=once)[:1]
     layouts = {id(plan.prepared): plan.prepared for plan in plans}
-    places = {key: place for place, key in enumerate(layouts)}
+    places = {key: index for index, key in enumerate(layouts)}
     works = [prepared.quantities(sizes) for prepared in layouts.values()]
     which = np.array([places[id(plan.prepared)] for plan in plans])
     points = works[0].bytes.shape[1]

@@ -236,12 +236,12 @@ def _first_bound(answer: SweepAnswer, *, single: bool) -> Any:
     return answer.first.bound if answer.single == single else _NO_TEXT
 
 
-def _stream(phase: str, place: int) -> Callable[[SweepAnswer], Any]:
+def _stream(phase: str, index: int) -> Callable[[SweepAnswer], Any]:
     """What one resource takes of a phase."""
 
     def seconds(answer: SweepAnswer) -> Any:
         stage = answer.step if phase == "decode" else answer.first
-        return _NOWHERE if answer.single != (phase == "forward") else stage.streams[place]
+        return _NOWHERE if answer.single != (phase == "forward") else stage.streams[index]
 
     return seconds
 

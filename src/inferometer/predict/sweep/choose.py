@@ -117,7 +117,7 @@ def front(points: Any, *, ties: bool = True) -> Any:
 
 
 def _minimal(points: Any) -> Any:
-    """Of distinct points in lexical order, those that none is below: each one kept drops what it is below."""
+    """The Pareto front of distinct points in lexical order: a point that is kept drops every point it dominates."""
     if points.shape[1] == 2:
         lowest = np.minimum.accumulate(points[:, 1])
         return np.flatnonzero(np.concatenate([[True], points[1:, 1] < lowest[:-1]]))

@@ -266,8 +266,8 @@ class Group:
             batches = slice(top, top + height)
             piece = {name: value[batches] if name == "batch" else value for name, value in sizes.items()}
             used = {key: each.use(piece, first=first).total_bytes for key, each in passing.items()}
-            for place, each in enumerate(residencies):
-                found[place, batches] = each.weights_bytes + used[id(each.passing)]
+            for index, each in enumerate(residencies):
+                found[index, batches] = each.weights_bytes + used[id(each.passing)]
         return found
 
     def numbers(self) -> tuple[list[float], ...]:
@@ -345,7 +345,7 @@ class Result:
 
 
 def evaluated(group: Group) -> tuple[list[Result], dict[int, str]]:
-    """What became of a group, and why those that cannot be priced cannot: then it is taken apart for the others."""
+    """The priced group, and the reason for each member that has no price; the group is then split for the others."""
     places = [member.place for member in group.members]
     try:
         first, step = group.stages()

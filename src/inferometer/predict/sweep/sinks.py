@@ -31,7 +31,7 @@ class Sink(Protocol):
         """Write a chunk down for good and return the mark behind it."""
 
     def rewind(self, mark: int) -> None:
-        """Drop what stands behind a mark."""
+        """Drop everything written after a mark."""
 
     def finish(self) -> None:
         """Give the file its own name."""

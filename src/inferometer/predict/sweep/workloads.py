@@ -102,9 +102,9 @@ def shares_of(batch: Any, parallel: Parallel, options: Options) -> Shares:
     )
 
 
-def _axis(values: Sequence[int | None], place: int) -> Any:
+def _axis(values: Sequence[int | None], index: int) -> Any:
     shape = [1, 1, 1, 1]
-    shape[place] = -1
+    shape[index] = -1
     return np.array([np.nan if value is None else value for value in values], dtype=float).reshape(shape)
 
 

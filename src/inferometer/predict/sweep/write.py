@@ -167,7 +167,7 @@ class Progress:
 
 @frozen
 class Written:
-    """A file that is complete: its rows, those that stood there already, and those that cannot be."""
+    """The counts of a complete file: its rows, the rows of an earlier run among them, and the impossible ones."""
 
     path: Path
     rows: int

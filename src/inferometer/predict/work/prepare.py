@@ -123,7 +123,7 @@ class PreparedWork:
         return self.terms.effects
 
     def counts(self, *, once: bool) -> Any:
-        """How often each row runs in a step; those that run once a request are counted apart."""
+        """How often each row runs in a step; rows that run once a request are counted apart."""
         return self.collected.repeats[once]
 
     def names_of(self, number: int) -> frozenset[str]:
@@ -135,7 +135,7 @@ class PreparedWork:
 
     def only(self, numbers: Sequence[int]) -> PreparedWork:
         """Some of the rows, to be counted and priced; what they are called is left out."""
-        index = {number: place for place, number in enumerate(numbers)}
+        index = {number: index for index, number in enumerate(numbers)}
         collected = CollectedRows(
             rows=tuple(self.rows[number] for number in numbers),
             entries=(),
@@ -220,7 +220,7 @@ def prepare(
 
 
 def _counted(rows: tuple[OpRow, ...], formats: list[tuple[str, ...]], binding: Binding) -> tuple[AlikeRows, ...]:
-    """The rows by what decides the arithmetic they are computed in; those that compute nothing are left out."""
+    """The rows grouped by what decides their arithmetic; rows that compute nothing are left out."""
     alike: dict[tuple[Any, ...], AlikeRows] = {}
     for number, (row, names) in enumerate(zip(rows, formats, strict=True)):
         if row.op_class in FREE or row.op_class == "collective":

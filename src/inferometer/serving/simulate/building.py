@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.errors import DomainError
 from inferometer.known.schedulers import scheduler_of
 from inferometer.predict.price.collectives import message_seconds
-from inferometer.predict.served.question import ServedAnswer, gang_seconds, plain_step, served
+from inferometer.predict.served.question import ServedReplica, gang_seconds, plain_step, served
 from inferometer.serving.simulate.cache import Tier
 from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.service import Pool, Service
@@ -145,7 +145,7 @@ def _gang(plan: SimulationPlan, pool: Pool, question: Question) -> tuple[Pool, t
     return replace(pool, ranks=ranks, gang=times), (words,)
 
 
-def _limits(plan: SimulationPlan, what: ServedAnswer, question: Question) -> EngineLimits:
+def _limits(plan: SimulationPlan, what: ServedReplica, question: Question) -> EngineLimits:
     memory = what.memory
     block_tokens = plan.block_tokens or (what.rules.block_tokens if memory is None else memory.block_tokens)
     blocks = plan.blocks
@@ -175,7 +175,7 @@ def _limits(plan: SimulationPlan, what: ServedAnswer, question: Question) -> Eng
     )
 
 
-def _tier(what: ServedAnswer, question: Question, block_tokens: int, size: float, rate: float | None) -> Tier:
+def _tier(what: ServedReplica, question: Question, block_tokens: int, size: float, rate: float | None) -> Tier:
     """A tier of all devices of a replica. Over the links to the host each device moves its own share of a block."""
     if what.memory is None:
         raise DomainError(
@@ -197,7 +197,7 @@ def kept_tokens(length: int, acceptance: float) -> float:
     return sum(acceptance**index for index in range(length + 1))
 
 
-def _speculation(plan: SimulationPlan, what: ServedAnswer) -> Speculation | None:
+def _speculation(plan: SimulationPlan, what: ServedReplica) -> Speculation | None:
     if plan.speculation is None:
         return None
     length, acceptance = plan.speculation
@@ -209,7 +209,7 @@ def _speculation(plan: SimulationPlan, what: ServedAnswer) -> Speculation | None
     return Speculation(length=length, kept=kept_tokens(length, acceptance), draft=step)
 
 
-def _swap_s(what: ServedAnswer, question: Question, block_tokens: int) -> float:
+def _swap_s(what: ServedReplica, question: Question, block_tokens: int) -> float:
     link = question.device.host_link
     if what.memory is None or link is None or link.bandwidth_bytes_per_s is None:
         raise DomainError(

@@ -114,7 +114,7 @@ def _order(have: tuple[int, ...], want: tuple[int, ...]) -> list[int]:
     left = list(enumerate(have))
     order = []
     for size in want:
-        place = next(place for place, (_, other) in enumerate(left) if other == size)
+        place = next(index for index, (_, other) in enumerate(left) if other == size)
         order.append(left.pop(place)[0])
     return order
 

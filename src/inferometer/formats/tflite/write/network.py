@@ -108,12 +108,12 @@ class Network:
 
 def model_of(network: Network, description: str) -> TableNode:
     """The root table. Buffer 0 is the empty one, which everything that flows names."""
-    constants = [place for place, tensor in enumerate(network.tensors) if tensor.make is not None]
+    constants = [index for index, tensor in enumerate(network.tensors) if tensor.make is not None]
     buffers = {place: number for number, place in enumerate(constants, start=1)}
     kinds = tuple(dict.fromkeys(operator.kind for operator in network.operators))
     subgraph = TableNode(
         {
-            0: Tables(tuple(_tensor(tensor, buffers.get(place, 0)) for place, tensor in enumerate(network.tensors))),
+            0: Tables(tuple(_tensor(tensor, buffers.get(index, 0)) for index, tensor in enumerate(network.tensors))),
             1: FlatNumbers("i", tuple(network.inputs)),
             2: FlatNumbers("i", tuple(network.outputs)),
             3: Tables(tuple(_operator(operator, kinds.index(operator.kind)) for operator in network.operators)),

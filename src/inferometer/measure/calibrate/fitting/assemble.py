@@ -214,7 +214,7 @@ def _assembled(
     base: Calibration | None,
     told: StreamFit | None = None,
 ) -> Calibration:
-    """From points of ops; those that were `told` by whole steps have nothing to add to them."""
+    """The calibration from timed points of ops, on top of `base`; `told` is what whole steps say of the ops instead."""
     if base is None:
         calibration, start, before = *_from_points(subject, points), None
     else:

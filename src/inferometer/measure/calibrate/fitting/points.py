@@ -194,7 +194,7 @@ def middle_of(points: Iterable[OpPoint]) -> list[OpPoint]:
     for of_run in rounds.values():
         complete = [round_points for round_points in of_run if len(round_points) == len(of_run[0])]
         totals = [sum(point.seconds for point in round_points) for round_points in complete]
-        _, place = sorted((total, place) for place, total in enumerate(totals))[len(complete) // 2]
+        _, place = sorted((total, index) for index, total in enumerate(totals))[len(complete) // 2]
         scale = median(totals) / totals[place]
         kept += [replace(point, seconds=scale * point.seconds) for point in complete[place]]
     return kept

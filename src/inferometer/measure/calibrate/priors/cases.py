@@ -295,7 +295,7 @@ def has_device(row: PublishedMeasurement) -> bool:
 
 
 def device_as_run(row: PublishedMeasurement) -> Device:
-    """The device with the cores that ran: so many threads, the small cores alone, or the big ones."""
+    """The device with the cores that ran: one a thread, the small cores alone, or the big ones."""
     described = None if row.device is not None else _words_of(row)
     return _as_run(row.device, described, row.settings.get("threads"), row.settings.get("powersave"))
 

@@ -65,7 +65,7 @@ class ModelEffects:
         return expected
 
     def pulls(self, means: Any, counts: Any) -> tuple[Any, Any]:
-        """The usual effect of each engine, and the pull of each group; none of those that no row is kept of."""
+        """The usual effect of each engine, and the pull of each group. A group without rows has none."""
         usual = self.usual(means, counts)
         left, pulls = means - usual[self.engine], np.zeros(len(means))
         if not self.kin:  # language models: each by itself, shrunk

@@ -51,7 +51,7 @@ _SMALL_HOST = re.compile(r"(?i)(?:raspberry )?pi\b")  # a card on one lane of a 
 
 @frozen
 class Steps:
-    """Alike steps of a request, one after the other: so many `times`, the contexts being those of the middle one."""
+    """A run of alike steps of a request, `times` long, priced at the middle step's context."""
 
     phase: str
     query: int

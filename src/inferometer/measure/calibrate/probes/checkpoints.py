@@ -48,12 +48,12 @@ def beyond_caches(device: Device) -> int:
 
 
 def making_s(read: int) -> float:
-    """Seconds to make a probe that reads so many bytes in a step."""
+    """Seconds to make a probe, by the bytes that its step reads."""
     return _MAKING_S * read / _LEAST_READ
 
 
 def deepened(probe: Probe, weights: str, read: int) -> Probe:
-    """A probe with as many layers as make a step read so many bytes; one for overheads stays small."""
+    """A probe with enough layers for a step to read the bytes wanted; a probe of overheads stays small."""
     if probe.role == "overhead":
         return probe
     had = int(probe.config["num_hidden_layers"])

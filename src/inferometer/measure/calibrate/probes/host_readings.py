@@ -80,7 +80,7 @@ def stream_bytes(device: Device) -> dict[str, int]:
 
 
 def stream_bytes_per_s(nbytes: int, *, threads: int, clock: Callable[[], float]) -> float:
-    """The best rate of a copy within so many bytes, shared by the threads. Bytes read and written both count."""
+    """The best rate of a copy within a buffer, shared by the threads. Bytes read and bytes written both count."""
     elements = max(_LEAST_BYTES, nbytes // threads) // 16
     parts = [(np.ones(elements), np.zeros(elements)) for _ in range(threads)]
     rounds = max(1, 4_000_000 // (16 * elements))  # a copy in a near cache is shorter than starting a thread

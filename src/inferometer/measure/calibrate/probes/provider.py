@@ -409,7 +409,7 @@ def ceilings_from(
 
 
 def ceiling_runs(probes: Sequence[Probe], *, writes: bool) -> Iterator[tuple[Probe, ProbeRun]]:
-    """The ceiling probes with their runs: decoders if `writes`, otherwise those that take arrays."""
+    """The ceiling probes with their runs: decoders if `writes`, otherwise models of arrays."""
     ours = [probe for probe in probes if probe.role == "ceiling" and (probe.kind == WRITES) == writes]
     runs = [(probe, run) for probe in ours for run in probe.runs]
     if not runs:

@@ -83,7 +83,7 @@ def module_of(torch: Any, graph: Graph, sizes: Mapping[str, int]) -> Any:
 
 
 class _OpCall:
-    """One op at its place: the names it reads and writes, and those that nothing reads after it."""
+    """One op in the order of execution: the names it reads and writes, and the names whose last reader it is."""
 
     __slots__ = ("inputs", "module", "name", "op", "output", "spent")
 

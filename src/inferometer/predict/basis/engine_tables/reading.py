@@ -401,7 +401,7 @@ def _shares(family: TableFamily, columns: Mapping[str, Any], rates: PeakRates) -
 
 
 def _most_from_memory(sizes: Mapping[str, Any], formats: Any, shares: Any) -> Any:
-    """The most that products of so many rows reach with weights that no cache holds.
+    """The best rate of matrix products with this number of rows, their weights too large for any cache.
 
     A product that is measured again and again finds its weights in the cache where they fit (up to 128 MB on an RTX PRO
     6000: 2.8 TB/s of 1.6, on an L40S 1.9 times its memory); in a step every layer's come from memory.
