@@ -118,7 +118,7 @@ def test_every_level_without_a_row_adds_its_own_variance_to_the_devices(monkeypa
     monkeypatch.setattr(own, "known_deviations", lambda **_tokens: known)
     standing = Standing(device="d", unit="npu", vendor="v", family="f", engine="qnn", kind="phone", weights="i8",
                         activations="i8", memory="hbm")  # fmt: skip
-    found = own._variances(standing, tokens=False)
+    found = own.own_variances(standing, tokens=False)
     place = PARAMETERS.index("compute")
     assert found["device"][place] == pytest.approx(0.3**2 + 0.4**2 + 0.5**2), "a vendor and a family nobody measured"
     assert found["device"][PARAMETERS.index("memory")] == pytest.approx(0.3**2)

@@ -498,7 +498,10 @@ def test_a_prediction_asks_the_question_of_the_original_in_the_formats_that_were
     load = Workload(batch=2, prompt=7, generate=5, image=96)
     assert proof._predicted(proving(workload=load), told) == "told"
     ((model, question),) = asked
-    assert model == ("g", {"weights": "i8", "activations": "i8", "kinds": engine("openvino").effects.dynamic})
+    assert model == (
+        "g",
+        {"weights": "i8", "activations": "i8", "kinds": engine("openvino").effects.dynamic, "named": True},
+    )
     assert question == {
         "on": "local", "runtime": "openvino", "weights": "i8", "activations": "i8", "batch": 2, "prompt": 7,
         "generate": 5, "image": 96, "sizes": {"n": 2},
