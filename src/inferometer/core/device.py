@@ -139,6 +139,8 @@ class Device:
     call_s: Sourced | None = None  # of a CPU: one call from Python into compiled code, as `inferometer doctor` reads it
     power_w: Sourced | None = None
     idle_w: Sourced | None = None
+    cooling_w: Sourced | None = None  # what its cooling takes away for good: drawing more, it slows down when warm
+    warms_s: Sourced | None = None  # the time constant of its warming: 63 % of the way to its last temperature
     battery_j: Sourced | None = None
     joules_per_flop: Sourced | None = None  # in place of power; both or none
     joules_per_byte: Sourced | None = None

@@ -157,7 +157,7 @@ def _rows_meant(name: str) -> list[str]:
 def device_from_row(row: CatalogRow) -> Device:
     row.allow(*_KEYS)
     power, connected = row.inner("power"), row.inner("links")
-    power.allow("tdp", "idle", "battery")
+    power.allow("tdp", "idle", "cooling", "warms", "battery")
     connected.allow("host", "peer", "network")
     per_flop, per_byte = _operation_energy(row.inner("energy"))
     price = row.inner("price")
@@ -188,6 +188,8 @@ def device_from_row(row: CatalogRow) -> Device:
         call_s=row.number("call", "s"),
         power_w=power.number("tdp", "W"),
         idle_w=power.number("idle", "W"),
+        cooling_w=power.number("cooling", "W"),
+        warms_s=power.number("warms", "s"),
         battery_j=power.number("battery", "J"),
         joules_per_flop=per_flop,
         joules_per_byte=per_byte,

@@ -24,7 +24,7 @@ from inferometer.core.sizes import require_room
 from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.formulas.edge import frame_budget, frame_headroom
-from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, energy_costs, power_model
+from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, energy_costs, lasting, power_model
 from inferometer.predict.headline import (
     AROUND,
     headline_times,
@@ -85,7 +85,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     if job.waiting:
         notes.append(host_note(job.waiting, options, ready.plan.calibration))
     summary = job.headline(phases)
-    return Profile(
+    profile = Profile(
         kind="predicted",
         model=_facts(ready),
         device=DeviceFacts(name=device.name, title=device.title, count=workload.parallel.devices),
@@ -103,6 +103,11 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
         arithmetic=ready.plan.arithmetic,
         sizes=dict(options.sizes),
     )
+    if options.cooling_w is None and device.cooling_w is None:
+        return profile
+    sustained = lasting(profile.steady, device, options, workload.parallel.devices)
+    warm = replace(summary, sustained_s=None if sustained is None else sustained.steady_s)
+    return replace(profile, summary=warm, sustained=sustained)
 
 
 def now_text() -> str:
