@@ -87,7 +87,7 @@ class EngineStep:
         return replace(
             self,
             costs=replace(self.costs, **nothing),
-            dense=Grid(sizes=self.dense.sizes, seconds=np.asarray(self.dense.seconds) * share),
+            dense=SecondsGrid(sizes=self.dense.sizes, seconds=np.asarray(self.dense.seconds) * share),
             decode=replace(self.decode, seconds=np.asarray(self.decode.seconds) * share),
             prompt=replace(self.prompt, seconds=np.asarray(self.prompt.seconds) * share),
             layers=1,
