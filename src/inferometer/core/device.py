@@ -127,6 +127,7 @@ class Device:
     year: int | None = None
     peaks: Mapping[str, Sourced] = field(default_factory=dict)  # dense operations per second, by arithmetic format
     memories: tuple[Memory, ...] = ()  # main memory first, then the caches, far to near
+    flash_bytes: Sourced | None = None  # of a microcontroller: where weights stay, and are read in place
     host_link: Link | None = None
     peer_link: Link | None = None
     network_link: Link | None = None  # to devices elsewhere

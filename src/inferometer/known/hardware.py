@@ -80,7 +80,8 @@ def _rule(row: CatalogRow) -> UsableRule:
 
 _KEYS = (
     "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "core_groups",
-    "clock", "launch", "call", "power", "energy", "price", "links", "storage", "utilisation", "notes", "memory",
+    "clock", "launch", "call", "power", "energy", "price", "links", "storage", "flash", "utilisation", "notes",
+    "memory",
 )  # fmt: skip
 _ENDS = {"host": "its own link to the host", "peer": "its own link to another", "network": "its own network"}
 _NO_SHARES = DeviceShares()  # of nearly all rows
@@ -176,6 +177,7 @@ def device_from_row(row: CatalogRow) -> Device:
         year=row.whole("year"),
         peaks={**peaks_of(stated), **_peaks(row.inner("peaks"))},
         memories=tuple(_memory(part, row) for part in row.inners("memory")),
+        flash_bytes=row.number("flash", "B"),
         host_link=_linked(connected, "host"),
         peer_link=_linked(connected, "peer"),
         network_link=_linked(connected, "network"),

@@ -236,7 +236,7 @@ class _Job:
 
     def headline(self, phases: list[Phase]) -> Headline:
         used = float(peak_use(self.ready, self.workload, self.options).total_bytes)
-        capacity = capacity_of(self.device)
+        capacity = capacity_of(self.device, self.ready.residency.weights_bytes)
         needed = used + reserve_of(self.effects, self.device)
         times = headline_times(phases, self.workload, self.options)
         speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
@@ -323,7 +323,7 @@ class _Job:
         """A model that does not fit: its times are hypothetical."""
         if summary.fits is not False:
             return ()
-        capacity = capacity_of(self.device) or 0.0
+        capacity = capacity_of(self.device, self.ready.residency.weights_bytes) or 0.0
         needed = (summary.peak_memory_bytes or 0) + reserve_of(self.effects, self.device)
         return (
             Finding(

@@ -110,6 +110,7 @@ def _plain_facts(device: Device, sources: CitedSources) -> Iterator[Fact]:
         ("energy of an operation", device.joules_per_flop, "J"),
         ("energy of a byte", device.joules_per_byte, "J"),
         ("storage", device.storage_bytes_per_s, "B/s"),
+        ("flash", device.flash_bytes, "B"),
         ("price", device.price_usd, "USD"),
     ):
         if sourced is not None:
