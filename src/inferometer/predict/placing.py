@@ -216,7 +216,7 @@ def _placed(form: RunnableForm, question: Question, memory: Fit, context: int, h
 
 
 def _first_layers(graph: Graph, away: int) -> int:
-    """As llama.cpp counts them: of the first so many layers, dense ones included, the experts lie on the host."""
+    """How many layers, from the first, have their experts on the host: llama.cpp counts dense layers too."""
     stacks = [block for block in graph.blocks if is_layer(block)]
     mixed = [any(op.kind == "moe_experts" for op in block.ops) for block in stacks]
     before = sum(block.count for block in stacks[: mixed.index(True)])
