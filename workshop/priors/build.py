@@ -100,7 +100,7 @@ def document(fit: Hierarchy, judged: Sequence[StackCase], validation: Validation
         made=made,
         base={unit: _base(unit) for unit in sorted({case.standing.unit for case in cases})},
         covered=_covered(cases),
-        levels=_levels(fit),
+        levels=_levels(fit.answered()),
         variances={kind: _by_kind(np.sqrt(values)) for kind, values in sorted(fit.variances.items())},
         spreads=halves | source_spreads(judged, validation.sources, halves),
         **_effects(fit),

@@ -64,7 +64,7 @@ def left_out(fit: Hierarchy, folds: Iterable[Any], *, judged: Iterable[Any] | No
     masks = list(folds)
     for mask, looked in zip(masks, masks if judged is None else judged, strict=True):
         other = fit.without(mask, rounds=rounds)
-        errors = other.residuals()
+        errors = other.answered().residuals()
         kept = [case for case, out in zip(cases, mask.tolist(), strict=True) if not out]
         told = {(case.model, case.runs_on) for case in kept}
         devices = {(case.standing.device, case.standing.engine) for case in kept}

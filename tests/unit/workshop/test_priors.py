@@ -172,6 +172,19 @@ def test_the_habits_of_a_source_are_no_part_of_an_answer():
     assert abs(np.median(left_out(fit, [out]).residuals[out])) < 0.3 < np.log(2)
 
 
+def test_a_device_is_answered_as_the_table_has_it_that_measured_it():
+    """A large table of four devices and a blog's five rows of another, thrice as slow: each is asked for as it was."""
+    large = in_source("large", [case("abcd"[number % 4], number) for number in range(160)], slower=1.0)
+    small = in_source("small", [case("e", number) for number in range(5)], slower=3.0)
+    fit = fitted([*large, *small]).answered()
+    assert not any(level.kind == "source" for level in fit.levels.values())
+    errors = fit.residuals()
+    assert abs(np.median(errors[: len(large)])) < 0.1, "not moved by five rows of another"
+    out = np.array([each.standing.device == "a" for each in (*large, *small)])
+    unseen = left_out(fitted([*large, *small]), [out]).residuals[out]
+    assert abs(np.median(unseen)) < 0.15, "nor is a device that nobody measured"
+
+
 def test_one_source_of_an_engine_is_not_told_apart_from_it():
     assert not any(name.startswith("source:") for name in hierarchy_of([case("a", n) for n in range(3)]).levels)
 

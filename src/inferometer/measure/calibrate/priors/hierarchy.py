@@ -145,6 +145,7 @@ def _codes(names: Sequence[str]) -> Any:
 
 
 FREEDOM = 4.0  # of Student's distribution: one row in ten that is twice off moves little
+_FEW_TOLD = 30.0  # rows of a level that say as much of its sources as the level above does
 FULL_ROWS = 60.0  # rows of one leaf err together (its clock, its power): more of them say less each
 _SPREADS = {
     "compute": 0.4,
@@ -305,27 +306,6 @@ class Hierarchy:
                 log(f"{number}: {before:.0f} → {after:.0f}, median {np.median(np.abs(self.residuals())):.3f}")
             if number > 2 and abs(before - after) < 2e-3 * abs(before):
                 break
-        self.centre_sources()
-
-    def centre_sources(self) -> None:
-        """What the sources of an engine have in common is the engine's: answers have that and not theirs.
-
-        A fit leaves some of it with the sources, since it pulls each to nothing: a vendor's table of five thousand rows
-        and a blogger's of five would share what differs between them evenly. Here a source counts by the root of its
-        rows, which err together. No leaf's sum changes, but those of sources without rows.
-        """
-        rows = np.bincount(self.stack.leaf, weights=self.weights > 0, minlength=len(self.leaves))
-        told: dict[str, list[tuple[Level, float]]] = {}
-        for level in self.levels.values():
-            if level.kind == "source":
-                engine = level.name.replace("source:", "engine:", 1).rpartition(":")[0]
-                told.setdefault(engine, []).append((level, float(np.sqrt(rows[level.members].sum()))))
-        for engine, sources in told.items():
-            if whole := sum(count for _, count in sources):
-                common = sum(level.value * count for level, count in sources) / whole
-                self.levels[engine].value = self.levels[engine].value + common
-                for level, count in sources:
-                    level.value = level.value - common if count else np.zeros_like(common)
 
     def fit_with_effects(self, rounds: int, *, log: Any = None) -> None:
         """The levels first, then what is left of each model, and the levels again without it."""
@@ -350,6 +330,28 @@ class Hierarchy:
                 variance = told * float(squares[chosen].mean()) + (1 - told) * float(start[chosen][0])
                 self.variances[pool][chosen] = np.clip(variance, 0.03**2, 4.0)
 
+    def answered(self) -> Hierarchy:
+        """As answers have it: without the sources' own levels, and with what those behind each level have in common.
+
+        A fit pulls each source to nothing, so that a vendor's table of five thousand rows and a blogger's of five share
+        evenly what differs between them, and answers would be of neither. Here each row counts for its source, and
+        `_FEW_TOLD` for what the wider level has: a device that one table measured is answered as that table has it.
+        """
+        rows = np.bincount(self.stack.leaf, weights=self.weights > 0, minlength=len(self.leaves))
+        source = [self.levels[names[-1]].value if names[-1].startswith("source:") else None for names in self.leaves]
+        levels = {name: replace(level) for name, level in self.levels.items() if level.kind != "source"}
+        shared = np.zeros((len(self.leaves), len(PARAMETERS)))  # what each leaf has from wider levels so far
+        for kind in ("engine", "engine+family", "device+engine"):
+            for level in levels.values():
+                told = [leaf for leaf in level.members.tolist() if source[leaf] is not None and rows[leaf]]
+                if level.kind == kind and told:
+                    wider = shared[told[0]].copy()
+                    of_sources = sum(rows[leaf] * source[leaf] for leaf in told)
+                    common = (of_sources + _FEW_TOLD * wider) / (rows[told].sum() + _FEW_TOLD)
+                    level.value = level.value + common - wider
+                    shared[level.members] = common
+        return replace(self, levels=levels)
+
     def without(self, rows: Any, *, rounds: int = 1) -> Hierarchy:
         """The same with some rows left out: it begins from here, so that few steps are left.
 
@@ -372,7 +374,6 @@ class Hierarchy:
         for _ in range(rounds):
             other.learn_effects()
             other.improve(12, noise=False)
-        other.centre_sources()
         other.learn_effects()
         return other
 
@@ -399,7 +400,7 @@ def hierarchy_of(cases: list[StackCase]) -> Hierarchy:
     """A leaf is a standing in one source. The habits of a source (its harness, releases, clocks) are its own level.
 
     Nobody who asks is one of the sources, so answers leave that level out, and have what the sources have in common
-    (`centre_sources`). Where an engine has but one source nothing tells the two apart: all of it is the engine's.
+    (`answered`). Where an engine has but one source nothing tells the two apart: all of it is the engine's.
     """
     sources: dict[tuple[str, str], set[str]] = {}
     for case in cases:
