@@ -17,6 +17,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import GRAPH_LAUNCH
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class TraceCall:
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TraceRow:
     """A piece of one step. `root` is the op the module called, `kind` the one inside it that works.
 
