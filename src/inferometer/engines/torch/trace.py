@@ -143,16 +143,12 @@ def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[Tr
             device[call.correlation].append(call)
     steps = steps_of(calls)
     for _, mark in steps:
-        _find_waits(mark, device)
+        # how long the device stood idle before each thing it ran, since the step began or the last one ended
+        busy_until = mark.start_ns
+        for ran in _inside(mark, device).device:
+            ran.waited_ns = max(0, ran.start_ns - busy_until)
+            busy_until = max(busy_until, ran.end_ns)
     return [(phase, _ordered(_rows(mark, None, device, module=False))) for phase, mark in steps]
-
-
-def _find_waits(step: TraceCall, device: Mapping[int, list[TraceCall]]) -> None:
-    """How long the device stood idle before each thing it ran, since the step began or the last one ended."""
-    busy_until = step.start_ns
-    for ran in _inside(step, device).device:
-        ran.waited_ns = max(0, ran.start_ns - busy_until)
-        busy_until = max(busy_until, ran.end_ns)
 
 
 def _ordered(rows: Iterator[TraceRow]) -> list[TraceRow]:
