@@ -5,10 +5,12 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from _pytest.assertion import rewrite
 
 import suite_plugin
 
@@ -168,3 +170,33 @@ def test_a_seed_shuffles_modules_and_their_tests_and_leaves_modules_together():
     modules = [nodeid[5] for nodeid in shuffled(1)]
     assert [*dict.fromkeys(modules)] != [*"abcd"]
     assert modules == [letter for letter in dict.fromkeys(modules) for _ in range(5)]
+
+
+def test_workers_rewrite_assertions_once_between_them(tmp_path, pytestconfig, monkeypatch):
+    files = [tmp_path / folder / f"test_{name}.py" for folder in "ab" for name in "cd"]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("def test():\n    assert 1 == 1\n", encoding="utf-8")
+    (tmp_path / "other.py").write_text("", encoding="utf-8")
+    monkeypatch.setattr(pytestconfig, "args", [str(tmp_path / "a"), f"{tmp_path / 'b'}::test", str(files[0])])
+    written = []
+
+    def kept(file):
+        return rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
+
+    def note(write, state, code, digest, pyc):
+        written.append(pyc)
+        write(state, code, digest, pyc)
+
+    monkeypatch.setattr(rewrite, "_write_pyc", partial(note, rewrite._write_pyc))
+    suite_plugin._rewrite_a_share(pytestconfig, 1, 2)
+    assert written == [kept(files[1]), kept(files[3])]
+    suite_plugin._rewrite_a_share(pytestconfig, 0, 1)
+    assert sorted(written) == [kept(file) for file in files]
+    for file in files:
+        assert "@pytest_ar" in rewrite._read_pyc(file, kept(file)).co_names  # as pytest itself keeps and reads it
+    suite_plugin._rewrite_a_share(pytestconfig, 0, 1)
+    assert len(written) == len(files)
+    os.utime(files[2], (2**32, 2**32))
+    suite_plugin._rewrite_a_share(pytestconfig, 0, 1)
+    assert written[4:] == [kept(files[2])]

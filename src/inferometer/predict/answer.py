@@ -24,7 +24,7 @@ from inferometer.core.sizes import require_room
 from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.formulas.edge import frame_budget, frame_headroom
-from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, energy_costs, power_model
+from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, energy_costs, lasting, power_model
 from inferometer.predict.headline import (
     AROUND,
     headline_times,
@@ -85,7 +85,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     if job.waiting:
         notes.append(host_note(job.waiting, options, ready.plan.calibration))
     summary = job.headline(phases)
-    return Profile(
+    profile = Profile(
         kind="predicted",
         model=_facts(ready),
         device=DeviceFacts(name=device.name, title=device.title, count=workload.parallel.devices),
@@ -103,6 +103,11 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
         arithmetic=ready.plan.arithmetic,
         sizes=dict(options.sizes),
     )
+    if options.cooling_w is None and device.cooling_w is None:
+        return profile
+    sustained = lasting(profile.steady, device, options, workload.parallel.devices)
+    warm = replace(summary, sustained_s=None if sustained is None else sustained.steady_s)
+    return replace(profile, summary=warm, sustained=sustained)
 
 
 def now_text() -> str:
@@ -228,7 +233,7 @@ class _Job:
 
     def headline(self, phases: list[Phase]) -> Headline:
         used = float(peak_use(self.ready, self.workload, self.options).total_bytes)
-        capacity = capacity_of(self.device)
+        capacity = capacity_of(self.device, self.ready.residency.weights_bytes)
         needed = used + reserve_of(self.effects, self.device)
         times = headline_times(phases, self.workload, self.options)
         speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
@@ -315,7 +320,7 @@ class _Job:
         """A model that does not fit: its times are hypothetical."""
         if summary.fits is not False:
             return ()
-        capacity = capacity_of(self.device) or 0.0
+        capacity = capacity_of(self.device, self.ready.residency.weights_bytes) or 0.0
         needed = (summary.peak_memory_bytes or 0) + reserve_of(self.effects, self.device)
         return (
             Finding(

@@ -210,6 +210,10 @@ FIELDS: dict[str, Field] = {
     "battery": Field(
         "text", "ENERGY", "Predict how long this battery lasts, such as 15Wh.", _ENERGY, changes="cost", unit="J"
     ),
+    "cooling": Field(
+        "text", "POWER", "Heat that is taken away, such as 8W: the speed that lasts.  [default: the device's row]",
+        _ENERGY, changes="cost", unit="W",
+    ),
     "per_second": Field(
         "number", "X", "Requests a second, for a battery.  [default: one after the other]", _ENERGY, changes="cost"
     ),

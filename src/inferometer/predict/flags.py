@@ -45,6 +45,8 @@ def options_from(flags: Flags, base: Options | None = None) -> Options:
         changed["link"] = link(flags["link"]) if isinstance(flags["link"], str) else flags["link"]
     if "audio" in flags:
         changed["audio_s"] = _quantity(flags, "audio")
+    if "cooling" in flags:
+        changed["cooling_w"] = _quantity(flags, "cooling")
     if "storage" in flags:
         changed["storage_bytes_per_s"] = _quantity(flags, "storage")
     if "host_speed" in flags:

@@ -229,12 +229,16 @@ class Uploads:
                 remedy="Finish one of them; those that nobody goes on with are dropped after a day.",
             )
 
-    def _require_room(self, key: str, notes: dict[str, Note]) -> None:
-        """In the quota, where every upload counts in full, and on the disk for what is still to come."""
-        size = notes[key].size
+    def require_at_most(self, size: int) -> None:
+        """Whatever else is here: no file may be larger than everything that the hub keeps."""
         if size > self._quota:
             most = format_quantity(self._quota, "B")
             raise HubError(413, f"A file of {format_quantity(size, 'B')} is more than the {most} that this hub keeps.")
+
+    def _require_room(self, key: str, notes: dict[str, Note]) -> None:
+        """In the quota, where every upload counts in full, and on the disk for what is still to come."""
+        size = notes[key].size
+        self.require_at_most(size)
         left = self._quota - sum(note.size for note in notes.values())
         collect_garbage(str(self._root), older_s=_UNUSED_S, quota_bytes=max(left, 0), keep=self._in_use())
         held = sum(path.stat().st_size for path in (self._root / "artifacts").glob("??/*"))

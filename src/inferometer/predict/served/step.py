@@ -8,7 +8,7 @@ are priced once, by the same rows and the same prices as a prediction's phases, 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,19 @@ class EngineStep:
     def eager_s(self) -> float:
         """What the host takes to launch a step that reads prompts and is not replayed from a graph."""
         return self.launches * self.costs.launch_s.value
+
+    def layer(self) -> EngineStep:
+        """One layer and the head of the model, without what the engine's host takes: what drafts as EAGLE or MTP do."""
+        share = 1 / self.layers
+        nothing = {name: replace(getattr(self.costs, name), value=0.0) for name in ("step_s", "sequence_s", "launch_s")}
+        return replace(
+            self,
+            costs=replace(self.costs, **nothing),
+            dense=SecondsGrid(sizes=self.dense.sizes, seconds=np.asarray(self.dense.seconds) * share),
+            decode=replace(self.decode, seconds=np.asarray(self.decode.seconds) * share),
+            prompt=replace(self.prompt, seconds=np.asarray(self.prompt.seconds) * share),
+            layers=1,
+        )
 
     def decode_kernels(self, sequences: Any, context: Any, *, verified: int = 1) -> Any:
         """The kernels of steps that decode only, each as it was measured alone; `verified` tokens a sequence.

@@ -264,7 +264,8 @@ _COLUMNS: dict[str, Callable[[SweepAnswer], Any]] = {
     "usd_per_million_tokens": _usd,
     "usd_per_million_inferences": _usd_inferences,
     "co2e_g": _carbon,
-    "battery_s": lambda _: _NOWHERE,  # rows of a battery are predicted one by one
+    "sustained_s": lambda _: _NOWHERE,  # rows of a cooling and of a battery are predicted one by one
+    "battery_s": lambda _: _NOWHERE,
     "inferences_per_charge": lambda _: _NOWHERE,
     "frame_budget_s": _frame_budget,
     "frame_headroom": _frame_headroom,

@@ -277,7 +277,7 @@ class Group:
         With details also the seconds that storage and the host link take to load it.
         """
         prices = _prices(self.members, self.parallel.devices, self.options)
-        capacities = [capacity_of(member.device) for member in self.members]
+        capacities = [capacity_of(member.device, member.ready.residency.weights_bytes) for member in self.members]
         rooms = [
             np.nan if capacity is None else capacity - reserve_of(member.effects, member.device)
             for member, capacity in zip(self.members, capacities, strict=True)

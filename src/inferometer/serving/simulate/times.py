@@ -24,10 +24,9 @@ _ENTRIES = 513  # beyond the last one the grids themselves are asked
 
 @frozen
 class Speculation:
-    """A draft of `length` tokens a step, of which the engine keeps `kept` on average, its own next token included."""
+    """A draft of `length` tokens a step. What drafts reads the prompts too."""
 
     length: int
-    kept: float
     draft: EngineStep | None = None  # none: what drafts costs nothing, as tokens looked up in the prompt
 
 
@@ -79,6 +78,9 @@ class StepTimes:
         count = len(chunks)
         if count > 1:
             reading -= (count - 1) * first[1]  # what one call costs at least is paid once: engines batch the chunks
+        if self._speculation is not None and self._speculation.draft is not None:
+            draft = self._speculation.draft
+            reading += draft.dense.at(tokens) + sum(draft.prompt.at(size, before + 1.0) for size, before in chunks)
         dense, logits, decoding = self._dense, self._logits, sequences * self._per
         added = dense[tokens + decoding] - dense[decoding] + logits[decoding + count] - logits[decoding] + reading
         seconds = self.decode(sequences, context) if sequences else self._step_s

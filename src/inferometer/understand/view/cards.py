@@ -104,10 +104,13 @@ def _plain_facts(device: Device, sources: CitedSources) -> Iterator[Fact]:
         ("call", device.call_s, "s"),
         ("power", device.power_w, "W"),
         ("idle", device.idle_w, "W"),
+        ("cooling", device.cooling_w, "W"),
+        ("warms in", device.warms_s, "s"),
         ("battery", device.battery_j, "J"),
         ("energy of an operation", device.joules_per_flop, "J"),
         ("energy of a byte", device.joules_per_byte, "J"),
         ("storage", device.storage_bytes_per_s, "B/s"),
+        ("flash", device.flash_bytes, "B"),
         ("price", device.price_usd, "USD"),
     ):
         if sourced is not None:
