@@ -11,7 +11,6 @@ from inferometer.cli.storing import open_chosen, store_option
 
 if TYPE_CHECKING:
     from inferometer.store.opened import Opened
-    from inferometer.store.store import Store
 
 _ROLES = ("reader", "writer", "owner")
 Acting = TypeVar("Acting", bound="Opened")
@@ -44,16 +43,12 @@ def add_member(project: str, person: str, role: Any, store: str | None) -> None:
     Both are created if new. Somebody who signs in through a provider of identities is named by their e-mail address.
     """
     with open_chosen(store, create=True) as opened:
-        _make_new(opened, project, person)
+        if person not in {user.name for user in opened.users()}:
+            opened.create_user(person)
+        if project not in {known.name for known in opened.projects()}:
+            opened.create_project(project)
         doing(opened, "member.set", project, subject=person, detail=role).set_member(project, person, role)
     say(f"{person} is {'an' if role == 'owner' else 'a'} {role} of {project}.")
-
-
-def _make_new(opened: "Store", project: str, person: str) -> None:
-    if person not in {user.name for user in opened.users()}:
-        opened.create_user(person)
-    if project not in {known.name for known in opened.projects()}:
-        opened.create_project(project)
 
 
 @member_group.command("list")

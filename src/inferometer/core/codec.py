@@ -55,7 +55,13 @@ def document(value: T) -> dict[str, Any]:
         workload = profile["workload"]
         profile["precision"] = workload.pop("precision")
         profile["parallel"] = workload.pop("parallel")
-        _list_parts(profile)
+        # a Phase holds its parts by name, measured and predicted apart; the document lists them in order, side by side
+        for phase in profile["phases"]:
+            predicted = phase.pop("predicted_parts")
+            phase["parts"] = [
+                {"name": name, "time_s": seconds, "predicted_s": predicted.get(name)}
+                for name, seconds in phase["parts"].items()
+            ]
     return {"schema": str(SCHEMAS[type(value)]), **plain}
 
 
@@ -109,16 +115,6 @@ def _profiles_in(plain: dict[str, Any], kind: type) -> list[dict[str, Any]]:
         return [plain]
     held: Any = [plain.get("profile")] if kind is Run else plain.get("profiles") if kind is JobResult else ()
     return [profile for profile in held if isinstance(profile, dict)] if isinstance(held, list | tuple) else []
-
-
-def _list_parts(plain: dict[str, Any]) -> None:
-    """A Phase holds its parts by name, measured and predicted apart; the document lists them in order, side by side."""
-    for phase in plain["phases"]:
-        predicted = phase.pop("predicted_parts")
-        phase["parts"] = [
-            {"name": name, "time_s": seconds, "predicted_s": predicted.get(name)}
-            for name, seconds in phase["parts"].items()
-        ]
 
 
 def _name_parts(plain: dict[str, Any]) -> None:

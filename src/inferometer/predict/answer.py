@@ -161,7 +161,13 @@ class _Job:
         load, notes = load_phase(self.ready, self.device, site, self.options)
         self.notes += notes
         phases = [phase for phase in (load, first_run_phase(self.effects, self.ready.graph)) if phase is not None]
-        self._note_assumptions(site)
+        self.notes += energy_notes(self.device, site)
+        parallel = self.workload.parallel
+        if parallel.devices > 1:
+            self.notes += latency_notes(self.device, parallel, self.options)
+            hidden = f"{self.options.overlap:.0%} of the communication hides behind computing"
+            spread = f", the busiest expert device has {self.options.imbalance:g} × the mean" if parallel.ep > 1 else ""
+            self.notes.append(f"{parallel.devices} devices: {hidden}{spread}.")
         if not self.ready.generative:
             if self.ready.layout.encodes:
                 phases.append(self._run(AROUND, self._forward_sizes(), site))
@@ -224,15 +230,6 @@ class _Job:
         encodes = self.ready.layout.encodes
         steps = prefill_steps(self.ready.graph, self.workload, self.options, self.ready.effects, encodes=encodes)
         return step_sizes(steps, self.batch)
-
-    def _note_assumptions(self, site: PlanDevices) -> None:
-        self.notes += energy_notes(self.device, site)
-        parallel = self.workload.parallel
-        if parallel.devices > 1:
-            self.notes += latency_notes(self.device, parallel, self.options)
-            hidden = f"{self.options.overlap:.0%} of the communication hides behind computing"
-            spread = f", the busiest expert device has {self.options.imbalance:g} × the mean" if parallel.ep > 1 else ""
-            self.notes.append(f"{parallel.devices} devices: {hidden}{spread}.")
 
     def headline(self, phases: list[Phase]) -> Headline:
         used = float(peak_use(self.ready, self.workload, self.options).total_bytes)

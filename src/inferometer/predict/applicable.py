@@ -19,7 +19,6 @@ from inferometer.predict.fields import fields_that
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inferometer.core.engine import EngineDescriptor
     from inferometer.core.workload import Workload
     from inferometer.predict.fields import Needs
     from inferometer.predict.question import Question
@@ -44,7 +43,16 @@ def require_applicable(question: Question) -> None:
             remedy=f"Give --image {_LEAST_IMAGE} or more, up to {MOST['image']}.",
         )
     if not is_generative(graph):
-        _require_no_generation(question)
+        workload = question.workload
+        given = {
+            "--generate": ("a number of tokens to generate", workload.generate),
+            "--context": ("a context", workload.context),
+            "--kv": ("a format of the cache", workload.precision.kv),
+            "--prefill-on": ("a device for the prefill", question.prefill_on),
+        }
+        for option, (what, value) in given.items():
+            if value is not None:
+                raise _meaningless(question, what, "generates no tokens", option)
     drafting = question.options.speculative
     if drafting is not None and not is_generative(drafting.draft):
         raise DomainError(
@@ -73,19 +81,6 @@ _HAVE: dict[Needs, Callable[[Graph], bool]] = {"prompt": takes_prompt, "tokens":
 SIZES = {name: _HAVE[field.needs] for name, field in fields_that("size").items() if field.needs in _HAVE}
 
 
-def _require_no_generation(question: Question) -> None:
-    workload = question.workload
-    given = {
-        "--generate": ("a number of tokens to generate", workload.generate),
-        "--context": ("a context", workload.context),
-        "--kv": ("a format of the cache", workload.precision.kv),
-        "--prefill-on": ("a device for the prefill", question.prefill_on),
-    }
-    for option, (what, value) in given.items():
-        if value is not None:
-            raise _meaningless(question, what, "generates no tokens", option)
-
-
 def _meaningless(question: Question, what: str, why: str, option: str) -> DomainError:
     return DomainError(f"{question.graph.name} {why}, so {what} means nothing to it.", remedy=f"Leave {option} out.")
 
@@ -98,21 +93,7 @@ def require_engine(question: Question) -> None:
     descriptor = known_engine(question.runtime_name)
     if descriptor is None:
         return
-    _require_at_home(question, descriptor)
-    if not descriptor.opens or "gguf" in descriptor.opens:
-        return
-    precision = question.workload.precision
-    for option, format_ in (("--weights", precision.weights), ("--kv", precision.kv)):
-        if format_ is not None and is_gguf_block(format_):
-            other = "--runtime llamacpp, or " if is_generative(question.graph) else ""
-            raise DomainError(
-                f"{format_} is a format of GGUF files, and {descriptor.title} has no kernels for it.",
-                remedy=f"Use {other}{option} {descriptor.small.narrow} or {descriptor.small.byte}.",
-            )
-
-
-def _require_at_home(question: Question, descriptor: EngineDescriptor) -> None:
-    """A vendor's engine runs on that vendor's chips, and some run one kind of model alone."""
+    # a vendor's engine runs on that vendor's chips, and some run one kind of model alone
     device, graph = question.device, question.graph
     if not descriptor.runs_on(device):
         units = (pattern.split(":") for pattern in descriptor.only_on)
@@ -127,3 +108,13 @@ def _require_at_home(question: Question, descriptor: EngineDescriptor) -> None:
             f"{descriptor.title} runs {_TAKEN[descriptor.takes]}, and {graph.name} is none.",
             remedy=f"Use --runtime {default_runtime(device, graph)}, or leave --runtime out.",
         )
+    if not descriptor.opens or "gguf" in descriptor.opens:
+        return
+    precision = question.workload.precision
+    for option, format_ in (("--weights", precision.weights), ("--kv", precision.kv)):
+        if format_ is not None and is_gguf_block(format_):
+            other = "--runtime llamacpp, or " if is_generative(question.graph) else ""
+            raise DomainError(
+                f"{format_} is a format of GGUF files, and {descriptor.title} has no kernels for it.",
+                remedy=f"Use {other}{option} {descriptor.small.narrow} or {descriptor.small.byte}.",
+            )

@@ -44,7 +44,12 @@ def handed_over(reading: Profile, writing: Profile, *, cache_bytes: float, link:
             f"{writing.model.name} has no cache that one machine could hand to another, or nothing to read and write.",
             remedy="Two machines need a prompt to read and tokens to generate: --prompt and --generate.",
         )
-    moved = _transfer(cache_bytes, link)
+    seconds = float(message_seconds("send", 2, cache_bytes, link))
+    floor = float(message_floor("send", 2, cache_bytes, link))
+    moved = Phase(
+        name="transfer", time_s=seconds, low_s=floor, high_s=2 * seconds, floor_s=floor, bound="link", flops=0.0,
+        bytes=cache_bytes, streams={"network": seconds},
+    )  # fmt: skip
     before = tuple(phase for phase in reading.phases if phase.name not in _WRITING)
     after = tuple(phase for phase in writing.phases if phase.name in _WRITING)
     phases = (*before, moved, *after)
@@ -63,12 +68,3 @@ def prompt_cache_bytes(graph: Graph, workload: Workload, effects: RuntimeEffects
     residency = make_layout(graph, effects=effects, workload=alone, options=options).residency
     sizes = {"batch": workload.batch, "query": start_tokens(graph, workload), "context": 0, "logits": 1}
     return float(residency.use(sizes).kv_bytes)
-
-
-def _transfer(nbytes: float, link: Link) -> Phase:
-    seconds = float(message_seconds("send", 2, nbytes, link))
-    floor = float(message_floor("send", 2, nbytes, link))
-    return Phase(
-        name="transfer", time_s=seconds, low_s=floor, high_s=2 * seconds, floor_s=floor, bound="link", flops=0.0,
-        bytes=nbytes, streams={"network": seconds},
-    )  # fmt: skip

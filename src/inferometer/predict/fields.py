@@ -22,7 +22,7 @@ Changes = Literal["runtime", "run", "format", "plan", "size", "sizes", "basis", 
 Needs = Literal["anything", "tokens", "prompt", "image", "cpu", "gpu", "pictures on a gpu"]
 Door = Literal["fit", "simulate", "profile", "models"]
 
-DRAFT_LENGTH, ACCEPTANCE = 4, 0.7
+DRAFT_LENGTH, ACCEPTANCE = 4, 0.7  # assumed where a draft is asked for without them
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Field:
     default: Any = None
     unit: str = ""
     least: int = 0
-    most: int = 100_000_000
+    most: int = 100_000_000  # above any token count or size, and an int that no arithmetic here overflows
     axis: str = ""
     doors: tuple[Door, ...] = ()
     catalog: str = ""

@@ -17,7 +17,7 @@ from inferometer.predict.served.question import ServedReplica, served
 if TYPE_CHECKING:
     from inferometer.predict.question import Question
 
-_MOST_DEVICES = 1024
+_MOST_DEVICES = 1024  # where the search for a tensor parallelism that fits gives up: it doubles from 1
 
 
 @frozen
@@ -55,6 +55,7 @@ def memory_fit(question: Question) -> MemoryFit:
         return _of_a_batch(question)
     what = served(question)
     workload = completed(question.graph, question.workload, question.options, beyond=True)
+    # a chat's usual request, as serving questions assume it
     tokens = workload.context or (workload.prompt or 512) + (workload.generate or 128)
     memory = what.memory
     if memory is None:

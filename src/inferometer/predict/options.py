@@ -57,7 +57,7 @@ class HostCosts:
 
     def __post_init__(self) -> None:
         for name in (entry.name for entry in fields(self)):
-            _require(name, getattr(self, name), least=0, most=3600)
+            _require(name, getattr(self, name), least=0, most=3600)  # an hour: more was meant in other units
 
 
 @frozen
@@ -154,12 +154,14 @@ class Options:
         _require("cached_prefix", self.cached_prefix, least=0, most=_TOKENS)
         _require("micro_batches", self.micro_batches, least=1, most=_MANY)
         _require("overlap", self.overlap, least=0, most=1)
-        _require("imbalance", self.imbalance, least=1, most=1024)
+        _require("imbalance", self.imbalance, least=1, most=1024)  # all tokens to one of 1,024 experts
         _require("steps", self.steps, least=1, most=100_000)
         _require("threads", self.threads, least=1, most=1 << 16)
         if self.layout not in {None, "nchw", "nhwc"}:
             raise DomainError(f"The layout of images is nchw or nhwc, and not {self.layout!r}.")
+        # a hundred times either way spans a phone's core and any server's
         _require("host_speed", self.host_speed, least=0.01, most=100)
+        # a call takes some 0.1 µs: far below or above it a unit was mistaken
         _require("host_call_s", self.host_call_s, least=1e-9, most=1e-3)
         if self.host_speed is not None and self.host_call_s is not None:
             raise DomainError("host_speed and host_call_s say the same thing twice.", remedy="Give one of them.")
@@ -173,4 +175,4 @@ class Options:
         for name, size in self.sizes.items():
             if type(size) is not int or size < 1:
                 raise DomainError(f"The size {name} must be a whole number of 1 or more, and is {size!r}.")
-            _require(f"The size {name}", size, least=1, most=1 << 31)
+            _require(f"The size {name}", size, least=1, most=1 << 31)  # as files store sizes

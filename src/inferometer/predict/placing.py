@@ -159,7 +159,7 @@ def _form(question: Question, context: int, host: Device | None) -> RunnableForm
     if step is None:
         return bare
     if memory.fits is not False:
-        layers = 99 if question.device.unit == "gpu" else 0
+        layers = 99 if question.device.unit == "gpu" else 0  # llama.cpp's way of saying all
         flags = f"-ngl {layers} -c {context}" if _runs_gguf(question.runtime_name) else None
         return _timed(replace(bare, limited_by=step.bound, flags=flags), step.time_s, step.low_s, step.high_s)
     if not _runs_gguf(question.runtime_name) or not _has_memory_of_its_own(question.device):
@@ -235,6 +235,7 @@ def placement(question: Question, memory: Fit) -> Placement:
     for away in range(1, mixed + 1):
         held = memory.weights_bytes + memory.kv_bytes - experts * away / mixed
         if held <= room:
+            # all layers, but for their experts
             return Placement(layers=99, experts_away=away, device_bytes=held + fixed)
     each = (stacked - experts + memory.kv_bytes) / count  # the head and the embedding stay on the host then
     layers = max(0, min(count, int(room // each))) if each else 0

@@ -300,7 +300,14 @@ def _sqlite_connect(location: Location, *, read_only: bool, alone: bool) -> Call
     file = location.file
     assert file is not None  # noqa: S101 - the caller looked
     if not read_only:
-        _make_folder(location)
+        assert location.file is not None  # noqa: S101 - a SQLite store has one
+        try:
+            location.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StoreError(
+                f"The folder of the store, {location.file.parent}, cannot be made ({error.strerror or error}).",
+                remedy="Choose another with INFEROMETER_STORE, or leave the run out of it with --no-store.",
+            ) from None
     way = f"{file.as_uri()}?mode={'ro' if read_only else 'rwc'}"
     if alone and not file.with_name(f"{file.name}-wal").exists():
         way += "&immutable=1"  # without it a reader makes two files beside it, which a read-only disk refuses
@@ -309,21 +316,17 @@ def _sqlite_connect(location: Location, *, read_only: bool, alone: bool) -> Call
         # autocommit of the driver: transactions are begun by `_begin` below, and by nothing else
         opened = sqlite3.connect(way, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
-            _prepare(opened, read_only=read_only)
+            opened.execute("PRAGMA foreign_keys=ON")
+            opened.execute("PRAGMA cache_size=-20000")
+            if not read_only:
+                _keep_a_log(opened)
+                opened.execute("PRAGMA synchronous=FULL")
         except BaseException:
             opened.close()
             raise
         return opened
 
     return connect
-
-
-def _prepare(opened: sqlite3.Connection, *, read_only: bool) -> None:
-    opened.execute("PRAGMA foreign_keys=ON")
-    opened.execute("PRAGMA cache_size=-20000")
-    if not read_only:
-        _keep_a_log(opened)
-        opened.execute("PRAGMA synchronous=FULL")
 
 
 def _keep_a_log(opened: sqlite3.Connection) -> None:
@@ -344,17 +347,6 @@ def _begin(connection: Connection) -> None:
     """A writer takes its place in the queue at once: two that read first would each wait for the other."""
     writes = connection.get_execution_options().get("inferometer_writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _make_folder(location: Location) -> None:
-    assert location.file is not None  # noqa: S101 - a SQLite store has one
-    try:
-        location.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StoreError(
-            f"The folder of the store, {location.file.parent}, cannot be made ({error.strerror or error}).",
-            remedy="Choose another with INFEROMETER_STORE, or leave the run out of it with --no-store.",
-        ) from None
 
 
 def _postgres(location: Location) -> Engine:

@@ -85,13 +85,9 @@ def _move(partial: Path, place: Path) -> None:
         os.utime(place)  # young again: nobody drops it before our row stands
         return
     partial.replace(place)
-    _sync_folder(place.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """The name must last as well as the bytes; Windows keeps names by itself and opens no folders."""
+    # the name must last as well as the bytes; Windows keeps names by itself and opens no folders
     with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(place.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

@@ -47,17 +47,13 @@ def locate(place: str | Path | None = None, *, artifacts: Path | None = None) ->
             f"{without_password(place)!r} is not the address of a store.",
             remedy="Write postgresql://USER@HOST/DATABASE, with both slashes.",
         )
-    return _in_file(place, folder)
-
-
-def _in_file(place: str | Path, artifacts: Path | None) -> Location:
     if not str(place).strip() or "\0" in str(place):
         raise DomainError(f"{str(place)!r} cannot be the file of a store.", remedy="Give a file or folder.")
     path = Path(place).expanduser()
     if path.is_dir() or str(place).endswith(("/", "\\")):
         path /= _FILE
     path = path.absolute()
-    return Location(file=path, artifacts=artifacts or path.with_name(f"{path.stem}.artifacts"))
+    return Location(file=path, artifacts=folder or path.with_name(f"{path.stem}.artifacts"))
 
 
 def without_password(text: str) -> str:

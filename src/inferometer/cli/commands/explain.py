@@ -54,7 +54,9 @@ def command(what: str, device: str | None, trying: bool, store: str | None, form
         _print_finding_page(what, form)
         return
     with said_if_slow(f"Reading {what} …"):
-        profiles = _profiles(what, store)
+        # from the file of that name if there is one, else from the stored run
+        path = Path(what)
+        profiles = profiles_in(path) if path.is_file() else (profile_named(what, store),)
     if trying and len(profiles) > 1:
         raise DomainError(f"{what} has {len(profiles)} results, but --try takes one.")
     from inferometer.api import explained
@@ -78,12 +80,6 @@ def _print_finding_page(code: str, form: str) -> None:
         print_document(plain)
     else:
         print_text(page_text(plain, form))
-
-
-def _profiles(what: str, store: str | None) -> tuple[Profile, ...]:
-    """From the file of that name if there is one, else from the stored run."""
-    path = Path(what)
-    return profiles_in(path) if path.is_file() else (profile_named(what, store),)
 
 
 def _measured_trials(explanation: Explanation) -> tuple[Trial, ...]:

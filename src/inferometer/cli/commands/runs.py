@@ -108,7 +108,18 @@ def _print_list(options: ListOptions, form: str) -> None:
         runs = _filter_from(options)
         page = store.list(runs, sort=options["sort"], limit=options["limit"], after=options["after"])
         if not page.rows:
-            _explain_empty_list(store, runs)
+            # an unknown name is an error; a filter that nothing matches is not
+            for kind, name in (
+                ("model", runs.model), ("device", runs.device), ("runtime", runs.runtime), ("machine", runs.machine),
+            ):  # fmt: skip
+                if name is not None:
+                    _require_known(store, kind, name)
+            for tag in runs.tags:
+                _require_known(store, "tag", tag)
+            if store.count():
+                say("No run matches.")
+            else:
+                say(_NO_RUNS.format(location=store.location))
         if page.rows or form != "table":
             print_table(run_table(page.rows, form), form)
         if page.after:
@@ -146,21 +157,6 @@ def timestamp(text: str, *, now: datetime | None = None) -> float:
         raise DomainError(
             f"{text!r} is not a time.", remedy="Write 2h, 3d, 2w, 2025-11-01 or 2025-11-01T08:30."
         ) from None
-
-
-def _explain_empty_list(store: "Store", runs: "Filter") -> None:
-    """An unknown name is an error; a filter that nothing matches is not."""
-    for kind, name in (
-        ("model", runs.model), ("device", runs.device), ("runtime", runs.runtime), ("machine", runs.machine),
-    ):  # fmt: skip
-        if name is not None:
-            _require_known(store, kind, name)
-    for tag in runs.tags:
-        _require_known(store, "tag", tag)
-    if store.count():
-        say("No run matches.")
-    else:
-        say(_NO_RUNS.format(location=store.location))
 
 
 def _require_known(store: "Store", kind: str, name: str) -> None:

@@ -52,20 +52,16 @@ class ExecuTorch:
         if has_table(whole, _COLUMNS):
             _add_table(draft, list(table_rows(whole, _COLUMNS)))
         else:
-            _add_runs(draft, whole)
+            match = _RUNS.search(whole)
+            if match is None or not int(match[1]):
+                raise FormatError(
+                    "It does not tell how long the model ran.",
+                    remedy="Older runners print no time: run a newer executor_runner, or import the Inspector's table.",
+                )
+            time_s = milliseconds(match[2], "the milliseconds of all runs") / int(match[1])
+            draft.host["runs"] = int(match[1])
+            draft.phases.append(Phase(name="forward", time_s=time_s, statistic="mean"))
         return (finish(draft, document),)
-
-
-def _add_runs(draft: Draft, whole: str) -> None:
-    match = _RUNS.search(whole)
-    if match is None or not int(match[1]):
-        raise FormatError(
-            "It does not tell how long the model ran.",
-            remedy="Older runners print no time: run a newer executor_runner, or import the Inspector's table.",
-        )
-    time_s = milliseconds(match[2], "the milliseconds of all runs") / int(match[1])
-    draft.host["runs"] = int(match[1])
-    draft.phases.append(Phase(name="forward", time_s=time_s, statistic="mean"))
 
 
 def _add_table(draft: Draft, rows: Sequence[TableRow]) -> None:

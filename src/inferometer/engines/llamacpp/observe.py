@@ -31,7 +31,15 @@ class NodeWatch:
         self.active = False
         self.broken: str | None = None
         self._fields: TensorFields | None = None
-        self._free = _free_ops(library)
+        # the numbers of the ops that compute nothing. ggml's list begins with NONE; the views come before the rope
+        free = set()
+        for number in range(_MANY_OPS):
+            name = library.ggml_op_name(number).decode()
+            if name in FREE:
+                free.add(number)
+            if name == "ROPE":
+                break
+        self._free = frozenset(free)
         self._start = 0
         self._seen: list[tuple[int, int]] = []
         self.callback = Observer(self._observe)
@@ -101,15 +109,3 @@ class NodeWatch:
 
 def _name(tensor: int, fields: TensorFields) -> str:
     return ctypes.string_at(tensor + fields.name).decode(errors="replace")
-
-
-def _free_ops(library: Library) -> frozenset[int]:
-    """The numbers of the ops that compute nothing. ggml's list begins with NONE; the views come before the rope."""
-    free = set()
-    for number in range(_MANY_OPS):
-        name = library.ggml_op_name(number).decode()
-        if name in FREE:
-            free.add(number)
-        if name == "ROPE":
-            break
-    return frozenset(free)

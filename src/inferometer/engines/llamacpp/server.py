@@ -185,7 +185,8 @@ class ServerSession:
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._server, self.opened, self._held, self._seed, self._clock = server, opened, held, seed, clock
-        self.vocabulary = self._asked_vocabulary()
+        models = self._ask("/v1/models")["data"]
+        self.vocabulary = int(models[0]["meta"]["n_vocab"])
 
     def generate(self, request: Request) -> Iterator[Event]:
         require_request(request, vocabulary=self.vocabulary, room=self._held)
@@ -250,10 +251,6 @@ class ServerSession:
         call = Call(f"{self._server.listening_address}{path}", data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - our own server
         with urlopen(call) as answer:  # noqa: S310 - as above
             return json.load(answer)
-
-    def _asked_vocabulary(self) -> int:
-        models = self._ask("/v1/models")["data"]
-        return int(models[0]["meta"]["n_vocab"])
 
     def tokenise(self, text: str) -> tuple[int, ...]:
         alive(self._server)

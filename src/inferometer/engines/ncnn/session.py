@@ -41,7 +41,11 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
     _wait_asleep(threads, os.environ)  # noqa: TID251 - no setting of ours: what the library itself reads
     import ncnn  # noqa: PLC0415 - the engine is imported when a model is opened
 
-    half = _computes_in_half(ncnn, target.precision)
+    # by default as ncnn decides: in f16 where the processor computes in it
+    able = bool(getattr(ncnn, "cpu_support_arm_asimdhp", lambda: 0)())
+    if target.precision == "f16" and not able:
+        raise EngineError("ncnn computes in f16 only on Arm processors that do.", remedy="Ask for f32.")
+    half = able if target.precision is None else target.precision == "f16"
     start = clock()
     net = ncnn.Net()
     net.opt.num_threads = threads
@@ -89,14 +93,6 @@ def _wait_asleep(
     cores = psutil.cpu_count() or threads
     if threads > 1 and cores * (1 - busy(_LOOK_S) / 100) < threads - _HALF_A_CORE:
         environment.setdefault("GOMP_SPINCOUNT", "1000")
-
-
-def _computes_in_half(ncnn: Any, asked: str | None) -> bool:
-    """By default as ncnn decides: in f16 where the processor computes in it."""
-    able = bool(getattr(ncnn, "cpu_support_arm_asimdhp", lambda: 0)())
-    if asked == "f16" and not able:
-        raise EngineError("ncnn computes in f16 only on Arm processors that do.", remedy="Ask for f32.")
-    return able if asked is None else asked == "f16"
 
 
 def _check(target: Target, name: str) -> None:

@@ -60,7 +60,8 @@ class ArraySession:
         return None
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
-        self._require_open()
+        if self._session is None:
+            raise DomainError("The session is closed.")
         require_fitting(self._opened.inputs, inputs)
         self._fed = {name: np.array(array, order="C") for name, array in inputs.items()}
         self._bind(self._session)
@@ -116,10 +117,6 @@ class ArraySession:
     def close(self) -> None:
         self._session = self._binding = None
         self._fed, self._run = {}, _not_fed
-
-    def _require_open(self) -> None:
-        if self._session is None:
-            raise DomainError("The session is closed.")
 
 
 class RecordedSession(ArraySession):

@@ -327,7 +327,9 @@ class PipelineSession:
             context, tokens, start = context + tokens, 1, end
 
     def _stepped(self, request: Request) -> Iterator[Event]:
-        network = self._stepping()
+        if self._network is None:
+            self._network = SteppedNetwork(self._folder / NETWORK, self._device, self._settings, self._target)
+        network = self._network
         network.begin()
         if request.depth:
             network.step([(1 + _STRIDE * index) % self.vocabulary for index in range(request.depth)])
@@ -350,11 +352,6 @@ class PipelineSession:
                 cached, ids = cached + len(ids), (token,)
         finally:
             network.count("decode")
-
-    def _stepping(self) -> SteppedNetwork:
-        if self._network is None:
-            self._network = SteppedNetwork(self._folder / NETWORK, self._device, self._settings, self._target)
-        return self._network
 
     def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
         require_request(Request(prompt=ids, generate=0), vocabulary=self.vocabulary, room=self._target.context)

@@ -35,7 +35,13 @@ class AiPerf:
         draft = Draft(
             tool="AIPerf", version=text(export.get("aiperf_version")), measured_at=text(export.get("start_time"))
         )
-        _add_config(draft, mapping(export.get("input_config")))
+        config = mapping(export.get("input_config"))
+        endpoint = mapping(config.get("endpoint"))
+        names = endpoint.get("model_names") or config.get("model_names")
+        name = text(names[0]) if isinstance(names, list) and names else text(names)
+        if name:
+            draft.model = ModelFacts(name=name)
+        draft.host |= facts(mapping(config.get("loadgen")), "concurrency", "request_rate", "request_count")
         add_requests(
             draft,
             first=_measure(export, "time_to_first_token"),
@@ -105,15 +111,6 @@ def _stated(export: Mapping[str, Any], name: str) -> Distribution | None:
 
 def _average(export: Mapping[str, Any], name: str) -> float | None:
     return optional(mapping(export.get(name)).get("avg"), f"`avg` of `{name}`")
-
-
-def _add_config(draft: Draft, config: Mapping[str, Any]) -> None:
-    endpoint = mapping(config.get("endpoint"))
-    names = endpoint.get("model_names") or config.get("model_names")
-    name = text(names[0]) if isinstance(names, list) and names else text(names)
-    if name:
-        draft.model = ModelFacts(name=name)
-    draft.host |= facts(mapping(config.get("loadgen")), "concurrency", "request_rate", "request_count")
 
 
 def _rate(config: Mapping[str, Any]) -> float | None:

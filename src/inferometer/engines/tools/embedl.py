@@ -39,7 +39,14 @@ class EmbedlProfile:
         if not ops and summary.get("layer_times"):
             ops = _slowest(summary["layer_times"])
             draft.notes.append(f"the file names only the {len(ops)} slowest layers, the slowest first")
-        _add_counts(draft, summary)
+        counts = {
+            unit_named(unit): whole(count, f"`layers_by_unit` of {unit}")
+            for unit, count in mapping(summary.get("layers_by_unit")).items()
+        }
+        known = {unit: count for unit, count in counts.items() if unit and count}
+        if known and "layers_by_unit" not in draft.host:
+            draft.headline["top_unit_by_count"] = leading(known)
+            draft.host["layers_by_unit"] = known
         draft.headline["peak_memory_bytes"] = size(
             summary.get("peak_memory_usage_mb"), "`peak_memory_usage_mb`", unit=_MIB
         )
@@ -75,17 +82,6 @@ def _slowest(rows: Any) -> tuple[OpTime, ...]:
         time_s = milliseconds(row[0], f"the time of {name!r}")
         ops.append(OpTime(name=name, kind=kind_of(source_type), time_s=time_s, kernel=source_type))
     return tuple(ops)
-
-
-def _add_counts(draft: Draft, summary: Mapping[str, Any]) -> None:
-    counts = {
-        unit_named(unit): whole(count, f"`layers_by_unit` of {unit}")
-        for unit, count in mapping(summary.get("layers_by_unit")).items()
-    }
-    known = {unit: count for unit, count in counts.items() if unit and count}
-    if known and "layers_by_unit" not in draft.host:
-        draft.headline["top_unit_by_count"] = leading(known)
-        draft.host["layers_by_unit"] = known
 
 
 importer = EmbedlProfile()

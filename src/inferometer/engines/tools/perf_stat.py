@@ -9,7 +9,6 @@ has no line for the time that passed, which is then the event `duration_time`, o
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from inferometer.core.counters import COUNTERS
 from inferometer.core.errors import FormatError
@@ -49,7 +48,14 @@ class PerfStat:
     def read(self, document: Document) -> tuple[Profile, ...]:
         draft = Draft(tool=self.title)
         if document.records:
-            readings = _json(document.records)
+            readings = [
+                _Reading(
+                    event=text(row.get("event")) or "", value=text(row.get("counter-value")) or "", line=index,
+                    unit=text(row.get("unit")) or "",
+                    metric=(text(row.get("metric-value")) or "", text(row.get("metric-unit")) or ""),
+                )
+                for index, row in enumerate(document.records, start=1)
+            ]  # fmt: skip
             elapsed = _elapsed(readings, draft)
         elif heading := _HEAD.search(document.text):
             readings, seconds = _printed(document.text)
@@ -130,17 +136,6 @@ def _fields(whole: str) -> Iterator[_Reading]:
             continue
         metric = next(((value, unit) for value, unit in pairwise(cells) if unit == _UTILISED), ("", ""))
         yield _Reading(event=cells[2], value=cells[0], unit=cells[1], line=index, metric=metric)
-
-
-def _json(records: Sequence[Any]) -> list[_Reading]:
-    return [
-        _Reading(
-            event=text(row.get("event")) or "", value=text(row.get("counter-value")) or "", line=index,
-            unit=text(row.get("unit")) or "",
-            metric=(text(row.get("metric-value")) or "", text(row.get("metric-unit")) or ""),
-        )
-        for index, row in enumerate(records, start=1)
-    ]  # fmt: skip
 
 
 def _elapsed(readings: Sequence[_Reading], draft: Draft) -> float | None:

@@ -87,8 +87,16 @@ class Arrays:
         self._host.require_open()
         ports, module, torch = self._host.module.inputs, self._host.module, self._host.torch
         require_fitting(ports, inputs)
-        self._check_ids(inputs)
-        device, floats = self._host.place.device, _torch_float(torch, module.precision)
+        # on a GPU a token outside the table would end the process
+        config = self._host.module.config
+        size = getattr(config.get_text_config(), "vocab_size", None) if config is not None else None
+        ids = inputs.get("input_ids")
+        if size and ids is not None and ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+            raise DomainError(
+                f"input_ids holds {int(ids.min())} to {int(ids.max())}; the vocabulary has {size} tokens.",
+                remedy="Give ids from 0 on that are in it.",
+            )
+        device, floats = self._host.place.device, torch.bfloat16 if module.precision == "bf16" else None
         placed = {}
         for port in ports:
             tensor = torch.from_numpy(np.array(inputs[port.name], order="C"))  # a copy that torch may write to
@@ -216,26 +224,11 @@ class Arrays:
 
         self._step = step
 
-    def _check_ids(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """On a GPU a token outside the table would end the process."""
-        config = self._host.module.config
-        size = getattr(config.get_text_config(), "vocab_size", None) if config is not None else None
-        ids = inputs.get("input_ids")
-        if size and ids is not None and ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < size:
-            raise DomainError(
-                f"input_ids holds {int(ids.min())} to {int(ids.max())}; the vocabulary has {size} tokens.",
-                remedy="Give ids from 0 on that are in it.",
-            )
-
     def _ports(self) -> tuple[Port, ...]:
         return tuple(
             Port(name=name, dtype=_numpy_dtype(tensor), shape=tuple(tensor.shape))
             for name, tensor in _flattened(self._out).items()
         )
-
-
-def _torch_float(torch: Any, precision: str) -> Any:
-    return torch.bfloat16 if precision == "bf16" else None
 
 
 def _flattened(value: Any, name: str = "") -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from inferometer.core.errors import EngineError, InferometerError, MissingDependencyError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ def import_transformers() -> Any:
         ) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TorchDevice:
     """Where it runs: the unit in our words, and the device in torch's."""
 

@@ -138,7 +138,17 @@ class Static:
         if capacity != self._capacity:
             self._prepare_decode(capacity)
         if (prompt, depth > 0) not in self._prefills:
-            self._prepare_prefill(prompt, deep=depth > 0)
+            deep = depth > 0
+            ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
+            empty = self._compiled and self._unwindowed() and not deep
+            run = self._maybe_compiled(self._unmasked_prompt() if empty else self._prompt())
+            if self._compiled:
+                self._timed("compile prefill", "prefill", lambda: self._warm(partial(run, ids), 2))
+            elif self._captures():
+                replay, _ = self._recorded("capture prefill", "prefill", partial(run, ids))
+                run = self._replayed(replay, ids)
+            self._prefills[prompt, deep] = run
+            self.reset()
 
     def reset(self) -> None:
         self._cache.reset()
@@ -213,7 +223,15 @@ class Static:
         self._prefills.clear()
         self._reference.clear()
         self._capacity = capacity
-        self._cache = self._static_cache(capacity)
+        if "past_key_values" not in self._takes:
+            raise EngineError(
+                f"{type(self._model).__name__} keeps a state that a cache of fixed size does not hold.",
+                remedy="Run it with torch-eager.",
+            )
+        cache = import_transformers().StaticCache(config=self._module.config, max_cache_len=capacity)
+        self._cache = cache
+        self._pass(self._token, self._position)  # the first pass gives it memory
+        cache.reset()
         plain = self._unwindowed()
 
         def decode(token: Any, position: Any) -> None:
@@ -239,18 +257,6 @@ class Static:
         if self._landing is not None:
             self._landing.copy_(self._token, non_blocking=True)
 
-    def _static_cache(self, capacity: int) -> Any:
-        if "past_key_values" not in self._takes:
-            raise EngineError(
-                f"{type(self._model).__name__} keeps a state that a cache of fixed size does not hold.",
-                remedy="Run it with torch-eager.",
-            )
-        cache = import_transformers().StaticCache(config=self._module.config, max_cache_len=capacity)
-        self._cache = cache
-        self._pass(self._token, self._position)  # the first pass gives it memory
-        cache.reset()
-        return cache
-
     def _unwindowed(self) -> bool:
         return all(type(layer).__name__ == "StaticLayer" for layer in self._cache.layers)
 
@@ -274,18 +280,6 @@ class Static:
         recorded: tuple[Callable[[], None], Any]
         recorded = self._timed(stage, None, lambda: self._capture(self._torch, call, ready=self.reset))
         return recorded
-
-    def _prepare_prefill(self, prompt: int, *, deep: bool) -> None:
-        ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
-        empty = self._compiled and self._unwindowed() and not deep
-        run = self._maybe_compiled(self._unmasked_prompt() if empty else self._prompt())
-        if self._compiled:
-            self._timed("compile prefill", "prefill", lambda: self._warm(partial(run, ids), 2))
-        elif self._captures():
-            replay, _ = self._recorded("capture prefill", "prefill", partial(run, ids))
-            run = self._replayed(replay, ids)
-        self._prefills[prompt, deep] = run
-        self.reset()
 
     @staticmethod
     def _replayed(replay: Callable[[], None], ids: Any) -> Callable[[Any], None]:

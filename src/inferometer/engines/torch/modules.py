@@ -8,7 +8,7 @@ import platform
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import EngineError, FormatError
+from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
 from inferometer.core.package import ABOUT
 from inferometer.engines.base import Port
@@ -39,7 +40,7 @@ AGAIN = "Prepare the model on this machine: inferometer prepare MODEL --for torc
 _FLAGS = {"avx512": "avx512f", "sve128": "sve", "sve256": "sve"}  # where the compiler has another word for a flag
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CompiledPackage:
     """`machine`, `system` and `instructions` are what it was compiled for; `unit` is cpu or cuda."""
 
@@ -95,7 +96,7 @@ _STAGED = frozenset({"stem", "blocks", "stages", "block_config", "layers"})  # n
 _FREE = frozenset({"dtype", "torch_dtype", "image_size"})  # what a network of one name may differ in
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Module:
     """`model` takes `inputs` by name, or by position where `positional`."""
 

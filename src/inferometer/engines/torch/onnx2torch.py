@@ -81,7 +81,16 @@ def _sized(model: Any, order: ToolOrder) -> Any:
 
 def _module(model: Any) -> tuple[Any, tuple[str, ...]]:
     """The model as a module of PyTorch, and what there is to say about it."""
-    convert = _converter()
+    # onnx2torch imports torchvision for two operators of detectors; all others work without it, and so do we
+    try:
+        import_module("torchvision")
+    except Exception:  # noqa: BLE001 - a build for another PyTorch fails in many ways
+        package, ops = ModuleType("torchvision"), ModuleType("torchvision.ops")
+        for name in ("nms", "box_convert", "roi_align"):
+            setattr(ops, name, _without_torchvision)
+        package.ops = ops  # type: ignore[attr-defined]  # a module made here
+        sys.modules |= {"torchvision": package, "torchvision.ops": ops}
+    convert = import_module("onnx2torch").convert
     version = next((entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"}), _OPSET)
     notes: tuple[str, ...] = ()
     if version > _OPSET and (older := _written_back(model)) is not None:
@@ -92,19 +101,6 @@ def _module(model: Any) -> tuple[Any, tuple[str, ...]]:
         raise _unknown(error, model) from error
     except Exception as error:
         raise FormatError(f"onnx2torch cannot convert it: {first_line(error)}.", remedy=_BY_HAND) from error
-
-
-def _converter() -> Any:
-    """onnx2torch imports torchvision for two operators of detectors; all others work without it, and so do we."""
-    try:
-        import_module("torchvision")
-    except Exception:  # noqa: BLE001 - a build for another PyTorch fails in many ways
-        package, ops = ModuleType("torchvision"), ModuleType("torchvision.ops")
-        for name in ("nms", "box_convert", "roi_align"):
-            setattr(ops, name, _without_torchvision)
-        package.ops = ops  # type: ignore[attr-defined]  # a module made here
-        sys.modules |= {"torchvision": package, "torchvision.ops": ops}
-    return import_module("onnx2torch").convert
 
 
 def _without_torchvision(*_: Any, **__: Any) -> Any:

@@ -98,7 +98,15 @@ class TorchTrace:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         spans = _spans(document.keys["traceEvents"])
-        _nest(spans)
+        # ops and runtime calls of each thread: the time that is their own, and the op around them
+        threads: dict[tuple[Any, Any], list[_Span]] = {}
+        for span in spans:
+            if span.category == _OP or span.category in _RUNTIME:
+                threads.setdefault(span.thread, []).append(span)
+        for members in threads.values():
+            nested = nest([(span.start, span.end) for span in members])
+            for span, own, parent in zip(members, nested.own, nested.parent, strict=True):
+                span.own, span.parent = own, None if parent is None else members[parent]
         iterations, marked = _iterations(spans)
         _sum_up(spans, iterations)
         draft = Draft(tool=self.title, runtime=_runtime(spans))
@@ -131,18 +139,6 @@ def _spans(events: Iterable[Any]) -> list[_Span]:
             "It holds no op and no kernel.", remedy="Export the trace after the profiled block has ended."
         )
     return spans
-
-
-def _nest(spans: Sequence[_Span]) -> None:
-    """Ops and runtime calls of each thread: the time that is their own, and the op around them."""
-    threads: dict[tuple[Any, Any], list[_Span]] = {}
-    for span in spans:
-        if span.category == _OP or span.category in _RUNTIME:
-            threads.setdefault(span.thread, []).append(span)
-    for members in threads.values():
-        nested = nest([(span.start, span.end) for span in members])
-        for span, own, parent in zip(members, nested.own, nested.parent, strict=True):
-            span.own, span.parent = own, None if parent is None else members[parent]
 
 
 def _iterations(spans: Sequence[_Span]) -> tuple[list[_Iteration], bool]:

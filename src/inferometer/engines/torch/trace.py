@@ -17,6 +17,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.engines.base import GRAPH_LAUNCH
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class TraceCall:
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TraceRow:
     """A piece of one step. `root` is the op the module called, `kind` the one inside it that works.
 
@@ -142,16 +143,12 @@ def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[Tr
             device[call.correlation].append(call)
     steps = steps_of(calls)
     for _, mark in steps:
-        _find_waits(mark, device)
+        # how long the device stood idle before each thing it ran, since the step began or the last one ended
+        busy_until = mark.start_ns
+        for ran in _inside(mark, device).device:
+            ran.waited_ns = max(0, ran.start_ns - busy_until)
+            busy_until = max(busy_until, ran.end_ns)
     return [(phase, _ordered(_rows(mark, None, device, module=False))) for phase, mark in steps]
-
-
-def _find_waits(step: TraceCall, device: Mapping[int, list[TraceCall]]) -> None:
-    """How long the device stood idle before each thing it ran, since the step began or the last one ended."""
-    busy_until = step.start_ns
-    for ran in _inside(step, device).device:
-        ran.waited_ns = max(0, ran.start_ns - busy_until)
-        busy_until = max(busy_until, ran.end_ns)
 
 
 def _ordered(rows: Iterator[TraceRow]) -> list[TraceRow]:

@@ -68,7 +68,10 @@ def quantise(order: ToolOrder) -> Iterator[str]:
             f"{kind.__name__} has no dense layer that transformers quantises.",
             remedy="Ask for i8 with -o MODEL.pt2, which has convolutions too.",
         )
-    _copy_rest(order)
+    # a tokeniser and what else lies beside the weights
+    for file in _folder(order).iterdir():
+        if file.is_file() and not file.name.endswith(_WEIGHTS) and not (order.target / file.name).exists():
+            shutil.copyfile(file, order.target / file.name)
     kept = "; the head, which is the embedding, stays" if tied and target.text else ""
     yield f"{counted(changed, 'dense layer')} quantised{kept}."
 
@@ -133,10 +136,3 @@ def _require_plain(config: dict[str, Any]) -> None:
         raise FormatError(
             f"The checkpoint is quantised already, by {by}.", remedy="Give the checkpoint that it was made of."
         )
-
-
-def _copy_rest(order: ToolOrder) -> None:
-    """A tokeniser and what else lies beside the weights."""
-    for file in _folder(order).iterdir():
-        if file.is_file() and not file.name.endswith(_WEIGHTS) and not (order.target / file.name).exists():
-            shutil.copyfile(file, order.target / file.name)

@@ -115,7 +115,16 @@ def parse_header(data: mmap.mmap | bytes, path: Path) -> GgufHeader:
     infos = [_tensor_info(cursor) for _ in range(tensor_count)]
     data_offset = -(-cursor.position // alignment) * alignment
     tensors = tuple(_placed(cursor, info, data_offset, alignment, len(data)) for info in infos)
-    _refuse_doubles(cursor, tensors)
+    names: set[str] = set()
+    for tensor in tensors:
+        if tensor.name in names:
+            raise cursor.fault(f"the tensor {tensor.name!r} stands twice")
+        names.add(tensor.name)
+    end, last = 0, ""
+    for tensor in sorted((tensor for tensor in tensors if tensor.nbytes), key=lambda tensor: tensor.offset):
+        if tensor.offset < end:
+            raise cursor.fault(f"the tensors {last!r} and {tensor.name!r} overlap", at=tensor.offset)
+        end, last = tensor.offset + tensor.nbytes, tensor.name
     return GgufHeader(
         path=path,
         version=version,
@@ -268,16 +277,3 @@ def _placed(cursor: Cursor, info: _Info, data_offset: int, alignment: int, size:
             remedy="Fetch the file again: it is cut short or damaged.",
         )
     return GgufTensor(name=info.name, shape=info.shape, dtype=entry.name, offset=start, nbytes=nbytes)
-
-
-def _refuse_doubles(cursor: Cursor, tensors: tuple[GgufTensor, ...]) -> None:
-    names: set[str] = set()
-    for tensor in tensors:
-        if tensor.name in names:
-            raise cursor.fault(f"the tensor {tensor.name!r} stands twice")
-        names.add(tensor.name)
-    end, last = 0, ""
-    for tensor in sorted((tensor for tensor in tensors if tensor.nbytes), key=lambda tensor: tensor.offset):
-        if tensor.offset < end:
-            raise cursor.fault(f"the tensors {last!r} and {tensor.name!r} overlap", at=tensor.offset)
-        end, last = tensor.offset + tensor.nbytes, tensor.name

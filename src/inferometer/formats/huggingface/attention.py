@@ -161,7 +161,8 @@ def attend_latent(spec: Latent, at: str, x: Tensor, seen: Seen) -> list[Op]:
     normed = nn.norm(f"{at}.kv_a_norm", latent, spec.norm, f"{module}.kv_a_layernorm")
     up = nn.linear(f"{at}.kv_b_proj", normed, heads * (spec.nope_dim + spec.value_dim), f"{module}.kv_b_proj")
     kv = nn.split(f"{at}.kv_b", up, k=(*rows, heads * spec.nope_dim), v=(*rows, heads * spec.value_dim))
-    turned = _latent_rotary(spec, at, q, rope)
+    # of each query head a part is rotated; of the key one part that all heads share
+    turned = rotary_op(f"{at}.rotary", q, rope, head_dim=spec.head_dim, rotated=spec.rope_dim)
     core = _latent_attention(spec, at, (turned.outputs[0], *kv.outputs), seen)
     out = nn.linear(f"{at}.o_proj", core, nn.width(x), f"{module}.o_proj", bias=spec.bias)
     return [*ops, down, parts, normed, up, kv, turned, core, out]
@@ -174,11 +175,6 @@ def _latent_query(spec: Latent, at: str, x: Tensor) -> list[Op]:
     down = nn.linear(f"{at}.q_a_proj", x, spec.query_rank, f"{spec.at}.q_a_proj", bias=spec.bias)
     normed = nn.norm(f"{at}.q_a_norm", down, spec.norm, f"{spec.at}.q_a_layernorm")
     return [down, normed, nn.linear(f"{at}.q_b_proj", normed, features, f"{spec.at}.q_b_proj")]
-
-
-def _latent_rotary(spec: Latent, at: str, q: Tensor, rope: Tensor) -> Op:
-    """Of each query head a part is rotated; of the key one part that all heads share."""
-    return rotary_op(f"{at}.rotary", q, rope, head_dim=spec.head_dim, rotated=spec.rope_dim)
 
 
 def _latent_attention(spec: Latent, at: str, inputs: tuple[Tensor, ...], seen: Seen) -> Op:

@@ -125,19 +125,14 @@ def graph_from_config(config: Mapping[str, Any], *, name: str) -> Graph:
 
 def _expand(family: Family, config: Config) -> Body:
     heads, bare = _heads(family, config)
-    expand = _template(family.template)
+    module = import_module(f"inferometer.formats.huggingface.{_MODULES.get(family.template, family.template)}")
+    expand: Callable[..., Body] = getattr(module, family.template)
     if family.template in _HEADED:
         prefix = f"{family.base}." if family.base and (family.keeps_base or not bare) else ""
         return expand(family, config, heads, NamePrefixes(body=prefix))
     if family.template in _JOINED:
         return expand(family, config, heads)
     return expand(family, config) if family.template in _NUMBERED else expand(config)
-
-
-def _template(name: str) -> Callable[..., Body]:
-    module = import_module(f"inferometer.formats.huggingface.{_MODULES.get(name, name)}")
-    function: Callable[..., Body] = getattr(module, name)
-    return function
 
 
 def _heads(family: Family, config: Config) -> tuple[tuple[str, ...], bool]:

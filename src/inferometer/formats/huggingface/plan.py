@@ -17,7 +17,9 @@ def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool 
     count = config.layers("num_hidden_layers")
     windows = _windows_of(family, config, count)
     at = f"{prefix}{family.names['layers']}.{{}}."
-    norms = _norms_of(family, at)
+    slots = {slot.name: family.names.get(slot.name, "") for slot in fields(Norms) if slot.name not in {"kind", "bias"}}
+    named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
+    norms = Norms(kind=family.norm, bias=family.norm_bias, **named)
     layers = [
         Layer(
             norms=norms,
@@ -32,12 +34,6 @@ def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool 
     return layers
 
 
-def _norms_of(family: Family, at: str) -> Norms:
-    slots = {slot.name: family.names.get(slot.name, "") for slot in fields(Norms) if slot.name not in {"kind", "bias"}}
-    named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
-    return Norms(kind=family.norm, bias=family.norm_bias, **named)
-
-
 def _mixer(  # noqa: PLR0913 - what attention sees belongs to the layer
     family: Family, config: Config, at: str, index: int, *, window: int | None, cached: bool
 ) -> Attention | Latent | Mamba:
@@ -46,7 +42,16 @@ def _mixer(  # noqa: PLR0913 - what attention sees belongs to the layer
         period, offset = config.whole("attn_layer_period"), config.whole("attn_layer_offset", least=0)
         kind = "attention" if index % period == offset else "mamba"
     if kind == "latent":
-        return _latent(family, config, at)
+        return Latent(
+            heads=config.whole("num_attention_heads"),
+            query_rank=config.whole("q_lora_rank", 0, least=0),
+            kv_rank=config.whole("kv_lora_rank"),
+            nope_dim=config.whole("qk_nope_head_dim"),
+            rope_dim=config.whole("qk_rope_head_dim"),
+            value_dim=config.whole("v_head_dim"),
+            at=f"{at}{family.names['attention']}",
+            bias=config.flag("attention_bias", False),  # noqa: FBT003 - the default of a config's key
+        )
     if kind in {"mamba", "mamba2"}:
         return _mamba(family, config, at)
     return replace(attention_of(family, config, at, index=index), window=window, cached=cached)
@@ -116,19 +121,6 @@ def _rotated(family: Family, config: Config, head_dim: int, index: int) -> int:
     return int(head_dim * share)
 
 
-def _latent(family: Family, config: Config, at: str) -> Latent:
-    return Latent(
-        heads=config.whole("num_attention_heads"),
-        query_rank=config.whole("q_lora_rank", 0, least=0),
-        kv_rank=config.whole("kv_lora_rank"),
-        nope_dim=config.whole("qk_nope_head_dim"),
-        rope_dim=config.whole("qk_rope_head_dim"),
-        value_dim=config.whole("v_head_dim"),
-        at=f"{at}{family.names['attention']}",
-        bias=config.flag("attention_bias", False),  # noqa: FBT003 - the default of a config's key
-    )
-
-
 def _mamba(family: Family, config: Config, at: str) -> Mamba:
     """Of either version; what only one of them has stands in `own`."""
     hidden = config.whole("hidden_size")
@@ -156,7 +148,20 @@ def _mamba(family: Family, config: Config, at: str) -> Mamba:
 
 def _ffn(family: Family, config: Config, at: str, index: int) -> Mlp | Experts | None:
     if family.experts and _routes(family, config, index):
-        return _experts(family, config, at)
+        count, width = config.whole("num_experts"), config.whole("expert_width")
+        return Experts(
+            experts=count,
+            top_k=config.whole("num_experts_per_tok", most=count),
+            width=width,
+            function=function_of(config.text("hidden_act", "silu")),
+            router=_named(family, at, "router"),
+            **_modules(family, at, "gate", "up", "down", "gate_up", before="expert_"),
+            router_bias=family.router_bias,
+            correction=_named(family, at, "correction") if family.correction else "",
+            stacked=family.stacked,
+            shared=_shared(family, config, at, width),
+            shared_gate=_named(family, at, "shared_switch"),
+        )
     return _mlp_of(family, config, at) if "up" in family.names or "gate_up" in family.names else None
 
 
@@ -188,23 +193,6 @@ def _mlp_of(family: Family, config: Config, at: str) -> Mlp:
         gate_up=_named(family, at, "gate_up") if family.fused_mlp else "",
         bias=family.mlp_bias,
         transposed=family.transposed,
-    )
-
-
-def _experts(family: Family, config: Config, at: str) -> Experts:
-    count, width = config.whole("num_experts"), config.whole("expert_width")
-    return Experts(
-        experts=count,
-        top_k=config.whole("num_experts_per_tok", most=count),
-        width=width,
-        function=function_of(config.text("hidden_act", "silu")),
-        router=_named(family, at, "router"),
-        **_modules(family, at, "gate", "up", "down", "gate_up", before="expert_"),
-        router_bias=family.router_bias,
-        correction=_named(family, at, "correction") if family.correction else "",
-        stacked=family.stacked,
-        shared=_shared(family, config, at, width),
-        shared_gate=_named(family, at, "shared_switch"),
     )
 
 

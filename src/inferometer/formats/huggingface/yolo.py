@@ -43,7 +43,15 @@ def _layer(config: Config, table: Config, at: str, inputs: tuple[Tensor, ...]) -
         case "c2f":
             return _c2f(table, at, x, function)
         case "sppf":
-            return _sppf(table, at, x, function)
+            # three max pools in a row see ever larger neighbourhoods
+            half, kernel = nn.channels_of(x) // 2, table.whole("kernel")
+            ops = _conv(f"{at}.cv1", x, nn.square(half, 1), function)
+            kept = [nn.output(ops)]
+            for number in range(3):
+                ops.append(nn.pool(f"{at}.m.{number}", kept[-1], "max", (kernel, 1, kernel // 2)))
+                kept.append(nn.output(ops))
+            ops.append(nn.copy(f"{at}.concat", "concat", tuple(kept), nn.BATCH, 4 * half, *x.shape[2:]))
+            return [*ops, *_conv(f"{at}.cv2", nn.output(ops), nn.square(table.whole("out"), 1), function)]
         case "upsample":
             scale = table.whole("scale", most=16)
             return [nn.resize(at, x, "nearest", tuple(side * scale for side in x.shape[2:]))]
@@ -83,18 +91,6 @@ def _c2f(table: Config, at: str, x: Tensor, function: str) -> list[Op]:
         kept.append(last)
     ops.append(nn.copy(f"{at}.concat", "concat", tuple(kept), nn.BATCH, half * len(kept), *shape[2:]))
     return [*ops, *_conv(f"{at}.cv2", nn.output(ops), nn.square(out, 1), function)]
-
-
-def _sppf(table: Config, at: str, x: Tensor, function: str) -> list[Op]:
-    """Three max pools in a row see ever larger neighbourhoods."""
-    half, kernel = nn.channels_of(x) // 2, table.whole("kernel")
-    ops = _conv(f"{at}.cv1", x, nn.square(half, 1), function)
-    kept = [nn.output(ops)]
-    for number in range(3):
-        ops.append(nn.pool(f"{at}.m.{number}", kept[-1], "max", (kernel, 1, kernel // 2)))
-        kept.append(nn.output(ops))
-    ops.append(nn.copy(f"{at}.concat", "concat", tuple(kept), nn.BATCH, 4 * half, *x.shape[2:]))
-    return [*ops, *_conv(f"{at}.cv2", nn.output(ops), nn.square(table.whole("out"), 1), function)]
 
 
 def _detect(config: Config, at: str, inputs: tuple[Tensor, ...], function: str) -> list[Op]:

@@ -299,7 +299,15 @@ def _norm(site: NcnnSite) -> list[Node]:
     parts = [site.weight(part, (size,), element=1) for part in names]
     name = {"LayerNorm": "LayerNormalization", "RMSNorm": "RMSNormalization"}.get(kind)
     if name is not None and parts:
-        return _normed_rows(site, name, parts, size)
+        # over the innermost size, or over all numbers of what a pooling left, which is one row in ncnn
+        sizes = site.of(0)
+        if sizes is None or sizes != (size, 1, 1):
+            return [site.node(name, (*site.layer.bottoms, *parts))]
+        flat = f"{site.layer.name}/flat"
+        return [
+            site.node("Flatten", site.layer.bottoms, (flat,), part="flat"),
+            site.node(name, (flat, *parts)),
+        ]
     return [site.node(kind, (*layer.bottoms, *parts), domain=DOMAIN)]
 
 
@@ -316,18 +324,6 @@ def _scale(site: NcnnSite) -> list[Node]:
     return [
         site.node("Mul", (layer.bottoms[0], scale), (between,)),
         site.node("Add", (between, bias), part="bias"),
-    ]
-
-
-def _normed_rows(site: NcnnSite, name: str, parts: list[str], size: int) -> list[Node]:
-    """Over the innermost size, or over all numbers of what a pooling left, which is one row in ncnn."""
-    sizes = site.of(0)
-    if sizes is None or sizes != (size, 1, 1):
-        return [site.node(name, (*site.layer.bottoms, *parts))]
-    flat = f"{site.layer.name}/flat"
-    return [
-        site.node("Flatten", site.layer.bottoms, (flat,), part="flat"),
-        site.node(name, (flat, *parts)),
     ]
 
 

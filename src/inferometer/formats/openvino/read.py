@@ -42,7 +42,14 @@ class OpenvinoReader:
             if path.stat().st_size > _LARGEST:
                 raise FormatError(f"{str(path)!r} is larger than an IR's XML file may be ({_LARGEST:,} bytes).")
             data = path.read_bytes()
-            _require_version(path, data)
+            version = _NET.match(data)
+            if version is None:
+                raise FormatError(f"{str(path)!r} is not an OpenVINO IR: it does not start with <net … version=…>.")
+            if int(version[1][:9]) < _OLDEST:
+                raise FormatError(
+                    f"{str(path)!r} is an IR of version {version[1].decode()}; {_OLDEST} and later are read.",
+                    remedy="Convert the original model again with a newer OpenVINO (openvino.convert_model).",
+                )
             return assemble_model(path, as_onnx(parse_net(data), path), Wire(b""))
         except Fault as fault:
             raise FormatError(
@@ -51,14 +58,3 @@ class OpenvinoReader:
             ) from None
         except (OSError, ValueError) as error:
             raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
-
-
-def _require_version(path: Path, data: bytes) -> None:
-    version = _NET.match(data)
-    if version is None:
-        raise FormatError(f"{str(path)!r} is not an OpenVINO IR: it does not start with <net … version=…>.")
-    if int(version[1][:9]) < _OLDEST:
-        raise FormatError(
-            f"{str(path)!r} is an IR of version {version[1].decode()}; {_OLDEST} and later are read.",
-            remedy="Convert the original model again with a newer OpenVINO (openvino.convert_model).",
-        )

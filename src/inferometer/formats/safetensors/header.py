@@ -94,7 +94,17 @@ def _parsed(path: Path, raw: bytes, size: int) -> SafetensorsHeader:
         raise _fault(path, f"its header is not the JSON it should be ({error})") from None
     start = 8 + len(raw)
     tensors = tuple(_tensor(path, name, entry, start) for name, entry in entries.items())
-    _require_filled(path, tensors, start, size)
+    # one tensor after the other from the header to the end of the file
+    reached, last = start, "the header"
+    for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.nbytes)):
+        if tensor.offset != reached:
+            relation = "overlaps" if tensor.offset < reached else "leaves a hole after"
+            raise _fault(path, f"tensor {tensor.name[:200]!r} at byte {tensor.offset:,} {relation} {last}")
+        reached, last = tensor.offset + tensor.nbytes, repr(tensor.name[:200])
+    if reached != size:
+        cut = reached > size
+        what = "ends before the last tensor does" if cut else "goes on after the last tensor"
+        raise _fault(path, f"the file of {size:,} bytes {what}, at byte {reached:,}", cut=cut)
     return SafetensorsHeader(path=path, tensors=tensors, metadata=metadata, header_bytes=start, file_bytes=size)
 
 
@@ -124,17 +134,3 @@ def _tensor(path: Path, name: str, raw: Any, start: int) -> SafetensorsTensor:
         offset=start + begin,
         nbytes=needed,
     )
-
-
-def _require_filled(path: Path, tensors: tuple[SafetensorsTensor, ...], start: int, size: int) -> None:
-    """One tensor after the other from the header to the end of the file."""
-    reached, last = start, "the header"
-    for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.nbytes)):
-        if tensor.offset != reached:
-            relation = "overlaps" if tensor.offset < reached else "leaves a hole after"
-            raise _fault(path, f"tensor {tensor.name[:200]!r} at byte {tensor.offset:,} {relation} {last}")
-        reached, last = tensor.offset + tensor.nbytes, repr(tensor.name[:200])
-    if reached != size:
-        cut = reached > size
-        what = "ends before the last tensor does" if cut else "goes on after the last tensor"
-        raise _fault(path, f"the file of {size:,} bytes {what}, at byte {reached:,}", cut=cut)

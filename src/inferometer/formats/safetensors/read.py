@@ -269,11 +269,6 @@ def _by_index(path: Path) -> tuple[SafetensorsHeader, ...]:
                 remedy="An index names files in its own folder only.",
             )
     headers = tuple(read_header(path.with_name(name)) for name in names)
-    _require_agreement(path, mapping, headers)
-    return headers
-
-
-def _require_agreement(path: Path, mapping: dict[str, str], headers: tuple[SafetensorsHeader, ...]) -> None:
     held = {tensor.name: header.path.name for header in headers for tensor in header.tensors}
     if len(held) != sum(len(header.tensors) for header in headers):
         raise FormatError(f"The files of {str(path)!r} hold a tensor twice.")
@@ -281,6 +276,7 @@ def _require_agreement(path: Path, mapping: dict[str, str], headers: tuple[Safet
         if held.get(tensor) != file:
             where = held.get(tensor, "no file")
             raise FormatError(f"The index {str(path)!r} says {tensor[:200]!r} is in {file}; it is in {where}.")
+    return headers
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -33,7 +33,12 @@ def forms(
     def scan(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
         """A body for each entry of the tensors that are scanned, along their first axis."""
         bodies, operands = _parts(call)
-        scanned = _scanned(call)
+        # `scan` is given a body, what is carried and what is scanned; `map` a body and what is mapped over
+        after: list[Argument] = []
+        for argument in call.arguments.values():
+            after = [] if isinstance(argument, ProgramBody) else [*after, argument]
+        index = 1 if call.target.endswith(".scan") else 0
+        scanned = next(iter(refs_in(after[index])), None) if len(after) > index else None
         trips = scope.value(scanned, call).shape[:1] if scanned else ()
         if not trips:
             raise UnreadableCallError("nothing that is scanned")
@@ -80,15 +85,6 @@ def _parts(call: ProgramCall) -> tuple[list[ProgramBody], tuple[Ref, ...]]:
     indices = [index for index, argument in enumerate(arguments) if isinstance(argument, ProgramBody)]
     after = tuple(arguments[indices[-1] + 1 :]) if indices else ()
     return [arguments[index] for index in indices], refs_in(after)
-
-
-def _scanned(call: ProgramCall) -> Ref | None:
-    """`scan` is given a body, what is carried and what is scanned; `map` a body and what is mapped over."""
-    after: list[Argument] = []
-    for argument in call.arguments.values():
-        after = [] if isinstance(argument, ProgramBody) else [*after, argument]
-    index = 1 if call.target.endswith(".scan") else 0
-    return next(iter(refs_in(after[index])), None) if len(after) > index else None
 
 
 def _enter(scope: ProgramScope, call: ProgramCall, body: ProgramBody, operands: tuple[Ref, ...]) -> ProgramScope:

@@ -411,14 +411,12 @@ class Holding:
             brought["reference"] = {
                 "before_s": before, "after_s": after, "moved": moved(before, after), "waited_s": self.held.waited_s,
             }  # fmt: skip
-        self._until_heard(f"{API}/agent/jobs/{self.held.id}/result", brought)
-
-    def _until_heard(self, path: str, value: Any) -> None:
-        """As often as it takes: the result is on the disk, and the hub stores it once."""
+        # as often as it takes: the result is on the disk, and the hub stores it once
+        path = f"{API}/agent/jobs/{self.held.id}/result"
         self._told_at = self._not_before = float("-inf")
         with suppress(HubAwayError, LeaseGoneError):  # the answer to what follows decides
             self._keep()
-        self._post_until_heard(path, value)
+        self._post_until_heard(path, brought)
 
     def _post_until_heard(self, path: str, value: Any) -> None:
         wait = 0.5

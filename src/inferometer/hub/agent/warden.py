@@ -370,7 +370,17 @@ class Warden:
         if result.ended not in {"done", "stopped"} and self._refused:
             tried = " and to ".join(self._refused)
             result = replace(result, error=f"{result.error or ''} It tried to {tried}, which the box refuses.".strip())
-        return self._told_where(result)
+        # every profile says what held it
+        profiles = tuple(
+            profile
+            if profile.environment is None
+            else replace(
+                profile,
+                environment=replace(profile.environment, host={**profile.environment.host, "box": self._means.said}),
+            )
+            for profile in result.profiles
+        )
+        return replace(result, profiles=profiles)
 
     def _verdict_of_kernel(self, result: JobResult | None, code: int, limits: JobLimits) -> Verdict | None:
         """What the kernel stopped it for, where it did so by itself."""
@@ -398,19 +408,6 @@ class Warden:
             kept = self._own / "data" / "calibrations"
             shutil.copytree(kept, data_folder() / "calibrations", dirs_exist_ok=True, symlinks=True)
         return replace(result, job=self._job)
-
-    def _told_where(self, result: JobResult) -> JobResult:
-        """Every profile says what held it."""
-        profiles = tuple(
-            profile
-            if profile.environment is None
-            else replace(
-                profile,
-                environment=replace(profile.environment, host={**profile.environment.host, "box": self._means.said}),
-            )
-            for profile in result.profiles
-        )
-        return replace(result, profiles=profiles)
 
     def _tail(self) -> str:
         with contextlib.suppress(OSError), (self._folder / "runner.log").open("rb") as file:

@@ -247,18 +247,15 @@ def require_known(job: Job) -> None:
     request = request_of(job, Path("files"))  # wherever they are: nothing is opened
     judging_of(job)
     if request.options:
-        _require_options(job.runtime, frozenset(request.options))
-
-
-def _require_options(runtime: str | None, given: frozenset[str]) -> None:
-    engine = known_engine(runtime) if runtime is not None else None
-    if engine is None:
-        raise DomainError(
-            f"The job sets the option {min(given)!r} of an engine that it does not name, or that is not described.",
-            remedy="Name the runtime, one of those that `inferometer runtimes` lists.",
-        )
-    for name in sorted(given - engine.job_options):
-        raise UnknownNameError(
-            f"option of {engine.title} that a job may set", name, engine.job_options,
-            listing=f"There are: {', '.join(sorted(engine.job_options)) or 'none'}.",
-        )  # fmt: skip
+        given = frozenset(request.options)
+        engine = known_engine(job.runtime) if job.runtime is not None else None
+        if engine is None:
+            raise DomainError(
+                f"The job sets the option {min(given)!r} of an engine that it does not name, or that is not described.",
+                remedy="Name the runtime, one of those that `inferometer runtimes` lists.",
+            )
+        for name in sorted(given - engine.job_options):
+            raise UnknownNameError(
+                f"option of {engine.title} that a job may set", name, engine.job_options,
+                listing=f"There are: {', '.join(sorted(engine.job_options)) or 'none'}.",
+            )  # fmt: skip

@@ -31,7 +31,14 @@ class Added:
 def add(path: Path, *, name: str | None = None, again: bool = False, doubts: Sequence[Doubt] = ()) -> Added:
     """Take a file's measurements into the data folder. `again` replaces a dataset of the same name."""
     dataset = name or _slug(path)
-    _require_free(dataset, again=again)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", dataset):
+        raise DomainError(f"{dataset!r} is no name for a table.", remedy="Use small letters, digits and dashes.")
+    if dataset in shipped_datasets():
+        raise DomainError(f"The atlas has a dataset {dataset} already.", remedy="Choose another name: --name.")
+    if dataset in own_datasets() and not again:
+        raise DomainError(
+            f"You have a table {dataset} already.", remedy="Replace it with --again, or choose another name: --name."
+        )
     reading = read_atlas(path)
     others = load([known for known in (*shipped_datasets(), *own_datasets()) if known != dataset])
     kept: list[PublishedMeasurement] = []
@@ -63,17 +70,6 @@ def remove(dataset: str) -> None:
 def _slug(path: Path) -> str:
     stem = path.name.removesuffix(".gz").removesuffix(".csv")
     return re.sub(r"[^a-z0-9]+", "-", stem.casefold()).strip("-") or OWN
-
-
-def _require_free(dataset: str, *, again: bool) -> None:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", dataset):
-        raise DomainError(f"{dataset!r} is no name for a table.", remedy="Use small letters, digits and dashes.")
-    if dataset in shipped_datasets():
-        raise DomainError(f"The atlas has a dataset {dataset} already.", remedy="Choose another name: --name.")
-    if dataset in own_datasets() and not again:
-        raise DomainError(
-            f"You have a table {dataset} already.", remedy="Replace it with --again, or choose another name: --name."
-        )
 
 
 _SAME = (

@@ -32,19 +32,15 @@ def write_table(path: Path, table: AtlasTable) -> None:
 def read_table(path: Path) -> AtlasTable:
     try:
         document = msgspec.json.decode(gzip.decompress(path.read_bytes()))
-        _require_schema(document, path)
+        name, _, version = str(document.get("schema")).rpartition("/")
+        if name != SCHEMA or not version.isdecimal() or int(version) > VERSION:
+            raise SchemaError(
+                f"{path} is of schema {document.get('schema')!r}; this version reads {SCHEMA}/{VERSION}.",
+                remedy="Upgrade with `pip install --upgrade inferometer`.",
+            )
         return _table(document["rows"], document["columns"])
     except (OSError, EOFError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{path} is not an atlas table: {error}.", remedy="Add its CSV file again.") from None
-
-
-def _require_schema(document: Any, path: Path) -> None:
-    name, _, version = str(document.get("schema")).rpartition("/")
-    if name != SCHEMA or not version.isdecimal() or int(version) > VERSION:
-        raise SchemaError(
-            f"{path} is of schema {document.get('schema')!r}; this version reads {SCHEMA}/{VERSION}.",
-            remedy="Upgrade with `pip install --upgrade inferometer`.",
-        )
 
 
 def document_of(table: AtlasTable) -> dict[str, Any]:

@@ -165,7 +165,18 @@ def formula(*, row: str, source: str, example: Mapping[str, Any], answer: Any) -
     """Register a function as a formula and check its arguments at every call."""
 
     def register(function: F) -> F:
-        signature = _signature(function)
+        hints = get_type_hints(function, include_extras=True)
+        quantities = {name: quantity_of(hint) for name, hint in hints.items()}
+        known = {name: quantity for name, quantity in quantities.items() if quantity is not None}
+        parameters = inspect.signature(function).parameters
+        if known.keys() != {*parameters, "return"}:
+            raise TypeError(f"{function.__name__}: every argument and the result name a quantity")
+        signature = Signature(
+            name=function.__name__,
+            inputs={name: known[name] for name in parameters},
+            defaults={name: p.default for name, p in parameters.items() if p.default is not p.empty},
+            result=known["return"],
+        )
         checked = _checked(function, signature)
         if signature.name in _FORMULAS:
             raise ValueError(f"two formulas are named {signature.name}")
@@ -183,21 +194,6 @@ def formula(*, row: str, source: str, example: Mapping[str, Any], answer: Any) -
         return checked  # type: ignore[return-value]  # same parameters and result as `function`
 
     return register
-
-
-def _signature(function: Callable[..., Any]) -> Signature:
-    hints = get_type_hints(function, include_extras=True)
-    quantities = {name: quantity_of(hint) for name, hint in hints.items()}
-    known = {name: quantity for name, quantity in quantities.items() if quantity is not None}
-    parameters = inspect.signature(function).parameters
-    if known.keys() != {*parameters, "return"}:
-        raise TypeError(f"{function.__name__}: every argument and the result name a quantity")
-    return Signature(
-        name=function.__name__,
-        inputs={name: known[name] for name in parameters},
-        defaults={name: p.default for name, p in parameters.items() if p.default is not p.empty},
-        result=known["return"],
-    )
 
 
 def _checked(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:

@@ -58,12 +58,8 @@ def parse_gate(text: str) -> Gate:
     limit = match["limit"]
     if limit.endswith("%"):
         return Gate(text=text, metric=match["metric"], sign=match["sign"], limit=parse_quantity(limit, "1"))
-    _require_unit(text, match["metric"], limit)
-    return Gate(text=text, metric=match["metric"], sign=match["sign"], quantity=limit)
-
-
-def _require_unit(text: str, metric: str, limit: str) -> None:
-    """Refuse a bare number before anything is measured: 5 of what? A rate says its unit by its name."""
+    # refuse a bare number before anything is measured: 5 of what? A rate says its unit by its name
+    metric = match["metric"]
     unit = UNITS.get(_ALIASES.get(metric, metric), "s")
     try:
         parse_quantity(limit, unit, bare=metric in _RATES)
@@ -73,6 +69,7 @@ def _require_unit(text: str, metric: str, limit: str) -> None:
             f"{text.strip()!r} cannot be checked: {error.message}",
             remedy=f"Write a share of the baseline, as in '{metric}>5%', or a quantity, as in '{metric}>{example}'.",
         ) from None
+    return Gate(text=text, metric=match["metric"], sign=match["sign"], quantity=limit)
 
 
 def failed(gates: tuple[Gate, ...], comparison: Comparison) -> tuple[str, ...]:

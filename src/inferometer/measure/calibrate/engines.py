@@ -39,7 +39,7 @@ class ProbedEngine:
     threads: int
     journal: Path
     folder: Path | None = None  # where probe models are kept
-    limit_s: float = 0.6
+    limit_s: float = 0.6  # a probe's: dozens of steps of most, and hundreds of probes in a budget of minutes
 
 
 def engine_provider(

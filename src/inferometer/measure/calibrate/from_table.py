@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 # and is pulled back to it, the harder the closer devices usually lie to their parents. The effect that a model has on
 # every device is taken out first. Each model is left out once; how far off its prediction then is gives the interval.
 
-LEAST_MODELS = 3
-_FOLDS = 30
-_LEAST_SPREAD = 0.03
+LEAST_MODELS = 3  # one is left out at a time to judge the fit, and two must be left to make it
+_FOLDS = 30  # at most: beyond it a fit for each model left out takes minutes and tells no more
+_LEAST_SPREAD = 0.03  # a few models that agree by chance must not promise less than measurements repeat to
 
 
 @frozen
@@ -211,7 +211,7 @@ def calibrate_from(source: str | Path, *, device: str, runtime: str, dtype: str 
 # which the others' times are least in doubt. What a model keeps to itself, no other model tells.
 
 WHICH = "which"
-_TEN = 10
+_TEN = 10  # models are proposed: further ones narrow the interval by little
 _CANDIDATES = 48  # those that most devices were measured with: others know them too
 
 

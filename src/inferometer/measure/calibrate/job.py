@@ -43,7 +43,7 @@ from inferometer.predict.basis.same_core import shipped_for
 if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
 
-LEAST_BUDGET_S = 1.0
+LEAST_BUDGET_S = 1.0  # less does not open one engine
 _CASES = 240  # the budget over the time that one case may run: making and opening it take as long again
 _ROUNDS = 6  # of all cases, on a CPU: its pace drifts
 _FITTING = 0.06  # of the budget: the most that the last fit takes
@@ -218,7 +218,7 @@ def _probed(job: CalibrationJob, clock: Callable[[], float]) -> PreparedEngine:
         dtype=job.dtype,
         threads=threads,
         journal=job.journal.folder,
-        limit_s=max(0.1, min(1.0, job.budget_s / _CASES)),
+        limit_s=max(0.1, min(1.0, job.budget_s / _CASES)),  # below it no median, beyond it nothing new
     )
     guard = Guard()
     if job.guarded:

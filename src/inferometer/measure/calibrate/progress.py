@@ -9,8 +9,8 @@ from inferometer.measure.bench.loop import LoopProgress
 if TYPE_CHECKING:
     from inferometer.measure.calibrate.run import CalibrationProgress
 
-_BAR = 24
-_WORDS = 72
+_BAR = 24  # letters: bar, figures and a case's name fit into 120 columns
+_WORDS = 72  # letters of a case's name
 
 
 def line_of(progress: CalibrationProgress) -> str:

@@ -31,8 +31,8 @@ SHARES = {
     "matmul": 0.3, "experts": 0.5, "step": 2.0,
 }  # fmt: skip
 _REFIT = 20  # the most points between two fits
-_RETRIES = 2
-_LEAST_FLOOR_S = 1e-6
+_RETRIES = 2  # of a disturbed case; a machine that is disturbed three times over stays so
+_LEAST_FLOOR_S = 1e-6  # below a microsecond a kernel's overhead says nothing about how slow its class is
 _CASE_SHARE = 0.05  # of the budget: the most that one case may take while smaller ones wait
 _STEP_SHARE = 0.5  # of the time goes into whole models, if there are any
 
@@ -323,7 +323,10 @@ class _Run:
         urgent = [candidate for candidate in fitting if candidate.first]
         if urgent:
             return urgent[0]
-        self._refit()
+        if self.fitted_at < 0 or len(self.points) - self.fitted_at >= max(1, min(_REFIT, len(self.points) // 10)):
+            fits = fit_points([point for point in self.points if point.floor_s > 0])
+            self.fitted = {fit.table.op_class: fit for fit in fits}
+            self.fitted_at = len(self.points)
         ops = self._turns_of_probes([candidate for candidate in fitting if not _is_step(candidate)])
         steps = [candidate for candidate in fitting if _is_step(candidate)]
         fitting = steps if steps and (not ops or self.on_steps_s < _STEP_SHARE * (self.clock() - self.begun)) else ops
@@ -341,12 +344,6 @@ class _Run:
         """What measuring it will take, judging by the slowest of its class so far: no slow format surprises twice."""
         return max(candidate.seconds, 3 * self.pace.get(candidate.op_class, 0.0) * candidate.floor_s)
 
-    def _refit(self) -> None:
-        if self.fitted_at < 0 or len(self.points) - self.fitted_at >= max(1, min(_REFIT, len(self.points) // 10)):
-            fits = fit_points([point for point in self.points if point.floor_s > 0])
-            self.fitted = {fit.table.op_class: fit for fit in fits}
-            self.fitted_at = len(self.points)
-
     def _best_of(self, name: str, fitting: list[ProbeCandidate]) -> tuple[tuple[float, str], ProbeCandidate]:
         """The best of a class, with its worth. A class starts with its smallest, which shows how slow the rest are.
 
@@ -356,7 +353,7 @@ class _Run:
         share = SHARES.get(name, SHARES.get(name.partition(".")[0], 0.3))
         if not self.taken[name]:
             least = min(ours, key=lambda candidate: (candidate.floor_s, candidate.key))
-            return (100 * share, least.key), least
+            return (100 * share, least.key), least  # before any class that has had its turn
         known = [point for point in self.points if class_for(point.classes) == name]
         doubt = doubts(self.fitted.get(name), [candidate.axes for candidate in ours], known)
         turns = 1 + self.taken[name]

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
 
 _LATELY = 4  # models that were profiled here last
-_GENERATE = 16
+_GENERATE = 16  # tokens: enough steps for a median, and the context hardly grows
 _OPENING_S = 4.0  # to start a process, open a model and warm it up
-_RUNNING_S = 1.0
+_RUNNING_S = 1.0  # of a model at least: its steps' median settles, and small models' clocks too
 _BYTES_PER_S = 150e6  # in which weights of a model are made up and written
 _SLOWEST = 2.0  # times its prediction, that a model may take
 _WHOLE = 0.5  # of the budget goes into whole models before anything else

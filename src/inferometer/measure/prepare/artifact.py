@@ -30,7 +30,17 @@ def goal_of(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str 
     goal = next(named, None)
     folder = next((form for form in engine.opens if form in FOLDERS), None)
     if folder is not None and (goal is None or not opens):
-        return _goal_folder(out, folder, goal, engine)
+        # the folder is replaced as a whole: one that holds something else is left alone
+        if goal is not None or out.is_file():
+            raise FormatError(
+                f"{engine.title} opens a folder, and {out.name} is the name of a file.", remedy="Name a folder."
+            )
+        if out.is_dir() and any(out.iterdir()) and not (out / FOLDERS[folder]).is_file():
+            raise DomainError(
+                f"{out} holds other things than a model of {engine.title}, and would be replaced.",
+                remedy="Name a folder of its own.",
+            )
+        return folder
     if goal not in opens:
         endings = " or ".join(dict.fromkeys(SUFFIXES[form] for form in opens))
         raise FormatError(f"{out.name} is no name of a file that {engine.title} opens.", remedy=f"End it in {endings}.")
@@ -50,20 +60,6 @@ def _require_writable(folder: Path) -> None:
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise DomainError(f"Nothing can be written in {there}.", remedy="Choose a folder you may write to.")
-
-
-def _goal_folder(out: Path, folder: str, goal: str | None, engine: EngineDescriptor) -> str:
-    """The folder is replaced as a whole: one that holds something else is left alone."""
-    if goal is not None or out.is_file():
-        raise FormatError(
-            f"{engine.title} opens a folder, and {out.name} is the name of a file.", remedy="Name a folder."
-        )
-    if out.is_dir() and any(out.iterdir()) and not (out / FOLDERS[folder]).is_file():
-        raise DomainError(
-            f"{out} holds other things than a model of {engine.title}, and would be replaced.",
-            remedy="Name a folder of its own.",
-        )
-    return folder
 
 
 def require_another(out: Path | None, source: Path) -> None:

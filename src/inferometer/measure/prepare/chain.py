@@ -59,7 +59,21 @@ def chain_for(
     ways = (_way(source, steps, name, goals) for name in ((PLAIN, *formats) if quantise is None else (quantise,)))
     way = next((found for found in ways if found is not None), None)
     if way is not None:
-        return _with_helpers(source, way, steps)
+        # with the optional steps: `first` ones as soon as their format is there, `last` ones at the end
+        helpers = [step for step in steps if step.optional]
+        chain: list[PrepareStep] = []
+        done: set[str] = set()
+        form = source
+        for step in (*way, None):
+            for helper in helpers:
+                if helper.place == "first" and form in helper.takes and helper.name not in done:
+                    done.add(helper.name)
+                    chain.append(helper)
+            if step is not None:
+                chain.append(step)
+                form = step.gives
+        chain += [helper for helper in helpers if helper.place == "last" and form in helper.takes]
+        return tuple(chain)
     if quantise is not None and quantise not in formats:
         raise _no_format(source, engine, quantise, formats, generates=generates)
     if goal is not None and (quantise is not None or formats):
@@ -92,24 +106,6 @@ def goals_of(engine: EngineDescriptor) -> tuple[str, ...]:
     """The formats to prepare, compiled ones and an engine's own first. `.ort` is made only for a file called so."""
     forms = (form for form in engine.opens if form in SUFFIXES.keys() | FOLDERS.keys() and form != "ort")
     return tuple(sorted(forms, key=lambda form: form not in COMPILED))
-
-
-def _with_helpers(source: str, way: tuple[PrepareStep, ...], steps: Sequence[PrepareStep]) -> tuple[PrepareStep, ...]:
-    """With the optional steps: `first` ones as soon as their format is there, `last` ones at the end."""
-    helpers = [step for step in steps if step.optional]
-    chain: list[PrepareStep] = []
-    done: set[str] = set()
-    form = source
-    for step in (*way, None):
-        for helper in helpers:
-            if helper.place == "first" and form in helper.takes and helper.name not in done:
-                done.add(helper.name)
-                chain.append(helper)
-        if step is not None:
-            chain.append(step)
-            form = step.gives
-    chain += [helper for helper in helpers if helper.place == "last" and form in helper.takes]
-    return tuple(chain)
 
 
 def _no_format(

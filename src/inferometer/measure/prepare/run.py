@@ -248,7 +248,8 @@ def _carried_out(
     results: list[StepResult] = []
     last, right = proving.original, True
     calibration: tuple[Path, ...] = ()
-    shapes = _shapes(request, proving)
+    binding = bind(proving.graph, request.workload, request.sizes)
+    shapes = input_shapes(proving.graph, binding)
     running = proving.original if proving.original.runtime == engine.name else None  # the last that the target opens
     for step in chain:
         if step.optional and step.missing():
@@ -344,11 +345,6 @@ def _proven(
 def _doubts(measured: MeasuredGain) -> tuple[str, ...]:
     """Why nothing was decided, and what would."""
     return (f"Undecided: {measured.reason}.",) if measured.verdict == "undecided" and measured.reason else ()
-
-
-def _shapes(request: PrepareRequest, proving: Proving) -> dict[str, tuple[int, ...]]:
-    binding = bind(proving.graph, request.workload, request.sizes)
-    return input_shapes(proving.graph, binding)
 
 
 def _finished(

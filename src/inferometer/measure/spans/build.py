@@ -46,7 +46,21 @@ def build(
     `process` is that of batches that name none.
     """
     table = _gathered(batches, titles or {}, _Lanes(process))
-    _repair_clock(table)
+    # where the clock ran backwards, keep durations from being negative, and report it in a note
+    starts, ends = table.columns["start"], table.columns["end"]
+    backwards = ends < starts
+    jumps, furthest = int(backwards.sum()), int((starts - ends).max(initial=0))
+    for rows in nest.by_lane(table.columns["lane"]):
+        steps = np.diff(ends[rows])  # spans of a lane are in the order they ended
+        between = (steps < 0) & ~backwards[rows][1:]
+        if table.columns["parent"] is None and between.any():
+            jumps, furthest = jumps + int(between.sum()), max(furthest, int(-steps.min()))
+    if jumps:
+        table.notes.append(
+            f"The clock went backwards {jumps} time{'s' if jumps > 1 else ''}, by up to {furthest} ns: "
+            f"{int(backwards.sum())} spans that would end before they began have no duration."
+        )
+    table.columns["end"] = np.maximum(starts, ends)
     as_given = table.columns["parent"] is not None
     if as_given:
         nest.require_tree(table.columns["parent"])
@@ -152,24 +166,6 @@ class _Lanes:
 def _titled(lane: Lane, titles: Titles) -> Lane:
     thread = titles.get((lane.process, lane.thread)) or f"thread {lane.thread}"
     return replace(lane, title=thread if lane.task is None else f"{thread}, {lane.task_name}")
-
-
-def _repair_clock(table: _SpanTable) -> None:
-    """Where the clock ran backwards, keep durations from being negative, and report it in a note."""
-    starts, ends = table.columns["start"], table.columns["end"]
-    backwards = ends < starts
-    jumps, furthest = int(backwards.sum()), int((starts - ends).max(initial=0))
-    for rows in nest.by_lane(table.columns["lane"]):
-        steps = np.diff(ends[rows])  # spans of a lane are in the order they ended
-        between = (steps < 0) & ~backwards[rows][1:]
-        if table.columns["parent"] is None and between.any():
-            jumps, furthest = jumps + int(between.sum()), max(furthest, int(-steps.min()))
-    if jumps:
-        table.notes.append(
-            f"The clock went backwards {jumps} time{'s' if jumps > 1 else ''}, by up to {furthest} ns: "
-            f"{int(backwards.sum())} spans that would end before they began have no duration."
-        )
-    table.columns["end"] = np.maximum(starts, ends)
 
 
 def _nested(table: _SpanTable) -> Ints:

@@ -173,7 +173,10 @@ class SpanFile:
                 if batch is not None:
                     spans += batch.count
                     yield batch
-        self._say_what_is_missing(spans)
+        if not self.last:
+            self.notes.append(f"{self.path.name} has no last line: its run did not finish, or the file was cut.")
+        elif (lost := self.last.get("spans", spans) - spans) > 0:
+            self.notes.append(f"{self.path.name}: {lost} of {self.last['spans']} spans could not be read.")
 
     def _document(self, line: bytes, number: int) -> dict[str, Any] | None:
         try:
@@ -199,12 +202,6 @@ class SpanFile:
             self.notes.append(f"{self.path.name}: line {number} uses a name of a line that is lost; so are its spans.")
             return None
         return SpanBatch(count=count, columns=columns)
-
-    def _say_what_is_missing(self, spans: int) -> None:
-        if not self.last:
-            self.notes.append(f"{self.path.name} has no last line: its run did not finish, or the file was cut.")
-        elif (lost := self.last.get("spans", spans) - spans) > 0:
-            self.notes.append(f"{self.path.name}: {lost} of {self.last['spans']} spans could not be read.")
 
 
 def _is_batch(document: dict[str, Any]) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from inferometer.core.engine import ServingRules
     from inferometer.core.graph import Graph
 
-_OWN_NAME = re.compile(r"-\d{4}-\d\d-\d\d-[0-9a-f]{8}$")
+_OWN_NAME = re.compile(r"-\d{4}-\d\d-\d\d-[0-9a-f]{8}$")  # date and hash, as `calibrate` names its files
 WIDER_VERSION = 1.5  # by how much residuals grow with another version or driver
 WIDER_THREADS = 3.0  # another number of threads is another machine
 WIDER_FORMAT = 3.0  # weights in another format are unpacked by other code

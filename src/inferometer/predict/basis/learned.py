@@ -293,6 +293,7 @@ def correction_of(
         # turn. The errors of all left-out lines follow from the one inverse: an entry of inverse · e over that
         # of the diagonal.
         off = np.abs(inverse @ errors) / np.sqrt(np.diag(inverse))
+        # a handful of lines may agree or scatter by chance: they change the width by no more than five times
         scale = float(np.clip((1 + 1 / len(errors)) * np.quantile(off, 0.8) / _EIGHT_IN_TEN, 0.2, 5.0))
         wide *= scale
     return Correction(shift=float(towards @ inverse @ errors), spread=wide, lines=len(steps), models=len(set(names)))
@@ -300,6 +301,7 @@ def correction_of(
 
 def _error(step: LearnedStep) -> float:
     """log(measured / predicted) of the work; overheads are no op's, and are taken as they were predicted."""
+    # a step may be all overhead: a logarithm needs something above 0
     work_s = max(step.predicted_s - step.overhead_s, 1e-12)
     return log(max(step.seconds - step.overhead_s, _LEAST * work_s) / work_s)
 

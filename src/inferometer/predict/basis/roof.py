@@ -38,6 +38,7 @@ _READINGS, _AGREE = 5, 0.9  # of a rate at most; what the second best must be of
 _FRESH, _FRESH_IF_BUSY = timedelta(days=1), timedelta(minutes=10)
 # Products of bytes in an instruction over those of f32, the best first; of halves.
 _HALF_PRODUCTS = {"asimdhp": 2, "avx512_fp16": 2}
+# Times the f32 rate, as registers hold them.
 _BYTE_PRODUCTS = {"i8mm": 8, "asimddp": 4, "avx512_vnni": 4, "avx_vnni": 4}
 _BUSY = 0.5  # running tasks a CPU, before ours
 

@@ -58,7 +58,13 @@ def inventory(graph: Graph, binding: Binding) -> Inventory:
     bound = with_formats(graph, binding)
     left = tuple(size for size in open_sizes(graph) if size.name not in binding.sizes)
     work = None if left else graph_work(graph, binding)
-    by_format = _bytes_by_format(graph, bound)
+    # bytes of weights and stored constants, by the format they are stored in, largest first
+    totals: dict[str, int] = {}
+    for tensor, times in graph.weights():
+        if not tensor.symbols:
+            name = bound.format(tensor).name
+            totals[name] = totals.get(name, 0) + times * int(bound.nbytes(tensor))
+    by_format = dict(sorted(totals.items(), key=lambda item: -item[1]))
     return Inventory(
         name=graph.name,
         architecture=graph.architecture,
@@ -121,13 +127,3 @@ def _shape(op: Op, bound: Binding) -> tuple[int | str, ...]:
         return ()
     known = set(bound.sizes)
     return tuple(int(bound.size(dim)) if symbols_in(dim) <= known else str(dim) for dim in op.outputs[0].shape)
-
-
-def _bytes_by_format(graph: Graph, bound: Binding) -> dict[str, int]:
-    """Bytes of weights and stored constants, by the format they are stored in, largest first."""
-    totals: dict[str, int] = {}
-    for tensor, times in graph.weights():
-        if not tensor.symbols:
-            name = bound.format(tensor).name
-            totals[name] = totals.get(name, 0) + times * int(bound.nbytes(tensor))
-    return dict(sorted(totals.items(), key=lambda item: -item[1]))

@@ -144,6 +144,7 @@ class Residency:
 
         Read off two far ends, because caches need not be attention's own (`passing.first` is None then).
         """
+        # beyond every window and every rounding to blocks, and exact as floats
         passing, growth = self.passing, (1 << 22, 1 << 23)
         windows: dict[int, float] = {}
         one = Binding(sizes={"batch": 1, "query": 1, "context": 0, "logits": 1}, precision=passing.terms.precision)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
 
 _FILE = Path(__file__).with_name("class_figures.toml")
-_FORMATS = ("f32", "bf16", "f16", "i8")
+_FORMATS = ("f32", "bf16", "f16", "i8")  # a class of unit has a figure for each, or leaves it to `_FALL`
 # No datasheet: what the fitted shares are shares of, so a wrong factor is made good by them.
 _FALL = {"f16": 2.0, "bf16": 2.0, "f32": 2.0}  # a multiplier of whole numbers does half as many wide ones
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
 
 _ACTIVATION_BYTES = 2  # bf16, as engines keep them between kernels
+# A format runs on units of its own, or on those of the next wider format; the fastest that the device has is the floor.
 _FASTER = {"nvfp4": ("nvfp4", "f8e4m3", "bf16"), "mxfp4": ("mxfp4", "f8e4m3", "bf16"), "i8": ("i8", "bf16")}
 # DeepSeek-V2 and V3, whose shapes every engine's kernels of this family have
 _LATENT, _LATENT_VALUE, _EXPANDED_KEY, _EXPANDED_VALUE = 576, 512, 192, 128

@@ -93,6 +93,7 @@ def _parts(plan: PricePlan, phase: str, *, once: bool) -> Iterator[PlanPart]:
 
 def _is_alike(values: Any) -> Any:
     """Whether all along the last axis are one number, but for how its last digit was rounded."""
+    # some hundred times a double's last digit: sums of a few terms in another order differ by less
     return np.ptp(values, axis=-1) <= 1e-13 * np.max(np.abs(values), axis=-1) if np.ndim(values) else True
 
 
@@ -170,6 +171,7 @@ def _priced(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> tuple[Any, 
         return part.lean.seconds(part.plan, sizes)
     shape = _shape(sizes)
     flat = {name: np.broadcast_to(value, shape).ravel() if np.ndim(value) else value for name, value in sizes.items()}
+    # with fewer columns the calls of numpy would cost more than their arithmetic
     length, most = prod(shape), max(64, _CELLS // len(part.counts))
     found = []
     for start in range(0, length, most):

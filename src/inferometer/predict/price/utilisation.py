@@ -171,6 +171,7 @@ def _between(grid: tuple[float, ...], value: float) -> tuple[int, float]:
 def _even_step(grid: Any) -> float | None:
     """The one distance between the points of a logarithmic grid; None where it is not one."""
     steps = np.diff(grid)
+    # a few times a double's last digit: a grid that was made evenly, and no other
     return float(steps[0]) if len(steps) and np.ptp(steps) <= 1e-14 * np.abs(grid).max() else None
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 USUAL_LAYOUT = "nchw"
 LAYOUTS = (USUAL_LAYOUT, "nhwc")
-_LEAST_PEAK = 1e6
+_LEAST_PEAK = 1e6  # FLOP/s: seconds are divided by it, and more threads than cores must not make it 0
 
 
 def threads_variant(count: int) -> str:

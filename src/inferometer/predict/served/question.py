@@ -273,7 +273,7 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
     if what.memory is not None and not what.memory.fits:
         raise DomainError(_too_large(question, what.memory), remedy=_fewer_bytes(question, what.memory))
     traffic = Traffic(
-        prompt=workload.prompt or 512,
+        prompt=workload.prompt or 512,  # a chat's usual request, where none is given
         generate=workload.generate or 128,
         cached=question.options.cached_prefix,
         drafts=what.drafts,
@@ -327,6 +327,6 @@ def _fewer_bytes(question: Question, memory: ServingMemory) -> str:
     needed = memory.weights_bytes * question.workload.parallel.tp
     room = memory.usable_bytes - memory.activations_bytes - memory.reserve_bytes
     devices = 1
-    while room > 0 and needed / devices > room and devices < 1024:
+    while room > 0 and needed / devices > room and devices < 1024:  # tensor parallelism goes no further anywhere
         devices *= 2
     return f"Use --tp {devices}, fewer bits a weight (--weights f8e4m3, i4), or a larger device."

@@ -266,6 +266,7 @@ def steady_state(  # noqa: PLR0913, PLR0917 - an engine, its limits, and what is
         ttft_s=float(times.ttft),
         tpot_s=tpot,
         step_s=decode,
+        # prompts are what holds tokens up once they make a token half as long again
         bound="memory" if users > room else "prompts" if tpot > 1.5 * decode / gained else "decode",
         ttft_spread=step.costs.ttft_spread.value,
         tpot_spread=max(step.costs.tpot_spread.value, step.spread),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from inferometer.predict.ready import ReadyGraph
     from inferometer.predict.work.collect import OpRow
 
+# Sizes at which step times are tabled, to be interpolated. Dense in tokens, because kernels change with a tile of rows;
+# sparse in context, which attention reads in proportion; batches as engines capture graphs for, and their doubles.
 _TOKENS = np.unique(np.rint(np.geomspace(1, 65536, 97)).astype(int))
 _BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096])
 _CONTEXTS = np.unique(np.rint(np.geomspace(16, 262144, 29)).astype(int))
@@ -150,6 +152,7 @@ class SecondsGrid:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "logs", np.log(np.asarray(self.sizes, float)))
+        # a step that takes nothing (a model without such ops) has a logarithm, too
         object.__setattr__(self, "values", np.log(np.maximum(np.asarray(self.seconds, float), 1e-12)))
         object.__setattr__(self, "points", self.logs.tolist())
         object.__setattr__(self, "plain", self.values.tolist())

@@ -133,6 +133,7 @@ def _length(sizes: Sizes) -> int:
 
 def _pieces(plan: PricePlan, sizes: Sizes) -> Iterator[Sizes]:
     """The sizes of some points at a time, in their order. A lone point comes twice: it would be added up otherwise."""
+    # with fewer points the calls of numpy would cost more than their arithmetic
     length, most = _length(sizes), max(64, _CELLS // len(plan.prepared.rows))
     for start in range(0, length, most):
         piece = range(start, min(start + most, length))

@@ -21,9 +21,9 @@ from inferometer.predict.served.question import ServingAnswer, serving_answer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TP = (1, 2, 4, 8)
-_WEIGHTS = (None, "f8e4m3", "i4")
-_MOST_REPLICAS = 64
+_TP = (1, 2, 4, 8)  # a server has eight devices, and heads divide by powers of two
+_WEIGHTS = (None, "f8e4m3", "i4")  # as published, and the two narrower formats that serving engines have kernels for
+_MOST_REPLICAS = 64  # doubled until the targets are met; who needs more than these asks with another device
 
 
 @frozen

@@ -22,7 +22,7 @@ _TABLES: dict[str, Any] = {
 _PLAIN = tuple(option.name for option in fields(Options) if option.name not in {*_TABLES, "threads"})  # an axis
 _FLAGS = ("priors", "details")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")
-_MOST_VALUES = 10_000_000
+_MOST_VALUES = 10_000_000  # of one axis: a list of ints of 80 MB, more than any sweep is meant to have
 
 
 @frozen
@@ -54,7 +54,7 @@ def parse_spec(text: str, name: str) -> Spec:
     for key, value in flags.items():
         if not isinstance(value, bool):
             raise FormatError(f"{key} of {name} is {value!r}.", remedy="Write true or false.")
-    axes = {key: _read_axis(key, value) for key, value in found.items()}
+    axes = {key: (parse_axis(key, value) if isinstance(value, str) else value) for key, value in found.items()}
     return Spec(axes=axes, options=_options(options, name), prefill_on=reader, **flags)
 
 
@@ -62,10 +62,6 @@ def _require_known(found: Mapping[str, Any], known: tuple[str, ...], kind: str) 
     for key in found:
         if key not in known:
             raise UnknownNameError(kind, key, known, listing=f"Known: {', '.join(known)}.")
-
-
-def _read_axis(key: str, value: Any) -> Any:
-    return parse_axis(key, value) if isinstance(value, str) else value
 
 
 def _options(found: Any, name: str) -> Options:

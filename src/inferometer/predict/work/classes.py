@@ -45,7 +45,7 @@ AXES = (
 )  # fmt: skip
 _SHRINKING = frozenset({"pool", "reduce"})  # they read more than they write: what is read is their size
 _FLOATS = frozenset({None, "f32", "f16", "bf16"})  # None is the model's own
-_IMAGE_AXES = 4
+_IMAGE_AXES = 4  # batch, channels, height, width
 _TILE = 64  # channels, of the kernels that matrix units run
 _WINOGRAD = 3  # the widest window that engines have Winograd's method for
 _FEW_CHANNELS = 4  # an image's own, before the first convolution
@@ -137,12 +137,6 @@ def attention_path(op: Op, path: str) -> str | None:
     return path if op.get("cached") else "padded" if is_padded(op) else None
 
 
-def _alignment(count: Dim) -> Dim:
-    """The largest of 1, 2, 4 and 8 that divides it: kernels read whole vectors only where rows of numbers allow it."""
-    divided = {size: 1 - (count % size + size - 1) // size for size in (2, 4, 8)}  # 1 or 0 each
-    return 1 + divided[2] + 2 * divided[4] + 4 * divided[8]
-
-
 def _filled(channels: int) -> int:
     """The share of the tiles that are computed which channels fill, in percent."""
     return 100 * channels // (-(-channels // _TILE) * _TILE)
@@ -157,7 +151,10 @@ def dims_of(op: Op) -> dict[str, Dim]:
         dims["rows"] = product(read[:-1])
         dims["in_features"] = read[-1]
         dims["plane"] = product(read[2:]) if len(read) == _IMAGE_AXES else dims["in_features"]
-        dims["aligned"] = _alignment(dims["plane"])
+        # the largest of 1, 2, 4 and 8 that divides it: kernels read whole vectors only where rows of numbers allow it
+        count = dims["plane"]
+        divided = {size: 1 - (count % size + size - 1) // size for size in (2, 4, 8)}  # 1 or 0 each
+        dims["aligned"] = 1 + divided[2] + 2 * divided[4] + 4 * divided[8]
     if op.outputs:
         written = op.outputs[0].shape or (1,)
         dims["out_features"] = written[-1]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Precision
 
 _graphs = Kept(512)
-_HEAD_FORMAT = "q6_k"
+_HEAD_FORMAT = "q6_k"  # llama-quantize's choice for the matrix that makes the logits
 
 
 def as_loaded(graph: Graph, effects: RuntimeEffects, precision: Precision) -> Graph:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Monomial = tuple[str, ...]  # names in order, one for each power: ("batch", "query", "query")
 
-_MOST_RESIDUES = 4096
+_MOST_RESIDUES = 4096  # combinations that are tried one by one before divisibility counts as unknown
 _NUMBERS = frozenset({int, float, Fraction})
 
 

@@ -66,20 +66,16 @@ def write_data(path: Path, nodes: Nodes, seed: int) -> None:
         file.truncate(sum(size for _, _, size in indices))
         for stored, offset, _ in indices:
             if stored.transposed:
-                _write_columns(path, stored, offset, nodes.float_type, seed)
+                # rows come out of the generator and go into the file as columns, through a mapping of the file
+                rows, width = stored.weight.shape
+                target = np.memmap(path, dtype=nodes.float_type, mode="r+", offset=offset, shape=(width, rows))
+                for start, block in _row_blocks(stored, seed):
+                    target[:, start : start + len(block)] = block.T
+                target.flush()
                 continue
             file.seek(offset)
             for piece in numbers(stored.weight, seed):
                 file.write(piece.astype(nodes.float_type, copy=False).data)
-
-
-def _write_columns(path: Path, stored: WrittenWeight, offset: int, kind: Any, seed: int) -> None:
-    """Rows come out of the generator and go into the file as columns, through a mapping of the file."""
-    rows, width = stored.weight.shape
-    target = np.memmap(path, dtype=kind, mode="r+", offset=offset, shape=(width, rows))
-    for start, block in _row_blocks(stored, seed):
-        target[:, start : start + len(block)] = block.T
-    target.flush()
 
 
 def _row_blocks(stored: WrittenWeight, seed: int) -> Iterator[tuple[int, Array]]:

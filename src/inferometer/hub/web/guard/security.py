@@ -117,9 +117,6 @@ class RequestGuard:
             return _refuse(request, 421, message)
         if request.method not in _SAFE and not _ours(request, self._rules):
             return _refuse(request, 403, "Pages of another origin may not change anything here.")
-        return self._malformed(request)
-
-    def _malformed(self, request: Request) -> Response | None:
         if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:
             return _refuse(request, 400, "An address has no NUL.")  # PostgreSQL does not take one, nor does any name
         if request.headers.get("content-encoding", "identity") != "identity":

@@ -26,11 +26,7 @@ def detect_host(machine: Machine | None = None) -> Host:
         from inferometer.known.machine.detect.windows import windows_host  # noqa: PLC0415 - as above
 
         return windows_host(machine)
-    return _unknown(machine)
-
-
-def _unknown(machine: Machine) -> Host:
-    """A system that cannot be asked: only what Python itself knows."""
+    # a system that cannot be asked: only what Python itself knows
     return Host(
         board=None,
         cpu=Cpu(architecture=architecture_name(machine.architecture)),

@@ -65,7 +65,7 @@ def machine_facts(machine: Machine, host: Host) -> MachineFacts:
     cpu, limits = host.cpu, host.limits
     return MachineFacts(
         id=machine_id(machine, host),
-        name=_host_name(machine),
+        name=stripped((machine.node or "").removesuffix(".local")),
         board=host.board,
         cpu=cpu.model,
         architecture=cpu.architecture,
@@ -143,10 +143,6 @@ def _hardware(host: Host) -> str:
         None if size is None else round(size / 2**30),
     )
     return "\n".join(map(str, facts))
-
-
-def _host_name(machine: Machine) -> str | None:
-    return stripped((machine.node or "").removesuffix(".local"))
 
 
 def accelerators(machine: Machine) -> tuple[str, ...]:

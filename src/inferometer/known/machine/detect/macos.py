@@ -32,7 +32,13 @@ _CACHES: tuple[tuple[int, CacheKind, str], ...] = (
 
 def macos_host(machine: Machine) -> Host:
     sysctl = pairs(machine.run("sysctl", "-a"))
-    memory = _memory(machine, sysctl)
+    swap_total, swap_free = parse_swap_usage(sysctl.get("vm.swapusage"))
+    memory = MemoryFacts(
+        total_bytes=whole(sysctl.get("hw.memsize")),
+        available_bytes=parse_vm_stat(machine.run("vm_stat")),
+        swap_total_bytes=swap_total,
+        swap_free_bytes=swap_free,
+    )
     cpu = _cpu(machine, sysctl)
     battery = "InternalBattery" in (machine.run("pmset", "-g", "batt") or "")
     return Host(
@@ -81,16 +87,6 @@ def parse_swap_usage(text: str | None) -> tuple[int | None, int | None]:
         return int(float(match[1]) * factor[match[2]]) if match else None
 
     return field("total"), field("free")
-
-
-def _memory(machine: Machine, sysctl: Mapping[str, str]) -> MemoryFacts:
-    swap_total, swap_free = parse_swap_usage(sysctl.get("vm.swapusage"))
-    return MemoryFacts(
-        total_bytes=whole(sysctl.get("hw.memsize")),
-        available_bytes=parse_vm_stat(machine.run("vm_stat")),
-        swap_total_bytes=swap_total,
-        swap_free_bytes=swap_free,
-    )
 
 
 def _cpu(machine: Machine, sysctl: Mapping[str, str]) -> Cpu:

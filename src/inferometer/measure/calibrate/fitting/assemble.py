@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PHASES = ("prefill", "decode")
-_FEWEST = 2
+_FEWEST = 2  # models: one decoder's steps cannot tell its own habits from the machine's
 _SHARED = "attention.prefill"  # of networks and decoders alike: it stays the networks' if those have it
 
 
@@ -281,6 +281,7 @@ def _inside_others(subject: CalibrationSubject, fitted: Sequence[Fitted]) -> tup
     return tuple(
         Fitted(
             table=Utilisation(op_class=name, residual=LEAST_RESIDUAL, **alike), residual=LEAST_RESIDUAL, bias=0.0,
+            # no measurement bounds it: it is the floor itself, at any size
             points=0, probes=0, valid={"elements": (1.0, float(1 << 40))},
         )
         for name in (FUSED, PLAIN)

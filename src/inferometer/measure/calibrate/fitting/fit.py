@@ -64,7 +64,7 @@ _FINE = {
     "vector": 24,
     "convolution": 10,
 }  # … of classes whose kinds differ in how many bytes an element takes, by little
-_FEW_AXES = 3
+_FEW_AXES = 3  # with more, a finer grid would have more nodes than there are points
 _LEFT_OUT = 300  # points at most
 _AT_ONCE = 64  # places, so that the arrays of one turn stay small
 _RIDGE = 1e-6  # of the weights, against slopes that nothing tells
@@ -152,6 +152,7 @@ class KnownPoints:
         self.floors = np.array([point.floor_s for point in points])
         self.launched = np.array([kernel_s * point.launches for point in points])
         working = np.clip(1 - self.launched / self.seconds, 0.0, 1.0)
+        # by the share that is work: a point that is all launch says nothing of it, but no weight is 0
         self.weights = np.maximum(working**2, 1e-4)
 
     def only(self, chosen: Any) -> KnownPoints:
@@ -199,7 +200,7 @@ def _range(points: Sequence[OpPoint]) -> dict[str, tuple[float, float]]:
 
 def _nodes(column: Any, most: int) -> tuple[float, ...]:
     """Grid points of one axis: the measured values themselves if they are few, otherwise evenly spread."""
-    distinct = sorted({round(float(value), 9) for value in column})
+    distinct = sorted({round(float(value), 9) for value in column})  # logarithms of one size, computed in two ways
     if len(distinct) > most:
         distinct = [float(value) for value in np.linspace(distinct[0], distinct[-1], most)]
     nodes = [float(np.exp(value)) for value in distinct]
@@ -289,7 +290,7 @@ def doubts(fitted: Fitted | None, shapes: Sequence[Mapping[str, float]], points:
         for group in (shapes, [point.axes for point in points])
     )
     nearest = np.abs(wanted[:, None, :] - known[None, :, :]).sum(axis=2).min(axis=1)
-    return fitted.residual * (0.2 + nearest)
+    return fitted.residual * (0.2 + nearest)  # a measured shape is not certain either: a fifth of the residual stays
 
 
 def predicted_seconds(fitted: Fitted, point: OpPoint, kernel_s: float) -> float:

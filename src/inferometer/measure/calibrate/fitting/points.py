@@ -76,6 +76,7 @@ class OpPoint:
 
     def share(self, kernel_s: float = 0.0) -> float:
         """Its utilisation, in (0, 1]; 0 if its floor is 0, which says nothing."""
+        # launches may have taken all of it: what is left is no less than the floor
         working = max(self.seconds - kernel_s * self.launches, self.floor_s, 1e-12)
         return min(1.0, self.floor_s / working)
 

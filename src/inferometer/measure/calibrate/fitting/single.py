@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
 
 
-_FEATURES = 1024
+_FEATURES = 1024  # a usual width: rows are long enough that what a row costs does not show
 
 
 @frozen

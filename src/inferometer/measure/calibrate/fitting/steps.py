@@ -265,17 +265,18 @@ def fit_busy(
 def _solve(errors: Callable[[Any], Any], freedom: Any, noise: Any) -> Any:
     """Gauss–Newton steps on errors in units of noise, drawn to 0 by freedom, with Huber's weights."""
     moved = np.zeros(len(freedom))
-    for _ in range(30):
+    for _ in range(30):  # it ends when it settles, below; a fit that swings is stopped
         residuals = errors(moved)
         weights = np.minimum(1.0, _FAR * noise / np.maximum(np.abs(residuals), 1e-12))
+        # a nudge far above rounding and far below where the sum of maxima bends
         slopes = np.stack([(errors(moved + nudge) - residuals) / 1e-4 for nudge in 1e-4 * np.eye(len(moved))], axis=1)
         scaled = (np.sqrt(weights) / noise)[:, None]
         left = np.vstack([slopes * scaled, np.diag(1 / freedom)])
         right = np.concatenate([residuals * scaled[:, 0], moved / freedom])
         change = np.linalg.lstsq(left, -right, rcond=None)[0]
-        change = np.clip(change, -0.5, 0.5)
+        change = np.clip(change, -0.5, 0.5)  # a factor of 1.6 at once: slopes are not true further off
         moved = moved + change
-        if float(np.abs(change).max()) < 1e-5:
+        if float(np.abs(change).max()) < 1e-5:  # a thousandth of a percent: far below any timer
             break
     return moved
 

@@ -156,8 +156,8 @@ _SPREADS = {
     "unpack": 0.5,
 }  # where nothing is known yet
 _OF_CLASSES = 0.6  # a class deviates less from its unit than the unit does
-_WIDER = {"unit": 2.5, "engine": 1.5}
-_MOST_STEP = 1.0
+_WIDER = {"unit": 2.5, "engine": 1.5}  # first guesses, times a device's: kinds of unit differ most, then engines
+_MOST_STEP = 1.0  # in logarithms: a round changes no level by more than a factor of e, so it cannot run away
 KINDS = np.array([name.partition(":")[0] + (":" if ":" in name else "") for name in PARAMETERS])
 
 
@@ -290,7 +290,7 @@ class Hierarchy:
         before, values = self.objective(), {name: level.value for name, level in self.levels.items()}
         self.sweep(times)
         after, share = self.objective(), 1.0
-        while after > before and share > 0.05:
+        while after > before and share > 0.05:  # five halvings; if none helps, where it stood is as good as it gets
             share /= 2
             for name, level in self.levels.items():
                 level.value = (values[name] + level.value) / 2
@@ -304,7 +304,7 @@ class Hierarchy:
                 self.estimate_spreads()
             if log is not None:
                 log(f"{number}: {before:.0f} → {after:.0f}, median {np.median(np.abs(self.residuals())):.3f}")
-            if number > 2 and abs(before - after) < 2e-3 * abs(before):
+            if number > 2 and abs(before - after) < 2e-3 * abs(before):  # spreads change in the first rounds
                 break
 
     def fit_with_effects(self, rounds: int, *, log: Any = None) -> None:
@@ -326,9 +326,10 @@ class Hierarchy:
             start = _first_variance(members[0].kind)
             for parameter in dict.fromkeys(KINDS):
                 chosen = parameter == KINDS
+                # the first guess weighs as much as four members, and never less than a tenth of them
                 told = min(len(members), 40) / (min(len(members), 40) + 4)
                 variance = told * float(squares[chosen].mean()) + (1 - told) * float(start[chosen][0])
-                self.variances[pool][chosen] = np.clip(variance, 0.03**2, 4.0)
+                self.variances[pool][chosen] = np.clip(variance, 0.03**2, 4.0)  # at 0 a kind could learn no more
 
     def answered(self) -> Hierarchy:
         """As answers have it: without the sources' own levels, and with what those behind each level have in common.
@@ -382,9 +383,10 @@ def _noise(residuals: Any, leaf: Any, leaves: int, pools: Any = None) -> Any:
     """The scatter of each leaf's residuals, pulled to the usual of its pool where there are few rows."""
     squares = np.bincount(leaf, weights=np.minimum(np.abs(residuals), 1.0) ** 2, minlength=leaves)
     count = np.bincount(leaf, minlength=leaves)
-    usual = np.full(leaves, np.median(np.abs(residuals)) * 1.4826)
+    usual = np.full(leaves, np.median(np.abs(residuals)) * 1.4826)  # a normal's deviation by its median error
     for pool in () if pools is None else np.unique(pools[leaf]).tolist():
         usual[pools == pool] = np.median(np.abs(residuals[pools[leaf] == pool])) * 1.4826
+    # the pool weighs as much as eight rows; a table neither repeats to better than 5 % nor is of no worth at all
     return np.clip(np.sqrt((squares + 8 * usual**2) / (count + 8)), 0.05, 0.6)
 
 
@@ -441,7 +443,7 @@ def hierarchy_of(cases: list[StackCase]) -> Hierarchy:
         levels=levels,
         variances={level.pool: _first_variance(level.kind) for level in levels.values()},
         weights=np.minimum(1.0, np.sqrt(FULL_ROWS / counts))[leaf],
-        noise=np.full(len(leaves), 0.3),
+        noise=np.full(len(leaves), 0.3),  # in logarithms, until residuals show it
         pools=np.array([sorted(set(units)).index(unit) for unit in units]),
         effects=effects_of(cases),
     )

@@ -41,7 +41,7 @@ EVIDENCE = (
     "same source, device seen", "other source, device seen", "other source, device unseen", "no source has the engine",
 )  # fmt: skip
 _FEW_MODELS = {"timm": 20}  # models that a device is calibrated from; elsewhere ten
-_TEN = 10
+_TEN = 10  # models that somebody measures to calibrate a device, as `calibrate --from which` proposes
 WAYS = (DEVICE_OUT, FAMILY_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN)
 
 

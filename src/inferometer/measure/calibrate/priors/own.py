@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from inferometer.predict.price.deviations import ModelEffect, Standing
 
 OWN = frozenset({"device", "device+engine"})  # kinds of levels that are of the device itself
-_ROUNDS = 12
-_LEAST = 0.05
+_ROUNDS = 12  # of a fit of one device's levels, all others being as they were
+_LEAST = 0.05  # the least spread of a level: one whose fitted variance is 0 could learn nothing
 
 
 def own_levels(cases: Sequence[StackCase], effects: Sequence[ModelEffect]) -> Hierarchy:
@@ -44,7 +44,7 @@ def own_levels(cases: Sequence[StackCase], effects: Sequence[ModelEffect]) -> Hi
         levels={name: HierarchyLevel(name=name, members=np.array(at)) for name, at in members.items()},
         variances=own_variances(known[0], tokens=tokens),
         weights=np.ones(len(cases)),
-        noise=np.full(len(leaves), 0.2),
+        noise=np.full(len(leaves), 0.2),  # in logarithms: rows of one table on one device scatter so
     )
     fit.fit(_ROUNDS, spreads=False)
     return fit

@@ -16,7 +16,7 @@ from inferometer.core.frozen import frozen
 from inferometer.predict.price.deviations import FITTED, PARAMETERS, SHARED, Standing
 
 CLASSES, FIRST, UNPACK = len(FITTED), len(SHARED), SHARED.index("unpack")
-LEAST_ODDS, MOST_ODDS = -9.0, 9.0
+LEAST_ODDS, MOST_ODDS = -9.0, 9.0  # shares of 1 in 8,000 and of all but that: beyond, slopes vanish and a fit is stuck
 
 
 @frozen
@@ -116,7 +116,7 @@ def log_times(stack: Stack, theta: Any, *, slopes: bool = True) -> tuple[Any, An
     sums = stack.base + theta
     of_class = sums[:, FIRST:].reshape(len(sums), 3, CLASSES) + sums[:, :3, None]
     share = 1 / (1 + np.exp(-np.clip(of_class[:, :2], LEAST_ODDS, MOST_ODDS)))
-    seconds = np.exp(np.clip(of_class[:, 2], -30, 0))
+    seconds = np.exp(np.clip(of_class[:, 2], -30, 0))  # no kernel takes longer than a second to start
     leaf, cases = stack.leaf[stack.case], len(stack.logs)
     unpack = np.exp(sums[:, UNPACK])[leaf] * stack.unpack
     compute = (stack.compute + unpack) / share[leaf, 0, stack.classes]

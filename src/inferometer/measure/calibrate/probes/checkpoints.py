@@ -30,7 +30,7 @@ _PLAIN = "f32"  # of a checkpoint, and of what is converted without another form
 _LEAST_READ, _MOST_READ = 64_000_000, 256_000_000
 _BEYOND = 1.5  # times the largest cache: of a stream in circles that is longer than a cache little stays in it
 _MOST_LAYERS = 24  # for the least, and as many more for more
-_LONGEST_S = 300.0
+_LONGEST_S = 300.0  # for a tool to convert a probe: one that takes longer hangs
 # Seconds to make a probe, the second one of a run and later: the builder of ONNX Runtime GenAI is a program of its own.
 _MAKING_S = 6.0  # for the least, and as many more for more
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 WRITTEN, EXPORTED = "onnx", "pt2"
 # A process, the tool and its reader take a second for most probes. Exported programs are lowered for ten.
 MAKING_S = {WRITTEN: 2.0, EXPORTED: 10.0}
-_LONGEST_S = 180.0
+_LONGEST_S = 180.0  # for a tool to convert a probe of some MB: one that takes longer hangs
 _EXPORT = PrepareStep(
     name="probe-program", title="a probe as an exported PyTorch program", takes=("config",), gives=EXPORTED,
     packages=("torch",), modules=("torch",), extra="torch", work="inferometer.measure.calibrate.torch.programs:export",

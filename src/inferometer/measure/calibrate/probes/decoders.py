@@ -85,8 +85,8 @@ if TYPE_CHECKING:
 # between two events evicts them.
 
 _PHASES = {"prefill": "prefill", "token": "decode"}
-_FEWEST = 2
-_MOST = 12
+_FEWEST = 2  # generations, so that one disturbed step is seen to be one
+_MOST = 12  # generations: the median has settled, and other probes wait for the time
 
 
 @frozen
@@ -287,6 +287,7 @@ class DecoderProvider:
             (work for work in known.works.values() if work.classes[-1] == "linear"), key=lambda work: work.floor_s
         )
         passes = _PASSES + (run.context or 0) / (run.prompt or 1)
+        # without timers only the whole is known: half above what ceilings allow is let pass
         slowest = _SLOWEST if self._per_op else 1.5 * ABOVE
         return ProbeCandidate(
             key=key,

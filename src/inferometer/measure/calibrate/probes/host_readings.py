@@ -23,11 +23,12 @@ from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.points import OpPoint, overhead
 from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
 
+# More than a disk's own cache; reads past the system's want whole pages.
 _STORED_BYTES = 96_000_000 // mmap.PAGESIZE * mmap.PAGESIZE
-_CHUNK_BYTES = 4 << 20
-_LONGEST_S = 0.3
-_MOST_OF_MEMORY = 1 / 16
-_LEAST_BYTES = 16_384
+_CHUNK_BYTES = 4 << 20  # large enough that a call costs nothing beside its read
+_LONGEST_S = 0.3  # for one reading: the best of some rounds is wanted, not their mean
+_MOST_OF_MEMORY = 1 / 16  # a reading of memory must not make the machine swap
+_LEAST_BYTES = 16_384  # below it a copy is as short as the call that makes it
 
 
 @frozen

@@ -22,7 +22,7 @@ _ELEMENTS, _ROUNDS = 4096, 40  # within the first cache: some 0.15 ms
 _REWARM = 8  # rounds before the clock starts: the step before it has used the caches
 _FELT = 0.35  # exponent: a step beside a piece of twice its time took 1.3 times as long
 _SLOWEST = 2.5  # times the fastest: beyond it the piece itself was interrupted
-_LEARN_S = 0.5
+_LEARN_S = 0.5  # some thousand pieces: enough to meet the machine's full clock once
 _FLOOD_BYTES = 128_000_000  # more than a core's share of any cache
 
 

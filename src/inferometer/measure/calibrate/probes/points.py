@@ -75,6 +75,7 @@ class SmallOps:
         if len(known) < _FEW:
             return work.floor_s
         fitted = self._fitted.get(name)
+        # half as many again: a fit for each would cost more than it tells
         if fitted is None or len(known) > 1.5 * fitted.points:
             fitted = self._fitted[name] = fit_class(name, known, kernel_s=self.kernel_s)
         point = measured_point(work, 1.0, dtype="", probe="")

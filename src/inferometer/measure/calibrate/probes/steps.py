@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from inferometer.engines.base import Runtime, Session, Target
 
 _TURN = 2  # steps of each session before it is the other's turn
-_FEWEST = 3
-_MOST = 40
+_FEWEST = 3  # clean steps: the fewest that have a median which one bad step does not move
+_MOST = 40  # steps: further ones of a small probe tell nothing new
 _OVERTIME = 2.0  # times the limit: the most that is spent to find steps that count
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op, Tensor
     from inferometer.engines.base import Runtime, Session, Target, TextSession
 
-_IN_PLACE = frozenset({"relu", "relu6", "hardswish", "hardsigmoid", "silu"})
+_IN_PLACE = frozenset({"relu", "relu6", "hardswish", "hardsigmoid", "silu"})  # what PyTorch can write over its input
 _CHANNELS_LAST, _CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 

@@ -70,11 +70,11 @@ class KernelSizes:
         (20, 5, 128), (18, 18, 64), (28, 7, 128), (10, 10, 64), (36, 36, 128), (15, 3, 64), (24, 6, 64), (12, 6, 256),
         (48, 6, 128),
     )  # fmt: skip
-    batches: tuple[int, ...] = (1, 3, 12, 40)
+    batches: tuple[int, ...] = (1, 3, 12, 40)  # of sequences
     queries: tuple[int, ...] = (96, 192, 320, 640, 1280, 2560, 5120, 10240)
     contexts: tuple[int, ...] = (96, 384, 1200, 3000, 6000, 12000, 24000, 40000)
     elements: tuple[int, ...] = tuple(int(2 ** (power / 2)) // 1024 * 1024 or 512 for power in (19, *range(21, 59)))
-    images: tuple[int, ...] = (1, 3, 12, 40, 100)
+    images: tuple[int, ...] = (1, 3, 12, 40, 100)  # in a batch
     planes: tuple[tuple[int, int, int], ...] = (
         (80, 80, 60), (144, 144, 30), (288, 288, 15), (576, 576, 8), (80, 320, 60), (320, 80, 60), (640, 160, 30),
         (160, 640, 30), (1152, 288, 15), (288, 1152, 15), (2304, 576, 8), (112, 112, 100), (176, 176, 22),
@@ -100,9 +100,9 @@ class KernelSizes:
         (6, 64, 101), (18, 64, 150), (10, 64, 257), (14, 64, 330), (8, 32, 36), (14, 32, 64), (3, 32, 64), (24, 48, 64),
         (18, 80, 197), (9, 96, 150), (20, 64, 401),
     )  # fmt: skip
-    lookup: tuple[int, int] = (32000, 2048)
-    most_tokens: int = 65536
-    most_bytes: float = 20e9
+    lookup: tuple[int, int] = (32000, 2048)  # a vocabulary and a width
+    most_tokens: int = 65536  # queries by batch: longer ones are many of these
+    most_bytes: float = 20e9  # of one case: it leaves room on a card of 24 GB
 
 
 SIZES = KernelSizes()

@@ -126,12 +126,13 @@ TINY = {
     "probe-encoder-tiny": _encoder(64, 1, 4),
     "probe-cnn-tiny": _bottlenecks((32, 64), (1, 1)),
 }
+# (batch, tokens): no powers of two, which kernels are tuned for and requests seldom have; from latency to full units.
 _PROMPTS = ((1, 96), (1, 256), (1, 400), (1, 1000), (1, 3000), (1, 10000), (6, 160), (6, 700), (6, 2500))
 _STEPS = (
     (1, 100), (1, 1500), (1, 6000), (1, 20000), (6, 300), (6, 3000), (6, 12000), (24, 200), (24, 1500), (48, 700),
 )  # fmt: skip
 _FORWARDS = ((1, 48), (1, 160), (6, 100), (24, 160), (100, 120), (6, 420))
-_IMAGES = (1, 6, 24, 100)
+_IMAGES = (1, 6, 24, 100)  # batches by fours: latency, two between, and full units
 
 
 @frozen

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _OVERHEADS = ("kernel", "step", "host")
 _COPIED_BYTES = 256_000_000  # between host and device
-_MOST_TIMES = 4000
+_MOST_TIMES = 4000  # a product of microseconds would fill the limit with a million readings
 
 
 @frozen
@@ -71,14 +71,14 @@ class TorchReadings:
 
     def _sustained(self) -> OpPoint:
         """A large product, repeated: the rate at the end over the rate at the start, and the power drawn."""
-        side = 8192 if self.clock.cuda else 64
+        side = 8192 if self.clock.cuda else 64  # 1.1 TFLOP at once, to warm a card; on a CPU it is only tried
         a, b = (self._square(side) for _ in range(2))
         begun = self.clock.now()
         times: list[float] = []
         self.clock.once(lambda: a @ b)
         while not times or (self.clock.now() - begun < self.clock.limit_s and len(times) < _MOST_TIMES):
             times.append(self.clock.once(lambda: a @ b))
-        some = max(1, len(times) // 5)
+        some = max(1, len(times) // 5)  # the first fifth is at full clock, the last as warm as it gets
         ratio = sum(times[:some]) / sum(times[-some:])
         rates = {f"sustained:{self.dtype}": ratio}
         with suppress(Exception):  # no meter, no library for it, no right to read it
@@ -99,6 +99,7 @@ class TorchReadings:
             return call
 
         if name == "kernel":
+            # so many that the replay's start does not show
             seconds = self.clock.replayed(chain(200), calls=200).seconds
         elif name == "step":
             seconds = self.clock.replayed(chain(1), wall=True).seconds

@@ -14,7 +14,7 @@ from typing import Any
 from inferometer.core.frozen import frozen
 from inferometer.engines.torch.capture import capture_graph
 
-_LEAST, _MOST = 3, 60
+_LEAST, _MOST = 3, 60  # runs: a median needs three, and sixty settle it
 _LONG_S, _MOST_AGAIN = 4e-4, 40  # a replay starts in some 8 µs: calls are captured so often that this shows no more
 
 
@@ -82,6 +82,7 @@ class Clock:
         return self.once(call)
 
     def _runs(self, once: float) -> int:
+        # a fifth: capture and warm-up take the rest
         return max(_LEAST, min(_MOST, int(0.2 * self.limit_s / max(once, 1e-9))))
 
     def once(self, call: Callable[[], object]) -> float:

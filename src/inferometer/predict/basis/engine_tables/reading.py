@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MILLI = 1e-3  # latencies are in milliseconds
 _WIDE = 2  # bytes of a number of the messages that were measured
-_LEAST_SHARE, _MOST_SHARE = 1e-7, 1.0
+_LEAST_SHARE, _MOST_SHARE = 1e-7, 1.0  # a share is divided by, and none is faster than the peak
 _UNCACHED_BYTES = 300e6  # weights that no device's cache holds
 # Bytes of a weight by the tables' format names, scales left out: the same floor is put back when they are read.
 WEIGHT_BYTES: Mapping[str, float] = {
@@ -50,6 +50,7 @@ class TableFamily:
     sizes: Mapping[str, str]
     texts: Mapping[str, str] = field(default_factory=dict)
     only: Mapping[str, frozenset[str]] = field(default_factory=dict)  # rows to keep, by a column's texts
+    # standard deviation of a log; larger for families whose tables scatter more
     residual: float = 0.08
     best: str = ""  # the fastest of: `version`, all versions of the engine; `engine`, all engines; empty: the nearest
 
@@ -281,6 +282,7 @@ def version_key(version: str) -> tuple[int, ...]:
 def version_distance(one: str, other: str) -> float:
     """How far two versions are apart: a major number weighs most, each further one a fiftieth."""
     pairs = zip((*version_key(one), 0, 0, 0)[:3], (*version_key(other), 0, 0, 0)[:3], strict=True)
+    # no engine of these tables has had fifty minor versions, so a lower number never outweighs a higher one
     return sum(float(abs(a - b)) / float(50**index) for index, (a, b) in enumerate(pairs))
 
 
@@ -359,8 +361,10 @@ def _take_latent_from_modules(raw: dict[str, dict[str, Any]], versions: dict[str
         heads = part["heads"]
         products = sum(
             _measured_gemm(raw["gemm"], tokens, n, k)
+            # DeepSeek-V3's projections around its attention: down, queries up, keys and values up, out
             for n, k in ((2112.0, 7168.0), (heads * 192, 1536.0), (heads * 256, 512.0), (7168.0, heads * 128))
         )
+        # at least a third is attention: two tables of two runs may differ by more than the rest
         part["seconds"] = np.maximum(part["seconds"] - products, part["seconds"] / 3)
         raw[f"mla.{way}"], versions[f"mla.{way}"] = part, versions[f"mla_module.{way}"]
 

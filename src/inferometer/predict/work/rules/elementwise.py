@@ -14,41 +14,42 @@ from inferometer.predict.work.rules.streams import activations, moving, streams
 ACTIVATION_FLOPS = {
     "relu": 1,
     "relu6": 2,  # two comparisons
-    "clip": 2,
-    "leaky_relu": 2,
-    "prelu": 2,
+    "clip": 2,  # a comparison for each end
+    "leaky_relu": 2,  # compare, multiply
+    "prelu": 2,  # as above, with a slope that is read
     "thresholded_relu": 1,
-    "tanh": 1,
+    "tanh": 1,  # one function of the unit, as an exponential is
     "erf": 1,
     "sigmoid": 4,  # negate, exponential, add one, divide
     "silu": 5,  # x · sigmoid(x)
-    "swish": 5,
+    "swish": 5,  # another name of silu
     "gelu": 5,  # x / √2, erf, add one, times x, halve
     "gelu_tanh": 9,  # x³ (2), · 0.0447, + x, · √(2/π), tanh, + 1, · x, halve
     "quick_gelu": 6,  # x · sigmoid(1.702 x)
-    "relu2": 2,
+    "relu2": 2,  # compare, square
     "hardsigmoid": 4,  # multiply, add, two comparisons
     "hardswish": 5,  # x · hardsigmoid(x)
     "hardtanh": 2,
     "elu": 4,  # compare, exponential, subtract one, multiply
-    "selu": 5,
-    "celu": 5,
+    "selu": 5,  # elu, and a scale
+    "celu": 5,  # elu of x / α
     "softplus": 3,  # exponential, add one, logarithm
-    "softsign": 3,
+    "softsign": 3,  # absolute value, add one, divide
     "mish": 5,  # x · tanh(softplus(x))
-    "logsigmoid": 4,
+    "logsigmoid": 4,  # softplus of −x, negated
 }
 
 # Operations a number before scale and shift.
 NORM_FLOPS = {
     "layer": 5,  # add to the mean; subtract it, square, add to the variance; multiply by 1/σ
-    "group": 5,
-    "instance": 5,
+    "group": 5,  # as a layer's, over the channels of a group
+    "instance": 5,  # as a layer's, over a plane
     "rms": 3,  # square, add, multiply by 1/rms
-    "l2": 3,
+    "l2": 3,  # square, add, multiply by 1/norm
     "batch": 2,  # mean and variance are stored, so scale and shift fold into a·x + b
 }
 
+# Operations an element that is read; a plain sum, mean or maximum is one. logsumexp: maximum, subtract, exp, add.
 _REDUCE_FLOPS = {"l1": 2, "l2": 2, "sum_square": 2, "log_sum": 1, "logsumexp": 4, "variance": 3, "std": 3}
 _VARIADIC = frozenset({"sum", "mean", "max", "min"})
 
