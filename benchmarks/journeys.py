@@ -1,18 +1,22 @@
-"""How many files a journey of CONTRIBUTING.md takes: adding an engine, a finding, something that may be asked.
+"""How many files a journey of CONTRIBUTING.md takes: adding an engine, a model family, a finding, a field; one answer.
 
 Counted twice. By history: the files of each commit that did it, those it made and those it changed. By standing: the
 files that name it today, outside of the folder that is its own. That is no less than the next one must touch, and may
 be more: a word can mean something else, too (`mnn` is a format). Of what may be asked, only names of two words count.
+The way of a prediction is watched: the functions that a process's first one calls, and the files they stand in.
 
 `python benchmarks/journeys.py` prints both; it needs the repository's history.
 """
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import inferometer
 from inferometer.core.finding import CODES
 from inferometer.predict.fields import FIELDS
 
@@ -21,6 +25,7 @@ ENGINES = sorted(path.name.partition(".")[0] for path in (ROOT / "src/inferomete
 # A line by which a commit is known to have added one, and where it stands; folders had other names before the move.
 ADDED = {
     "an engine": (r"", "src/inferometer/*/*/session.py"),
+    "a model family": (r"^\+\[\w+\]", "src/inferometer/*/huggingface/families/*.toml"),
     "a finding": (r'^\+\["[a-z.-]+"\]', "src/inferometer/*/findings.toml"),
     "something asked": (r'^\+    "\w+": Field\(', "src/inferometer/predict/fields.py"),
 }
@@ -59,13 +64,35 @@ def naming(words: Iterable[str], own: str = "") -> list[int]:
     return found
 
 
+def walked() -> tuple[int, int]:
+    """Functions that a process's first prediction calls, and their files; no lambdas, generators or imports."""
+    seen = set()
+
+    def watch(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event != "call" or "<" in code.co_name or "src/inferometer" not in code.co_filename:
+            return
+        while frame is not None and frame.f_code.co_name != "<module>":
+            frame = frame.f_back
+        if frame.f_globals["__name__"] == "__main__":  # else a module that is being imported calls it
+            seen.add((code.co_filename, code.co_qualname))
+
+    sys.setprofile(watch)
+    inferometer.predict("llama-3.1-8b", on="nvidia-l40s")
+    sys.setprofile(None)
+    return len(seen), len({file for file, _ in seen})
+
+
 if __name__ == "__main__":
+    functions, files = walked()  # before anything else is asked
+    print(f"a first prediction: {functions} functions in {files} files")
     standing = {
         "an engine": naming(ENGINES, "engines"),
         "a finding": naming(CODES),
         "something asked": naming(name for name in FIELDS if "_" in name),
     }
     for what, (line, path) in ADDED.items():
-        print(f"{what}: {median(standing[what]):g} files name one today ({min(standing[what])}–{max(standing[what])})")
+        named = standing.get(what)
+        print(what + (f": {median(named):g} files name one today ({min(named)}–{max(named)})" if named else ""))
         for subject, made, changed in commits(line, path):
             print(f"  {made} made, {changed} changed  {subject}")

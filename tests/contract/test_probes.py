@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.engines.order import ToolAnswer, ToolOrder
-    from inferometer.measure.prepare.steps import Step
+    from inferometer.measure.prepare.steps import PrepareStep
 
 BOARD = device("arm-neoverse-n1-2-cores")
 PROBES = {probe.name: probe for probe in read_probes()}
@@ -48,7 +48,7 @@ def test_networks_can_be_made_for_an_engine_that_takes_arrays(name):
     assert opens & {"onnx", "tflite", "config"} or converter_to(opens) is not None
 
 
-def in_this_process(step: Step, order: ToolOrder, _folder: Path, _seconds_at_most: float) -> ToolAnswer:
+def in_this_process(step: PrepareStep, order: ToolOrder, _folder: Path, _seconds_at_most: float) -> ToolAnswer:
     """Tools take seconds to import in a process of their own, as test_workshop.py shows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # their own

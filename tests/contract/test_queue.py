@@ -15,12 +15,12 @@ from inferometer.store import open_store
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
-from inferometer.store.queue.values import Check, NewDevice, NewJob, Timing, Wanted
+from inferometer.store.queue.values import LeaseCheck, LeaseTiming, NewDevice, NewJob, Wanted
 from inferometer.store.tables import fleet_jobs, fleet_results, metadata, runs
 from unit.store import postgres
 from unit.store.profiles import profile
 
-TIMING = Timing(lease_s=60.0, attempts=3, backoff_s=5.0, failures=3)
+TIMING = LeaseTiming(lease_s=60.0, attempts=3, backoff_s=5.0, failures=3)
 
 
 class Clock:
@@ -360,7 +360,7 @@ def test_an_agent_of_one_project_gets_no_job_of_another(fleet, store):
 
 def test_a_reference_that_moved_marks_the_job_and_its_run(fleet, store):
     job, lease = submitted(fleet), fleet.lease("pi")
-    check = Check(before_s=1.0, after_s=1.2, moved=True)
+    check = LeaseCheck(before_s=1.0, after_s=1.2, moved=True)
     fleet.set_state("jetson", "maintenance")  # nobody else could do better
     fleet.finish(job, lease.id, a_result(a_job(), profile()), check)
     row = fleet.job(job)
@@ -382,7 +382,7 @@ def test_a_project_with_jobs_that_wait_is_not_deleted(fleet, store):
 # Faults of devices, and of those who speak for them
 
 
-MOVED = Check(before_s=1.0, after_s=1.2, moved=True)
+MOVED = LeaseCheck(before_s=1.0, after_s=1.2, moved=True)
 OFTEN = NewDevice(name="pi", labels=DEVICES[0].labels, probes=True)
 
 
@@ -475,7 +475,7 @@ def test_a_device_that_fails_often_runs_its_reference_before_it_gets_another_job
     fleet.register(OFTEN)
     for seed in range(3):
         job, lease = submitted(fleet, seed=seed), fleet.lease("pi")
-        fleet.finish(job, lease.id, a_result(a_job(), profile()), Check(before_s=1.0, after_s=1.0, moved=False))
+        fleet.finish(job, lease.id, a_result(a_job(), profile()), LeaseCheck(before_s=1.0, after_s=1.0, moved=False))
     for seed in (4, 5):
         fleet.give_back(submitted(fleet, seed=seed), fleet.lease("pi").id, "The disk is full.", counts=True)
     submitted(fleet, seed=6)
@@ -492,7 +492,7 @@ def test_a_device_that_is_not_what_it_was_is_quarantined_by_its_probe(fleet, ref
     fleet.register(OFTEN)
     for seed in range(3):
         job, lease = submitted(fleet, seed=seed), fleet.lease("pi")
-        fleet.finish(job, lease.id, a_result(a_job(), profile()), Check(before_s=1.0, after_s=1.0, moved=False))
+        fleet.finish(job, lease.id, a_result(a_job(), profile()), LeaseCheck(before_s=1.0, after_s=1.0, moved=False))
     fleet.set_state("pi", "quarantined")
     assert fleet.set_state("pi", "ready").probing  # whoever put it back may have mended nothing
     assert says in fleet.probed("pi", reference_s).reason

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from importlib.util import find_spec
@@ -48,6 +49,21 @@ def test_the_files_have_what_they_need_and_nothing_else(built):
         tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     assert {"src", "tests", "docs", "examples", "README.md", "LICENSE", "pyproject.toml"} <= tops
     assert wheel.stat().st_size < 30e6
+
+
+def test_the_container_file_builds_from_what_the_project_has():
+    """There is no engine of containers here: its words are held against the files and names that they need."""
+    text = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (version,) = set(re.findall(r"^FROM docker\.io/library/python:(3\.\d+)-slim", text, re.MULTILINE))
+    assert f"Programming Language :: Python :: {version}" in project["classifiers"]
+    (extras,) = re.findall(r"inferometer-\*\.whl\)\[([\w,-]+)\]", text)
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    assert all((ROOT / source).exists() for source in re.findall(r"^COPY (?!--from)(\S+)", text, re.MULTILINE))
+    entry = text.index('ENTRYPOINT ["inferometer"]')
+    assert text.rindex("USER inferometer") < entry, "nobody runs it as root"
+    left_out = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert {".git", ".venv", "build"} <= set(left_out), "an image has no history and no environment of this machine"
 
 
 @pytest.fixture(scope="module")

@@ -51,13 +51,17 @@ def net(tmp_path):
     return one_layer(tmp_path)
 
 
-@pytest.fixture
-def long_net(net):
-    """A model with a very long description: field 6 of an ONNX file is text."""
-    length, count = b"", LONG
+def described(net, count):
+    """The beginning of a model with a very long description: field 6 of an ONNX file is text."""
+    length = b""
     while count:
         length, count = length + bytes([(count & 0x7F) | (0x80 if count > 0x7F else 0)]), count >> 7
-    net.write_bytes(net.read_bytes() + b"\x32" + length + b"a" * LONG)
+    return net.read_bytes() + b"\x32" + length
+
+
+@pytest.fixture
+def long_net(net):
+    net.write_bytes(described(net, LONG) + b"a" * LONG)
     return net
 
 
@@ -320,6 +324,20 @@ def test_a_hub_without_room_says_so(browser, net, tmp_path):
         page.locator("#file").set_input_files(net)
         page.locator("#problem", has_text="more than the 50 B that this hub keeps").wait_for()
         assert page.locator("#measure").is_disabled()
+
+
+def test_a_file_of_twenty_gigabytes_is_refused_before_it_is_read(browser, net, tmp_path):
+    """By the size that it says it has: reading it for its hash alone would take minutes. Another is taken at once."""
+    with (tmp_path / "huge.onnx").open("wb") as file:
+        file.write(described(net, 20_000_000_000) + b"a" * 100_000)
+        file.truncate(20_000_000_000)  # the rest is a hole, which takes no room
+    with hub(tmp_path, fleet_bytes=10**9) as (_, client), visiting(browser, str(client.base_url).rstrip("/")) as page:
+        page.goto("/new")
+        page.locator("#file").set_input_files(tmp_path / "huge.onnx")
+        page.locator("#problem", has_text="A file of 20 GB is more than the 1 GB that this hub keeps").wait_for()
+        assert page.locator("#sending").is_hidden()
+        page.locator("#file").set_input_files(net)
+        page.locator("#card h3", has_text="net.onnx").wait_for()
 
 
 def test_who_may_only_read_is_told_why(browser, tmp_path):

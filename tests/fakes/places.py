@@ -14,10 +14,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from fakes.adb_server import SERIAL, AdbServerFake
+from fakes.device_services import KEY, SECRET, TOKEN, DeviceFarmService, QaiHubService, a_profile, serving
 from fakes.fleet_processes import agent_process, hub_process
 from fakes.sshd import WHY_NOT, start_sshd
 from fakes.waiting import until
 from inferometer.engines.results.detect import import_file
+from inferometer.hub.places import device_farm as device_farm_place
+from inferometer.hub.places import services
 from inferometer.hub.places.base import resolve
 from inferometer.hub.places.requests import Judging, pack_measurement
 from inferometer.measure.bench.plan import Plan
@@ -62,6 +65,7 @@ class GivenPlace:
     root: Path
     ops: tuple[str, ...] = ("first",)
     keeps_partial: bool = True
+    service: Any = None  # a server of ours that it speaks with
 
     def quick(self, folder):
         return packed(one_layer(folder))
@@ -186,4 +190,62 @@ def hub(tmp_path_factory):
         yield GivenHub(place, root)
 
 
-PLACES = {"local": local, "ssh": ssh, "bundle": bundle, "adb": adb, "hub": hub}
+class GivenQaiHub(GivenPhone):
+    def _file(self, folder, name):
+        (folder / name).write_bytes(name.encode())
+        asked = MeasureRequest(model=str(folder / name), runtime="litert", plan=QUICK, guarded=False, energy=False)
+        return pack_measurement("profile", asked, Judging(predict=False))
+
+    def left(self, handle) -> list[str]:
+        return [path.name for path in self.root.rglob("*.json") if path.stem == handle.job]
+
+
+@contextmanager
+def qai_hub(tmp_path_factory):
+    """Its own client, with a configuration that leads to a server of ours."""
+    pytest.importorskip("qai_hub", reason="the client of Qualcomm AI Hub is not installed")
+    root = tmp_path_factory.mktemp("qai-hub")
+    with serving(QaiHubService(a_profile)) as service, pytest.MonkeyPatch.context() as patch:
+        client = f"[api]\napi_url = {service.url}\nweb_url = {service.url}\napi_token = {TOKEN}\n"
+        (root / "client.ini").write_text(client)
+        patch.setenv("QAIHUB_CLIENT_INI", str(root / "client.ini"))
+        patch.setenv("INFEROMETER_CACHE", str(root / "cache"))
+        patch.setattr(services, "_LOOK_S", 0.0)
+        with resolve("qai-hub:Samsung Galaxy S24") as place:
+            given = GivenQaiHub(place, root / "cache", ("conv", "softmax"), keeps_partial=False)
+            given.service = service
+            yield given
+
+
+class GivenDeviceFarm(GivenPhone):
+    def left(self, handle) -> list[str]:
+        tickets = [path.name for path in (self.root / "cache").rglob("*.json") if path.stem == handle.job]
+        on_phone = [path.name for path in (self.root / "host/phone/data/local/tmp").iterdir()]
+        return [*tickets, *on_phone, *self.service.uploads, *self.service.runs]
+
+
+@contextmanager
+def device_farm(tmp_path_factory):
+    pytest.importorskip("boto3", reason="boto3 is not installed")
+    root = tmp_path_factory.mktemp("device-farm")
+    (root / "host").mkdir()
+    binary = root / "benchmark_model"
+    binary.write_text(BENCHMARK)
+    ops = tuple(op.name for op in import_file(RECORDED / "litert.txt")[0].phases[-1].ops)
+    with serving(DeviceFarmService(root / "host")) as service, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL_DEVICE_FARM", service.url)
+        patch.setenv("AWS_ACCESS_KEY_ID", KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        patch.setenv("AWS_CONFIG_FILE", str(root / "none"))
+        patch.setenv("INFEROMETER_CACHE", str(root / "cache"))
+        for module in (services, device_farm_place):
+            patch.setattr(module, "_LOOK_S", 0.0)
+        with resolve(f"aws:Google Pixel 8?binary={binary}") as place:
+            given = GivenDeviceFarm(place, root, ops, keeps_partial=False)
+            given.service = service
+            yield given
+
+
+PLACES = {
+    "local": local, "ssh": ssh, "bundle": bundle, "adb": adb, "hub": hub, "qai-hub": qai_hub, "aws": device_farm
+}  # fmt: skip

@@ -22,12 +22,12 @@ from inferometer.store import open_store
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
-from inferometer.store.queue.values import HELD, Check, NewDevice, NewJob, Timing, Wanted
+from inferometer.store.queue.values import HELD, LeaseCheck, LeaseTiming, NewDevice, NewJob, Wanted
 from inferometer.store.tables import fleet_results, metadata, runs
 from unit.store import postgres
 from unit.store.profiles import profile
 
-TIMING = Timing(lease_s=60.0, attempts=3, backoff_s=5.0, failures=3)
+TIMING = LeaseTiming(lease_s=60.0, attempts=3, backoff_s=5.0, failures=3)
 NAMES = ("a", "b", "c")
 PLACES = {}
 
@@ -183,7 +183,7 @@ class Queue(RuleBasedStateMachine):
         if run is None:
             return
         result = a_result(run.lease.job, profile(), ended=ended)
-        check = Check(before_s=1.0, after_s=2.0, moved=True) if moved else None
+        check = LeaseCheck(before_s=1.0, after_s=2.0, moved=True) if moved else None
         doubt = "It cannot be." if doubted else None
         try:
             self.fleet.finish(run.lease.row.id, run.lease.id, result, check, device=name, doubt=doubt)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inferometer.core.dims import Symbol, evaluate
 from inferometer.formats.torch.moves import _reshape_moves, is_contiguous
-from inferometer.formats.torch.program import Value
+from inferometer.formats.torch.program import ProgramValue
 
 sizes = st.lists(st.sampled_from((1, 2, 3, 4)), min_size=1, max_size=4)
 
@@ -27,7 +27,7 @@ def views(draw):
 
 
 def value(array):
-    return Value(shape=array.shape, dtype="i8", strides=array.strides)
+    return ProgramValue(shape=array.shape, dtype="i8", strides=array.strides)
 
 
 @cache
@@ -44,7 +44,7 @@ def test_a_reshape_moves_numbers_where_numpy_copies_them(array, data):
     shape = data.draw(st.sampled_from(regrouped(array.size)))
     assert prod(shape) == array.size
     moved = not np.shares_memory(array, array.reshape(shape))
-    assert _reshape_moves(value(array), Value(shape=shape, dtype="i8")) is moved
+    assert _reshape_moves(value(array), ProgramValue(shape=shape, dtype="i8")) is moved
 
 
 @given(array=views())
@@ -61,7 +61,7 @@ def test_sizes_that_are_open_are_told_as_numbers_would_be():
         bound = {"batch": 5, "words": 7}
         array = np.zeros((5, 7, 6), dtype=np.int8).transpose(order)
         assert array.strides == tuple(evaluate(stride, bound) for stride in strides)
-        open_ = Value(shape=given_shape, dtype="i8", strides=strides)
+        open_ = ProgramValue(shape=given_shape, dtype="i8", strides=strides)
         assert is_contiguous(open_) is array.flags.c_contiguous
         for after in (
             (batch * words, 6),
@@ -72,11 +72,11 @@ def test_sizes_that_are_open_are_told_as_numbers_would_be():
         ):
             numbers = tuple(evaluate(size, bound) for size in after)
             moved = not np.shares_memory(array, array.reshape(numbers))
-            assert _reshape_moves(open_, Value(shape=after, dtype="i8")) is moved, (order, after)
+            assert _reshape_moves(open_, ProgramValue(shape=after, dtype="i8")) is moved, (order, after)
 
 
 def test_nothing_is_said_of_strides_that_are_not_known_and_nothing_is_moved_of_nothing():
-    unknown = Value(shape=(2, 3), dtype="i8")
+    unknown = ProgramValue(shape=(2, 3), dtype="i8")
     assert (is_contiguous(unknown), _reshape_moves(unknown, unknown)) == (None, None)
-    empty = Value(shape=(2, 0, 3), dtype="i8", strides=(1, 9, 9))
-    assert _reshape_moves(empty, Value(shape=(0,), dtype="i8")) is False
+    empty = ProgramValue(shape=(2, 0, 3), dtype="i8", strides=(1, 9, 9))
+    assert _reshape_moves(empty, ProgramValue(shape=(0,), dtype="i8")) is False

@@ -16,7 +16,7 @@ from inferometer.formats.resolve import read
 from inferometer.known import device as device_named
 from inferometer.known.files import rows_of
 from inferometer.predict.applicable import SIZES, meaningful
-from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
+from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Hosting, Offload, Options, Speculative
 from inferometer.predict.sweep import COLUMNS, DETAILS, run_study, study_of
 
 # Dense, gated and windowed decoders, experts, a latent cache, states, encoders, an encoder–decoder, CNNs, diffusion.
@@ -74,7 +74,9 @@ OPTIONS = some.builds(
         (HostCosts(), HostCosts(tokenise_s_per_token=1e-6, sampling_s=1e-4, detokenise_s_per_token=2e-6))
     ),
     frame_rate=some.sampled_from((None, 30.0)),
-    place=some.sampled_from((Place(), Place(usd_per_hour=3.0, grid="world"), Place(instance="aws-p5en.48xlarge"))),
+    place=some.sampled_from(
+        (Hosting(), Hosting(usd_per_hour=3.0, grid="world"), Hosting(instance="aws-p5en.48xlarge"))
+    ),
     offload=some.sampled_from((None, None, None, Offload(layers=1))),
 )
 HOW = some.fixed_dictionaries({"chunk_rows": some.sampled_from((1, 7, 1 << 16)), "details": some.booleans()})
@@ -197,7 +199,7 @@ def test_a_draft_counts_as_in_a_prediction():
 
 
 HOST = HostCosts(tokenise_s_per_token=1e-6, sampling_s=1e-4, detokenise_s_per_token=2e-6)
-GRID = Place(usd_per_hour=3.0, grid="world")
+GRID = Hosting(usd_per_hour=3.0, grid="world")
 # Corners that a random draw seldom meets, one of each: models × devices with sizes, options, and formats.
 CORNERS = {
     "frames": ({"models": ["resnet50"], "batch": [1, 8]}, Options(frame_rate=30.0, place=GRID)),
@@ -233,7 +235,7 @@ CORNERS = {
         {"context": [10]}, Options(energy=EnergyCosts(joules_per_flop=1e-12, joules_per_byte=1e-11)),
     ),
     "no power known": ({"devices": ["apple-m4-ane", "nvidia-h200"], "models": ["resnet50"]}, Options(place=GRID)),
-    "a spot price": ({"devices": ["nvidia-l4", "nvidia-h200"], "context": [10]}, Options(place=Place(spot=True))),
+    "a spot price": ({"devices": ["nvidia-l4", "nvidia-h200"], "context": [10]}, Options(place=Hosting(spot=True))),
     "sequences that cost the host": (
         {"runtimes": ["vllm", "sglang"], "devices": ["nvidia-h100-sxm", "nvidia-l4"], "batch": [1, 64], "tp": [1, 2],
          "dp": [1, 2], "generate": [8]}, Options(place=GRID),

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.known.engines import require_effects
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.known.zoo import model as catalog_model
-from inferometer.measure.calibrate.run import Candidate
+from inferometer.measure.calibrate.run import ProbeCandidate
 from inferometer.measure.calibrate.torch import models as probes
 from inferometer.measure.calibrate.torch.kernels import torch_dtype
 from inferometer.measure.calibrate.torch.provider import torch_environment
@@ -176,7 +176,7 @@ def deep_steps(clock: Clock) -> Iterator[dict[str, Any]]:
     for run in runs:
         provider._runs[run.key] = run  # noqa: SLF001 - as above
         try:
-            steps = provider.measure(Candidate(key=run.key, op_class=f"step.{run.phase}")).steps
+            steps = provider.measure(ProbeCandidate(key=run.key, op_class=f"step.{run.phase}")).steps
         except Exception as error:  # noqa: BLE001 - one that does not run leaves the others
             yield {"step": run.key, "error": repr(error)[:300]}
             continue

@@ -18,11 +18,11 @@ import torch  # noqa: TID251 - what is measured
 from inferometer.core.errors import InferometerError
 from inferometer.known import device
 from inferometer.known.engines import require_effects
-from inferometer.measure.calibrate.run import CalibrationJournal, Candidate
+from inferometer.measure.calibrate.run import CalibrationJournal, ProbeCandidate
 from inferometer.measure.calibrate.torch.provider import torch_environment, torch_provider
 
 
-def wanted(candidate: Candidate, only: list[str]) -> bool:
+def wanted(candidate: ProbeCandidate, only: list[str]) -> bool:
     return not only or candidate.first or candidate.op_class.partition(".")[0] in only or candidate.op_class in only
 
 

@@ -22,12 +22,12 @@ from inferometer.core.graph import Graph
 from inferometer.formats.torch.convert import program_graph
 from inferometer.formats.torch.program import (
     Argument,
-    Body,
-    Call,
-    Held,
+    HeldInput,
     Program,
+    ProgramBody,
+    ProgramCall,
+    ProgramValue,
     Ref,
-    Value,
     format_of,
     named_arguments,
 )
@@ -55,10 +55,10 @@ class _Recorder(ProxyTorchDispatchMode):
         self.enter_stack: list[Any] = []
         self.names: dict[int, str] = {}
         self.kept: list[Any] = []  # a tensor that is gone would leave its id to another
-        self.values: dict[str, Value] = {}
-        self.held: dict[str, Held] = {}
+        self.values: dict[str, ProgramValue] = {}
+        self.held: dict[str, HeldInput] = {}
         self.inputs: list[str] = []
-        self.calls: list[Call] = []
+        self.calls: list[ProgramCall] = []
         self.stack: list[str] = [""]
         self.places = {id(inner): path for path, inner in module.named_modules()}
         self._hold(module)
@@ -76,7 +76,7 @@ class _Recorder(ProxyTorchDispatchMode):
     def _held(self, path: str, tensor: Any, role: Any) -> None:
         name = f"p_{len(self.held)}"
         self._name(name, tensor)
-        self.held[name] = Held(name=path.replace("{}", "{ }"), role=role)
+        self.held[name] = HeldInput(name=path.replace("{}", "{ }"), role=role)
 
     def given(self, name: str, tensor: Any) -> None:
         self._name(name, tensor)
@@ -85,7 +85,7 @@ class _Recorder(ProxyTorchDispatchMode):
     def _name(self, name: str, tensor: Any) -> None:
         self.names[id(tensor)] = name
         self.kept.append(tensor)
-        self.values[name] = Value(
+        self.values[name] = ProgramValue(
             shape=tuple(map(int, tensor.shape)),
             dtype=format_of(str(tensor.dtype).removeprefix("torch."), tensor.dtype.itemsize),
             strides=tuple(map(int, tensor.stride())),
@@ -116,7 +116,7 @@ class _Recorder(ProxyTorchDispatchMode):
         known = [argument.name for argument in func._schema.arguments]  # noqa: SLF001 - as above
         names = [*known[: len(args)], *kwargs]
         self.calls.append(
-            Call(
+            ProgramCall(
                 name=f"{label}_{number}",
                 target=target,
                 arguments=named_arguments(names, arguments),
@@ -141,7 +141,7 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def program(self, name: str, result: Any) -> Program:
         outputs = tuple(self.names[id(tensor)] for tensor in _tensors(result))
-        body = Body(inputs=tuple(self.inputs), outputs=outputs, calls=tuple(self.calls), values=self.values)
+        body = ProgramBody(inputs=tuple(self.inputs), outputs=outputs, calls=tuple(self.calls), values=self.values)
         return Program(name=name, body=body, held=self.held)
 
 

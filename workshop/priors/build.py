@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from inferometer.measure.calibrate.priors.stack import Case
+    from inferometer.measure.calibrate.priors.stack import StackCase
 
 ROUNDS, BEGUN_ROUNDS = 16, 5
 JUDGED_CASES = 8000  # of each dataset, about, that a fit is judged by: a quarter of the models would be like no other
@@ -50,7 +50,7 @@ _WIDER = 6.0  # devices or models that a group must have to say as much of itsel
 
 
 def fitted(
-    cases: Sequence[Case], log: Callable[[str], None] | None = None, *, begun: Hierarchy | None = None
+    cases: Sequence[StackCase], log: Callable[[str], None] | None = None, *, begun: Hierarchy | None = None
 ) -> Hierarchy:
     """All levels; where a fit of some of the cases has `begun`, from what it found."""
     fit = hierarchy_of(list(cases))
@@ -63,7 +63,7 @@ def fitted(
     return fit
 
 
-def thinned(cases: Sequence[Case]) -> list[Case]:
+def thinned(cases: Sequence[StackCase]) -> list[StackCase]:
     """Of a dataset with many cases those of some models, chosen by their names: enough to judge a fit by.
 
     Leaving out takes a fit for each fold, and a thousand models of one package say little more of the next table than
@@ -93,7 +93,7 @@ def validated(fit: Hierarchy, log: Callable[[str], None] | None = None) -> Valid
     return Validation(devices=devices, families=families, models=models, sources=sources, few=few)
 
 
-def document(fit: Hierarchy, judged: Sequence[Case], validation: Validation, *, made: str) -> Deviations:
+def document(fit: Hierarchy, judged: Sequence[StackCase], validation: Validation, *, made: str) -> Deviations:
     """`validation` is of the cases `judged`, which may be fewer than were fitted."""
     cases, halves = fit.cases, spreads(judged, validation)
     return Deviations(
@@ -136,7 +136,7 @@ def _effects(fit: Hierarchy) -> dict[str, Any]:
     }
 
 
-def _covered(cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:
+def _covered(cases: Sequence[StackCase]) -> dict[str, tuple[str, ...]]:
     seen: dict[str, set[int]] = {}
     for case in cases:
         seen.setdefault(case.standing.unit, set()).update(np.unique(case.classes).tolist())
@@ -183,7 +183,7 @@ def _ways(validation: Validation, *, tokens: bool) -> list[tuple[str, LeftOut, b
     ]
 
 
-def spreads(cases: Sequence[Case], validation: Validation) -> dict[str, float]:
+def spreads(cases: Sequence[StackCase], validation: Validation) -> dict[str, float]:
     """Half-widths that hold eight in ten left-out residuals, by unit, engine and quantity.
 
     A device that was not seen answers as those left out did; a seen one as those of which a few models were kept, and
@@ -215,7 +215,7 @@ _FEW_SOURCES = 3  # that say as much of a unit as all sources together say of an
 
 
 def source_spreads(
-    cases: Sequence[Case], kept: LeftOut, halves: Mapping[str, float], chosen: Any = None
+    cases: Sequence[StackCase], kept: LeftOut, halves: Mapping[str, float], chosen: Any = None
 ) -> dict[str, float]:
     """What a source that was left out adds to the half-widths, so that eight in ten of its rows lie within both.
 
@@ -251,7 +251,7 @@ def _added(told: Sequence[tuple[float, float, str]]) -> float:
     return float(missing[order][min(at, len(order) - 1)])
 
 
-def source_halves(cases: Sequence[Case], kept: LeftOut, halves: Mapping[str, float]) -> Any:
+def source_halves(cases: Sequence[StackCase], kept: LeftOut, halves: Mapping[str, float]) -> Any:
     """Of each row of a source left out the half-width that an answer would have had, told by other sources alone."""
     widths = np.zeros(len(cases))
     for fold in source_folds(cases, SOURCE_FOLDS):

@@ -13,7 +13,7 @@ import msgspec
 
 from inferometer.known.atlas.reading import read_atlas
 from inferometer.known.atlas.shipped import load, shipped_datasets, sources
-from inferometer.measure.calibrate.priors.cases import Reading, cases_of
+from inferometer.measure.calibrate.priors.cases import CaseReading, cases_of
 from inferometer.measure.calibrate.priors.language import language_cases
 from inferometer.predict.price.deviations import FILE, TOKENS_FILE
 from inferometer.understand.accuracy.cases import CASES
@@ -34,16 +34,16 @@ def _not_shipped(path: Path) -> Iterator[PublishedMeasurement]:
     return (row for row in read_atlas(path).table.rows() if row.source in known and not known[row.source].shipped)
 
 
-def _counted(also: Sequence[Path], *, tokens: bool) -> Reading:
+def _counted(also: Sequence[Path], *, tokens: bool) -> CaseReading:
     files = [each for path in also for each in (sorted(path.glob("*.csv.gz")) if path.is_dir() else [path])]
     rows = chain(load(shipped_datasets()).rows(), *(_not_shipped(path) for path in files))
     return language_cases(rows) if tokens else cases_of(rows)
 
 
-def _kept(path: Path | None, count: Callable[[], Reading]) -> Reading:
+def _kept(path: Path | None, count: Callable[[], CaseReading]) -> CaseReading:
     """Counting takes longer than fitting: what was counted can serve again while only the fit is changed."""
     if path is not None and path.is_file():
-        reading: Reading = pickle.loads(path.read_bytes())  # noqa: S301 - our own cache
+        reading: CaseReading = pickle.loads(path.read_bytes())  # noqa: S301 - our own cache
         return reading
     reading = count()
     if path is not None:

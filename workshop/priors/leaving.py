@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from inferometer.measure.calibrate.priors.hierarchy import Hierarchy
-    from inferometer.measure.calibrate.priors.stack import Case
+    from inferometer.measure.calibrate.priors.stack import StackCase
 
 
 ENOUGH = 12  # residuals that an interval of its own needs
@@ -82,17 +82,17 @@ def left_out(fit: Hierarchy, folds: Iterable[Any], *, judged: Iterable[Any] | No
     return LeftOut(residuals=residuals, known=known, likeness=likeness, near=near, fitted=fitted)
 
 
-def family_of(case: Case) -> str:
+def family_of(case: StackCase) -> str:
     """The generation of chips that a device is of, with its kind of unit: what its neighbours would tell of it."""
     return f"{case.standing.unit}:{case.standing.family or case.standing.vendor}"
 
 
-def family_folds(cases: Sequence[Case], folds: int, seed: int = 3) -> list[Any]:
+def family_folds(cases: Sequence[StackCase], folds: int, seed: int = 3) -> list[Any]:
     """Every device of a family at once: a sibling that stays would tell what an unseen device is asked for."""
     return _folds([family_of(case) for case in cases], folds, seed)
 
 
-def source_folds(cases: Sequence[Case], folds: int) -> list[Any]:
+def source_folds(cases: Sequence[StackCase], folds: int) -> list[Any]:
     """A source with all of its habits; those that share an engine in different folds, so that another still tells."""
     ran: dict[str, set[tuple[str, str]]] = {}
     for case in cases:
@@ -105,7 +105,7 @@ def source_folds(cases: Sequence[Case], folds: int) -> list[Any]:
     return [of_rows == number for number in range(min(folds, len(ran)))]
 
 
-def _likeness(cases: Sequence[Case], mask: Any) -> Any:
+def _likeness(cases: Sequence[StackCase], mask: Any) -> Any:
     """How like each case's model is to the nearest that was kept with its engine; 0 where no features are known."""
     features = {case.model: case.features for case in cases if case.features is not None}
     kept: dict[str, set[str]] = {}
@@ -120,7 +120,7 @@ def _likeness(cases: Sequence[Case], mask: Any) -> Any:
     return np.array([nearest.get((case.model, case.runs_on), 0.0) for case in cases])
 
 
-def device_folds(cases: Sequence[Case], folds: int, seed: int = 0) -> list[Any]:
+def device_folds(cases: Sequence[StackCase], folds: int, seed: int = 0) -> list[Any]:
     """Devices of one table go to different folds: of three cards, leaving two out at once tells of no unseen one."""
     order = sorted({(case.dataset, case.standing.unit, case.standing.device) for case in cases})
     np.random.default_rng(seed).shuffle(order)
@@ -137,7 +137,7 @@ def device_folds(cases: Sequence[Case], folds: int, seed: int = 0) -> list[Any]:
     return [of_rows == number for number in range(min(folds, len(fold)))]
 
 
-def model_folds(cases: Sequence[Case], folds: int, seed: int = 1) -> list[Any]:
+def model_folds(cases: Sequence[StackCase], folds: int, seed: int = 1) -> list[Any]:
     """A model is left out with all its sizes of picture, everywhere."""
     return _folds([case.model.partition("@")[0] for case in cases], folds, seed)
 
@@ -161,7 +161,7 @@ class Validation:
     few: LeftOut
 
 
-def judge_validation(cases: Sequence[Case], validation: Validation, source_halves: Any) -> list[JudgedSteps]:
+def judge_validation(cases: Sequence[StackCase], validation: Validation, source_halves: Any) -> list[JudgedSteps]:
     """What was left out of the fit, in five ways; an interval's width comes from the other half of the models.
 
     That of a source left out comes from other sources (`source_halves`). All together once more, by what stood behind
@@ -187,7 +187,7 @@ def judge_validation(cases: Sequence[Case], validation: Validation, source_halve
     return summaries([*judged, *everything])
 
 
-def _crossed(cases: Sequence[Case], kept: LeftOut) -> Any:
+def _crossed(cases: Sequence[StackCase], kept: LeftOut) -> Any:
     """The half-width that holds eight in ten residuals of the other half of a group's models.
 
     The group is the nearest that has enough of them on the other side, as an answer's interval is: first of models that
@@ -213,7 +213,7 @@ def _other_half(names: Iterable[str], halves: Mapping[tuple[str, int], float], s
     return next((halves[name, side] for name in names if (name, side) in halves), UNKNOWN_SPREAD)
 
 
-def _group_names(case: Case, known: str) -> tuple[str, ...]:
+def _group_names(case: StackCase, known: str) -> tuple[str, ...]:
     """The nearest first: with models that are known in the same way, then with all."""
     names = case.standing.spread_names(case.quantity)
     return (*(f"{name}:{known}" for name in names[:1]), *names)

@@ -69,8 +69,8 @@ def gather() -> list[dict[str, Any]]:
     found = []
     for dataset in DATASETS:
         table = load((dataset,))
-        for place in range(len(table)):
-            row = table.row(place)
+        for index in range(len(table)):
+            row = table.row(index)
             try:
                 case = served_case(row)
                 parts = None if case is None else parts_of(case)
@@ -102,7 +102,7 @@ def costs_from(values: Any) -> StepCosts:
 
 
 def predicted(values: Any, data: dict[str, Any], kept: float) -> Any:
-    gained = np.sum([np.where(data["drafted"] >= place, kept**place, 0.0) for place in range(4)], axis=0)
+    gained = np.sum([np.where(data["drafted"] >= index, kept**index, 0.0) for index in range(4)], axis=0)
     names = [name for name in KernelParts.__dataclass_fields__ if name != "gained" and name in data]
     parts, costs = KernelParts(gained=gained, **{name: data[name] for name in names}), costs_from(values)
     times, quantity = steady_times(parts, costs), data["quantity"]

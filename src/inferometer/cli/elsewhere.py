@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inferometer.measure.bench.loop import LoopProgress
     from inferometer.measure.run.outcome import MeasuredOutcome
 
-PLACES = "ssh://USER@HOST, hub:NAME, adb:SERIAL, bundle:FILE.zip or local"
+PLACES = "ssh://USER@HOST, hub:NAME, adb:SERIAL, qai-hub:DEVICE, aws:DEVICE, bundle:FILE.zip or local"
 
 
 def place_option(function: click.decorators.FC) -> click.decorators.FC:
@@ -47,7 +47,8 @@ def require_place(place: str) -> None:
     from inferometer.hub.places.base import is_place
 
     if not is_place(place):
-        raise UnknownNameError("place", place, ("local", "ssh", "hub", "adb", "bundle"), listing=f"There is {PLACES}.")
+        known = ("local", "ssh", "hub", "adb", "qai-hub", "aws", "bundle")
+        raise UnknownNameError("place", place, known, listing=f"There is {PLACES}.")
 
 
 def waits(place: str) -> bool:

@@ -73,6 +73,7 @@ def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--seconds", metavar="TIME", help="Minimum time for all runs.  [default: 1 s; generation 2 s]"),
         click.option("--seconds-at-most", metavar="TIME", help="Maximum time.  [default: 30 s; generation 60 s]"),
         click.option("--sustained", metavar="TIME", help="Whether the speed lasts for so long, such as 30min."),
+        click.option("--cool-down", metavar="TIME", help="First wait, at most so long, until the machine is cool."),
         click.option("--warmup", type=int, metavar="N", help="Warm-up runs.  [default: until times are steady]"),
         click.option("--no-shape", is_flag=True, help="Only measure the total: no layers."),
         click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet."),
@@ -112,6 +113,7 @@ class _EffortOptions(TypedDict):
     seconds: str | None
     seconds_at_most: str | None
     sustained: str | None
+    cool_down: str | None
     warmup: int | None
     no_shape: bool
     no_guard: bool
@@ -123,8 +125,8 @@ class MeasuringOptions(SubjectOptions, _EffortOptions):
 
 
 ONCE: _EffortOptions = {
-    "depth": None, "runs": None, "seconds": None, "seconds_at_most": None, "sustained": None, "warmup": None,
-    "no_shape": True, "no_guard": True, "strict": False,
+    "depth": None, "runs": None, "seconds": None, "seconds_at_most": None, "sustained": None, "cool_down": None,
+    "warmup": None, "no_shape": True, "no_guard": True, "strict": False,
 }  # fmt: skip
 
 
@@ -150,6 +152,7 @@ def measurement_from(
         ),
         plan=_plan(options),
         sustained_s=_sustained(options),
+        cool_down_s=None if options["cool_down"] is None else _quantity("cool-down", options["cool_down"], "s"),
         cases=_cases(prompts, generates, depths, words),
         words=words,
         weights=options["weights"],

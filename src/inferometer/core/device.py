@@ -127,6 +127,7 @@ class Device:
     year: int | None = None
     peaks: Mapping[str, Sourced] = field(default_factory=dict)  # dense operations per second, by arithmetic format
     memories: tuple[Memory, ...] = ()  # main memory first, then the caches, far to near
+    flash_bytes: Sourced | None = None  # of a microcontroller: where weights stay, and are read in place
     host_link: Link | None = None
     peer_link: Link | None = None
     network_link: Link | None = None  # to devices elsewhere
@@ -139,6 +140,8 @@ class Device:
     call_s: Sourced | None = None  # of a CPU: one call from Python into compiled code, as `inferometer doctor` reads it
     power_w: Sourced | None = None
     idle_w: Sourced | None = None
+    cooling_w: Sourced | None = None  # what its cooling takes away for good: drawing more, it slows down when warm
+    warms_s: Sourced | None = None  # the time constant of its warming: 63 % of the way to its last temperature
     battery_j: Sourced | None = None
     joules_per_flop: Sourced | None = None  # in place of power; both or none
     joules_per_byte: Sourced | None = None

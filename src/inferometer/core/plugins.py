@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GROUPS: dict[str, str] = {
     "inferometer.readers": "Turn a model file or config into a Graph.",
     "inferometer.runtimes": "Run a model: an engine that loads it and takes one step at a time.",
-    "inferometer.providers": "Say where it runs: this machine, one over SSH, a hub's queue, a bundle.",
+    "inferometer.providers": "Say where it runs: this machine, one over SSH, a hub's queue, a phone farm, a bundle.",
     "inferometer.importers": "Turn another tool's result file into a Profile.",
 }
 

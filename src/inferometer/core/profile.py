@@ -170,6 +170,7 @@ class Headline:
     usd_per_million_tokens: float | None = None
     usd_per_million_inferences: float | None = None  # of a model that makes no tokens
     co2e_g: float | None = None
+    sustained_s: float | None = None  # the phase that repeats, once the device is as warm as it gets
     battery_s: float | None = None  # how long the battery that was asked about lasts
     inferences_per_charge: float | None = None  # … and how many inputs or sequences it answers
     frame_budget_s: float | None = None  # the time there is for the frames of a batch, at the rate asked about
@@ -244,12 +245,22 @@ class Verification:
 
 
 @frozen
+class SensedSeries:
+    """What was read beside a long run, by the seconds since it began: `clock_hz`, `temperature_c` or `power_w`."""
+
+    name: str
+    at_s: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@frozen
 class Sustained:
     """How a step's time went over a long run: medians of windows, by the second that each ended at.
 
     `first_s` and `steady_s` are those of its first and last level, `steady_after_s` when the last began and
-    `changes_s` when each did that was not the first. Clock and temperature, where they were read, are at first and in
-    the last level.
+    `changes_s` when each did that was not the first. Clock, temperature and power, where they were read, are at first
+    and in the last level; `sensed` has them over time. A prediction has no windows and a `span_s` of 0, `low_s` and
+    `high_s` around `steady_s`, and as power what it would draw and what its cooling takes away.
     """
 
     span_s: float
@@ -261,6 +272,11 @@ class Sustained:
     changes_s: tuple[float, ...] = ()
     clock_hz: tuple[float, ...] = ()
     temperature_c: tuple[float, ...] = ()
+    power_w: tuple[float, ...] = ()
+    limit_c: float | None = None  # where the hottest sensor says that the machine slows down
+    low_s: float | None = None
+    high_s: float | None = None
+    sensed: tuple[SensedSeries, ...] = ()
 
     @property
     def slower(self) -> float:

@@ -25,7 +25,7 @@ Dimension = tuple[tuple[str, int], ...]
 
 
 @frozen
-class Symbol:
+class UnitSymbol:
     """A unit symbol: its base units, how many of them one is, and the prefixes it takes."""
 
     base: Dimension
@@ -33,27 +33,27 @@ class Symbol:
     prefixes: tuple[dict[str, Fraction], ...] = (_NO_PREFIX,)
 
 
-def _counted(name: str) -> Symbol:
-    return Symbol(base=((name, 1),), prefixes=(_LARGE,))
+def _counted(name: str) -> UnitSymbol:
+    return UnitSymbol(base=((name, 1),), prefixes=(_LARGE,))
 
 
 _PER_SECOND = (("FLOP", 1), ("s", -1))
-SYMBOLS: dict[str, Symbol] = {
-    "1": Symbol(base=()),
-    "%": Symbol(base=(), factor=Fraction(1, 100)),
-    "s": Symbol(base=(("s", 1),), prefixes=(_SMALL,)),
-    "min": Symbol(base=(("s", 1),), factor=Fraction(60)),
-    "h": Symbol(base=(("s", 1),), factor=Fraction(3600)),
-    "day": Symbol(base=(("s", 1),), factor=Fraction(86400)),
-    "year": Symbol(base=(("s", 1),), factor=Fraction(365 * 86400)),
-    "Hz": Symbol(base=(("s", -1),), prefixes=(_LARGE,)),
-    "B": Symbol(base=(("B", 1),), prefixes=(_LARGE, _BINARY)),
-    "b": Symbol(base=(("B", 1),), factor=Fraction(1, 8), prefixes=(_LARGE,)),
-    "bit": Symbol(base=(("B", 1),), factor=Fraction(1, 8), prefixes=(_LARGE,)),
+SYMBOLS: dict[str, UnitSymbol] = {
+    "1": UnitSymbol(base=()),
+    "%": UnitSymbol(base=(), factor=Fraction(1, 100)),
+    "s": UnitSymbol(base=(("s", 1),), prefixes=(_SMALL,)),
+    "min": UnitSymbol(base=(("s", 1),), factor=Fraction(60)),
+    "h": UnitSymbol(base=(("s", 1),), factor=Fraction(3600)),
+    "day": UnitSymbol(base=(("s", 1),), factor=Fraction(86400)),
+    "year": UnitSymbol(base=(("s", 1),), factor=Fraction(365 * 86400)),
+    "Hz": UnitSymbol(base=(("s", -1),), prefixes=(_LARGE,)),
+    "B": UnitSymbol(base=(("B", 1),), prefixes=(_LARGE, _BINARY)),
+    "b": UnitSymbol(base=(("B", 1),), factor=Fraction(1, 8), prefixes=(_LARGE,)),
+    "bit": UnitSymbol(base=(("B", 1),), factor=Fraction(1, 8), prefixes=(_LARGE,)),
     "FLOP": _counted("FLOP"),
     "OP": _counted("FLOP"),
-    "FLOPS": Symbol(base=_PER_SECOND, prefixes=(_LARGE,)),
-    "OPS": Symbol(base=_PER_SECOND, prefixes=(_LARGE,)),
+    "FLOPS": UnitSymbol(base=_PER_SECOND, prefixes=(_LARGE,)),
+    "OPS": UnitSymbol(base=_PER_SECOND, prefixes=(_LARGE,)),
     "MAC": _counted("MAC"),
     "T": _counted("transfer"),
     "transfer": _counted("transfer"),
@@ -63,14 +63,14 @@ SYMBOLS: dict[str, Symbol] = {
     "cycle": _counted("cycle"),
     "sample": _counted("sample"),
     "req": _counted("req"),
-    "W": Symbol(base=(("J", 1), ("s", -1)), prefixes=(_LARGE, _SMALL)),
-    "Wh": Symbol(base=(("J", 1),), factor=Fraction(3600), prefixes=(_LARGE, {"m": _SMALL["m"]})),
-    "J": Symbol(base=(("J", 1),), prefixes=(_LARGE, _SMALL)),
-    "g": Symbol(base=(("g", 1),), prefixes=({"k": _LARGE["k"], "m": _SMALL["m"]},)),
-    "t": Symbol(base=(("g", 1),), factor=Fraction(10**6)),
-    "USD": Symbol(base=(("USD", 1),)),
-    "$": Symbol(base=(("USD", 1),)),
-    "dB": Symbol(base=(("dB", 1),)),
+    "W": UnitSymbol(base=(("J", 1), ("s", -1)), prefixes=(_LARGE, _SMALL)),
+    "Wh": UnitSymbol(base=(("J", 1),), factor=Fraction(3600), prefixes=(_LARGE, {"m": _SMALL["m"]})),
+    "J": UnitSymbol(base=(("J", 1),), prefixes=(_LARGE, _SMALL)),
+    "g": UnitSymbol(base=(("g", 1),), prefixes=({"k": _LARGE["k"], "m": _SMALL["m"]},)),
+    "t": UnitSymbol(base=(("g", 1),), factor=Fraction(10**6)),
+    "USD": UnitSymbol(base=(("USD", 1),)),
+    "$": UnitSymbol(base=(("USD", 1),)),
+    "dB": UnitSymbol(base=(("dB", 1),)),
 }
 
 EXAMPLES: dict[str, str] = {
@@ -125,7 +125,7 @@ def parse_unit(text: str) -> Unit:
     return Unit(dimension=tuple(sorted((k, v) for k, v in powers.items() if v)), factor=factor)
 
 
-def _factor(name: str, whole: str) -> tuple[Fraction, Symbol]:
+def _factor(name: str, whole: str) -> tuple[Fraction, UnitSymbol]:
     if symbol := SYMBOLS.get(name):
         return symbol.factor, symbol
     for length in (1, 2):

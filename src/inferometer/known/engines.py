@@ -175,9 +175,9 @@ def _ranked(use: Use, file: str | None, folders: tuple[Path, ...]) -> tuple[str,
     uses: tuple[Use, ...] = ("served", "gpu") if use == "served" else (use,)  # what serves need not run here
 
     def order(each: EngineDescriptor | EngineRank) -> tuple[bool, int, int, int]:
-        place = each.opens.index(file) if file in each.opens else 0
+        index = each.opens.index(file) if file in each.opens else 0
         first = next((number for number, wanted in enumerate(uses) if wanted in each.first_for), len(uses))
-        return (file not in each.opens, first, place, _LAST if each.rank is None else each.rank)
+        return (file not in each.opens, first, index, _LAST if each.rank is None else each.rank)
 
     candidates = engine_ranks() if file is None else engines().values()
     able = (

@@ -80,7 +80,8 @@ def _rule(row: CatalogRow) -> UsableRule:
 
 _KEYS = (
     "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "core_groups",
-    "clock", "launch", "call", "power", "energy", "price", "links", "storage", "utilisation", "notes", "memory",
+    "clock", "launch", "call", "power", "energy", "price", "links", "storage", "flash", "utilisation", "notes",
+    "memory",
 )  # fmt: skip
 _ENDS = {"host": "its own link to the host", "peer": "its own link to another", "network": "its own network"}
 _NO_SHARES = DeviceShares()  # of nearly all rows
@@ -157,7 +158,7 @@ def _rows_meant(name: str) -> list[str]:
 def device_from_row(row: CatalogRow) -> Device:
     row.allow(*_KEYS)
     power, connected = row.inner("power"), row.inner("links")
-    power.allow("tdp", "idle", "battery")
+    power.allow("tdp", "idle", "cooling", "warms", "battery")
     connected.allow("host", "peer", "network")
     per_flop, per_byte = _operation_energy(row.inner("energy"))
     price = row.inner("price")
@@ -176,6 +177,7 @@ def device_from_row(row: CatalogRow) -> Device:
         year=row.whole("year"),
         peaks={**peaks_of(stated), **_peaks(row.inner("peaks"))},
         memories=tuple(_memory(part, row) for part in row.inners("memory")),
+        flash_bytes=row.number("flash", "B"),
         host_link=_linked(connected, "host"),
         peer_link=_linked(connected, "peer"),
         network_link=_linked(connected, "network"),
@@ -188,6 +190,8 @@ def device_from_row(row: CatalogRow) -> Device:
         call_s=row.number("call", "s"),
         power_w=power.number("tdp", "W"),
         idle_w=power.number("idle", "W"),
+        cooling_w=power.number("cooling", "W"),
+        warms_s=power.number("warms", "s"),
         battery_j=power.number("battery", "J"),
         joules_per_flop=per_flop,
         joules_per_byte=per_byte,

@@ -24,7 +24,7 @@ from inferometer.core.sizes import require_room
 from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.formulas.edge import frame_budget, frame_headroom
-from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, energy_costs, power_model
+from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, energy_costs, lasting, power_model
 from inferometer.predict.headline import (
     AROUND,
     headline_times,
@@ -39,7 +39,7 @@ from inferometer.predict.options import Options
 from inferometer.predict.parallel import replica_batch
 from inferometer.predict.phases import (
     ONCE,
-    Site,
+    PlanDevices,
     constant_phase,
     energy_notes,
     first_run_phase,
@@ -85,7 +85,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     if job.waiting:
         notes.append(host_note(job.waiting, options, ready.plan.calibration))
     summary = job.headline(phases)
-    return Profile(
+    profile = Profile(
         kind="predicted",
         model=_facts(ready),
         device=DeviceFacts(name=device.name, title=device.title, count=workload.parallel.devices),
@@ -103,6 +103,11 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
         arithmetic=ready.plan.arithmetic,
         sizes=dict(options.sizes),
     )
+    if options.cooling_w is None and device.cooling_w is None:
+        return profile
+    sustained = lasting(profile.steady, device, options, workload.parallel.devices)
+    warm = replace(summary, sustained_s=None if sustained is None else sustained.steady_s)
+    return replace(profile, summary=warm, sustained=sustained)
 
 
 def now_text() -> str:
@@ -164,7 +169,7 @@ class _Job:
             return phases
         return [*phases, *self._generation(site)]
 
-    def _generation(self, site: Site) -> list[Phase]:
+    def _generation(self, site: PlanDevices) -> list[Phase]:
         phases: list[Phase] = []
         host, workload = self.options.host, self.workload
         if workload.prompt is not None:
@@ -181,7 +186,7 @@ class _Job:
             phases.append(constant_phase("detokenise", host.detokenise_s_per_token * workload.batch))
         return phases
 
-    def _decode(self, site: Site) -> list[Phase]:
+    def _decode(self, site: PlanDevices) -> list[Phase]:
         sizes = {
             "batch": self.batch,
             "query": 1,
@@ -200,7 +205,7 @@ class _Job:
         )
         return [proposed, self._run("decode", checked, site)]
 
-    def _run(self, name: str, sizes: dict[str, Any], site: Site) -> Phase:
+    def _run(self, name: str, sizes: dict[str, Any], site: PlanDevices) -> Phase:
         plan = self.ready.plan
         step = plan.step(sizes, rated(name), once=name in ONCE)
         self.notes += outside_notes(name, step)
@@ -220,7 +225,7 @@ class _Job:
         steps = prefill_steps(self.ready.graph, self.workload, self.options, self.ready.effects, encodes=encodes)
         return step_sizes(steps, self.batch)
 
-    def _note_assumptions(self, site: Site) -> None:
+    def _note_assumptions(self, site: PlanDevices) -> None:
         self.notes += energy_notes(self.device, site)
         parallel = self.workload.parallel
         if parallel.devices > 1:
@@ -231,7 +236,7 @@ class _Job:
 
     def headline(self, phases: list[Phase]) -> Headline:
         used = float(peak_use(self.ready, self.workload, self.options).total_bytes)
-        capacity = capacity_of(self.device)
+        capacity = capacity_of(self.device, self.ready.residency.weights_bytes)
         needed = used + reserve_of(self.effects, self.device)
         times = headline_times(phases, self.workload, self.options)
         speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
@@ -318,7 +323,7 @@ class _Job:
         """A model that does not fit: its times are hypothetical."""
         if summary.fits is not False:
             return ()
-        capacity = capacity_of(self.device) or 0.0
+        capacity = capacity_of(self.device, self.ready.residency.weights_bytes) or 0.0
         needed = (summary.peak_memory_bytes or 0) + reserve_of(self.effects, self.device)
         return (
             Finding(

@@ -47,6 +47,7 @@ class AskedOfAll(TypedDict, total=False):
     joules_per_flop: str | float | None
     joules_per_byte: str | float | None
     battery: str | float | None
+    cooling: str | float | None
     per_second: float | None
     battery_efficiency: float | None
     layout: str | None

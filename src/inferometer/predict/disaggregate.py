@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 
 _WRITING = ("decode", "draft", "detokenise")
-_OF_ONE = ("energy_j", "energy_low_j", "energy_high_j", "co2e_g", "battery_s")  # of one machine, and nobody's of two
+_OF_ONE = (
+    "energy_j",
+    "energy_low_j",
+    "energy_high_j",
+    "co2e_g",
+    "sustained_s",
+    "battery_s",
+)  # of one machine, and nobody's of two
 
 
 def handed_over(reading: Profile, writing: Profile, *, cache_bytes: float, link: Link, options: Options) -> Profile:

@@ -15,6 +15,7 @@ import numpy as np
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Sustained
 from inferometer.known.formulas.edge import battery_life
 from inferometer.known.formulas.energy import edgeprofiler_energy
 from inferometer.predict.options import Battery, EnergyCosts
@@ -22,7 +23,12 @@ from inferometer.predict.price.priors import power_prior
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
+    from inferometer.core.profile import Phase
     from inferometer.predict.options import Options
+
+
+# Power above idle follows the clock to this power: 3 while the voltage falls with it, 1 once it cannot fall any more.
+_CLOCK_POWERS = (1.0, 2.0, 3.0)
 
 
 @frozen
@@ -112,7 +118,7 @@ def battery_of(device: Device, options: Options) -> Battery | None:
 
 
 def battery_seconds(battery: Battery, *, joules: float, time_s: float, idle_w: float) -> float:
-    """How long a battery lasts where each request takes so many joules in so many seconds.
+    """How long a battery lasts, from the energy and the duration of one request.
 
     The energy of a request has the idle power in it. Only between requests it comes on top: none one after the other.
     """
@@ -137,3 +143,41 @@ def battery_seconds(battery: Battery, *, joules: float, time_s: float, idle_w: f
 def charge_requests(battery: Battery, life_s: float, time_s: float) -> float:
     """Requests that a charge answers."""
     return life_s * (1 / time_s if battery.per_s is None else battery.per_s)
+
+
+def lasting(phase: Phase | None, device: Device, options: Options, devices: int) -> Sustained | None:
+    """What the phase that repeats takes once the device is as warm as it gets; None where nobody knows its cooling.
+
+    Drawing more than its cooling takes away, a device reaches its limit of temperature and lowers its clock until it
+    draws that much. Power above idle goes with the clock squared (between its first and its third power, which are the
+    ends of the interval). Arithmetic takes as much longer; at the slow end data do too, since caches and the cores that
+    ask for them have the same clock. Until then it warms as one body: at t it is 1 − e^(−t / warms) of the way to the
+    temperature that it would end at, which is as much above the limit as its power is above the cooling's.
+    Ignores: a clock that may fall in steps alone, other parts of the machine that warm the same air, its surroundings.
+    """
+    taken = options.cooling_w or (None if device.cooling_w is None else float(device.cooling_w))
+    power = power_model(device)
+    if taken is None or power is None or phase is None or phase.energy_j is None or phase.time_s <= 0:
+        return None
+    drawn = phase.energy_j / phase.time_s / devices
+    if taken <= power.idle_w:
+        raise DomainError(
+            f"A cooling of {taken:g} W takes away less than the {power.idle_w:.3g} W that {device.name} draws at rest.",
+            remedy="Give what its heat sink takes away while it works, such as --cooling 8W.",
+        )
+    first, ends = phase.time_s, (phase.low_s or phase.time_s, phase.high_s or phase.time_s)
+    if drawn <= taken:
+        slow = mid = fast = 1.0
+        changes: tuple[float, ...] = ()
+    else:
+        share = (taken - power.idle_w) / (drawn - power.idle_w)
+        computing = sum(op.time_s for op in phase.ops if op.bound == "compute") / phase.time_s
+        slow, mid, fast = (share ** (-1 / each) for each in _CLOCK_POWERS)
+        mid, fast = (1 + min(1.0, computing) * (ratio - 1) for ratio in (mid, fast))
+        warms = 0.0 if device.warms_s is None else float(device.warms_s)
+        changes = (-warms * math.log1p(-share),)
+    return Sustained(
+        span_s=0.0, at_s=(), latency_s=(), first_s=first, steady_s=first * mid, low_s=ends[0] * fast,
+        high_s=ends[1] * slow, steady_after_s=changes[0] if changes else 0.0, changes_s=changes,
+        power_w=(drawn, min(drawn, taken)),
+    )  # fmt: skip

@@ -210,6 +210,10 @@ FIELDS: dict[str, Field] = {
     "battery": Field(
         "text", "ENERGY", "Predict how long this battery lasts, such as 15Wh.", _ENERGY, changes="cost", unit="J"
     ),
+    "cooling": Field(
+        "text", "POWER", "Heat that is taken away, such as 8W: the speed that lasts.  [default: the device's row]",
+        _ENERGY, changes="cost", unit="W",
+    ),
     "per_second": Field(
         "number", "X", "Requests a second, for a battery.  [default: one after the other]", _ENERGY, changes="cost"
     ),
@@ -273,7 +277,7 @@ SWEPT = {**AXES, **{name: field for name, field in ASKED.items() if not field.ax
 
 
 def require_fields(given: Iterable[str], known: Iterable[str] = ASKED) -> None:
-    """Refuse a name that no field has, with those that are like it."""
+    """Refuse a name that no field has, and suggest the nearest names."""
     for name in given:
         if name not in (names := tuple(known)):
             raise UnknownNameError("field of a question", name, names, listing=f"Known: {', '.join(names)}.")

@@ -12,7 +12,7 @@ from inferometer.known.engines import engine
 from inferometer.predict.applicable import require_applicable
 from inferometer.predict.memory.fit import LONGEST, largest_that
 from inferometer.predict.request import completed
-from inferometer.predict.served.question import Served, served
+from inferometer.predict.served.question import ServedReplica, served
 
 if TYPE_CHECKING:
     from inferometer.predict.question import Question
@@ -79,7 +79,7 @@ def memory_fit(question: Question) -> MemoryFit:
     )
 
 
-def _fewest(question: Question, what: Served, tokens: int) -> int | None:
+def _fewest(question: Question, what: ServedReplica, tokens: int) -> int | None:
     """Tensor-parallel devices, in powers of two as engines have them; a plan that is impossible is passed over."""
     tp = 1
     while tp <= _MOST_DEVICES:

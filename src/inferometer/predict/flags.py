@@ -14,7 +14,7 @@ from inferometer.core.errors import DomainError, UnitError
 from inferometer.predict.fields import ACCEPTANCE, DRAFT_LENGTH, FIELDS, fields_that
 
 if TYPE_CHECKING:
-    from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
+    from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Hosting, Offload, Options, Speculative
 
 Flags = Mapping[str, Any]
 FLAGS = fields_that("option", "cost")
@@ -45,6 +45,8 @@ def options_from(flags: Flags, base: Options | None = None) -> Options:
         changed["link"] = link(flags["link"]) if isinstance(flags["link"], str) else flags["link"]
     if "audio" in flags:
         changed["audio_s"] = _quantity(flags, "audio")
+    if "cooling" in flags:
+        changed["cooling_w"] = _quantity(flags, "cooling")
     if "storage" in flags:
         changed["storage_bytes_per_s"] = _quantity(flags, "storage")
     if "host_speed" in flags:
@@ -126,7 +128,7 @@ def _host(flags: Flags, before: HostCosts) -> HostCosts:
     return replace(before, **{field: _quantity(flags, name) for name, field in keys.items() if name in flags})
 
 
-def _place(flags: Flags, before: Place) -> Place:
+def _place(flags: Flags, before: Hosting) -> Hosting:
     given = {name: flags[name] for name in ("instance", "usd_per_hour", "spot", "grid", "pue") if name in flags}
     with suppress(KeyError, ValueError):  # it is not given, or the name of a row
         given["pue"] = float(given["pue"])

@@ -40,7 +40,7 @@ def headline_times(phases: Collection[Phase], workload: Workload, options: Optio
 def request_times(
     phases: Iterable[Phase], workload: Workload, options: Options, end: End = "time_s"
 ) -> dict[str, float | None]:
-    """`latency`, `ttft`, `tpot` and `e2e` in seconds; None for those that the request does not have.
+    """`latency`, `ttft`, `tpot` and `e2e` in seconds; None for a time that the request does not have.
 
     The high end of a sum is not known where that of a part is not.
     """

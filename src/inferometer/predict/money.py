@@ -12,7 +12,7 @@ from inferometer.known.formulas import cloud, energy
 if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.known.places import Instance
-    from inferometer.predict.options import Place
+    from inferometer.predict.options import Hosting
 
 
 @frozen
@@ -23,7 +23,7 @@ class HourlyPrice:
     note: str
 
 
-def hourly_price(device: Device, devices: int, place: Place) -> HourlyPrice | None:
+def hourly_price(device: Device, devices: int, place: Hosting) -> HourlyPrice | None:
     """What the place says, else the cheapest instance of the catalog that has the device; None where none has.
 
     An instance with more devices than the plan uses is paid by its share of them.
@@ -66,7 +66,7 @@ def million_usd(price: HourlyPrice, tokens_per_s: Any) -> Any:
     return cloud.usd_per_million_tokens(price=price.usd_per_hour, tokens_per_s=tokens_per_s)
 
 
-def carbon_grams(joules: float, place: Place) -> float | None:
+def carbon_grams(joules: float, place: Hosting) -> float | None:
     """CO₂e of energy at the computers, with the site's overhead; None where no grid is named."""
     if place.grid is None:
         return None

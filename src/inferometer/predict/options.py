@@ -90,7 +90,7 @@ class Battery:
 
 
 @frozen
-class Place:
+class Hosting:
     """Where it runs: an instance's price, an electricity grid, a data centre's overhead, by their catalog names.
 
     Without an instance the cheapest one of the catalog with the device is taken, by its share of the devices.
@@ -114,8 +114,9 @@ class Options:
 
     `micro_batches` are what a pipeline works on at once. `overlap` is the share of communication that hides behind
     computing. `imbalance` is the busiest expert device's rows over the mean. `steps` are those of a diffusion model.
-    `frame_rate` are the frames that a camera gives a second, `audio_s` is how long a recording is. `overrides` are
-    formats of the weights of some ops, by patterns of their names. `sizes` binds further symbols of a file's inputs.
+    `cooling_w` is the heat that is taken away. `frame_rate` are the frames that a camera gives a second, `audio_s` is
+    how long a recording is. `overrides` are formats of the weights of some ops, by patterns of their names. `sizes`
+    binds further symbols of a file's inputs.
     `threads` are those that the engine has of a CPU, `layout` is that of images (nchw, nhwc). `host_speed` is how fast
     the host starts kernels, over the host that is assumed otherwise; `host_call_s` says so by the figure that `doctor`
     reads there.
@@ -131,9 +132,10 @@ class Options:
     offload: Offload | None = None
     speculative: Speculative | None = None
     host: HostCosts = HostCosts()
-    place: Place = Place()
+    place: Hosting = Hosting()
     energy: EnergyCosts | None = None
     battery: Battery | None = None
+    cooling_w: float | None = None
     frame_rate: float | None = None
     audio_s: float | None = None
     link: Link | None = None
@@ -147,6 +149,7 @@ class Options:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _require("cooling_w", self.cooling_w, least=0, most=1e6)
         _require("chunk", self.chunk, least=1, most=_TOKENS)
         _require("cached_prefix", self.cached_prefix, least=0, most=_TOKENS)
         _require("micro_batches", self.micro_batches, least=1, most=_MANY)

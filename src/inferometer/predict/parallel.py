@@ -231,7 +231,7 @@ class _Split:
         return Placed(op=op, scale=Scale(flops=share, weights=share, writes=share)), True
 
     def _experts(self, op: Op) -> Placed:
-        """Experts spread over `ep` devices, each of them shared by those that are left of tp · dp.
+        """Experts spread over `ep` devices; the remaining tp · dp ÷ ep devices share each expert.
 
         Where attention is shared by all devices (dp = 1) each has every token: it computes its own experts, and the
         results are summed. Where attention is copied, tokens travel to their experts and back: among few copies all

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.workload import Parallel
     from inferometer.predict.options import Options
-    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.plan import PricePlan
     from inferometer.predict.price.step import StepPrice
     from inferometer.predict.ready import ReadyGraph
 
@@ -33,7 +33,7 @@ ONCE = frozenset({"encode", AROUND})  # phases of what runs once a request
 
 
 @frozen
-class Site:
+class PlanDevices:
     """The devices of a plan: how many, their power, and what a pipeline makes of the time.
 
     `stretch` is the time of a step over that of one micro-batch through all layers, `busy` the share of it in which a
@@ -47,14 +47,14 @@ class Site:
     busy: float = 1.0
 
 
-def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) -> Site:
+def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) -> PlanDevices:
     """Through p stages m micro-batches take m + p − 1 times the longest; a device works m / p of a pass."""
     stages, micro = parallel.pp, options.micro_batches
     stretch = float(micro)
     if stages > 1:
         stretch = (micro + stages - 1) * stage_share(graph, stages)
     busy = min(1.0, micro / (stages * stretch))
-    return Site(
+    return PlanDevices(
         power=power_model(device),
         energy=energy_costs(device, options),
         devices=parallel.devices,
@@ -63,7 +63,7 @@ def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) 
     )
 
 
-def phase_of(name: str, step: StepPrice, plan: Plan, site: Site) -> Phase:
+def phase_of(name: str, step: StepPrice, plan: PricePlan, site: PlanDevices) -> Phase:
     """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
     once = name in ONCE
     ops = _ops(step, plan, rated(name), once=once, stretch=site.stretch)
@@ -92,7 +92,7 @@ def phase_of(name: str, step: StepPrice, plan: Plan, site: Site) -> Phase:
     )
 
 
-def _parts(name: str, step: StepPrice, plan: Plan, site: Site, time_s: float) -> dict[str, float]:
+def _parts(name: str, step: StepPrice, plan: PricePlan, site: PlanDevices, time_s: float) -> dict[str, float]:
     """The parts of a step as a loop around the model sees them, by the names that measurements have.
 
     The host launches while the device works on what came before: it is free when all is launched, and then waits for
@@ -117,7 +117,7 @@ def _parts(name: str, step: StepPrice, plan: Plan, site: Site, time_s: float) ->
     return {part: parts[part] for part in PARTS if part in parts}
 
 
-def energy_notes(device: Device, site: Site) -> list[str]:
+def energy_notes(device: Device, site: PlanDevices) -> list[str]:
     """Whose power the energy is counted with, and what of it is not known."""
     if site.energy is not None:
         idle = f"The idle power of {device.name} is not known and counts nothing: it uses more energy than predicted."
@@ -152,7 +152,7 @@ def outside_notes(name: str, step: StepPrice) -> list[str]:
     return [f"In the {name} phase ops lie outside of what was calibrated ({listed}): the interval is wider there."]
 
 
-def _ops(step: StepPrice, plan: Plan, phase: str, *, once: bool, stretch: float) -> list[OpTime]:
+def _ops(step: StepPrice, plan: PricePlan, phase: str, *, once: bool, stretch: float) -> list[OpTime]:
     priced, quantities, rows = step.priced, step.quantities, plan.prepared.rows
     times, lows, highs, floors = (
         _sums(values, stretch) for values in (priced.time_s, priced.low_s, priced.high_s, priced.floor_s)
@@ -200,7 +200,9 @@ def _bound(ops: list[OpTime], once_s: float) -> Bound:
     return max(seconds, key=lambda name: seconds[name])
 
 
-def _energy(step: StepPrice, site: Site, time_s: float, once_s: float, work: tuple[float, float]) -> float | None:
+def _energy(
+    step: StepPrice, site: PlanDevices, time_s: float, once_s: float, work: tuple[float, float]
+) -> float | None:
     """Joules of all devices. Each waits for the host, and for its turn in a pipeline."""
     if site.energy is not None:
         flops, moved = work
@@ -213,7 +215,9 @@ def _energy(step: StepPrice, site: Site, time_s: float, once_s: float, work: tup
     return float(site.devices * site.power.joules(time_s=time_s, computing_s=site.busy * computing, waiting_s=idle))
 
 
-def load_phase(ready: ReadyGraph, device: Device, site: Site, options: Options) -> tuple[Phase | None, tuple[str, ...]]:
+def load_phase(
+    ready: ReadyGraph, device: Device, site: PlanDevices, options: Options
+) -> tuple[Phase | None, tuple[str, ...]]:
     """From storage to memory to the device, once: the weights of all devices from one storage, each its own link.
 
     The two may overlap, so the low end is the longer of them at its best and the high end their sum at its worst.

@@ -18,6 +18,7 @@ from inferometer.formats.sizes import bind
 from inferometer.known.engines import engine
 from inferometer.known.files import row_named
 from inferometer.predict.ask import ask, device_for, model_graph, usual_runtime
+from inferometer.predict.basis.roof import busy_notes
 from inferometer.predict.memory.fit import capacity_of
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import is_layer, layer_count
@@ -105,7 +106,8 @@ def can_i_run(
     cut = (f"{graph.name} reads at most {limit:,} tokens.",) if (context or 0) > limit else ()
     return Runnable(
         model=graph.name, device=device.name, host=None if cpu is None else cpu.name, runtime=chosen, context=room,
-        capacity_bytes=_in_roomy(questions[0], room).capacity_bytes, forms=tuple(forms), notes=(*named, *cut),
+        capacity_bytes=_in_roomy(questions[0], room).capacity_bytes, forms=tuple(forms),
+        notes=(*named, *cut, *busy_notes(questions[0].roof)),
     )  # fmt: skip
 
 
@@ -214,7 +216,7 @@ def _placed(form: RunnableForm, question: Question, memory: Fit, context: int, h
 
 
 def _first_layers(graph: Graph, away: int) -> int:
-    """As llama.cpp counts them: of the first so many layers, dense ones included, the experts lie on the host."""
+    """How many layers, from the first, have their experts on the host: llama.cpp counts dense layers too."""
     stacks = [block for block in graph.blocks if is_layer(block)]
     mixed = [any(op.kind == "moe_experts" for op in block.ops) for block in stacks]
     before = sum(block.count for block in stacks[: mixed.index(True)])

@@ -186,7 +186,7 @@ def counted_precision(graph: Graph, asked: Precision) -> Precision:
 
 
 def _by_format(graph: Graph) -> Counter[str | None]:
-    """Parameters by the format that their tensors name; None for those that name none."""
+    """Parameters by the format that their tensors name; under None, tensors without a format."""
     counts: Counter[str | None] = Counter()
     for tensor, times in graph.weights():
         if tensor.role == "weight" and isinstance(tensor.elements, int):

@@ -106,7 +106,7 @@ class Question:
 
     @property
     def precision(self) -> Precision:
-        """The formats asked for, with those that the engine holds such a model in on such a device."""
+        """The formats asked for, completed by the engine's defaults for this model and device."""
         asked = engine_formats(self.workload.precision, self.runtime_name)
         return held_precision(self.graph, asked, require_effects(self.runtime), self.device.unit)
 

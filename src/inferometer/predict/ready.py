@@ -25,12 +25,12 @@ from inferometer.predict.parallel import Placed, is_layer, layer_count, place
 from inferometer.predict.precision import UNSTATED, resolved_precision, weight_formats, with_overrides
 from inferometer.predict.price.deviations import effect_key
 from inferometer.predict.price.hosts import host_speed_of
-from inferometer.predict.price.plan import Plan, plan_of
+from inferometer.predict.price.plan import PricePlan, plan_of
 from inferometer.predict.price.variants import variants_asked
 from inferometer.predict.work.collect import collect
 from inferometer.predict.work.count import coverage, unknown_sizes
 from inferometer.predict.work.merge import as_loaded
-from inferometer.predict.work.prepare import Prepared, Terms, prepare
+from inferometer.predict.work.prepare import PreparedWork, Terms, prepare
 from inferometer.predict.work.substitute import with_sizes
 from inferometer.predict.work.symbolic import SYMBOLIC, Memo
 
@@ -74,7 +74,7 @@ class Layout:
 
     graph: Graph
     precision: Precision
-    prepared: Prepared
+    prepared: PreparedWork
     residency: Residency
     generative: bool
     encodes: bool  # part of the graph runs once a request
@@ -90,7 +90,7 @@ class ReadyGraph:
     """A layout on a device."""
 
     layout: Layout
-    plan: Plan
+    plan: PricePlan
     notes: tuple[str, ...]
 
     @property
@@ -221,10 +221,10 @@ class _Counted:
     shaped: _Shaped
     placed: list[list[Placed]]
     terms: Terms
-    prepared: Prepared
+    prepared: PreparedWork
 
 
-def make_prepared(graph: Graph, *, effects: RuntimeEffects, workload: Workload) -> Prepared:
+def make_prepared(graph: Graph, *, effects: RuntimeEffects, workload: Workload) -> PreparedWork:
     """The work alone, without what it takes of memory: half the time, for those who ask for thousands of graphs."""
     return _counted(graph, effects, workload, Options(), fixed_sizes(graph, workload, Options())).prepared
 
@@ -287,7 +287,7 @@ def _layout(
     )
 
 
-def _require_known_work(graph: Graph, prepared: Prepared) -> None:
+def _require_known_work(graph: Graph, prepared: PreparedWork) -> None:
     """Launches of ops that nobody can count are no prediction: trees, searches, what a vendor's compiler made."""
     unknown = {row.op.source_type or row.op.kind for row in prepared.rows if not row.counted_whole}
     if unknown and all(row.part is None or row.op.kind == "view" for row in prepared.rows):
@@ -340,7 +340,7 @@ def _offloaded(graph: Graph, offload: Offload | None) -> tuple[Graph, frozenset[
 
 
 def _cut(graph: Graph, layers: int) -> tuple[list[Block], set[int]]:
-    """Cut the last layers off their blocks. Returns the blocks and the numbers of those that were cut off."""
+    """Cut the last layers off their blocks. Returns the blocks and the numbers of the layers cut off."""
     parts: list[tuple[Block, bool]] = []
     left = layers
     for block in reversed(graph.blocks):

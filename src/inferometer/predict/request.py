@@ -32,7 +32,7 @@ def encodes_prompt(graph: Graph) -> bool:
 
 
 def goes_beyond(runtime: RuntimeEffects | str) -> bool:
-    """Whether an engine answers beyond a model's window, with a warning: those that serve may be told to."""
+    """Whether an engine answers beyond a model's window, with a warning: serving engines have an option for it."""
     engine = known_engine(require_effects(runtime).name)
     return engine is not None and engine.serving is not None
 
@@ -108,7 +108,7 @@ def _require_tokens(workload: Workload, options: Options) -> None:
 
 
 def window_notes(graph: Graph, workload: Workload) -> tuple[str, ...]:
-    """What is said of a workload that has more tokens than the model was made for."""
+    """The note on a workload with more tokens than the model's window."""
     limit = graph.context_limit
     own = 0 if encodes_prompt(graph) else workload.prompt or 0
     tokens = workload.context if workload.context is not None else own + max(0, (workload.generate or 0) - 1)
@@ -161,7 +161,7 @@ def prefill_steps(
 
 
 def passes(query: int, context: int, effects: RuntimeEffects) -> list[tuple[int, int]]:
-    """(query, context) of each pass through the model in which a runtime reads so many tokens behind a context."""
+    """(query, context) of each pass in which a runtime reads `query` tokens behind a context."""
     if effects.prompt == "whole" or query == 1:
         return [(query, context)]
     return [(query - 1, context), (1, context + query - 1)]

@@ -97,11 +97,14 @@ def _of_devices(parallel: Parallel, options: Options) -> dict[str, str]:
 
 def _of_energy(device: Device, options: Options, *, two_machines: bool) -> dict[str, str]:
     """Energy is not predicted where two machines share a request, nor on a device whose power is not known."""
-    asked: Mapping[str, object] = {"energy": options.energy, "battery": options.battery, "grid": options.place.grid}
+    asked: Mapping[str, object] = {"energy": options.energy, "battery": options.battery, "grid": options.place.grid,
+                                  "cooling": options.cooling_w}  # fmt: skip
     given = [name for name, value in asked.items() if value is not None]
     if two_machines:
         reason = "Energy is not predicted where two machines share a request, nor are carbon and a battery's life."
         return dict.fromkeys(given, reason)
+    if options.cooling_w is not None and power_model(device) is None:
+        return {"cooling": f"The power of {device.name} is not known, so neither is the speed that its cooling allows."}
     if "grid" in given and power_model(device) is None and energy_costs(device, options) is None:
         return {
             "grid": f"The power of {device.name} is not known, so neither is the carbon of its energy; "

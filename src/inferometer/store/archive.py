@@ -29,7 +29,7 @@ _CHUNK = 1 << 20
 
 
 @frozen
-class Limits:
+class ArchiveLimits:
     """What an archive may hold, unpacked."""
 
     entries: int = 1000
@@ -82,9 +82,9 @@ def write_archive(run: Run, story: Story, folder: Path, to: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def read_archive(path: Path, into: Path, limits: Limits | None = None) -> Packed:
+def read_archive(path: Path, into: Path, limits: ArchiveLimits | None = None) -> Packed:
     """Read an archive, or a bare document of a run or profile. Files are unpacked into the folder, by hash."""
-    limits = limits or Limits()
+    limits = limits or ArchiveLimits()
     try:
         if not zipfile.is_zipfile(path):
             return _bare(path, limits)
@@ -98,7 +98,7 @@ def read_archive(path: Path, into: Path, limits: Limits | None = None) -> Packed
         raise type(error)(f"{path}: {error.message}", remedy=error.remedy) from None
 
 
-def _bare(path: Path, limits: Limits) -> Packed:
+def _bare(path: Path, limits: ArchiveLimits) -> Packed:
     if path.stat().st_size > limits.document_bytes:
         raise FormatError(f"it is larger than the {limits.document_bytes:,} bytes a document may have.")
     data = path.read_bytes()
@@ -110,7 +110,7 @@ def _bare(path: Path, limits: Limits) -> Packed:
     return Packed(profile=decode(data, Profile))
 
 
-def _read(archive: zipfile.ZipFile, into: Path, limits: Limits) -> Packed:
+def _read(archive: zipfile.ZipFile, into: Path, limits: ArchiveLimits) -> Packed:
     entries = _checked(archive, limits)
     run = decode(_document(archive, entries, _RUN, limits), Run)
     story = _story(_document(archive, entries, _STORY, limits))
@@ -122,7 +122,7 @@ def _read(archive: zipfile.ZipFile, into: Path, limits: Limits) -> Packed:
     return Packed(run=run, story=story, files=files)
 
 
-def _checked(archive: zipfile.ZipFile, limits: Limits) -> dict[str, zipfile.ZipInfo]:
+def _checked(archive: zipfile.ZipFile, limits: ArchiveLimits) -> dict[str, zipfile.ZipInfo]:
     """Only names that an archive of ours has, once each, of sizes that can be."""
     entries = archive.infolist()
     if len(entries) > limits.entries:
@@ -147,7 +147,9 @@ def _known(name: str) -> bool:
     return name.startswith(_FILES) and len(sha256) == 64 and all(letter in "0123456789abcdef" for letter in sha256)
 
 
-def _document(archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], name: str, limits: Limits) -> bytes:
+def _document(
+    archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], name: str, limits: ArchiveLimits
+) -> bytes:
     if name not in entries:
         raise FormatError(f"it has no {name}.", remedy="An archive is made by `inferometer export RUN -o run.zip`.")
     with archive.open(entries[name]) as file:

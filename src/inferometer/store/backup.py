@@ -31,9 +31,9 @@ from inferometer.store.tables import metadata
 from inferometer.store.transfer import (
     FileKind,
     Snapshot,
-    Source,
     SourceFile,
     Tell,
+    TransferSource,
     fill,
     models_folder,
     silent,
@@ -214,7 +214,7 @@ def _value(kind: type[Any], written: Any) -> Any:
 # Reading
 
 
-class Backup(Source):
+class Backup(TransferSource):
     """A backup's file, open for reading. Every hash is checked as its part is read to the end."""
 
     def __init__(self, path: Path) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, insert, select, text, update
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.core.run import Artifact, Run
 from inferometer.store import archive, files, ids, listing, names, writing
-from inferometer.store.archive import Limits, Packed, Story
+from inferometer.store.archive import ArchiveLimits, Packed, Story
 from inferometer.store.engine import Database
 from inferometer.store.errors import ConflictError, StoreError
 from inferometer.store.finding import LIST_COLUMNS, artifacts_of, in_sight, resolve, rows_of, run_of
@@ -146,7 +146,7 @@ class RunReading(Opened):
 _LASTING = ("profile", "status", "created", "parameters", "artifacts")
 
 
-class Exchange(RunReading, RunWriting):
+class StoreExchange(RunReading, RunWriting):
     def export(self, run: str, to: Path) -> Path:
         """Write a run with its files into one archive."""
         exported, row = self.get(run), self.row(run)
@@ -173,7 +173,7 @@ class Exchange(RunReading, RunWriting):
         *,
         project: str | None = None,
         new_id: bool = False,
-        limits: Limits | None = None,
+        limits: ArchiveLimits | None = None,
         author: str | None = None,
     ) -> str:
         """Take in an archive, or a bare document of a run or profile. A run that is here already is not doubled.
@@ -188,7 +188,7 @@ class Exchange(RunReading, RunWriting):
         *,
         project: str | None = None,
         new_id: bool = False,
-        limits: Limits | None = None,
+        limits: ArchiveLimits | None = None,
         author: str | None = None,
         admit: Callable[[Self, str], Self] = lambda store, _project: store,
     ) -> tuple[str, bool]:
@@ -234,7 +234,7 @@ class Exchange(RunReading, RunWriting):
 
     def _take(self, run: Run, packed: Packed, wanted: str | None, project: str | None) -> str:
         story, now = packed.story, self._now()
-        draft = writing.Draft(
+        draft = writing.RunDraft(
             project=project or run.project, name=run.name, kind=story.kind, tags=run.tags, parameters=run.parameters,
             author=story.author,
         ).checked()  # fmt: skip

@@ -22,7 +22,7 @@ _GRACE_S = 600.0  # a file touched so recently may belong to a run that is about
 
 
 @frozen
-class Kept:
+class KeptFile:
     sha256: str
     size_bytes: int
 
@@ -31,7 +31,7 @@ def path_of(folder: Path, sha256: str) -> Path:
     return folder / sha256[:2] / sha256
 
 
-def keep(folder: Path, source: Path | bytes | Iterator[bytes], *, most: float = MOST_BYTES) -> Kept:
+def keep(folder: Path, source: Path | bytes | Iterator[bytes], *, most: float = MOST_BYTES) -> KeptFile:
     """Copy a file in, or find it already there. It is on the disk when this returns."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -52,7 +52,7 @@ def keep(folder: Path, source: Path | bytes | Iterator[bytes], *, most: float = 
     return kept
 
 
-def _copy(source: Path | bytes | Iterator[bytes], file: IO[bytes], most: float) -> Kept:
+def _copy(source: Path | bytes | Iterator[bytes], file: IO[bytes], most: float) -> KeptFile:
     digest, size = hashlib.sha256(), 0
     for chunk in _chunks(source):
         size += len(chunk)
@@ -61,7 +61,7 @@ def _copy(source: Path | bytes | Iterator[bytes], file: IO[bytes], most: float) 
             raise DomainError(f"{name} is larger than the {most:,} bytes that a run's file may have.")
         digest.update(chunk)
         file.write(chunk)
-    return Kept(sha256=digest.hexdigest(), size_bytes=size)
+    return KeptFile(sha256=digest.hexdigest(), size_bytes=size)
 
 
 def _chunks(source: Path | bytes | Iterator[bytes]) -> Iterator[bytes]:

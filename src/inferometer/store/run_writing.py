@@ -80,9 +80,9 @@ class RunWriting(Opened):
 
         return self._write(work)
 
-    def _draft(self, project: str, known: Known) -> writing.Draft:
+    def _draft(self, project: str, known: Known) -> writing.RunDraft:
         parent = known.get("parent")
-        return writing.Draft(
+        return writing.RunDraft(
             project=project,
             name=known.get("name"),
             kind=known.get("kind", "profile"),
@@ -94,7 +94,7 @@ class RunWriting(Opened):
         ).checked()
 
     @staticmethod
-    def _insert(connection: Connection, draft: writing.Draft, columns: Mapping[str, Any]) -> str:
+    def _insert(connection: Connection, draft: writing.RunDraft, columns: Mapping[str, Any]) -> str:
         while True:  # an id that is taken is drawn again: one in a million, when two begin in the same 10 ms
             run = ids.new_id(columns["created_us"] / 1e6)
             if writing.begin(connection, run, draft, columns):

@@ -14,7 +14,7 @@ from inferometer.store import audit, links, members, outbox, people, projects, r
 from inferometer.store.audit import AuditFilter
 from inferometer.store.engine import Database, open_database
 from inferometer.store.errors import StoreError
-from inferometer.store.exchange import Exchange
+from inferometer.store.exchange import StoreExchange
 from inferometer.store.location import Location, locate
 from inferometer.store.owner import Owner, this_process
 from inferometer.store.retention import Deletion, Retention
@@ -79,7 +79,7 @@ def _prepared(location: Location, *, read_only: bool, why: str | None = None) ->
     return database
 
 
-class Store(Exchange):
+class Store(StoreExchange):
     """Runs are named by id, by a part of one, by name, or as `last`. What a call wrote is durable when it returns."""
 
     def close(self) -> None:
@@ -141,13 +141,13 @@ class Store(Exchange):
     def remove_member(self, project: str, user: str) -> None:
         """Their devices take no more jobs of it, and give back what they have."""
         from inferometer.store.queue.ending import strand, take_back  # noqa: PLC0415 - the queue, which few need
-        from inferometer.store.queue.values import Moment, Timing  # noqa: PLC0415 - as above
+        from inferometer.store.queue.values import LeaseTiming, Moment  # noqa: PLC0415 - as above
 
         now = self._now()
 
         def work(connection: Connection) -> None:
             members.remove(connection, project, user, now_us=now)
-            take_back(connection, Moment(timing=Timing(), now_us=now))
+            take_back(connection, Moment(timing=LeaseTiming(), now_us=now))
             strand(connection, now)
 
         self._write(work)

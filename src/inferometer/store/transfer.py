@@ -42,7 +42,7 @@ class SourceFile:
     chunks: Iterator[bytes]
 
 
-class Source(Protocol):
+class TransferSource(Protocol):
     """Where a store's content comes from. `tables` are its tables' columns, a table after those it points to."""
 
     @property
@@ -149,7 +149,7 @@ def first_used_table(connection: Connection) -> str | None:
     return None
 
 
-def fill(store: Store, source: Source, *, keep_files: bool = True, tell: Tell = silent) -> tuple[str, ...]:
+def fill(store: Store, source: TransferSource, *, keep_files: bool = True, tell: Tell = silent) -> tuple[str, ...]:
     """Write a source into an empty store. Gives the hashes of files that were not what they should be.
 
     Files come first, since rows name them. If anything fails, or is interrupted, those that are new go again.
@@ -166,7 +166,7 @@ def fill(store: Store, source: Source, *, keep_files: bool = True, tell: Tell = 
     return damaged
 
 
-def _fill_files(location: Location, source: Source, new: list[Path], tell: Tell) -> tuple[str, ...]:
+def _fill_files(location: Location, source: TransferSource, new: list[Path], tell: Tell) -> tuple[str, ...]:
     damaged = []
     for count, file in enumerate(source.files(), start=1):
         tell(f"files {count:,}")
@@ -183,7 +183,7 @@ def _fill_files(location: Location, source: Source, new: list[Path], tell: Tell)
     return tuple(damaged)
 
 
-def _read_files(source: Source, tell: Tell) -> tuple[str, ...]:
+def _read_files(source: TransferSource, tell: Tell) -> tuple[str, ...]:
     """A backup's file says itself where one of its files is damaged: it is enough to read them all."""
     for count, file in enumerate(source.files(), start=1):
         tell(f"files {count:,}")
@@ -192,7 +192,7 @@ def _read_files(source: Source, tell: Tell) -> tuple[str, ...]:
     return ()
 
 
-def _fill_tables(connection: Connection, source: Source, tell: Tell) -> None:
+def _fill_tables(connection: Connection, source: TransferSource, tell: Tell) -> None:
     """The rows go into tables of the version that they were written by; then those are brought up to date."""
     if (used := first_used_table(connection)) is not None:
         raise StoreError(f"Another program wrote into table {used} of the store meanwhile.", remedy="Start again.")
@@ -211,7 +211,7 @@ def _fill_tables(connection: Connection, source: Source, tell: Tell) -> None:
                     connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), last)))
 
 
-def _fill_table(connection: Connection, table: Table, source: Source, tell: Tell) -> None:
+def _fill_table(connection: Connection, table: Table, source: TransferSource, tell: Tell) -> None:
     columns, later = source.tables[table.name], _POINTS_INTO_ITS_OWN_TABLE.get(table.name)
     if set(columns) != set(table.columns.keys()):
         raise StoreError(f"The table {table.name} has other columns than those of version {source.revision}.")

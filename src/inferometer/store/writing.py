@@ -24,7 +24,7 @@ _MOST_SUBJECT = 200
 
 
 @frozen
-class Draft:
+class RunDraft:
     """A run to be: what is known when it begins."""
 
     project: str = "default"
@@ -36,8 +36,8 @@ class Draft:
     author: str | None = None
     subject: Mapping[str, Any] = field(default_factory=dict)  # model and runtime, before there is a profile
 
-    def checked(self) -> "Draft":
-        return Draft(
+    def checked(self) -> "RunDraft":
+        return RunDraft(
             project=names.valid_name("project", self.project),
             name=None if self.name is None else names.valid_name("run", self.name),
             kind=names.valid_name("kind", self.kind),
@@ -77,7 +77,7 @@ def ensure_project(connection: Connection, name: str, now_us: int) -> int:
     return int(project)
 
 
-def begin(connection: Connection, run: str, draft: Draft, columns: Mapping[str, Any]) -> bool:
+def begin(connection: Connection, run: str, draft: RunDraft, columns: Mapping[str, Any]) -> bool:
     """Insert the run; False where its id is taken. `columns` holds its times, status and owner, and what is known."""
     columns = {"author": draft.author, **draft.subject, **columns}
     shown = (columns.get(name) for name in _SEARCHED)

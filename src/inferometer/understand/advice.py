@@ -17,9 +17,9 @@ from inferometer.known.engines import known_engine
 from inferometer.known.files import row_named
 from inferometer.measure.prepare.chain import chain_for, formats_for
 from inferometer.measure.prepare.origin import origin_of
-from inferometer.measure.prepare.proof import Candidate, Proving, after_step, predicted_gain
+from inferometer.measure.prepare.proof import ProvedFile, Proving, after_step, predicted_gain
 from inferometer.measure.prepare.source import starting_format
-from inferometer.measure.prepare.steps import SUFFIXES, Step
+from inferometer.measure.prepare.steps import SUFFIXES, PrepareStep
 from inferometer.predict.change import parse_change
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Preparation:
 
     model: str
     quantise: str
-    steps: tuple[Step, ...]
+    steps: tuple[PrepareStep, ...]
     image: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
 
@@ -108,7 +108,7 @@ def _gain(profile: Profile, device: Device, way: Preparation) -> Gain | None:
     except InferometerError:
         return None
     sizes = _sizes({**way.sizes, **profile.sizes}, graph.symbols)
-    before = Candidate(path=Path(way.model), runtime=profile.runtime, sizes=sizes)
+    before = ProvedFile(path=Path(way.model), runtime=profile.runtime, sizes=sizes)
     after = before
     for step in way.steps:
         after = after_step(step, after, before.path, profile.runtime)

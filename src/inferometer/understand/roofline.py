@@ -30,7 +30,7 @@ _SHORT_S = {"gpu": 15e-6, "npu": 50e-6, "tpu": 15e-6, "cpu": 50e-6}
 
 
 @frozen
-class Ceiling:
+class RoofCeiling:
     """`level` is a number format for arithmetic, a level of memory for bytes."""
 
     of: Literal["compute", "memory"]
@@ -73,9 +73,9 @@ class PhaseRoof:
 class Roofline:
     """`peak` and `memory` are the ceilings that `attainable` is made of."""
 
-    ceilings: tuple[Ceiling, ...]
-    peak: Ceiling | None
-    memory: Ceiling | None
+    ceilings: tuple[RoofCeiling, ...]
+    peak: RoofCeiling | None
+    memory: RoofCeiling | None
     phases: tuple[PhaseRoof, ...]
     ops: tuple[RooflinePoint, ...]
 
@@ -130,7 +130,7 @@ def regime_of(op: OpTime, roof: Roofline, *, unit: str | None, kind: str = "meas
     return "compute" if computing >= moving else "memory"
 
 
-def _seconds(work: float | None, ceiling: Ceiling | None) -> float | None:
+def _seconds(work: float | None, ceiling: RoofCeiling | None) -> float | None:
     return None if work is None or ceiling is None else work / ceiling.value
 
 
@@ -213,7 +213,7 @@ def _rate(work: float | None, seconds: float) -> float | None:
     return rate if isfinite(rate) else None
 
 
-def _ceilings(judged_by: JudgedBy, count: int) -> Iterator[Ceiling]:
+def _ceilings(judged_by: JudgedBy, count: int) -> Iterator[RoofCeiling]:
     """Ceilings of all the profile's devices together: the device's own, then what a calibration reached."""
     for name, peak in judged_by.device.peaks.items():
         yield _ceiling("compute", name, peak, count)
@@ -224,11 +224,11 @@ def _ceilings(judged_by: JudgedBy, count: int) -> Iterator[Ceiling]:
         yield _ceiling("compute" if level in DTYPES else "memory", level, rate, count)
 
 
-def _ceiling(of: Literal["compute", "memory"], level: str, number: Sourced, count: int) -> Ceiling:
-    return Ceiling(of=of, level=level, value=count * number.value, origin=number.origin, source=number.source)
+def _ceiling(of: Literal["compute", "memory"], level: str, number: Sourced, count: int) -> RoofCeiling:
+    return RoofCeiling(of=of, level=level, value=count * number.value, origin=number.origin, source=number.source)
 
 
-def _peak(profile: Profile, ceilings: tuple[Ceiling, ...]) -> Ceiling | None:
+def _peak(profile: Profile, ceilings: tuple[RoofCeiling, ...]) -> RoofCeiling | None:
     """The peak of the format that the runtime computes in; if that is unknown, the only peak there is."""
     peaks = {
         ceiling.level: ceiling for ceiling in reversed(ceilings) if ceiling.of == "compute"
@@ -249,7 +249,7 @@ def _arithmetic(profile: Profile) -> tuple[str, ...]:
     return (*engine_or_ideal(profile.runtime).effects.candidates("linear", stored), *dtype(stored).arithmetic)
 
 
-def _main(device: Device | None, ceilings: tuple[Ceiling, ...]) -> Ceiling | None:
+def _main(device: Device | None, ceilings: tuple[RoofCeiling, ...]) -> RoofCeiling | None:
     if device is None or device.memory is None:
         return None
     level = device.memory.level

@@ -12,7 +12,7 @@ from inferometer.core.errors import DomainError, InferometerError, SchemaError
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Environment, Provenance
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.known.atlas.nearest import Comparison
+from inferometer.known.atlas.nearest import AtlasComparison
 from inferometer.measure.calibrate import from_table as calibrating
 from inferometer.measure.run.isolate import ChildLimits
 from inferometer.measure.run.model import MeasuredRun, MeasureRequest
@@ -325,14 +325,14 @@ def test_a_phase_is_compared_under_its_own_conditions(monkeypatch):
         "computed": frozenset({"i8", "bf16"}), "count": 2, "batch": 3, "prompt": 100, "generate": 31, "context": 115,
     }  # fmt: skip
     assert asked == [
-        Comparison(quantity="forward", image=224, **same), Comparison(quantity="prefill", **same),
-        Comparison(quantity="decode", **same),
+        AtlasComparison(quantity="forward", image=224, **same), AtlasComparison(quantity="prefill", **same),
+        AtlasComparison(quantity="decode", **same),
     ]  # fmt: skip
     asked.clear()
     alone = replace(one, workload=Workload(context=9, image=64), phases=phases(1.0, 0.0, 0.0), arithmetic=())
     published.published_beside(question(), alone)
     assert asked == [
-        Comparison(
+        AtlasComparison(
             model="resnet50", device="phone", quantity="forward", engine="onnxruntime", count=2, image=64, context=9
         )
     ]

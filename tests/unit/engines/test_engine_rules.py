@@ -44,9 +44,9 @@ from inferometer.engines.onnxruntime.providers import CPU, choose_providers, pla
 from inferometer.engines.onnxruntime.recorder import NodeTable, NodeTime, _quiet, kernels_from_table, timers_from
 from inferometer.engines.onnxruntime.text import _parts, decoder_of
 from inferometer.engines.onnxruntime_genai.session import config_of, folder_of
-from inferometer.engines.openvino.counters import Means, Reading, mean_between
+from inferometer.engines.openvino.counters import CounterReading, Means, mean_between
 from inferometer.engines.openvino.devices import choose_device, placement_note, precision_hint, unit_of
-from inferometer.engines.openvino.executed import Executed, Flow, needed, running
+from inferometer.engines.openvino.executed import Executed, NameFlow, needed, running
 from inferometer.engines.openvino.names import ends_made_up, known_names, listed_layers, own_names
 from inferometer.engines.openvino.recorded import executed_seconds
 from inferometer.engines.tokens import end_tokens
@@ -510,12 +510,17 @@ def test_where_it_runs_is_told_where_it_is_another_place():
 
 
 def test_running_means_become_the_mean_of_the_steps_between():
-    before, after = Reading(steps=2, means_s={"a": 10e-6}), Reading(steps=5, means_s={"a": 16e-6, "b": 4e-6})
+    before, after = (
+        CounterReading(steps=2, means_s={"a": 10e-6}),
+        CounterReading(steps=5, means_s={"a": 16e-6, "b": 4e-6}),
+    )
     found = mean_between(before, after)
     assert found["a"] == pytest.approx((5 * 16.5e-6 - 2 * 10.5e-6) / 3)
     assert found["b"] == pytest.approx(5 * 4.5e-6 / 3)
     assert mean_between(after, after) == {}
-    assert mean_between(Reading(steps=4, means_s={"a": 1.0}), Reading(steps=5, means_s={"a": 0.1})) == {"a": 0.0}
+    assert mean_between(CounterReading(steps=4, means_s={"a": 1.0}), CounterReading(steps=5, means_s={"a": 0.1})) == {
+        "a": 0.0
+    }
     means = Means()
     assert means.take(before) == {"a": (pytest.approx(10.5e-6),) * 2}
     assert {name: len(samples) for name, samples in means.take(after).items()} == {"a": 3, "b": 3}
@@ -544,7 +549,7 @@ def test_what_rests_on_constants_alone_was_computed_at_load():
     assert [op.is_end for op in ops[:2]] == [True, False]
 
 
-FLOW = Flow(
+FLOW = NameFlow(
     before={"in": (), "a": ("in",), "u": ("a",), "v": ("u",), "b": ("v", "a"), "w": ("b",), "x": ("in",),
             "out": ("w", "x")},
     labels={"in": "", "a": "A", "b": "B", "out": ""},

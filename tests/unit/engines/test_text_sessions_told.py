@@ -16,15 +16,15 @@ from inferometer.core.errors import DomainError, EngineError
 from inferometer.engines.base import Opened, Request, Stage, Target
 from inferometer.engines.llamacpp import server as servers
 from inferometer.engines.llamacpp.direct import DirectSession, Handles
-from inferometer.engines.llamacpp.nodes import Node
-from inferometer.engines.llamacpp.observe import Watch
+from inferometer.engines.llamacpp.nodes import LlamaNode
+from inferometer.engines.llamacpp.observe import NodeWatch
 from inferometer.engines.llamacpp.options import LlamaOptions
 from inferometer.engines.onnxruntime import recorder as recorders
 from inferometer.engines.onnxruntime.fusion import Fusion
 from inferometer.engines.onnxruntime.recorder import SKIP, Details, ProfileEvent, ProfileRecorder
 from inferometer.engines.onnxruntime.text import DecoderSession
 from inferometer.engines.torch import host as hosts
-from inferometer.engines.torch.engine import Place
+from inferometer.engines.torch.engine import TorchDevice
 from inferometer.engines.torch.recorder import NoRecorder, cost_per_kernel
 from inferometer.engines.torch.session import Text
 from unit.engines.test_sessions_told import World, event
@@ -200,7 +200,7 @@ class Watched:
 
     def take(self):
         self.taken += 1
-        return [(Node(name="mm-0", kind="MUL_MAT"), float(self.taken))] if self.active else []
+        return [(LlamaNode(name="mm-0", kind="MUL_MAT"), float(self.taken))] if self.active else []
 
 
 def test_llama_cpps_nodes_are_taken_after_every_pass_of_a_phase_and_of_nothing_else():
@@ -237,7 +237,7 @@ def test_the_watch_stops_at_what_computes_and_only_while_a_phase_runs():
     library = SimpleNamespace(
         ggml_op_name=lambda number: names[number].encode(), tensor_layout=lambda *_, **__: "layout", label="llama"
     )
-    watch = Watch(library, clock=world.ns)
+    watch = NodeWatch(library, clock=world.ns)
     tensors = [(ctypes.c_int * 30)() for _ in names]
     for number, tensor in enumerate(tensors):
         tensor[20] = number
@@ -255,7 +255,7 @@ def test_the_watch_stops_at_what_computes_and_only_while_a_phase_runs():
     assert watch.take() == [((add, "layout"), 2.0), ((rope, "layout"), 3.0)]
     assert watch.take() == []
     library.tensor_layout = lambda *_, **__: None
-    other = Watch(library, clock=world.ns)
+    other = NodeWatch(library, clock=world.ns)
     other.active = True
     assert not other._observe(add, ASKED, None)
     assert (other.broken, other.take()) == ("llama has tensors of another shape than those known here", [])
@@ -725,7 +725,7 @@ def torch_text(*, config=None, batch=2, context=None):
     host = SimpleNamespace(
         module=SimpleNamespace(config=about, model=model, folder=None),
         target=Target(path=Path("m"), format="config", text=True, batch=batch, context=context, seed=4),
-        torch=torch, recorder=recorder, place=Place(unit="cpu", device="cpu"), running=lambda _: nullcontext(),
+        torch=torch, recorder=recorder, place=TorchDevice(unit="cpu", device="cpu"), running=lambda _: nullcontext(),
         sync=lambda: None, require_open=lambda: None, landing=None,
     )  # fmt: skip
     return forward, Text(host, forward, clock_ns=world.ns)
@@ -847,8 +847,8 @@ def torch_host(device, **target):
     leaf = SimpleNamespace(children=list)
     model = SimpleNamespace(modules=lambda: [SimpleNamespace(children=lambda: [leaf]), leaf, leaf])
     module = SimpleNamespace(model=model, config=None, inputs=(), precision="f16", notes=("one",))
-    place = Place(unit="gpu:1" if device != "cpu" else "cpu", device=device)
-    made = hosts.Host(
+    place = TorchDevice(unit="gpu:1" if device != "cpu" else "cpu", device=device)
+    made = hosts.TorchHost(
         torch=torch, target=Target(path=Path("m"), format="config", **target), place=place, module=module,
         threads=SimpleNamespace(close=lambda: closed.append(True), count=3, hold=lambda: torch.calls.append("held")),
         paid=(Stage(name="load", seconds=1.0),), execution="compiled",

@@ -21,7 +21,7 @@ from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.formats.huggingface import graph_from_config
 from inferometer.known.engines import runtime_effects
 from inferometer.predict.answer import predict_graph
-from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
+from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Hosting, Offload, Options, Speculative
 from inferometer.predict.price import deviations
 from unit.predict.machines import WIRE, machine, stated, without_fit  # noqa: F401 - `without_fit` is used by being here
 
@@ -144,7 +144,7 @@ QUESTIONS = {  # name: graph, device, and what else is asked
         "workload": lengths(),
         "options": Options(
             host=HostCosts(tokenise_s_per_token=1e-6, sampling_s=2e-5, detokenise_s_per_token=3e-6),
-            place=Place(usd_per_hour=2.5), battery=Battery(capacity_j=2e5, per_s=3.0, efficiency=0.8),
+            place=Hosting(usd_per_hour=2.5), battery=Battery(capacity_j=2e5, per_s=3.0, efficiency=0.8),
             storage_bytes_per_s=2e9,
         ),
     }),
@@ -172,7 +172,7 @@ QUESTIONS = {  # name: graph, device, and what else is asked
     }),
     "padded": ("bert_mlm", GPU, {"workload": Workload(batch=3, prompt=37, precision=BF16), "runtime": "torch-compile"}),
     "read and written": ("t5", GPU, {"workload": lengths(), "runtime": "torch-eager", "options": Options(
-        host=HostCosts(sampling_s=2e-5), place=Place(usd_per_hour=3.0, grid="eu", pue="google"),
+        host=HostCosts(sampling_s=2e-5), place=Hosting(usd_per_hour=3.0, grid="eu", pue="google"),
     )}),
     "widened": ("gpt_oss", GPU, {"workload": lengths(precision=Precision(weights="q8_0", activations="bf16")),
         "runtime": WIDENING, "options": Options(overrides={"*lm_head*": "bf16"})}),

@@ -11,7 +11,7 @@ from inferometer.core.dims import Symbol
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.predict.memory.inventory import inventory
-from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
+from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Hosting, Offload, Options, Speculative
 from inferometer.predict.price.step import StepPrice
 from inferometer.predict.work.classes import dims_of
 from unit.predict.decoders import LLAMA_3_1_8B
@@ -28,7 +28,7 @@ LIMITS = [  # what may be asked, its least, its most
     (lambda value: Battery(capacity_j=value, per_s=1.0), 0, None),
     (lambda value: Battery(capacity_j=1.0, per_s=value), 0, None),
     (lambda value: Battery(capacity_j=1.0, per_s=1.0, efficiency=value), 0, 1),
-    (lambda value: Place(usd_per_hour=value), 0, None),
+    (lambda value: Hosting(usd_per_hour=value), 0, None),
     (lambda value: Options(chunk=value), 1, None),
     (lambda value: Options(cached_prefix=value), 0, None),
     (lambda value: Options(micro_batches=value), 1, None),

@@ -10,7 +10,7 @@ from inferometer.known import device, grids, instances, pues
 from inferometer.predict.answer import predict_graph
 from inferometer.predict.energy import power_model
 from inferometer.predict.money import carbon_grams, hourly_price, million_usd
-from inferometer.predict.options import Battery, EnergyCosts, Options, Place
+from inferometer.predict.options import Battery, EnergyCosts, Hosting, Options
 from unit.predict.decoders import LLAMA_3_1_8B
 from unit.predict.machines import MACHINE, machine, stated
 
@@ -102,46 +102,46 @@ def test_the_cheapest_instance_with_the_device_is_taken_by_its_share():
         for row in instances().values()
         if row.device == "nvidia-h200" and row.usd_per_hour is not None
     )
-    price = hourly_price(H200, 2, Place())
+    price = hourly_price(H200, 2, Hosting())
     assert price.usd_per_hour == pytest.approx(2 * cheapest)
     assert "on demand" in price.note
 
 
 def test_a_price_may_be_given_or_an_instance_named():
-    assert hourly_price(H200, 1, Place(usd_per_hour=7.5)).usd_per_hour == 7.5
+    assert hourly_price(H200, 1, Hosting(usd_per_hour=7.5)).usd_per_hour == 7.5
     name, row = next((n, r) for n, r in instances().items() if r.device == "nvidia-h200" and r.usd_per_hour)
-    assert hourly_price(H200, row.count, Place(instance=name)).usd_per_hour == pytest.approx(float(row.usd_per_hour))
+    assert hourly_price(H200, row.count, Hosting(instance=name)).usd_per_hour == pytest.approx(float(row.usd_per_hour))
 
 
 def test_an_instance_of_another_device_is_refused():
     name = next(n for n, row in instances().items() if row.device != "nvidia-h200")
     with pytest.raises(DomainError, match="was asked for"):
-        hourly_price(H200, 1, Place(instance=name))
+        hourly_price(H200, 1, Hosting(instance=name))
     with pytest.raises(UnknownNameError):
-        hourly_price(H200, 1, Place(instance="nobody-has-it"))
+        hourly_price(H200, 1, Hosting(instance="nobody-has-it"))
 
 
 def test_a_device_nobody_rents_has_no_price():
-    assert hourly_price(MACHINE, 1, Place()) is None
+    assert hourly_price(MACHINE, 1, Hosting()) is None
     assert predict_graph(LLAMA_3_1_8B, MACHINE).summary.usd_per_million_tokens is None
 
 
 def test_a_million_tokens_cost_what_they_take():
-    price = hourly_price(MACHINE, 1, Place(usd_per_hour=3.6))
+    price = hourly_price(MACHINE, 1, Hosting(usd_per_hour=3.6))
     assert million_usd(price, 1000.0) == pytest.approx(1.0)
     assert million_usd(price, np.array([1000.0, 500.0])) == pytest.approx([1.0, 2.0])
 
 
 def test_carbon_needs_a_grid_and_counts_the_sites_overhead():
     (name, row), (site, overhead) = next(iter(grids().items())), next(iter(pues().items()))
-    plain = carbon_grams(3.6e6, Place(grid=name))
+    plain = carbon_grams(3.6e6, Hosting(grid=name))
     assert plain == pytest.approx(float(row.carbon_g_per_kwh))
-    assert carbon_grams(3.6e6, Place(grid=name, pue=site)) == pytest.approx(plain * float(overhead.pue))
-    assert carbon_grams(3.6e6, Place()) is None
+    assert carbon_grams(3.6e6, Hosting(grid=name, pue=site)) == pytest.approx(plain * float(overhead.pue))
+    assert carbon_grams(3.6e6, Hosting()) is None
 
 
 def test_prices_are_no_less_than_nothing():
     with pytest.raises(DomainError, match="usd_per_hour"):
-        replace(Place(), usd_per_hour=-1.0)
+        replace(Hosting(), usd_per_hour=-1.0)
     with pytest.raises(DomainError, match="usd_per_hour"):
-        Place(usd_per_hour=float("nan"))
+        Hosting(usd_per_hour=float("nan"))

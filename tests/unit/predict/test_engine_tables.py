@@ -226,7 +226,7 @@ def test_a_product_whose_weights_a_cache_holds_is_no_faster_than_one_from_memory
 
 # The reading itself, family by family
 
-PLAIN = reading.Family(
+PLAIN = reading.TableFamily(
     name="gemm", folder="gemm", file="t.parquet", sizes={"rows": "m"}, texts={"format": "dtype"},
     only={"kind": frozenset({"wanted"})},
 )  # fmt: skip
@@ -264,7 +264,7 @@ def test_a_further_version_adds_only_formats_that_none_before_it_has(tmp_path):
         ("fp8", 1.0), ("nvfp4", 2.0), ("int8", 3.0),
     ]  # fmt: skip
     assert reading._columns(PLAIN, [empty]) is reading._columns(PLAIN, []) is None
-    formless = reading.Family(name="x", folder="", file="", sizes={"rows": "m"})
+    formless = reading.TableFamily(name="x", folder="", file="", sizes={"rows": "m"})
     assert reading._columns(formless, files[1:])["rows"].tolist() == [1.0]  # without formats one file is all
 
 

@@ -40,6 +40,20 @@ def test_what_the_driver_shows_decides_and_not_the_label():
     ).fits
 
 
+def test_weights_of_a_microcontroller_lie_in_its_flash_and_nothing_else_does():
+    asked = Workload(prompt=1000, generate=25, batch=2)
+    alone = fit(LLAMA_3_1_8B, BIG, workload=asked)
+    rest = alone.total_bytes - alone.weights_bytes
+
+    def fits(ram, flash):
+        board = replace(memory(stated(float(ram))), flash_bytes=stated(float(flash)))
+        return fit(LLAMA_3_1_8B, board, workload=asked).fits
+
+    assert fits(rest, WEIGHTS)
+    assert not fits(rest - 1, 2 * WEIGHTS), "activations and caches are written, and flash is not"
+    assert not fits(rest, WEIGHTS - 1)
+
+
 def test_the_longest_context_fits_and_one_more_does_not():
     found = fit(LLAMA_3_1_8B, BIG, workload=Workload(batch=2))
     assert 24e9 - WEIGHTS > found.longest_context * 2 * TOKEN > 0.99 * (24e9 - WEIGHTS)

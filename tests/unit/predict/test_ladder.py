@@ -190,7 +190,7 @@ def few_and_many():
 def test_less_than_ten_steps_of_a_device_are_no_surer_than_its_kind():
     seen = set()
     for (standing, steps), phase in product(few_and_many(), ("prefill", "decode")):
-        rung = ladder.ShippedFit.of(ladder.Sources(standing=standing, phase=phase, binding=None), ())
+        rung = ladder.ShippedFit.of(ladder.RungSources(standing=standing, phase=phase, binding=None), ())
         if rung is None:
             continue
         of_kind, own = replace(standing, device="", vendor=""), fitted_prior(standing, phase).spread

@@ -27,7 +27,7 @@ from inferometer.known.formulas.llm import speculative_tokens
 from inferometer.predict import graph_work
 from inferometer.predict.answer import predict_graph
 from inferometer.predict.ask import ask
-from inferometer.predict.options import HostCosts, Offload, Options, Place, Speculative
+from inferometer.predict.options import HostCosts, Hosting, Offload, Options, Speculative
 from inferometer.predict.question import Question
 from inferometer.predict.ready import make_ready
 from inferometer.predict.request import GENERATE, decode_context
@@ -436,7 +436,7 @@ def test_what_does_not_fit_is_said_and_still_answered():
 
 
 def test_money_and_carbon_follow_the_place():
-    profile = predict(place=Place(usd_per_hour=3.6))
+    profile = predict(place=Hosting(usd_per_hour=3.6))
     rate = 128 / profile.summary.e2e_s
     assert profile.summary.usd_per_million_tokens == pytest.approx(3.6 / 3600 / rate * 1e6)
     assert profile.summary.co2e_g is None

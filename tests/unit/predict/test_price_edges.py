@@ -18,7 +18,7 @@ from inferometer.predict.disaggregate import handed_over
 from inferometer.predict.energy import PowerModel, power_model
 from inferometer.predict.headline import headline_times, with_repeats
 from inferometer.predict.money import hourly_price
-from inferometer.predict.options import HostCosts, Offload, Options, Place, Speculative
+from inferometer.predict.options import HostCosts, Hosting, Offload, Options, Speculative
 from inferometer.predict.parallel import place
 from inferometer.predict.phases import constant_phase, load_phase, site_of
 from inferometer.predict.precision import arithmetic_for, counted_precision, weight_formats, with_overrides
@@ -386,13 +386,13 @@ def test_energy_is_of_waiting_moving_and_computing():
 
 
 def test_a_price_is_the_cheapest_offer_or_the_one_named():
-    assert hourly_price(MACHINE, 1, Place()) is None
-    assert hourly_price(MACHINE, 3, Place(usd_per_hour=2.0)).usd_per_hour == 2
+    assert hourly_price(MACHINE, 1, Hosting()) is None
+    assert hourly_price(MACHINE, 3, Hosting(usd_per_hour=2.0)).usd_per_hour == 2
     h100 = replace(MACHINE, name="nvidia-h100-sxm")
     with pytest.raises(DomainError, match="has nvidia-h100-sxm, and machine was asked for"):
-        hourly_price(MACHINE, 1, Place(instance=places.instances_with("nvidia-h100-sxm")[0].name))
-    one, two = (hourly_price(h100, devices, Place()) for devices in (1, 2))
-    offers = [hourly_price(h100, 1, Place(instance=each.name)) for each in places.instances_with("nvidia-h100-sxm")
+        hourly_price(MACHINE, 1, Hosting(instance=places.instances_with("nvidia-h100-sxm")[0].name))
+    one, two = (hourly_price(h100, devices, Hosting()) for devices in (1, 2))
+    offers = [hourly_price(h100, 1, Hosting(instance=each.name)) for each in places.instances_with("nvidia-h100-sxm")
               if each.usd_per_hour is not None]  # fmt: skip
     assert one.usd_per_hour == min(offer.usd_per_hour for offer in offers)
     assert two.usd_per_hour == pytest.approx(2 * one.usd_per_hour)

@@ -12,6 +12,7 @@ from inferometer.core.roof import Roof
 from inferometer.known import device
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.roof import copy_bytes_per_s, machine_roof, measured_roof, needs_roof, with_roof
+from inferometer.predict.placing import can_i_run
 from unit.predict.machines import machine
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -159,6 +160,13 @@ def test_it_is_measured_until_two_readings_agree_and_is_busy_where_none_do(monke
 def test_every_answer_that_stands_on_a_busy_machines_roof_says_so(busy):
     question = ask("resnet50", on=machine())
     notes = replace(question, roof=roof(1e11, 1e10, busy=busy)).basis().notes
+    assert any("was busy when its roofs were measured" in note for note in notes) == busy
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_what_runs_here_says_it_too(monkeypatch, busy):
+    monkeypatch.setattr("inferometer.predict.ask.roof_for", lambda _device: roof(1e11, 1e10, busy=busy))
+    notes = can_i_run("smollm2-135m", on=machine(unit="cpu"), runtime="llamacpp").notes
     assert any("was busy when its roofs were measured" in note for note in notes) == busy
 
 

@@ -29,7 +29,7 @@ from inferometer.predict.price.kernels import kernel_curve
 from inferometer.predict.ready import make_ready
 from inferometer.predict.served.question import served, serving_answer
 from inferometer.predict.served.steady import KernelParts, Traffic, kernel_parts, steady_times
-from inferometer.predict.served.step import Chunk
+from inferometer.predict.served.step import PromptChunk
 from inferometer.predict.work.merge import as_loaded
 
 CHAT = Traffic(prompt=1024, generate=256)
@@ -158,21 +158,23 @@ def test_a_step_of_decoding_is_the_vector_form_at_one_point(what):
     step = what.step
     for sequences, context in ((1, 100), (64, 1500), (300, 40_000)):
         assert step.seconds((), sequences, context) == pytest.approx(float(step.decode_seconds(sequences, context)))
-    chunk = Chunk(tokens=512, context=100)
+    chunk = PromptChunk(tokens=512, context=100)
     assert step.seconds([chunk], 8, 900) == pytest.approx(float(step.mixed_seconds(512, 100, 8, 900)))
 
 
 def test_a_step_grows_with_everything_that_is_in_it(what):
     seconds = what.step.seconds
     assert seconds((), 64, 1000) < seconds((), 128, 1000) < seconds((), 128, 4000)
-    assert seconds([Chunk(tokens=512)], 64, 1000) < seconds([Chunk(tokens=512), Chunk(tokens=512)], 64, 1000)
-    assert seconds([Chunk(tokens=512)]) < seconds([Chunk(tokens=512, context=8192)])
+    assert seconds([PromptChunk(tokens=512)], 64, 1000) < seconds(
+        [PromptChunk(tokens=512), PromptChunk(tokens=512)], 64, 1000
+    )
+    assert seconds([PromptChunk(tokens=512)]) < seconds([PromptChunk(tokens=512, context=8192)])
     assert seconds() == 0.0
 
 
 def test_a_warm_step_is_a_few_calls(what):
     """A simulation asks for millions of them: benchmarks/simulator.py has the time."""
-    chunks = (Chunk(tokens=512, context=100),)
+    chunks = (PromptChunk(tokens=512, context=100),)
     what.step.seconds(chunks, 64, 1000.0)
     assert calls_of(lambda: what.step.seconds(chunks, 64, 1000.0)) < 100
 

@@ -12,7 +12,7 @@ from inferometer.predict.price.class_figures import with_class_figures
 from inferometer.predict.served import steady
 from inferometer.predict.served.memory import StepLimits
 from inferometer.predict.served.steady import Drafts, KernelParts, Steady, Traffic, kernel_parts
-from inferometer.predict.served.step import EngineStep, Grid, Grid2
+from inferometer.predict.served.step import EngineStep, Grid2, SecondsGrid
 
 COSTS = {"step_s": 0.01, "sequence_s": 0.001, "prompt_s": 0.5, "launch_s": 0.0, "later": 1.0, "kernels": 1.5,
          "kernels_prompt": 2.0, "together": 0.25}  # fmt: skip
@@ -80,10 +80,10 @@ def test_held_back_prompts_drafts_and_stages():
 )
 def test_a_pipeline_goes_at_the_pace_of_its_slowest_stage(layers, stages, flowing, behind):
     """Eight seconds of layers, one of logits."""
-    grid = Grid(sizes=[1, 1000], seconds=[1.0, 1.0])
+    grid = SecondsGrid(sizes=[1, 1000], seconds=[1.0, 1.0])
     attention = Grid2(rows=[1, 1000], columns=[1, 1000], seconds=[[3.0, 3.0], [3.0, 3.0]])
     step = EngineStep(
-        costs=costs(), dense=Grid(sizes=[1, 1000], seconds=[5.0, 5.0]), logits=grid, decode=attention,
+        costs=costs(), dense=SecondsGrid(sizes=[1, 1000], seconds=[5.0, 5.0]), logits=grid, decode=attention,
         prompt=attention, launches=1, spread=0.1, layers=layers,
     )  # fmt: skip
     assert step.behind_kernels(4, 100.0, verified=2, stages=stages, flowing=flowing) == pytest.approx(behind)

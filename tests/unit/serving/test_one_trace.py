@@ -22,6 +22,7 @@ from inferometer.serving.simulate import run as running
 from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.service import Pool, Service
 from inferometer.serving.simulate.sinks import Columns
+from inferometer.serving.simulate.source import Kinds
 
 STEP_S = 0.01
 
@@ -34,15 +35,15 @@ class EvenSteps:
         return STEP_S
 
 
-class NoPriorities:
-    priorities = ()
+class Alike:
+    kinds = Kinds()
 
 
 def simulated(demand, *, concurrency=None, blocks=100_000):
     sink = Columns()
     limits = EngineLimits(tokens=8192, sequences=64, blocks=blocks, block_tokens=16)
     service = Service(pool=Pool(times=EvenSteps(), rules=scheduler_of("vllm"), limits=limits))
-    running._run(NoPriorities(), service, [demand], sink.ended, sink.refused, concurrency)
+    running._run(Alike(), service, [demand], sink.ended, sink.refused, concurrency)
     found = sink.columns()
     columns = zip(found.session, found.due_s, found.last_s, found.input_tokens, found.output_tokens, found.outcome,
                   strict=True)  # fmt: skip

@@ -263,7 +263,7 @@ def test_the_spare_replicas_are_the_fewest_that_are_enough(replicas, up, availab
 def test_a_device_keeps_up_with_whole_streams_within_its_cooling(monkeypatch, latency_s, most_w, served, busy):
     streams, count = served
     power = SimpleNamespace(moving_w=10.0, computing_w=20.0, idle_w=4.0)
-    answer = SimpleNamespace(summary=SimpleNamespace(latency_s=latency_s))
+    answer = SimpleNamespace(summary=SimpleNamespace(latency_s=latency_s, sustained_s=None))
     asked = SimpleNamespace(answer=lambda: answer, runtime_name="r", graph=SimpleNamespace(name="m"))
     monkeypatch.setattr(edge, "power_model", lambda _device: power)
     monkeypatch.setattr(edge, "ask", lambda *_, **__: asked)
@@ -280,6 +280,11 @@ def test_a_device_keeps_up_with_whole_streams_within_its_cooling(monkeypatch, la
     assert found.battery_s == pytest.approx(3600 * 0.5 / found.watts)
     assert found.score("cheapest") == (not streams, 50.0 * count)
     assert found.score("smallest") == (not streams, 1.0 * count)
+    if most_w is None and streams:  # twice as slow once it is warm: half the streams, and it says why
+        answer.summary.sustained_s = 2 * latency_s
+        (warm,) = edge.edge_plans(given).plans
+        assert (warm.streams, warm.latency_s) == (streams // 2, 2 * latency_s)
+        assert warm.why.endswith("once it is warm")
 
 
 def serving_plan(**more):

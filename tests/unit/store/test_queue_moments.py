@@ -18,14 +18,14 @@ from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.shares import Turn, rank
 from inferometer.store.queue.trust import grade
-from inferometer.store.queue.values import Check, FleetDevice, NewDevice, NewJob, Timing, Wanted, fails_often
+from inferometer.store.queue.values import FleetDevice, LeaseCheck, LeaseTiming, NewDevice, NewJob, Wanted, fails_often
 from inferometer.store.queue.wanted import fits
 from unit.store.conftest import START
 from unit.store.profiles import profile
 
 A_MOMENT = 0.001
-TIMING = Timing(lease_s=60.0, attempts=3, backoff_s=5.0, failures=3)
-STEADY = Check(before_s=1.0, after_s=1.0, moved=False)
+TIMING = LeaseTiming(lease_s=60.0, attempts=3, backoff_s=5.0, failures=3)
+STEADY = LeaseCheck(before_s=1.0, after_s=1.0, moved=False)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_lease_holds_to_its_last_moment_and_every_word_of_its_agent_moves_that
     ("attempts", "pause_s"), [(0, 5), (1, 5), (2, 10), (3, 20), (6, 160), (7, 300), (8, 300), (30, 300)]
 )
 def test_a_pause_is_twice_as_long_each_time_and_five_minutes_at_most(attempts, pause_s):
-    found = Timing().backoff(attempts)
+    found = LeaseTiming().backoff(attempts)
     assert (found, type(found)) == (pause_s, float)
 
 
@@ -362,7 +362,7 @@ def test_what_a_device_is_probed_for_and_when_it_is_believed(fleet, clock, monke
     fleet.register(replace(DEVICES[0], probes=True))
     for seed, before_s in enumerate((9.0, 9.0, 0.5, 1.0, 1.0)):  # the last three count, by their median
         clock.now += 1
-        measured(fleet, seed, check=Check(before_s=before_s, after_s=1.0, moved=False))
+        measured(fleet, seed, check=LeaseCheck(before_s=before_s, after_s=1.0, moved=False))
     for reference_s, state in ((1.4999, "ready"), (1.5, "quarantined"), (0.6667, "ready"), (0.6666, "quarantined")):
         fleet.set_state("pi", "quarantined")
         fleet.set_state("pi", "ready")
@@ -429,7 +429,7 @@ def test_faults_count_for_a_week_and_are_kept_for_a_month(fleet, clock):
 
 def test_a_grade_is_of_the_last_month_and_checks_are_told_oldest_first(fleet, clock):
     for seed, before_s in ((1, 1.0), (2, 2.0), (3, 3.0)):
-        measured(fleet, seed, check=Check(before_s=before_s, after_s=2 * before_s, moved=False, waited_s=4.0))
+        measured(fleet, seed, check=LeaseCheck(before_s=before_s, after_s=2 * before_s, moved=False, waited_s=4.0))
         clock.now += 1
     checks = fleet.checks("pi")
     assert [(check.before_s, check.after_s, check.waited_s, check.change) for check in checks] == [
@@ -453,7 +453,7 @@ def test_repeats_are_of_one_device_and_one_job(fleet, clock):
 
 @given(st.lists(st.floats(0.001, 0.5), min_size=5, max_size=30))
 def test_nine_in_ten_references_are_within_what_a_grade_says(changes):
-    found = grade([Check(before_s=1.0, after_s=1 + change, moved=False) for change in changes]).references
+    found = grade([LeaseCheck(before_s=1.0, after_s=1 + change, moved=False) for change in changes]).references
     within = sum(abs((1 + change) - 1) <= found.p90 for change in changes)
     below = sum(abs((1 + change) - 1) < found.p90 for change in changes)
     assert within >= 0.9 * len(changes) > below
@@ -576,7 +576,7 @@ def test_a_run_ends_as_its_job_did(fleet, store, ended, status, state):
 
 
 def test_a_result_without_a_check_has_not_moved_and_a_moved_one_counts_its_attempts(fleet, clock):
-    moved = Check(before_s=1.0, after_s=1.2, moved=True)
+    moved = LeaseCheck(before_s=1.0, after_s=1.2, moved=True)
     assert fleet.job(measured(fleet, 1)).moved is None
     steady = fleet.job(measured(fleet, 2, check=STEADY))
     assert (steady.moved, steady.state) == (False, "done")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inferometer.core.codec import encode
 from inferometer.core.errors import FormatError, InferometerError, SchemaError
 from inferometer.store import Attachment, open_store
-from inferometer.store.archive import Limits
+from inferometer.store.archive import ArchiveLimits
 from unit.store.profiles import profile
 
 
@@ -66,9 +66,9 @@ def test_a_name_that_no_archive_has_is_refused(store, tmp_path, good, name):
 
 def test_a_bomb_is_refused_by_what_it_says(store, tmp_path, good):
     bomb = {**entries(good), "artifacts/" + "0" * 64: b"\0" * 3_000_000}
-    refused(store, tmp_path, packed(bomb), match="3,000,000 are", limits=Limits(total_bytes=3_000_000))
-    refused(store, tmp_path, packed(bomb), match="fold", limits=Limits(ratio=100))
-    refused(store, tmp_path, packed(bomb), match="files; 2 are the most", limits=Limits(entries=2))
+    refused(store, tmp_path, packed(bomb), match="3,000,000 are", limits=ArchiveLimits(total_bytes=3_000_000))
+    refused(store, tmp_path, packed(bomb), match="fold", limits=ArchiveLimits(ratio=100))
+    refused(store, tmp_path, packed(bomb), match="files; 2 are the most", limits=ArchiveLimits(entries=2))
 
 
 def test_a_bomb_that_lies_about_its_size_is_refused_by_what_comes_out(store, tmp_path, good):
@@ -77,7 +77,9 @@ def test_a_bomb_that_lies_about_its_size_is_refused_by_what_comes_out(store, tmp
     data = packed(long)
     lied = data.replace(struct.pack("<I", 5_000_000), struct.pack("<I", 50))
     refused(store, tmp_path, lied, error=InferometerError)
-    refused(store, tmp_path, data, match="longer than the 1,000,000 bytes", limits=Limits(document_bytes=1_000_000))
+    refused(
+        store, tmp_path, data, match="longer than the 1,000,000 bytes", limits=ArchiveLimits(document_bytes=1_000_000)
+    )
 
 
 def test_a_file_that_is_not_what_its_hash_says_is_refused(store, tmp_path, good):
@@ -157,6 +159,6 @@ def test_a_bare_run_is_taken_in_unless_it_names_files(store, tmp_path, good):
 
 def test_what_is_no_archive_is_told(store, tmp_path):
     refused(store, tmp_path, b"hello", error=SchemaError, match="not a JSON document")
-    refused(store, tmp_path, b"x" * 100, match="larger than", limits=Limits(document_bytes=10))
+    refused(store, tmp_path, b"x" * 100, match="larger than", limits=ArchiveLimits(document_bytes=10))
     with pytest.raises(FormatError, match="cannot be read"):
         store.import_(tmp_path / "nowhere.zip")

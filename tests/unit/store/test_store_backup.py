@@ -128,7 +128,7 @@ def entry(name, size, packed):
     ],
 )
 def test_an_archive_holds_what_one_of_ours_may_and_no_more(entries, refused):
-    limits = archive.Limits(entries=3, total_bytes=200, ratio=10.0)
+    limits = archive.ArchiveLimits(entries=3, total_bytes=200, ratio=10.0)
     held = SimpleNamespace(infolist=lambda: [entry(*each) for each in entries])
     if refused:
         with pytest.raises(FormatError):
@@ -141,9 +141,9 @@ def test_a_document_may_be_as_long_as_allowed(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(encode(profile()))
     size = path.stat().st_size
-    assert archive.read_archive(path, tmp_path, archive.Limits(document_bytes=size)).profile == profile()
+    assert archive.read_archive(path, tmp_path, archive.ArchiveLimits(document_bytes=size)).profile == profile()
     with pytest.raises(FormatError, match="larger than"):
-        archive.read_archive(path, tmp_path, archive.Limits(document_bytes=size - 1))
+        archive.read_archive(path, tmp_path, archive.ArchiveLimits(document_bytes=size - 1))
 
 
 @pytest.mark.parametrize(

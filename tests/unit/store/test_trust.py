@@ -3,12 +3,12 @@
 import pytest
 
 from inferometer.store.queue.trust import grade
-from inferometer.store.queue.values import Check
+from inferometer.store.queue.values import LeaseCheck
 
 
 def checks(*pairs):
     return [
-        Check(before_s=before, after_s=after, moved=abs(after / before - 1) > 0.05) for before, after in pairs
+        LeaseCheck(before_s=before, after_s=after, moved=abs(after / before - 1) > 0.05) for before, after in pairs
     ]  # fmt: skip
 
 

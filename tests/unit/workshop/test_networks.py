@@ -11,7 +11,7 @@ from unit.formats.listing import graph_lines
 pytest.importorskip("torch", reason="torch is not installed: modules are not traced")
 
 from inferometer.formats.networks.benchmarked import NETWORKS
-from inferometer.formats.networks.read import PACKAGES, Package, built, usual_image
+from inferometer.formats.networks.read import PACKAGES, NetworkPackage, built, usual_image
 from inferometer.formats.networks.sketch import Sketch
 from inferometer.formats.networks.tracing import MARK, traced
 from workshop.networks import packages as build
@@ -76,7 +76,7 @@ def making(monkeypatch, tmp_path):
         return SimpleNamespace(eval=lambda: (name, image))
 
     def package(name):
-        return Package(
+        return NetworkPackage(
             name=name, needs=("torch",), names=lambda: usual, build=make, usual=lambda network: usual[network]
         )
 

@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.measure.calibrate.priors.hierarchy import hierarchy_of
 from inferometer.measure.calibrate.priors.judged import EVERY, EVIDENCE, few_models
-from inferometer.measure.calibrate.priors.stack import Case, log_times
+from inferometer.measure.calibrate.priors.stack import StackCase, log_times
 from inferometer.predict.price.deviations import (
     FITTED,
     PARAMETERS,
@@ -35,7 +35,7 @@ def case(device, number, *, slower=1.0, share=1.0, features=None):
     compute, memory = draw.uniform(1e-4, 2e-3, 2), draw.uniform(1e-5, 4e-4, 2)
     shares = np.array([TRUE["convolution"], TRUE["linear"]]) * share
     seconds = np.sum(np.maximum(compute / shares, memory / TRUE["memory"]) + TRUE["kernel"])
-    return Case(
+    return StackCase(
         dataset="made", model=f"m{number}", standing=standing(device), seconds=float(slower * seconds),
         compute=compute, memory=memory, kernels=np.ones(2), repeats=np.ones(2), classes=np.array([CONVOLUTION, LINEAR]),
         features=features,

@@ -35,8 +35,8 @@ class UNet(nn.Module):
 
     def forward(self, x):
         kept = []
-        for place, block in enumerate(self.enc):
-            x = block(functional.max_pool2d(x, 2) if place else x)
+        for index, block in enumerate(self.enc):
+            x = block(functional.max_pool2d(x, 2) if index else x)
             kept.append(x)
         for up, block, skip in zip(self.ups, self.dec, kept[-2::-1], strict=True):
             x = block(torch.cat((skip, up(x)), 1))
@@ -60,8 +60,8 @@ class Rsu(nn.Module):
     def forward(self, x):
         first = y = self.first(x)
         kept = []
-        for place, layer in enumerate(self.enc):
-            if place and not self.dilated:
+        for index, layer in enumerate(self.enc):
+            if index and not self.dilated:
                 y = functional.max_pool2d(y, 2, 2, ceil_mode=True)
             y = layer(y)
             kept.append(y)
@@ -87,8 +87,8 @@ class U2Net(nn.Module):
 
     def forward(self, x):
         size, kept, y = x, [], x
-        for place, block in enumerate(self.enc):
-            y = block(functional.max_pool2d(y, 2, 2, ceil_mode=True) if place else y)
+        for index, block in enumerate(self.enc):
+            y = block(functional.max_pool2d(y, 2, 2, ceil_mode=True) if index else y)
             kept.append(y)
         made = [y]
         for block, skip in zip(self.dec, kept[-2::-1], strict=True):

@@ -24,8 +24,8 @@ class FFNet(nn.Module):
         self.stem = nn.Sequential(ConvBn(3, 32, 3, 2), ConvBn(32, 64, 3, 2), ConvBn(64, 64, 3, 2 if deep else 1))
         self.stages = nn.ModuleList()
         c = 64
-        for place, (width, depth) in enumerate(zip(FF_WIDTHS, depths, strict=True)):
-            blocks = [Residual(c if not i else width, width, 2 if place and not i else 1) for i in range(depth)]
+        for index, (width, depth) in enumerate(zip(FF_WIDTHS, depths, strict=True)):
+            blocks = [Residual(c if not i else width, width, 2 if index and not i else 1) for i in range(depth)]
             self.stages.append(nn.Sequential(*blocks))
             c = width
         self.adapters = nn.ModuleList(ConvBn(a, b, 1) for a, b in zip(FF_WIDTHS, adapted, strict=True))

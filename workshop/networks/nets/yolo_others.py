@@ -63,14 +63,14 @@ class Csp(nn.Module):
 def early_v5(scale, pyramid=True):
     """Release 3: YOLOv5's table of release 4 with cross-stage blocks. Without its pyramid: two 1 × 1 in its place."""
     model = build(tables.V5_OLD, scale, AnchorDetect)
-    for place, layer in enumerate(model.model):
+    for index, layer in enumerate(model.model):
         if type(layer).__name__ == "C3":
             c1 = layer.cv1.conv.in_channels
             c2, n = layer.cv3.conv.out_channels, len(layer.m)
-            model.model[place] = Csp(c1, c2, n, layer.m[0].add)
+            model.model[index] = Csp(c1, c2, n, layer.m[0].add)
         if isinstance(layer, SpatialPyramid) and not pyramid:
             c1 = layer.cv1.conv.in_channels
-            model.model[place] = nn.Sequential(Conv(c1, 2 * c1), Conv(2 * c1, c1))
+            model.model[index] = nn.Sequential(Conv(c1, 2 * c1), Conv(2 * c1, c1))
     return model
 
 
@@ -221,9 +221,9 @@ class Elan7(nn.Module):
     def forward(self, x):
         y = self.cv2(x)
         parts = [self.cv1(x), y]
-        for place, conv in enumerate(self.chain):
+        for index, conv in enumerate(self.chain):
             y = conv(y)
-            if place in self.kept:
+            if index in self.kept:
                 parts.append(y)
         return self.out(torch.cat(parts[::-1], 1))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from inferometer.core.job import JobResult
     from inferometer.hub.places.requests import PackedJob
     from inferometer.known.atlas.measurement import SetAside
-    from inferometer.measure.calibrate.job import CalibrationResult, Job
+    from inferometer.measure.calibrate.job import CalibrationJob, CalibrationResult
 
 _BUDGET, _BUDGET_OF_ALL = "120s", "10min"
 _EVERY = "all"  # what --forget removes where no engine is named
@@ -47,6 +47,12 @@ _FORMAT = (
     help="A model whose predictions it should make better; may be given several times.  [default: those that were "
     "profiled here last]",
 )
+@click.option(
+    "--cooling",
+    metavar="RUN|FILE.csv",
+    help="Fit what the cooling takes away to a long run (`profile --sustained`), or to a board's record of one.",
+)
+@click.option("--limit", type=float, metavar="°C", help="With --cooling: where the machine slows down.")
 @click.option("--runtime", metavar="NAME", help="The engine.  [default: torch-compile on a GPU, else onnxruntime]")
 @click.option("--all", "every", is_flag=True, help="Calibrate every engine that is installed.")
 @click.option(
@@ -76,9 +82,11 @@ _FORMAT = (
     help="Remove what was calibrated on this machine, of one engine or of all.",
 )
 @format_option
-def command(
+def command(  # noqa: PLR0912 - one branch for each thing that can be asked
     source: str | None,
     models: tuple[str, ...],
+    cooling: str | None,
+    limit: float | None,
     runtime: str | None,
     every: bool,
     budget: str | None,
@@ -107,6 +115,7 @@ def command(
     inferometer calibrate --runtime torch-compile --budget 4min --out gpu.json
     inferometer calibrate --from atlas --device qualcomm-snapdragon-8-elite-npu --runtime qnn
     inferometer calibrate --from phone.csv --device my-phone --runtime litert --dtype i8
+    inferometer calibrate --cooling last
 
     It measures ops and small models through the engine itself, the least certain first, until the budget is spent; for
     the models named with --for it measures what they need most, and the models themselves.
@@ -118,7 +127,13 @@ def command(
     """
     from inferometer.predict.basis.files import own_folder
 
-    _require_one_of({"--from": source is not None, "--all": every, "--show": show, "--forget": forget is not None})
+    _require_one_of({
+        "--from": source is not None, "--all": every, "--show": show, "--forget": forget is not None,
+        "--cooling": cooling is not None,
+    })  # fmt: skip
+    if cooling is not None or limit is not None:
+        _fit_cooling(cooling, limit, form)
+        return
     if models and (source is not None or show or forget is not None or place is not None):
         raise DomainError("--for chooses what is measured on this machine.", remedy="Leave it out.")
     budget_s = parse_quantity(budget or (_BUDGET_OF_ALL if every else _BUDGET), "s")
@@ -168,7 +183,48 @@ def _require_one_of(asked: dict[str, bool]) -> None:
         raise DomainError(f"{' and '.join(given)} ask for different things.", remedy="Give one of them.")
 
 
-def _measured_here(device: str, **asked: Any) -> "tuple[Job, CalibrationResult]":
+def _fit_cooling(named: str | None, limit_c: float | None, form: str) -> None:
+    """What a long run says of the cooling: kept for this machine if it is of it, and as the line of a device's row."""
+    if named is None:
+        raise DomainError("--limit is a temperature for --cooling.", remedy="Give both, or leave it out.")
+    from dataclasses import asdict
+
+    from inferometer.api.naming import profile_of
+    from inferometer.known.machine.detect.identity import this_machine
+    from inferometer.measure.run.sustained import cooling_fit, read_record
+    from inferometer.predict.basis.roof import keep_cooling
+    from inferometer.understand.view.phrases import sustained_fact
+
+    if named.endswith(".csv"):
+        found, idle_w, ours = *read_record(Path(named)), False
+    else:
+        profile = profile_of(named, None)
+        if profile.sustained is None:
+            raise DomainError(
+                f"Run {named} was not watched for long.", remedy="Run `inferometer profile MODEL --sustained 30min`."
+            )
+        environment = profile.environment
+        idle_w = environment.energy.idle_w if environment and environment.energy else None
+        ours = bool(environment and environment.machine and environment.machine.id == this_machine().id)
+        found = profile.sustained
+    for label, value, remark in sustained_fact(found):
+        say(f"{label} {value}: {remark}")
+    fit = cooling_fit(found, idle_w=idle_w, limit_c=limit_c)
+    if ours:
+        keep_cooling(fit.power_w, fit.idle_w, fit.cooling_w, fit.warms_s, source=f"fitted to run {named}")
+        say("Kept: predictions for local say what speed lasts.")
+    if form == "json":
+        print_document(asdict(fit))
+        return
+    how = "what it drew after it had slowed down" if fit.throttled else "what would bring it to its limit"
+    say(f"{fit.resistance_c_per_w:.3g} °C for each watt above rest; the cooling takes away {how}.")
+    parts = {"tdp": (fit.power_w, "W"), "idle": (fit.idle_w, "W"), "cooling": (fit.cooling_w, "W")}
+    parts |= {} if fit.warms_s is None else {"warms": (fit.warms_s, "s")}
+    row = ", ".join(f'{name} = "{value:.3g} {unit}"' for name, (value, unit) in parts.items())
+    click.echo(f"power = {{ {row} }}")
+
+
+def _measured_here(device: str, **asked: Any) -> "tuple[CalibrationJob, CalibrationResult]":
     from inferometer.measure.calibrate.job import calibrate, calibration_job, prepare_engine
     from inferometer.measure.calibrate.progress import line_of
 
@@ -326,7 +382,7 @@ def print_calibrated(result: "JobResult", out: Path | None, form: str) -> None:
     _print_calibration(calibration, path, form)
 
 
-def _print_outcome(job: "Job", result: "CalibrationResult") -> None:
+def _print_outcome(job: "CalibrationJob", result: "CalibrationResult") -> None:
     outcome = result.outcome
     if outcome.interrupted:
         raise InferometerError(

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--dry", is_flag=True, help="Only predict what each format would gain, op by op; nothing is made.")
 @click.option(
-    "--sensitivity", is_flag=True, help="With --dry: run it with each layer rounded alone; how far do outputs drift?"
+    "--sensitivity",
+    is_flag=True,
+    help="With --dry: how far outputs drift with each layer rounded alone, by running it so.",
 )
 @click.option("--search", "searching", is_flag=True, help="Try every format that the engine can run.")
 @click.option(

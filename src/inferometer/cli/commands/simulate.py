@@ -28,19 +28,23 @@ if TYPE_CHECKING:
     from inferometer.core.device import Link
     from inferometer.predict.question import Question
     from inferometer.serving.load.plan import LoadPlan
-    from inferometer.serving.simulate.plan import SimulationPlan
+    from inferometer.serving.simulate.plan import DraftHead, Lora, SimulationPlan, Vision
     from inferometer.serving.simulate.service import Scaling
 
 _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400, uniform:64-512 or file:FILE.csv."
 _PROCESSES = ("constant", "poisson", "gamma")
 _ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 _REQUESTS = "How many of each load; or a CSV with arrival_s,input_tokens,output_tokens, of which every one counts."
+_SIGNALS = ("requests", "waiting", "cache")
+_SIGNAL = "What LOAD of --autoscale counts: requests, those that wait, or the used share of the cache."
+_SPREAD = "Standard deviation of the acceptance from request to request."
+_IMAGES = "Images of a request, the tokens of each, and of how many different ones (all)."
 _POSITIVE = click.IntRange(min=1)
 _SERVED = fields_that(door="simulate")
 _SAID = {
     "runtime": "The engine: vllm, sglang, trtllm or llamacpp.  [default: vllm]",
     "link": "The link between the pools or the devices.",
-    "draft": "Speculative decoding: the model that drafts; none for n-grams.",
+    "draft": "Speculative decoding: the model that drafts; or eagle, mtp (a layer more of MODEL), ngram.",
     "draft_length": f"Tokens drafted a step: turns speculation on.  [default: {DRAFT_LENGTH}]",
 }
 
@@ -66,6 +70,7 @@ def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--turns", default=1, metavar="N", help="Turns of a session; each prompt holds the talk so far."),
         option("--think", default="0s", metavar="TIME", help="Between an answer and the next turn."),
         option("--slo", "objectives", multiple=True, metavar="GOAL", help='An objective: "ttft_p95<=1s"; repeatable.'),
+        option("--n", "answers", type=_POSITIVE, default=1, metavar="N", help="Answers to each prompt."),
         option("--seed", default=0, metavar="N", help="Of arrivals and lengths."),
     )):  # fmt: skip
         function = made(function)
@@ -80,6 +85,7 @@ def service_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--routing", type=click.Choice(_ROUTINGS), default="least-loaded", help="Which replica gets a request."),
         option("--autoscale", metavar="A:B:LOAD", help="From A to B replicas, with LOAD requests each."),
         option("--cold-start", default="60s", metavar="TIME", help="With --autoscale: until a replica is there."),
+        option("--scale-by", "signal", type=click.Choice(_SIGNALS), default="requests", help=_SIGNAL),
         option("--max-num-seqs", "sequences", type=int, metavar="N", help="Sequences a step.  [default: the engine's]"),
         option("--max-num-batched-tokens", "tokens", type=int, metavar="N", help="Tokens a step."),
         option("--kv-blocks", "blocks", type=int, metavar="N", help="Blocks of the cache.  [default: what fits]"),
@@ -87,6 +93,12 @@ def service_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--max-model-len", "longest", type=int, metavar="N", help="Refuse what is longer, with its answer."),
         option("--max-queue", "queue", type=int, metavar="N", help="Refuse requests beyond so many that wait."),
         option("--timeout", metavar="TIME", help="Whoever asked goes away after so long: it is dropped."),
+        option("--cancel", metavar="SHARE:TIME", help="So many requests are taken back after so long: 0.1:5s."),
+        option("--acceptance-spread", "spread", type=float, default=0.0, metavar="SHARE", help=_SPREAD),
+        option("--lora", metavar="N[:RANK]", help="Each request asks for one of N adapters, of this rank (16)."),
+        option("--max-loras", "slots", type=_POSITIVE, default=1, metavar="N", help="Adapters of a step at most."),
+        option("--images", metavar="N:TOKENS[:PICTURES]", help=_IMAGES),
+        option("--encoder", metavar="MODEL|TIME", help="What an image takes: 30ms, or a model on this device."),
         option("--no-prefix-cache", is_flag=True, help="Forget prompts that were read before."),
         option("--kv-offload", metavar="SIZE[@RATE],…", help="Tiers below the cache: 64GB, or 64GB,2TB@5GB/s."),
         option("--preemption", type=click.Choice(("recompute", "swap")), default="recompute", help="Of a full cache."),
@@ -145,8 +157,6 @@ def command(model: str, device: str, out: Path | None, form: str, **options: Any
 
 def plan_from(model: str, device: str, options: dict[str, Any], *, command: str | None = None) -> SimulationPlan:
     traffic, whole = _traffic(options, command)
-    if options["prefill_on"] is not None and (options["turns"] > 1 or options["concurrency"] is not None):
-        raise DomainError("Two pools are simulated with arrivals by the clock.", remedy="Use --rate or --trace.")
     return service_plan(model, device, options, traffic, whole=whole)
 
 
@@ -157,6 +167,7 @@ def service_plan(
     from inferometer.core.units import parse_quantity
     from inferometer.serving.simulate.plan import SimulationPlan
 
+    head = _head(options)
     question = _question(model, device, options, options["tp"])
     reader = options["prefill_on"]
     readers = _question(model, reader, options, options["prefill_tp"] or options["tp"]) if reader else None
@@ -183,6 +194,12 @@ def service_plan(
         longest=options["longest"],
         queue=options["queue"],
         patience_s=None if options["timeout"] is None else parse_quantity(options["timeout"], "s"),
+        answers=options.get("answers", 1),
+        cancels=cancels_from(options["cancel"]),
+        spread=options["spread"],
+        head=head,
+        lora=_lora(options),
+        vision=_vision(device, options),
     )
 
 
@@ -193,6 +210,8 @@ def _question(model: str, device: str, options: dict[str, Any], tp: int) -> Ques
     asked = {name: options[name] for name in _SERVED} | {"tp": tp}
     if tp * options["pp"] * options["ep"] == 1:
         asked["link"] = None  # it is between pools, and not between devices that share layers
+    if _head(options) is not None:
+        asked |= {"draft": None}
     if asked["draft"] is None:
         asked |= {"draft_length": None, "acceptance": None}  # of n-grams, which no model drafts
     return ask(model, on=device, **{**asked, "runtime": asked["runtime"] or serving_engine()})
@@ -212,11 +231,82 @@ def _link(options: dict[str, Any]) -> Link | None:
     return None if options["link"] is None else link(options["link"])
 
 
+def _head(options: dict[str, Any]) -> DraftHead | None:
+    """What drafts, where it is no model: n-grams where only their length is given."""
+    from inferometer.serving.simulate.plan import DRAFT_HEADS
+
+    draft = options["draft"]
+    if draft is None:
+        return None if options["draft_length"] is None else "ngram"
+    return next((head for head in DRAFT_HEADS if head == draft), None)
+
+
 def _speculation(options: dict[str, Any]) -> tuple[int, float] | None:
-    if options["draft"] is None and options["draft_length"] is None:
+    head = _head(options)
+    if options["draft"] is None and head is None:
         return None
     kept = options["acceptance"]
-    return options["draft_length"] or DRAFT_LENGTH, ACCEPTANCE if kept is None else kept
+    if head == "ngram" and kept is None:
+        raise DomainError(
+            "How many tokens of n-grams are accepted depends on how far answers repeat their prompts: there is no "
+            "usual share.",
+            remedy="Say it: --acceptance 0.2, say, for a chat, and more for edits of what stands in the prompt.",
+        )
+    # DeepSeek-V3's report has 85 to 90 % for the second token (arXiv:2412.19437, 5.4.3): one layer drafts one token.
+    length, usual = (1, 0.85) if head == "mtp" else (DRAFT_LENGTH, ACCEPTANCE)
+    return options["draft_length"] or length, usual if kept is None else kept
+
+
+def cancels_from(text: str | None) -> tuple[float, float] | None:
+    """`--cancel SHARE:TIME`."""
+    from inferometer.core.units import parse_quantity
+
+    if text is None:
+        return None
+    share, _, after = text.partition(":")
+    try:
+        return float(share), parse_quantity(after, "s")
+    except ValueError:
+        raise DomainError(f"{text!r} is no share and time.", remedy="Write --cancel 0.1:5s.") from None
+
+
+def _whole_numbers(text: str, remedy: str, *, least: int, most: int) -> list[int]:
+    parts = text.split(":")
+    if not least <= len(parts) <= most or not all(part.isascii() and part.isdecimal() for part in parts):
+        raise DomainError(f"{text!r} are not {least} to {most} whole numbers.", remedy=remedy)
+    return [int(part) for part in parts]
+
+
+def _lora(options: dict[str, Any]) -> Lora | None:
+    from inferometer.serving.simulate.plan import Lora
+
+    if options["lora"] is None:
+        return None
+    adapters, *rank = _whole_numbers(options["lora"], "Write --lora 8:16.", least=1, most=2)
+    return Lora(adapters=adapters, rank=rank[0] if rank else 16, slots=options["slots"])
+
+
+def _vision(device: str, options: dict[str, Any]) -> Vision | None:
+    from inferometer.api import ask
+    from inferometer.core.units import parse_quantity
+    from inferometer.serving.simulate.plan import Vision
+
+    if options["images"] is None:
+        if options["encoder"] is not None:
+            raise click.UsageError("--encoder goes with --images.")
+        return None
+    images, tokens, *pictures = _whole_numbers(options["images"], "Write --images 2:576.", least=2, most=3)
+    encoder = options["encoder"]
+    if encoder is None:
+        raise DomainError(
+            "What the encoder takes for an image is not known.",
+            remedy="Say it: --encoder 30ms, or name a model that takes as long: --encoder vit-l-16.",
+        )
+    if encoder[:1].isdigit():
+        encode_s = parse_quantity(encoder, "s")
+    else:
+        encode_s = ask(encoder, on=device).answer().summary.latency_s or 0.0
+    return Vision(images=images, tokens=tokens, encode_s=encode_s, pictures=pictures[0] if pictures else 0)
 
 
 def _traffic(options: dict[str, Any], command: str | None) -> tuple[LoadPlan, bool]:
@@ -277,4 +367,4 @@ def _scaling(options: dict[str, Any]) -> Scaling | None:
             f"{options['autoscale']!r} is no range of replicas.", remedy="Write --autoscale 1:8:32."
         ) from None
     cold = parse_quantity(options["cold_start"], "s")
-    return Scaling(least=int(least), most=int(most), target=load, cold_start_s=cold)
+    return Scaling(least=int(least), most=int(most), target=load, cold_start_s=cold, signal=options["signal"])

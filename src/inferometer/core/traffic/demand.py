@@ -1,6 +1,6 @@
 """The requests to send: when, how long, and what they share. Made from a seed; a client or a simulator plays it."""
 
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class Demand:
     messages: tuple[tuple[Message, ...], ...] = ()
     sharing: Sharing = field(default_factory=Sharing)
     seed: int = 0
+    answers: int = 1  # to one prompt: so many entries after each other are of the same request
 
     def __post_init__(self) -> None:
         if self.sharing.turns > 1 and not self.after:  # turns of equal number stand one after the other
@@ -105,6 +106,28 @@ class Demand:
             messages=tuple(self.messages[index] for index in chosen) if self.messages else (),
             sharing=self.sharing,
             seed=self.seed,
+            answers=self.answers,
+        )
+
+    def with_answers(self, count: int) -> "Demand":
+        """The same with several answers to each prompt (`n`): an entry each; what follows waits for all of them."""
+        if count == 1:
+            return self
+        before = (tuple(one * count + k for one in entry for k in range(count)) for entry in self.after)
+        return replace(
+            self,
+            input_tokens=np.repeat(self.input_tokens, count),
+            output_tokens=np.repeat(self.output_tokens, count),
+            due_s=np.repeat(self.due_s, count),
+            session=np.repeat(self.session, count),
+            turn=np.repeat(self.turn, count),
+            group=np.repeat(self.group, count),
+            wait_s=np.repeat(self.wait_s, count),
+            after=tuple(entry for entry in before for _ in range(count)),
+            continues=np.repeat(np.where(self.continues >= 0, self.continues * count, -1), count),
+            pieces=tuple(entry for entry in self.pieces for _ in range(count)),
+            messages=tuple(entry for entry in self.messages for _ in range(count)),
+            answers=count,
         )
 
     def strands(self) -> Tokens:

@@ -143,8 +143,8 @@ class Profiled:
             *(self._buffer("Output", index, each[1]) for index, each in enumerate(outputs))
         )
 
-    def _type(self, signature: Any, kind: str, place: int) -> tuple[str, _Ranked]:
-        tensor = self._make(f"LiteRtGetSignature{kind}TensorByIndex", None, signature, _Size(place))
+    def _type(self, signature: Any, kind: str, index: int) -> tuple[str, _Ranked]:
+        tensor = self._make(f"LiteRtGetSignature{kind}TensorByIndex", None, signature, _Size(index))
         name, ranked = ctypes.c_char_p(), _Ranked()
         self._call("LiteRtGetTensorName", tensor, ctypes.byref(name))
         self._call("LiteRtGetRankedTensorType", tensor, ctypes.byref(ranked))
@@ -159,27 +159,27 @@ class Profiled:
                 self._call("LiteRtCompiledModelResizeInputTensor", *given)
                 ranked.layout.dims[:rank] = tuple(shape)
 
-    def _buffer(self, kind: str, place: int, ranked: _Ranked) -> Any:
+    def _buffer(self, kind: str, index: int, ranked: _Ranked) -> Any:
         name = f"LiteRtGetCompiledModel{kind}BufferRequirements"
-        needs = self._make(name, None, self._compiled, _Size(0), _Size(place))
+        needs = self._make(name, None, self._compiled, _Size(0), _Size(index))
         given = (self._environment, ctypes.byref(ranked), needs)
         buffer = self._make("LiteRtCreateManagedTensorBufferFromRequirements", "LiteRtDestroyTensorBuffer", *given)
         return buffer.value
 
-    def write(self, place: int, raw: bytes) -> None:
-        self._call("LiteRtGetTensorBufferSize", self._pointer(self._inputs, place), ctypes.byref(size := _Size()))
+    def write(self, index: int, raw: bytes) -> None:
+        self._call("LiteRtGetTensorBufferSize", self._pointer(self._inputs, index), ctypes.byref(size := _Size()))
         if len(raw) > size.value:
-            raise EngineError(f"LiteRT's input {place} has room for {size.value} bytes; {len(raw)} were given.")
-        ctypes.memmove(self._host(self._inputs, place), raw, len(raw))
+            raise EngineError(f"LiteRT's input {index} has room for {size.value} bytes; {len(raw)} were given.")
+        ctypes.memmove(self._host(self._inputs, index), raw, len(raw))
 
-    def read(self, place: int, nbytes: int) -> bytes:
-        return ctypes.string_at(self._host(self._outputs, place), nbytes)
+    def read(self, index: int, nbytes: int) -> bytes:
+        return ctypes.string_at(self._host(self._outputs, index), nbytes)
 
-    def _pointer(self, buffers: Any, place: int) -> Any:
-        return _Pointer(buffers[place])
+    def _pointer(self, buffers: Any, index: int) -> Any:
+        return _Pointer(buffers[index])
 
-    def _host(self, buffers: Any, place: int) -> Any:
-        return self._make("LiteRtGetTensorBufferHostMemory", None, self._pointer(buffers, place)).value
+    def _host(self, buffers: Any, index: int) -> Any:
+        return self._make("LiteRtGetTensorBufferHostMemory", None, self._pointer(buffers, index)).value
 
     def run(self) -> None:
         """One pass, with the events of this pass alone."""

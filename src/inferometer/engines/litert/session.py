@@ -178,9 +178,9 @@ class PlainSession:
     def _names(self) -> dict[int, str]:
         return {int(each["index"]): str(each["name"]) for each in self._interpreter.get_tensor_details()}
 
-    def _has_memory(self, place: int) -> bool:
+    def _has_memory(self, index: int) -> bool:
         try:
-            self._interpreter.tensor(place)()
+            self._interpreter.tensor(index)()
         except (ValueError, RuntimeError):
             return False
         return True

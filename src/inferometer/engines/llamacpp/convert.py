@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.engines.order import ToolOrder
-    from inferometer.formats.gguf.write.names import Target
+    from inferometer.formats.gguf.write.names import WrittenTensor
 
     Array = np.ndarray[Any, Any]
 
@@ -59,7 +59,7 @@ def convert(order: ToolOrder) -> Iterator[str]:
         yield "The tokeniser is none that is converted here: the file has a made-up vocabulary of the right size."
 
 
-def _stored(target: Target, kind: str, read: Callable[[str], Array]) -> Iterator[bytes]:
+def _stored(target: WrittenTensor, kind: str, read: Callable[[str], Array]) -> Iterator[bytes]:
     import gguf  # noqa: PLC0415 - an edge, in a child
 
     for part in target.parts:

@@ -14,9 +14,9 @@ from inferometer.core.frozen import frozen
 from inferometer.engines.base import Event, Kernel, Opened, Request, Stage, Target
 from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import threads_of
-from inferometer.engines.llamacpp.library import Batch, Library
+from inferometer.engines.llamacpp.library import Library, LlamaBatch
 from inferometer.engines.llamacpp.nodes import StepNodes
-from inferometer.engines.llamacpp.observe import Watch
+from inferometer.engines.llamacpp.observe import NodeWatch
 from inferometer.engines.llamacpp.options import CACHE_TYPES, LlamaOptions
 from inferometer.engines.llamacpp.placing import Devices, choose_devices, placed_by_log
 
@@ -44,7 +44,7 @@ class Handles:
     model: int
     context: int
     keep: object
-    watch: Watch | None = None
+    watch: NodeWatch | None = None
 
 
 class _Tokens:
@@ -58,7 +58,7 @@ class _Tokens:
         self._one = (ctypes.c_int32 * room)(*([1] * room))
         base = ctypes.addressof(self.sequence)
         self._places = (ctypes.c_void_p * room)(*(base + 4 * index for index in range(room)))
-        self.batch = Batch(
+        self.batch = LlamaBatch(
             n_tokens=0,
             token=ctypes.addressof(self.token),
             pos=ctypes.addressof(self.position),
@@ -304,7 +304,7 @@ class _Plan:
     unit: str
     devices: Devices
     layers: int
-    watch: Watch | None
+    watch: NodeWatch | None
 
 
 def open_direct(
@@ -319,7 +319,7 @@ def open_direct(
         unit=unit,
         devices=devices,
         layers=layers,
-        watch=Watch(library) if target.instrument and library.context.callback is not None else None,
+        watch=NodeWatch(library) if target.instrument and library.context.callback is not None else None,
     )
     with library.listening() as lines:
         start = clock()

@@ -37,7 +37,7 @@ class Parameters(ctypes.Structure):
         self.raw[at : at + size] = tuple(value.to_bytes(size, "little", signed=value < 0))
 
 
-class Batch(ctypes.Structure):
+class LlamaBatch(ctypes.Structure):
     """`llama_batch`: tokens with their positions and sequences, and whose logits are wanted."""
 
     _fields_ = [
@@ -74,9 +74,9 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_set_n_threads": (None, (_POINTER, _INT, _INT)),
     "llama_get_memory": (_POINTER, (_POINTER,)),
     "llama_memory_clear": (None, (_POINTER, _BOOL)),
-    "llama_batch_init": (Batch, (_INT, _INT, _INT)),
-    "llama_batch_free": (None, (Batch,)),
-    "llama_decode": (_INT, (_POINTER, Batch)),
+    "llama_batch_init": (LlamaBatch, (_INT, _INT, _INT)),
+    "llama_batch_free": (None, (LlamaBatch,)),
+    "llama_decode": (_INT, (_POINTER, LlamaBatch)),
     "llama_synchronize": (None, (_POINTER,)),
     "llama_get_logits_ith": (ctypes.POINTER(ctypes.c_float), (_POINTER, _INT)),
     "llama_sampler_init_greedy": (_POINTER, ()),

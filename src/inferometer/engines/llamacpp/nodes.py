@@ -41,7 +41,7 @@ _WEIGHT = re.compile(r"(?P<stem>.+)\.(?:weight|bias|scale|input_scale|scales)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class NodeInput:
     """What a node reads. `key` distinguishes it from another of the same name within one pass."""
 
     name: str
@@ -51,11 +51,11 @@ class Source:
 
 
 @frozen
-class Node:
+class LlamaNode:
     name: str
     kind: str
     key: int = 0
-    sources: tuple[Source, ...] = ()
+    sources: tuple[NodeInput, ...] = ()
     shape: tuple[int, ...] = ()
     dtype: str | None = None
     nbytes: int | None = None
@@ -63,7 +63,7 @@ class Node:
     unit: str = "cpu"
 
 
-def layers_of_nodes(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
+def layers_of_nodes(nodes: Sequence[LlamaNode]) -> tuple[tuple[str, ...], ...]:
     """For each node of one pass, the layers it stands for."""
     layers: list[tuple[str, ...]] = []
     by_name: dict[str, tuple[str, ...]] = {}
@@ -81,7 +81,7 @@ def layers_of_nodes(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
     return tuple(layers)
 
 
-def _stems(node: Node) -> tuple[str, ...]:
+def _stems(node: LlamaNode) -> tuple[str, ...]:
     stems = (_stem(source.name) for source in node.sources)
     return tuple(dict.fromkeys(_SHARED.get((node.name, stem), stem) for stem in stems if stem is not None))
 
@@ -93,7 +93,7 @@ def _stem(name: str) -> str | None:
     return name if name.startswith("blk.") and "(" not in name else None
 
 
-def _weightless(node: Node) -> tuple[str, ...]:
+def _weightless(node: LlamaNode) -> tuple[str, ...]:
     number = _number(node)
     if number is None:
         return ()
@@ -105,14 +105,14 @@ def _weightless(node: Node) -> tuple[str, ...]:
     return ()
 
 
-def _inherited(node: Node, by_name: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _inherited(node: LlamaNode, by_name: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """A node without a name goes on with what an earlier one without a name made: `node_33 (reshaped)`."""
     if _ANONYMOUS.match(node.name) and node.sources:
         return by_name.get(node.sources[0].name.partition(" (")[0], ())
     return ()
 
 
-def _number(node: Node) -> str | None:
+def _number(node: LlamaNode) -> str | None:
     for name in (node.name, *(source.name for source in node.sources)):
         match = _NUMBER.search(name)
         if match:
@@ -122,7 +122,7 @@ def _number(node: Node) -> str | None:
 
 @dataclass(slots=True)
 class _Row:
-    node: Node
+    node: LlamaNode
     layers: tuple[str, ...]
     samples: dict[int, float] = field(default_factory=dict)
 
@@ -137,7 +137,7 @@ class StepNodes:
     def begin(self, phase: str) -> None:
         self._steps[phase] = self._steps.get(phase, 0) + 1
 
-    def add(self, phase: str, passed: Iterable[tuple[Node, float]]) -> None:
+    def add(self, phase: str, passed: Iterable[tuple[LlamaNode, float]]) -> None:
         """A pass of the step that was begun last."""
         entries = list(passed)
         layers = layers_of_nodes([node for node, _ in entries])
@@ -172,13 +172,13 @@ class StepNodes:
         )
 
 
-def _dtype(node: Node) -> str | None:
+def _dtype(node: LlamaNode) -> str | None:
     """The format of its weight, else of its result."""
     weights = (source.dtype for source in node.sources if _stem(source.name))
     return next(weights, None) or node.dtype
 
 
-def _bytes(node: Node) -> float | None:
+def _bytes(node: LlamaNode) -> float | None:
     sizes = (node.nbytes, *(source.nbytes for source in node.sources))
     if node.kind in _PARTIAL or any(size is None for size in sizes):
         return None

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from inferometer.engines.llamacpp.library import Observer
-from inferometer.engines.llamacpp.nodes import FREE, Node, Source
+from inferometer.engines.llamacpp.nodes import FREE, LlamaNode, NodeInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ _MANY_OPS = 64  # ROPE is among the first
 _SOURCES, _PARAMETERS = 10, 64  # GGML_MAX_SRC, and GGML_MAX_OP_PARAMS in bytes
 
 
-class Watch:
+class NodeWatch:
     """Nodes of the pass that is running. `broken` says why nodes cannot be timed here, once one pass has been seen.
 
     The clock is read last before the engine goes on and first when it comes back. Views are left together with the
@@ -60,7 +60,7 @@ class Watch:
                 self.broken = f"{self._library.label} has tensors of another shape than those known here"
         return self._fields is not None
 
-    def take(self) -> list[tuple[Node, float]]:
+    def take(self) -> list[tuple[LlamaNode, float]]:
         """The nodes of the last pass with their seconds. To be called before the next one: it reuses their memory."""
         fields = self._fields
         if fields is None:
@@ -69,12 +69,12 @@ class Watch:
         self._seen = []
         return passed
 
-    def _node(self, tensor: int, fields: TensorFields) -> Node:
+    def _node(self, tensor: int, fields: TensorFields) -> LlamaNode:
         library = self._library
         pointers = (ctypes.c_void_p * fields.count).from_address(tensor + fields.sources)
         buffer = ctypes.c_void_p.from_address(tensor + fields.buffer).value
         shape = (ctypes.c_int64 * 4).from_address(tensor + fields.shape)
-        return Node(
+        return LlamaNode(
             name=_name(tensor, fields),
             kind=library.ggml_op_desc(tensor).decode(),
             key=tensor,
@@ -86,8 +86,8 @@ class Watch:
             unit="cpu" if not buffer or library.ggml_backend_buffer_is_host(buffer) else "gpu",
         )
 
-    def _source(self, tensor: int, fields: TensorFields) -> Source:
-        return Source(
+    def _source(self, tensor: int, fields: TensorFields) -> NodeInput:
+        return NodeInput(
             name=_name(tensor, fields),
             key=tensor,
             dtype=self._dtype(tensor, fields),

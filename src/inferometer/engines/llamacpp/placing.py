@@ -24,7 +24,7 @@ def choose_devices(
     gpus = [(name, handle) for name, kind, handle in devices if kind in _ACCELERATORS and name != "BLAS"]
     unit = asked or ("gpu" if gpus else "cpu")
     kind, _, index = unit.partition(":")
-    there = ["cpu", *(f"gpu:{place} ({name})" for place, (name, _) in enumerate(gpus))]
+    there = ["cpu", *(f"gpu:{index} ({name})" for index, (name, _) in enumerate(gpus))]
     if kind not in {"cpu", "gpu"} or (index and not index.isdigit()):
         raise EngineError(f"llama.cpp has no unit {unit!r}.", remedy=f"There are: {', '.join(there)}.")
     if kind == "cpu":

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Chunk:
+class StreamedChunk:
     """`made` tokens so far, in `made_s` since the first of them by the engine's clock; `read` of the prompt."""
 
     at_ns: int
@@ -49,13 +49,13 @@ class Chunk:
     error: str | None = None
 
 
-def read_chunk(document: Mapping[str, Any], at_ns: int) -> Chunk:
+def read_chunk(document: Mapping[str, Any], at_ns: int) -> StreamedChunk:
     if "error" in document:
         error = document["error"]
-        return Chunk(at_ns=at_ns, error=str(error.get("message", error) if isinstance(error, dict) else error))
+        return StreamedChunk(at_ns=at_ns, error=str(error.get("message", error) if isinstance(error, dict) else error))
     timings = document.get("timings") or {}
     choices = document.get("choices") or [{}]
-    return Chunk(
+    return StreamedChunk(
         at_ns=at_ns,
         text=choices[0].get("text") or "",
         read=int(timings.get("prompt_n", 0)),
@@ -66,12 +66,12 @@ def read_chunk(document: Mapping[str, Any], at_ns: int) -> Chunk:
     )
 
 
-def events_of(chunks: Iterable[Chunk], *, start_ns: int, prompt: int, depth: int) -> Iterator[Event]:
+def events_of(chunks: Iterable[StreamedChunk], *, start_ns: int, prompt: int, depth: int) -> Iterator[Event]:
     """A prefill that ends with the first chunk, and a step for each further one that holds tokens.
 
     Where the first chunk holds more than one token, because a character takes several, the prefill ends with them all.
     """
-    before: Chunk | None = None
+    before: StreamedChunk | None = None
     context, start = depth, start_ns
     for chunk in chunks:
         if before is None:
@@ -206,13 +206,13 @@ class ServerSession:
         )
         yield from events_of(stream, start_ns=start, prompt=len(request.prompt), depth=request.depth)
 
-    def _stream(self, prompt: list[int], *, generate: int, reuse: bool, ignore_end: bool) -> Iterator[Chunk]:
+    def _stream(self, prompt: list[int], *, generate: int, reuse: bool, ignore_end: bool) -> Iterator[StreamedChunk]:
         """Chunks as they come, each with the time it was handed over at. Left early, the rest is thrown away."""
         given = {
             "prompt": prompt, "n_predict": generate, "temperature": 0, "ignore_eos": ignore_end, "stream": True,
             "cache_prompt": reuse, "timings_per_token": True, "return_tokens": True,
         }  # fmt: skip
-        queue: SimpleQueue[Chunk | BaseException | None] = SimpleQueue()
+        queue: SimpleQueue[StreamedChunk | BaseException | None] = SimpleQueue()
         left = threading.Event()
 
         def hand_over(document: dict[str, Any]) -> bool:
@@ -240,7 +240,7 @@ class ServerSession:
             thread.join()
 
     @staticmethod
-    def _drain(stream: Iterator[Chunk]) -> None:
+    def _drain(stream: Iterator[StreamedChunk]) -> None:
         for _ in stream:
             pass
 

@@ -33,7 +33,7 @@ _EXTERNAL_FROM_BYTES = 1024  # smaller ones stay in the file
 
 
 @frozen
-class LoadPlan:
+class LoadingPlan:
     """How to make a session. `model` replaces the file's content where it had to be changed to be read."""
 
     path: Path
@@ -58,10 +58,10 @@ class _Mark:
         return iter(())
 
 
-def load_plan(target: Target) -> LoadPlan:
+def load_plan(target: Target) -> LoadingPlan:
     path = _file(target.path)
     chosen = choose_providers(target, ort.get_available_providers())
-    plan = LoadPlan(
+    plan = LoadingPlan(
         path=path,
         threads=threads_of(target.threads),
         providers=tuple(chosen),
@@ -75,7 +75,7 @@ def load_plan(target: Target) -> LoadPlan:
     return plan
 
 
-def as_onnx(plan: LoadPlan) -> Any:
+def as_onnx(plan: LoadingPlan) -> Any:
     """The model of a plan as the `onnx` package holds it. A file in the engine's own format is written as ONNX first.
 
     Such a file was optimised when it was made, and the engine runs its nodes as they are.
@@ -109,7 +109,7 @@ def _file(path: Path) -> Path:
     return candidates[0]
 
 
-def _readable(plan: LoadPlan) -> LoadPlan:
+def _readable(plan: LoadingPlan) -> LoadingPlan:
     """A file of a newer IR version than the engine's is read as the engine's newest, where it can be, with a note.
 
     IR versions add fields; a model that uses none of the new ones means the same under the older number.
@@ -143,7 +143,7 @@ def _quiet() -> Any:
 
 
 def load(
-    plan: LoadPlan,
+    plan: LoadingPlan,
     *,
     profile: Path | None = None,
     optimised: Path | None = None,
@@ -175,7 +175,7 @@ def load(
     return session, (Stage(name="load", seconds=mark.at - start), Stage(name="compile", seconds=end - mark.at))
 
 
-def _options(plan: LoadPlan) -> Any:
+def _options(plan: LoadingPlan) -> Any:
     options = _quiet()
     options.intra_op_num_threads = plan.threads
     options.inter_op_num_threads = 1
@@ -192,7 +192,7 @@ def _options(plan: LoadPlan) -> Any:
     return options
 
 
-def opened_of(plan: LoadPlan, session: Any, stages: tuple[Stage, ...]) -> Opened:
+def opened_of(plan: LoadingPlan, session: Any, stages: tuple[Stage, ...]) -> Opened:
     asked = [name for name, _ in plan.providers]
     placed = _placed(session)
     got = session.get_providers()

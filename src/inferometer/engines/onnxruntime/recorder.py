@@ -25,7 +25,7 @@ from inferometer.core.frozen import frozen
 from inferometer.engines.base import Kernel, Stage
 from inferometer.engines.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.engines.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step, with_served
-from inferometer.engines.onnxruntime.loading import ORT, Clock, LoadPlan, as_onnx, load
+from inferometer.engines.onnxruntime.loading import ORT, Clock, LoadingPlan, as_onnx, load
 from inferometer.engines.onnxruntime.providers import CPU, unit_of
 
 if TYPE_CHECKING:
@@ -233,8 +233,8 @@ def _quiet(values: Iterable[float]) -> float:
     return ordered[len(ordered) // 10]
 
 
-def _plan(path: Path, threads: int) -> LoadPlan:
-    return LoadPlan(path=path, threads=threads, providers=((CPU, {}),), level="none")
+def _plan(path: Path, threads: int) -> LoadingPlan:
+    return LoadingPlan(path=path, threads=threads, providers=((CPU, {}),), level="none")
 
 
 def _chain(path: Path, count: int) -> Path:
@@ -295,14 +295,14 @@ def printed_names(optimised: Topology, ran: Sequence[NodeTime]) -> dict[tuple[st
 
 EVENTS_AT_MOST = 100_000  # in one profile; the engine drops what comes after a million, and each takes a kilobyte
 SKIP = ""  # the phase of runs that do not count
-Begin = Callable[[LoadPlan, Path], Any]  # a session of another engine, whose profile's name begins so
+Begin = Callable[[LoadingPlan, Path], Any]  # a session of another engine, whose profile's name begins so
 _DTYPES = {"float": "float32", "double": "float64"}
 
 
 class ProfileRecorder:
     """Owns the session that is profiled. The caller reports runs with `ran`, and rebinds when `ready` gives another."""
 
-    def __init__(self, plan: LoadPlan, *, begin: Begin | None = None, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, plan: LoadingPlan, *, begin: Begin | None = None, clock: Clock = time.perf_counter) -> None:
         self._begin = begin
         self._folder = TemporaryDirectory(prefix="inferometer-")
         self._clock = clock

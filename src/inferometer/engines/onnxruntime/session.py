@@ -13,7 +13,7 @@ import onnxruntime as ort
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.engines.feeding import require_fitting
 from inferometer.engines.onnxruntime.faults import fault_of, guarded
-from inferometer.engines.onnxruntime.loading import Clock, LoadPlan, load, load_plan, opened_of
+from inferometer.engines.onnxruntime.loading import Clock, LoadingPlan, load, load_plan, opened_of
 from inferometer.engines.onnxruntime.ports import result_arrays, wrongly_declared
 from inferometer.engines.onnxruntime.providers import CPU
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
@@ -45,7 +45,7 @@ class ArraySession:
     about that, the first step shows it, and every further one binds the outputs anew.
     """
 
-    def __init__(self, plan: LoadPlan, session: Any, opened: Opened) -> None:
+    def __init__(self, plan: LoadingPlan, session: Any, opened: Opened) -> None:
         self._plan, self._session, self._opened = plan, session, opened
         self._fed: dict[str, Array] = {}
         self._binding: Any = None
@@ -125,7 +125,7 @@ class ArraySession:
 class RecordedSession(ArraySession):
     """The same with the engine's profiler on."""
 
-    def __init__(self, plan: LoadPlan, *, clock: Clock) -> None:
+    def __init__(self, plan: LoadingPlan, *, clock: Clock) -> None:
         self.recorder = ProfileRecorder(plan, clock=clock)
         session = self.recorder.session
         super().__init__(self.recorder.plan, session, opened_of(plan, session, self.recorder.stages))
@@ -162,7 +162,7 @@ def _not_fed() -> None:
     raise DomainError("A step was asked for before any inputs were fed.")
 
 
-def _device(plan: LoadPlan) -> tuple[str, int]:
+def _device(plan: LoadingPlan) -> tuple[str, int]:
     """Where arrays should lie for the first provider, as the engine names places."""
     name, settings = plan.providers[0]
     place = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "cuda", "DmlExecutionProvider": "dml"}

@@ -20,7 +20,7 @@ from inferometer.core.frozen import frozen
 from inferometer.engines.base import Event, Kernel, Opened, Port, Request, Target
 from inferometer.engines.feeding import require_request
 from inferometer.engines.onnxruntime.faults import fault_of
-from inferometer.engines.onnxruntime.loading import Clock, LoadPlan, load, opened_of
+from inferometer.engines.onnxruntime.loading import Clock, LoadingPlan, load, opened_of
 from inferometer.engines.onnxruntime.providers import CPU
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
 from inferometer.engines.tokens import end_tokens, load_tokeniser
@@ -103,7 +103,7 @@ _STRIDE = 7  # through the vocabulary, so that the tokens of a depth differ
 
 
 def open_text(
-    target: Target, plan: LoadPlan, *, clock: Clock, now_ns: Nanoseconds = time.perf_counter_ns
+    target: Target, plan: LoadingPlan, *, clock: Clock, now_ns: Nanoseconds = time.perf_counter_ns
 ) -> DecoderSession:
     if not target.instrument:
         session, stages = load(plan, clock=clock)
@@ -117,7 +117,7 @@ class DecoderSession:
     def __init__(  # noqa: PLR0913 - what is loaded, how, and the two clocks of it
         self,
         target: Target,
-        plan: LoadPlan,
+        plan: LoadingPlan,
         session: Any,
         opened: Opened,
         *,

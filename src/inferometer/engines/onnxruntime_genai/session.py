@@ -22,7 +22,7 @@ from inferometer.engines.faults import guard
 from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.onnxruntime.faults import engine_words
-from inferometer.engines.onnxruntime.loading import LoadPlan
+from inferometer.engines.onnxruntime.loading import LoadingPlan
 from inferometer.engines.onnxruntime.providers import CPU
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
 from inferometer.engines.tokens import load_tokeniser
@@ -86,7 +86,7 @@ def config_of(folder: Path) -> dict[str, Any]:
     return config
 
 
-def load_model(folder: Path, plan: LoadPlan, *, profile: Path | None = None) -> GenaiModel:
+def load_model(folder: Path, plan: LoadingPlan, *, profile: Path | None = None) -> GenaiModel:
     """On the CPU, whatever provider the folder's config asks for."""
     import onnxruntime_genai  # noqa: PLC0415 - the engine is imported when a model is opened
 
@@ -120,7 +120,7 @@ _PACKAGES = ("onnxruntime-genai", "onnxruntime")
 def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> GenaiSession:
     folder = _checked(target, name)
     config = config_of(folder)
-    plan = LoadPlan(
+    plan = LoadingPlan(
         path=folder / config["model"]["decoder"]["filename"], threads=threads_of(target.threads), providers=((CPU, {}),)
     )
     start = clock()
@@ -138,7 +138,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
     return GenaiSession(target, folder, config, model, opened, recorder)
 
 
-def _profiled(folder: Path, plan: LoadPlan, profile: Path) -> GenaiModel:
+def _profiled(folder: Path, plan: LoadingPlan, profile: Path) -> GenaiModel:
     return load_model(folder, plan, profile=profile)
 
 

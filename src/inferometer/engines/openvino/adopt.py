@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.engines.onnxruntime.fusion import constant_nodes
-from inferometer.engines.openvino.executed import OUTSIDE, Executed, Flow, needed, running
+from inferometer.engines.openvino.executed import OUTSIDE, Executed, NameFlow, needed, running
 from inferometer.engines.openvino.names import ends_made_up, listed_layers
 from inferometer.engines.serving import served
 
@@ -84,7 +84,7 @@ def adopt(
     rows = [node for node in original.nodes if node.name not in folded and node.inside is None]
     kinds = {op.name: op.kind for op in kernels} | {node.name: node.kind for node in rows}
 
-    def flows() -> tuple[Flow, Flow]:
+    def flows() -> tuple[NameFlow, NameFlow]:
         return _engine_flow(moving, frozenset(ran), own, found), _file_flow(original, rows, found.kernel_of)
 
     _claim_heavy(rows, kernels, found.kernel_of)
@@ -133,7 +133,7 @@ class _Between:
         return bool(self.before & other.before) and bool(self.after & other.after)
 
 
-def _between(flow: Flow) -> list[_Between]:
+def _between(flow: NameFlow) -> list[_Between]:
     before, after = flow.labels_before(), flow.labels_after()
     return [
         _Between(
@@ -145,7 +145,7 @@ def _between(flow: Flow) -> list[_Between]:
     ]
 
 
-def _pair_heavy(engine: Flow, file: Flow, kinds: Mapping[str, str], kernel_of: dict[str, str]) -> None:
+def _pair_heavy(engine: NameFlow, file: NameFlow, kinds: Mapping[str, str], kernel_of: dict[str, str]) -> None:
     """Convolutions one after the other, all without a known name: as many nodes as kernels, so one each."""
     pieces = _between(file)
     for region in _between(engine):
@@ -157,7 +157,7 @@ def _pair_heavy(engine: Flow, file: Flow, kinds: Mapping[str, str], kernel_of: d
                 kernel_of.update(zip(heavy, kernels, strict=True))
 
 
-def _pair_recurrent(engine: Flow, file: Flow, kinds: Mapping[str, str], found: _Found) -> None:
+def _pair_recurrent(engine: NameFlow, file: NameFlow, kinds: Mapping[str, str], found: _Found) -> None:
     """A loop over a sequence is the one recurrent node between the same neighbours. One that runs both ways is two.
 
     Neighbours are compared node by node: what is computed once for several of them makes one piece of all of these.
@@ -175,7 +175,7 @@ def _pair_recurrent(engine: Flow, file: Flow, kinds: Mapping[str, str], found: _
             found.same_as[loops[0]] = found.kernel_of.setdefault(beside[0], loops[0])
 
 
-def _match_between(engine: Flow, file: Flow, found: _Found) -> None:
+def _match_between(engine: NameFlow, file: NameFlow, found: _Found) -> None:
     """Nodes without a kernel and kernels without a node, by the kernels before and after both.
 
     Kernels between which no node is left are pieces of the layer that they lead to.
@@ -199,7 +199,9 @@ def _match_between(engine: Flow, file: Flow, found: _Found) -> None:
             found.same_as.update(dict.fromkeys(kernels, leader))
 
 
-def _engine_flow(moving: Mapping[str, Executed], ran: Collection[str], own: Mapping[str, str], found: _Found) -> Flow:
+def _engine_flow(
+    moving: Mapping[str, Executed], ran: Collection[str], own: Mapping[str, str], found: _Found
+) -> NameFlow:
     """The kernels that ran, without those the engine put in. One that ends in a name made up goes on in a tail."""
     labels = {**found.same_as, **{kernel: kernel for kernel in found.kernel_of.values()}}
     passed: set[str] = set()
@@ -219,10 +221,10 @@ def _engine_flow(moving: Mapping[str, Executed], ran: Collection[str], own: Mapp
         before[name] = [tails.get(source, source) for source in sources]
         if name in tails:
             before[tails[name]] = [name]
-    return Flow(before=before, labels=labels).without(passed)
+    return NameFlow(before=before, labels=labels).without(passed)
 
 
-def _file_flow(original: Topology, rows: Sequence[NodeRow], kernel_of: Mapping[str, str]) -> Flow:
+def _file_flow(original: Topology, rows: Sequence[NodeRow], kernel_of: Mapping[str, str]) -> NameFlow:
     """The file's nodes, without those that only pass on what they are given."""
     makers = {name: node.name for node in rows for name in node.outputs} | dict.fromkeys(original.inputs, _GIVEN)
     before: dict[str, list[str]] = {_GIVEN: []}
@@ -230,7 +232,7 @@ def _file_flow(original: Topology, rows: Sequence[NodeRow], kernel_of: Mapping[s
         before[node.name] = list(dict.fromkeys(makers[name] for name in node.inputs if name in makers))
     before[_TAKEN] = [makers[name] for name in original.outputs if name in makers]
     passed = {node.name for node in rows if node.kind in _NO_WORK} - kernel_of.keys()
-    return Flow(before=before, labels={**kernel_of, _GIVEN: OUTSIDE, _TAKEN: OUTSIDE}).without(passed)
+    return NameFlow(before=before, labels={**kernel_of, _GIVEN: OUTSIDE, _TAKEN: OUTSIDE}).without(passed)
 
 
 def _give(original: Topology, ran: Iterable[str], kernel_of: dict[str, str], folded: set[str]) -> None:

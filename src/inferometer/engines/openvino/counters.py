@@ -14,14 +14,14 @@ from inferometer.core.frozen import frozen
 
 
 @frozen
-class Reading:
+class CounterReading:
     """Counters by kernel after so many steps, seconds."""
 
     steps: int = 0
     means_s: Mapping[str, float] = field(default_factory=dict)
 
 
-def mean_between(before: Reading, after: Reading, *, tick_s: float = 1e-6) -> dict[str, float]:
+def mean_between(before: CounterReading, after: CounterReading, *, tick_s: float = 1e-6) -> dict[str, float]:
     """Mean seconds a step from one reading to the other, by kernel. Half a tick makes up for rounding down."""
     count = after.steps - before.steps
     if count <= 0:
@@ -39,9 +39,9 @@ def mean_between(before: Reading, after: Reading, *, tick_s: float = 1e-6) -> di
 class Means:
     """Readings of running means, one after the other."""
 
-    last: Reading = field(default_factory=Reading)
+    last: CounterReading = field(default_factory=CounterReading)
 
-    def take(self, after: Reading) -> dict[str, tuple[float, ...]]:
+    def take(self, after: CounterReading) -> dict[str, tuple[float, ...]]:
         """By kernel, a sample for every step since the last reading."""
         count = after.steps - self.last.steps
         samples = {name: (mean_s,) * count for name, mean_s in mean_between(self.last, after).items()}

@@ -26,7 +26,7 @@ class Executed:
 
 
 @frozen
-class Flow:
+class NameFlow:
     """Which names need which, in topological order. `labels` are known names, and what each is known as."""
 
     before: Mapping[str, Sequence[str]]
@@ -81,13 +81,13 @@ class Flow:
         groups = {id(group): group for group in group_of.values()}
         return [sorted(group, key=place.__getitem__) for group in groups.values()]
 
-    def without(self, passed: Collection[str]) -> Flow:
+    def without(self, passed: Collection[str]) -> NameFlow:
         """The same with some names left out: what needed one of them needs what it needed."""
         sources: dict[str, tuple[str, ...]] = {}
         for name, needed in self.before.items():
             direct = ((source,) if source not in passed else sources[source] for source in needed)
             sources[name] = tuple(dict.fromkeys(one for several in direct for one in several))
-        return Flow(before={name: sources[name] for name in self.before if name not in passed}, labels=self.labels)
+        return NameFlow(before={name: sources[name] for name in self.before if name not in passed}, labels=self.labels)
 
 
 def running(executed: Sequence[Executed]) -> dict[str, Executed]:

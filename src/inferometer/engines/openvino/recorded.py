@@ -12,7 +12,7 @@ from inferometer.engines.alignment import longest_pairing
 from inferometer.engines.base import Kernel
 from inferometer.engines.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.engines.openvino.adopt import kernel_roles
-from inferometer.engines.openvino.counters import Means, Reading
+from inferometer.engines.openvino.counters import CounterReading, Means
 from inferometer.engines.openvino.executed import Executed
 from inferometer.engines.openvino.names import known_names, own_names
 from inferometer.engines.openvino.session import ArraySession, info_of
@@ -151,7 +151,7 @@ class RecordedSession(ArraySession):
             samples = {name: (*times, *[0.0] * (count - len(times))) for name, times in self._samples.items()}
             self._samples = {}
         else:
-            samples = self._means.take(Reading(steps=self._steps, means_s=executed_seconds(self._request)))
+            samples = self._means.take(CounterReading(steps=self._steps, means_s=executed_seconds(self._request)))
         self._taken = self._steps
         return {"forward": self._described(samples)}
 

@@ -23,7 +23,7 @@ from inferometer.engines.base import Event, Kernel, Opened, Request, Stage
 from inferometer.engines.feeding import require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.openvino.adopt import kernel_roles
-from inferometer.engines.openvino.counters import Reading, mean_between
+from inferometer.engines.openvino.counters import CounterReading, mean_between
 from inferometer.engines.openvino.devices import choose_device, unit_of
 from inferometer.engines.openvino.faults import guarded
 from inferometer.engines.openvino.names import own_names
@@ -113,7 +113,7 @@ class SteppedNetwork:
         with guarded(self._file, "refused"):
             self._compiled = self._core.compile_model(self._model, self._device, self._settings)
             self._request = self._compiled.create_infer_request()
-        self._steps, self._read = 0, Reading()
+        self._steps, self._read = 0, CounterReading()
 
     def begin(self) -> None:
         """An empty cache. Counters begin anew where they have become too coarse."""
@@ -141,7 +141,7 @@ class SteppedNetwork:
         """What was run since the last time was of this phase, or of none."""
         if not self._counting or self._steps == self._read.steps:
             return
-        reading = Reading(steps=self._steps, means_s=executed_seconds(self._request))
+        reading = CounterReading(steps=self._steps, means_s=executed_seconds(self._request))
         count, means = reading.steps - self._read.steps, mean_between(self._read, reading)
         self._read = reading
         if phase is None:

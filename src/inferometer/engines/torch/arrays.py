@@ -24,7 +24,7 @@ from inferometer.engines.torch.recorder import mark_modules
 
 if TYPE_CHECKING:
     from inferometer.core.engine import Execution
-    from inferometer.engines.torch.host import Host
+    from inferometer.engines.torch.host import TorchHost
     from inferometer.engines.torch.trace import TraceRow
 
 
@@ -36,7 +36,7 @@ class Arrays:
 
     def __init__(
         self,
-        host: Host,
+        host: TorchHost,
         *,
         execution: Execution = "launched",
         capture: Callable[..., tuple[Callable[[], None], Any]] = capture_graph,

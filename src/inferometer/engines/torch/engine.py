@@ -38,7 +38,7 @@ def import_transformers() -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TorchDevice:
     """Where it runs: the unit in our words, and the device in torch's."""
 
     unit: str  # cpu, gpu:0
@@ -53,12 +53,12 @@ class Place:
         return self.unit.partition(":")[0]
 
 
-def choose_place(target: Target, torch: Any) -> Place:
+def choose_device(target: Target, torch: Any) -> TorchDevice:
     """The place asked for: a provider before a unit, and a GPU before the CPU where nothing was asked."""
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    there = {"cpu": Place(unit="cpu", device="cpu")}
+    there = {"cpu": TorchDevice(unit="cpu", device="cpu")}
     for card in range(cards):
-        there[f"cuda:{card}"] = Place(unit=f"gpu:{card}" if cards > 1 else "gpu", device=f"cuda:{card}")
+        there[f"cuda:{card}"] = TorchDevice(unit=f"gpu:{card}" if cards > 1 else "gpu", device=f"cuda:{card}")
     wanted = [name if ":" in name or name != "cuda" else "cuda:0" for name in target.providers]
     for name in wanted:
         if name in there:
@@ -74,7 +74,7 @@ def choose_place(target: Target, torch: Any) -> Place:
     return place
 
 
-def _absent(asked: str, there: Mapping[str, Place]) -> EngineError:
+def _absent(asked: str, there: Mapping[str, TorchDevice]) -> EngineError:
     units = ", ".join(f"{place.unit} ({name})" for name, place in there.items())
     return EngineError(
         f"PyTorch was asked to run on {asked!r}; here it has {units}.",
@@ -82,7 +82,7 @@ def _absent(asked: str, there: Mapping[str, Place]) -> EngineError:
     )
 
 
-def choose_precision(target: Target, place: Place, config_dtype: Any) -> str:
+def choose_precision(target: Target, place: TorchDevice, config_dtype: Any) -> str:
     """Asked for; else f32 on a CPU, where narrower formats are slow, and the config's own or bf16 on a GPU."""
     if target.precision is not None:
         return target.precision

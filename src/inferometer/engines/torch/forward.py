@@ -29,7 +29,7 @@ from inferometer.engines.torch.recorder import mark_modules
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from inferometer.engines.torch.host import Host
+    from inferometer.engines.torch.host import TorchHost
     from inferometer.engines.torch.modules import Module
     from inferometer.engines.torch.trace import TraceRow
 
@@ -92,7 +92,7 @@ class Static:
 
     def __init__(
         self,
-        host: Host,
+        host: TorchHost,
         *,
         compiled: bool,
         capture: Callable[..., tuple[Callable[[], None], Any]] = capture_graph,

@@ -12,7 +12,7 @@ from inferometer.core.engine import Execution
 from inferometer.core.errors import EngineError
 from inferometer.engines.base import Opened, Port, Stage, Target
 from inferometer.engines.torch.capture import capture_graph
-from inferometer.engines.torch.engine import Place, Threads, translated, versions_of
+from inferometer.engines.torch.engine import Threads, TorchDevice, translated, versions_of
 from inferometer.engines.torch.modules import Module, seeded
 from inferometer.engines.torch.recorder import NoRecorder, TraceRecorder, cost_per_kernel, mark_modules
 
@@ -72,12 +72,12 @@ _CHAIN = 48  # trivial kernels that the recorder's cost is measured on
 
 
 @dataclass(kw_only=True)
-class Host:
+class TorchHost:
     """Made once the module is loaded. It owns the module, the threads and the recorder."""
 
     torch: Any
     target: Target
-    place: Place
+    place: TorchDevice
     module: Module
     threads: Threads
     paid: tuple[Stage, ...]

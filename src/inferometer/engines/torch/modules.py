@@ -20,14 +20,14 @@ from inferometer.core.json_text import parse_json
 from inferometer.core.package import ABOUT
 from inferometer.engines.base import Port
 from inferometer.engines.torch.capture import Calls
-from inferometer.engines.torch.engine import PRECISIONS, Place, choose_precision, import_transformers, translated
+from inferometer.engines.torch.engine import PRECISIONS, TorchDevice, choose_precision, import_transformers, translated
 from inferometer.engines.torch.programs import load_program
 from inferometer.known import models
 from inferometer.known.machine.detect import detect_host
 
 if TYPE_CHECKING:
     from inferometer.engines.base import Target
-    from inferometer.engines.torch.engine import Place
+    from inferometer.engines.torch.engine import TorchDevice
 
 
 # What a package of AOTInductor says of itself, and whether it can run here.
@@ -40,7 +40,7 @@ _FLAGS = {"avx512": "avx512f", "sve128": "sve", "sve256": "sve"}  # where the co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class CompiledPackage:
     """`machine`, `system` and `instructions` are what it was compiled for; `unit` is cpu or cuda."""
 
     machine: str
@@ -53,7 +53,7 @@ class Package:
     calls: Calls
 
 
-def open_package(path: Path) -> Package:
+def open_package(path: Path) -> CompiledPackage:
     try:
         with zipfile.ZipFile(path) as archive:
             name = next((name for name in archive.namelist() if name.endswith(f"/{ABOUT}") or name == ABOUT), None)
@@ -63,12 +63,12 @@ def open_package(path: Path) -> Package:
         ports = tuple(Port(name=name, dtype=kind, shape=tuple(shape)) for name, kind, shape in about["inputs"])
         calls = tuple((str(name), tuple(map(str, layers))) for name, layers in about["calls"])
         words = {key: str(about[key]) for key in ("machine", "system", "instructions", "torch", "unit", "precision")}
-        return Package(**words, inputs=ports, calls=calls)
+        return CompiledPackage(**words, inputs=ports, calls=calls)
     except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
         raise FormatError(f"The package {str(path)!r} cannot be read: {error}.", remedy=AGAIN) from error
 
 
-def require_here(package: Package, path: Path, *, place: Place, version: str) -> None:
+def require_here(package: CompiledPackage, path: Path, *, place: TorchDevice, version: str) -> None:
     """Refuse what was compiled for another machine, and say how it differs."""
     here = {"machine": platform.machine(), "system": platform.system(), "torch": version}
     there = {"machine": package.machine, "system": package.system, "torch": package.torch}
@@ -111,7 +111,7 @@ class Module:
     calls: Calls | None = None  # kernels of what was compiled ahead of time, with their layers; else None
 
 
-def find_module(target: Target, place: Place, torch: Any) -> Callable[[], Module]:
+def find_module(target: Target, place: TorchDevice, torch: Any) -> Callable[[], Module]:
     """What builds the module: libraries are imported and the config is understood, but nothing is made yet."""
     if not target.path.exists():
         raise FormatError(f"There is no model at {str(target.path)!r}.", remedy="Give the path of one.")
@@ -165,7 +165,7 @@ def torchvision_name(config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _from_torchvision(target: Target, place: Place, torch: Any, raw: Mapping[str, Any], name: str) -> Module:
+def _from_torchvision(target: Target, place: TorchDevice, torch: Any, raw: Mapping[str, Any], name: str) -> Module:
     precision = choose_precision(target, place, raw.get("dtype") or raw.get("torch_dtype"))
     with translated(torch, f"building torchvision's {name}"), seeded(torch, target.seed):
         model = import_module("torchvision.models").get_model(name, weights=None)
@@ -178,7 +178,7 @@ def _from_torchvision(target: Target, place: Place, torch: Any, raw: Mapping[str
     )  # fmt: skip
 
 
-def _from_transformers(target: Target, place: Place, torch: Any, config: Any, kind: Any) -> Module:
+def _from_transformers(target: Target, place: TorchDevice, torch: Any, config: Any, kind: Any) -> Module:
     folder = target.path if target.path.is_dir() else target.path.parent
     precision = choose_precision(target, place, getattr(config, "dtype", None))
     dtype = getattr(torch, PRECISIONS[precision])
@@ -328,7 +328,7 @@ def _image(config: Any) -> tuple[int, int, int]:
     return int(getattr(inner, "num_channels", 3)), int(height), int(width)
 
 
-def _exported(target: Target, place: Place, torch: Any) -> Module:
+def _exported(target: Target, place: TorchDevice, torch: Any) -> Module:
     if target.text:
         raise EngineError(
             f"{str(target.path)!r} is an exported program, which takes and gives arrays; it does not generate.",
@@ -355,7 +355,7 @@ def _exported(target: Target, place: Place, torch: Any) -> Module:
     return Module(model=model, precision=precision, inputs=ports, positional=True, notes=notes)
 
 
-def _packaged(target: Target, place: Place, torch: Any) -> Module:
+def _packaged(target: Target, place: TorchDevice, torch: Any) -> Module:
     """A package of AOTInductor: a callable that is compiled already."""
     package = open_package(target.path)
     if target.text:

@@ -187,8 +187,8 @@ def _sum_up(spans: Sequence[_Span], iterations: Sequence[_Iteration]) -> None:
 
 
 def _around(moment: float, iterations: Sequence[_Iteration]) -> _Iteration | None:
-    place = bisect_right(iterations, moment, key=lambda iteration: iteration.start)
-    iteration = iterations[place - 1] if place else None
+    index = bisect_right(iterations, moment, key=lambda iteration: iteration.start)
+    iteration = iterations[index - 1] if index else None
     return iteration if iteration and moment <= iteration.end else None
 
 

@@ -13,9 +13,9 @@ from inferometer.engines.base import Event, Kernel, Opened, Request, Stage
 from inferometer.engines.feeding import require_request, require_tokens
 from inferometer.engines.host import threads_of
 from inferometer.engines.torch.arrays import Arrays
-from inferometer.engines.torch.engine import Threads, choose_place, import_torch, import_transformers
+from inferometer.engines.torch.engine import Threads, choose_device, import_torch, import_transformers
 from inferometer.engines.torch.forward import Eager, Static
-from inferometer.engines.torch.host import Host
+from inferometer.engines.torch.host import TorchHost
 from inferometer.engines.torch.kernels import kernels_from_rows
 from inferometer.engines.torch.modules import find_module
 from inferometer.known.engines import runtime_effects
@@ -43,7 +43,7 @@ class Text:
     """Greedy: the likeliest token follows. Every sequence of a batch has the same prompt."""
 
     def __init__(
-        self, host: Host, forward: Eager | Static, *, clock_ns: Callable[[], int] = time.perf_counter_ns
+        self, host: TorchHost, forward: Eager | Static, *, clock_ns: Callable[[], int] = time.perf_counter_ns
     ) -> None:
         self._host, self._forward, self._clock_ns = host, forward, clock_ns
         self._config = host.module.config
@@ -260,7 +260,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
             f"PyTorch takes no options here; it was given {', '.join(sorted(target.options))}.",
             remedy="Leave them out.",
         )
-    place, execution = choose_place(target, torch), runtime_effects(name).execution
+    place, execution = choose_device(target, torch), runtime_effects(name).execution
     if execution == "captured" and not place.cuda:
         raise EngineError(
             f"CUDA graphs need a CUDA device; PyTorch would run on {place.device} here.",
@@ -275,7 +275,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
         if place.cuda:
             torch.cuda.synchronize(place.device)
         paid = (Stage(name="import", seconds=start - first), Stage(name="load", seconds=clock() - start))
-        host = Host(
+        host = TorchHost(
             torch=torch, target=target, place=place, module=module, threads=threads, paid=paid,
             execution=execution,
         )  # fmt: skip
@@ -289,7 +289,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
         raise
 
 
-def _session(host: Host, execution: Execution) -> Session | TextSession:
+def _session(host: TorchHost, execution: Execution) -> Session | TextSession:
     if not host.target.text:
         return Arrays(host, execution=execution)
     if execution == "launched":

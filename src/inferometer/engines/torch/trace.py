@@ -35,7 +35,7 @@ _TYPES = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Call:
+class TraceCall:
     """An event of the trace: nanoseconds, and what was called inside it."""
 
     name: str
@@ -47,7 +47,7 @@ class Call:
     shapes: tuple[tuple[int, ...], ...] = ()
     dtype: str | None = None
     waited_ns: int = 0  # that the device stood idle before it
-    children: list[Call] = field(default_factory=list)
+    children: list[TraceCall] = field(default_factory=list)
 
     @property
     def ns(self) -> int:
@@ -76,7 +76,7 @@ class TraceRow:
     more: bool = False
 
 
-def calls_of(events: Iterable[Mapping[str, Any]]) -> list[Call]:
+def calls_of(events: Iterable[Mapping[str, Any]]) -> list[TraceCall]:
     """The complete events of a trace, in order of their start."""
     calls = []
     for event in events:
@@ -85,7 +85,7 @@ def calls_of(events: Iterable[Mapping[str, Any]]) -> list[Call]:
         args = event.get("args") or {}
         start = round(event["ts"] * 1000)
         calls.append(
-            Call(
+            TraceCall(
                 name=event["name"], category=event["cat"], start_ns=start, end_ns=start + round(event["dur"] * 1000),
                 thread=(event.get("pid"), event.get("tid")), correlation=args.get("correlation"),
                 shapes=_shapes(args.get("Input Dims")), dtype=_dtype(args.get("Input type")),
@@ -109,14 +109,14 @@ def _dtype(types: Any) -> str | None:
     return next((_TYPES[name] for name in types or () if name in _TYPES), None)
 
 
-def steps_of(calls: Sequence[Call]) -> list[tuple[str, Call]]:
+def steps_of(calls: Sequence[TraceCall]) -> list[tuple[str, TraceCall]]:
     """Each step with its phase, its calls nested inside it."""
     marks = [call for call in calls if call.name.startswith(STEP) and call.category in _HOST]
     threads = {mark.thread for mark in marks}
     working = {call.thread for call in calls if call.category == "cpu_op"}
-    steps: list[tuple[str, Call]] = []
+    steps: list[tuple[str, TraceCall]] = []
     for thread in threads:
-        stack: list[Call] = []
+        stack: list[TraceCall] = []
         for call in calls:
             # A thread that only calls the device's runtime is the stepping one under the driver's name for it.
             foreign = call.category in _RUNTIME and call.thread not in working
@@ -136,7 +136,7 @@ def steps_of(calls: Sequence[Call]) -> list[tuple[str, Call]]:
 def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[TraceRow]]]:
     """The phase and the rows of each step, in order."""
     calls = calls_of(events)
-    device: dict[int, list[Call]] = defaultdict(list)
+    device: dict[int, list[TraceCall]] = defaultdict(list)
     for call in calls:
         if call.category in _DEVICE and call.correlation is not None:
             device[call.correlation].append(call)
@@ -146,7 +146,7 @@ def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[Tr
     return [(phase, _ordered(_rows(mark, None, device, module=False))) for phase, mark in steps]
 
 
-def _find_waits(step: Call, device: Mapping[int, list[Call]]) -> None:
+def _find_waits(step: TraceCall, device: Mapping[int, list[TraceCall]]) -> None:
     """How long the device stood idle before each thing it ran, since the step began or the last one ended."""
     busy_until = step.start_ns
     for ran in _inside(step, device).device:
@@ -168,7 +168,9 @@ def _ordered(rows: Iterator[TraceRow]) -> list[TraceRow]:
     return ordered
 
 
-def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[TraceRow]:
+def _rows(
+    call: TraceCall, place: str | None, device: Mapping[int, list[TraceCall]], *, module: bool
+) -> Iterator[TraceRow]:
     """Rows of a mark or of one of the engine's wrappers: its own host time first, then what ran inside it."""
     inner: list[TraceRow] = []
     taken = 0
@@ -195,11 +197,13 @@ def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, mo
     yield from inner
 
 
-def _is_op(call: Call) -> bool:
+def _is_op(call: TraceCall) -> bool:
     return call.category == "cpu_op" and ("::" in call.name or call.name.startswith(_FUSED))
 
 
-def _launched(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[TraceRow]:
+def _launched(
+    call: TraceCall, place: str | None, device: Mapping[int, list[TraceCall]], *, module: bool
+) -> Iterator[TraceRow]:
     """A call of the device's runtime that no op made: a wait, or the launch of a graph and all that it replays."""
     if call.name.endswith(_WAITS):
         yield TraceRow(place=None, module=False, kind="wait", root="wait", host_ns=call.ns)
@@ -228,11 +232,13 @@ def _short(name: str) -> str:
 class _Found:
     """What lies inside an op, apart from other ops."""
 
-    device: list[Call] = field(default_factory=list)
+    device: list[TraceCall] = field(default_factory=list)
     wait_ns: int = 0
 
 
-def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> list[TraceRow]:
+def _op_rows(
+    root: TraceCall, place: str | None, device: Mapping[int, list[TraceCall]], *, module: bool
+) -> list[TraceRow]:
     """The ops inside a call that work, the call's own time given to the longest of them. None work: no rows."""
     working = list(_working(root))
     if not working:
@@ -259,7 +265,7 @@ def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *,
     return rows
 
 
-def _working(call: Call) -> Iterator[Call]:
+def _working(call: TraceCall) -> Iterator[TraceCall]:
     if not _is_op(call):
         for child in call.children:
             yield from _working(child)
@@ -277,7 +283,7 @@ def _working(call: Call) -> Iterator[Call]:
             yield call
 
 
-def _inside(call: Call, device: Mapping[int, list[Call]]) -> _Found:
+def _inside(call: TraceCall, device: Mapping[int, list[TraceCall]]) -> _Found:
     inside = _Found()
     pending = [call]
     while pending:

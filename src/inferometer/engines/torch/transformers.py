@@ -19,7 +19,7 @@ from inferometer.core.units import counted
 from inferometer.engines.base import Target
 from inferometer.engines.torch.checkpoint import config_of, offline
 from inferometer.engines.torch.convert import example_inputs, first_line
-from inferometer.engines.torch.engine import Place
+from inferometer.engines.torch.engine import TorchDevice
 from inferometer.engines.torch.modules import find_module, quiet, transformers_class
 from inferometer.engines.torch.torchao import dynamic_i8, weights_i8
 from inferometer.formats.resolve import read
@@ -81,7 +81,7 @@ def to_program(order: ToolOrder) -> None:
     warnings.simplefilter("ignore")
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     _require_plain(config_of(_folder(order)))
-    module = find_module(_target(order), Place(unit="cpu", device="cpu"), torch)()
+    module = find_module(_target(order), TorchDevice(unit="cpu", device="cpu"), torch)()
     names = [port.name for port in module.inputs]
     if set(names) != set(order.shapes):
         raise FormatError(

@@ -16,8 +16,8 @@ from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.executorch.program import PteTensor, TensorList
 from inferometer.formats.flatbuffer import Buffer, FlatTable
 from inferometer.formats.torch.convert import walk
-from inferometer.formats.torch.program import Body, Call, Held, Ref, Value, named_arguments
-from inferometer.formats.torch.scope import Bound, Placed, Scope
+from inferometer.formats.torch.program import HeldInput, ProgramBody, ProgramCall, ProgramValue, Ref, named_arguments
+from inferometer.formats.torch.scope import Bound, PlacedOp, ProgramScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -226,9 +226,9 @@ class XnnSite:
     instruction: int
     arguments: tuple[Tensor | None, ...]
 
-    def name_of(self, place: int) -> str:
-        word = self.graph.nodes[place].kind.name.removeprefix("XNN").removeprefix("Static")
-        return f"{_WORD.sub('_', word).lower()}_{self.instruction}.{place}"
+    def name_of(self, index: int) -> str:
+        word = self.graph.nodes[index].kind.name.removeprefix("XNN").removeprefix("Static")
+        return f"{_WORD.sub('_', word).lower()}_{self.instruction}.{index}"
 
     def tensor(self, number: int, name: str, word: str = "") -> Tensor:
         value = self.graph.values[number]
@@ -248,8 +248,8 @@ def xnnpack_ops(site: XnnSite) -> list[Op]:
     return [_op(site, node, index) for index, node in enumerate(site.graph.nodes)]
 
 
-def _op(site: XnnSite, node: XnnNode, place: int) -> Op:
-    name, values = site.name_of(place), site.graph.values
+def _op(site: XnnSite, node: XnnNode, index: int) -> Op:
+    name, values = site.name_of(index), site.graph.values
     words = ("", "weight", "bias") if node.kind.kind in {"linear", "convolution"} else ()
     named = zip(node.inputs, (*words, *("",) * len(node.inputs)), strict=False)
     tensors = [(values[number].stored_bytes is not None, site.tensor(number, name, word)) for number, word in named]
@@ -356,7 +356,10 @@ def pte_graph(program: PteProgram, data: Any, path: Path) -> Graph:
     scope = _opened(program)
     for number, instruction in enumerate(program.instructions):
         if instruction.operator is not None:
-            walk(scope, Body(inputs=(), outputs=(), calls=(_call(program, instruction, number),), values=scope.values))
+            walk(
+                scope,
+                ProgramBody(inputs=(), outputs=(), calls=(_call(program, instruction, number),), values=scope.values),
+            )
         elif instruction.delegate is not None:
             _delegate(scope, program, number, data, path)
         elif len(instruction.args) == 2:  # a value moved to another's place
@@ -378,15 +381,15 @@ def pte_graph(program: PteProgram, data: Any, path: Path) -> Graph:
     )  # fmt: skip
 
 
-def _opened(program: PteProgram) -> Scope:
+def _opened(program: PteProgram) -> ProgramScope:
     tensors = {place: value for place, value in program.values.items() if isinstance(value, PteTensor)}
-    values = {f"value_{place}": Value(shape=value.shape, dtype=value.dtype) for place, value in tensors.items()}
-    scope = Scope(values=values)
-    start = Call(name=program.method, target="program", arguments={}, outputs=())
+    values = {f"value_{place}": ProgramValue(shape=value.shape, dtype=value.dtype) for place, value in tensors.items()}
+    scope = ProgramScope(values=values)
+    start = ProgramCall(name=program.method, target="program", arguments={}, outputs=())
     for place, value in tensors.items():
         if value.stored or value.changing:
             role: Role = "state" if value.changing else "constant" if value.dtype in _WHOLE else "weight"
-            scope.whole(f"value_{place}", Held(name=value.name or f"stored_{place}", role=role), start, role)
+            scope.whole(f"value_{place}", HeldInput(name=value.name or f"stored_{place}", role=role), start, role)
     for number, place in enumerate(program.inputs):
         if place in tensors:
             tensor = Tensor(name=f"input_{number}", shape=tensors[place].shape, dtype=tensors[place].dtype)
@@ -394,19 +397,19 @@ def _opened(program: PteProgram) -> Scope:
     return scope
 
 
-def _is_tensor(program: PteProgram, place: int) -> bool:
-    return isinstance(program.values[place], PteTensor)
+def _is_tensor(program: PteProgram, index: int) -> bool:
+    return isinstance(program.values[index], PteTensor)
 
 
-def _bound(scope: Scope, place: int) -> Tensor:
+def _bound(scope: ProgramScope, index: int) -> Tensor:
     """The tensor behind a value. One that nothing was seen to write is what its place says."""
-    name = f"value_{place}"
+    name = f"value_{index}"
     if name not in scope.bound:
-        scope.make(name, Call(name="program", target="program", arguments={}, outputs=()))
+        scope.make(name, ProgramCall(name="program", target="program", arguments={}, outputs=()))
     return scope.bound[name].tensor
 
 
-def _call(program: PteProgram, instruction: Instruction, number: int) -> Call:
+def _call(program: PteProgram, instruction: Instruction, number: int) -> ProgramCall:
     """Kernels write where they are told: what they write to, and what they return, stand after their arguments."""
     operator = str(instruction.operator)
     namespace, _, full = _ALIKE.get(operator.partition(".")[0], operator).partition("::")
@@ -418,7 +421,7 @@ def _call(program: PteProgram, instruction: Instruction, number: int) -> Call:
         given = given[: -len(made)]
     arguments = [_argument(program, place) for place in given]
     names = [*_NAMES.get(base, _USUAL), *("",) * len(arguments)][: len(arguments)]
-    return Call(
+    return ProgramCall(
         name=f"{base.strip('_')}_{number}",
         target=f"{namespace}.{base}.{overload or 'default'}",
         arguments=named_arguments(names, arguments),
@@ -433,14 +436,14 @@ def _tensors(program: PteProgram, places: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(place for place in listed if place in program.values and _is_tensor(program, place))
 
 
-def _argument(program: PteProgram, place: int) -> Any:
-    value = program.values[place]
+def _argument(program: PteProgram, index: int) -> Any:
+    value = program.values[index]
     if isinstance(value, TensorList):
         return tuple(Ref(f"value_{item}") for item in value.items if item >= 0)
-    return Ref(f"value_{place}") if isinstance(value, PteTensor) else value
+    return Ref(f"value_{index}") if isinstance(value, PteTensor) else value
 
 
-def _delegate(scope: Scope, program: PteProgram, number: int, data: Any, path: Path) -> None:
+def _delegate(scope: ProgramScope, program: PteProgram, number: int, data: Any, path: Path) -> None:
     instruction = program.instructions[number]
     delegate = instruction.delegate
     assert delegate is not None  # noqa: S101 - the caller has looked
@@ -458,7 +461,7 @@ def _delegate(scope: Scope, program: PteProgram, number: int, data: Any, path: P
             _bound(scope, place) if _is_tensor(program, place) else None for place in instruction.args
         )  # fmt: skip
         ops = xnnpack_ops(XnnSite(graph=graph, instruction=number, arguments=arguments))
-    scope.placed += [Placed(op=op, path="", label=op.name) for op in ops]
+    scope.placed += [PlacedOp(op=op, path="", label=op.name) for op in ops]
 
 
 def _notes(program: PteProgram) -> tuple[str, ...]:

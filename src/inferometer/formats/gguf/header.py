@@ -54,7 +54,7 @@ _ALIGNMENT = 32  # where general.alignment does not say another
 
 
 @frozen
-class Counted:
+class CountedValue:
     """A value too large to keep, such as a vocabulary: what it is made of, and how much of it there is."""
 
     type: str
@@ -184,15 +184,15 @@ class _Values:
             return self._array(key, depth=depth)
         raise cursor.fault(f"{key!r} has the unknown value type {kind}", at=cursor.position - 4)
 
-    def _text(self, key: str) -> str | Counted:
+    def _text(self, key: str) -> str | CountedValue:
         length = self._cursor.number("Q", f"the length of {key!r}")
         if length > _KEPT_TEXT or self._kept + length > _KEPT_BYTES:
             self._cursor.skip(length, f"the text of {key!r}")
-            return Counted(type="string", count=length)
+            return CountedValue(type="string", count=length)
         self._kept += length
         return self._cursor.raw(length, f"the text of {key!r}").decode("utf-8", errors="replace")
 
-    def _array(self, key: str, *, depth: int) -> tuple[Any, ...] | Counted:
+    def _array(self, key: str, *, depth: int) -> tuple[Any, ...] | CountedValue:
         cursor = self._cursor
         if depth >= _DEEP:
             raise cursor.fault(f"{key!r} nests arrays more than {_DEEP} deep")
@@ -202,20 +202,20 @@ class _Values:
             return self._numbers(key, kind, count)
         if kind == STRING and count > _KEPT_STRINGS:
             cursor.skip_strings(count, f"the array {key!r}")
-            return Counted(type="string", count=count)
+            return CountedValue(type="string", count=count)
         cursor.walk(count, f"the array {key!r}", least=8 if kind == STRING else 12)
         if count <= _KEPT_STRINGS:
             return tuple(self._value(kind, key, depth=depth + 1) for _ in range(count))
         for _ in range(count):  # arrays within an array: none is kept
             self._value(kind, key, depth=depth + 1)
-        return Counted(type=VALUE_NAMES[kind], count=count)
+        return CountedValue(type=VALUE_NAMES[kind], count=count)
 
-    def _numbers(self, key: str, kind: int, count: int) -> tuple[Any, ...] | Counted:
+    def _numbers(self, key: str, kind: int, count: int) -> tuple[Any, ...] | CountedValue:
         letter = "B" if kind == BOOL else SCALARS[kind]
         width = {"B": 1, "b": 1, "H": 2, "h": 2, "I": 4, "i": 4, "f": 4, "Q": 8, "q": 8, "d": 8}[letter]
         if count > _KEPT_NUMBERS:
             self._cursor.skip(count * width, f"the array {key!r}")
-            return Counted(type=VALUE_NAMES[kind], count=count)
+            return CountedValue(type=VALUE_NAMES[kind], count=count)
         values = self._cursor.numbers(letter, count, f"the array {key!r}")
         return tuple(map(bool, values)) if kind == BOOL else values
 

@@ -13,7 +13,7 @@ from inferometer.core.graph import Graph, Tensor
 from inferometer.formats import stored
 from inferometer.formats.base import Peek
 from inferometer.formats.gguf.architecture import Architecture, architecture_of, config_of, layer_template
-from inferometer.formats.gguf.header import MAGIC, Counted, GgufHeader, read_header
+from inferometer.formats.gguf.header import MAGIC, CountedValue, GgufHeader, read_header
 from inferometer.formats.stored import Stored
 
 # From GGUF headers to a graph: the architecture's, with the formats and bytes of the file; else one of its tensors.
@@ -37,7 +37,7 @@ def gguf_graph(headers: Sequence[GgufHeader]) -> Graph:
     if not tensors:
         # What a file is that has a header only, as `ggml-vocab-*.gguf` of llama.cpp's tests have.
         tokens = metadata.get("tokenizer.ggml.tokens")
-        count = tokens.count if isinstance(tokens, Counted) else len(tokens) if isinstance(tokens, Sequence) else 0
+        count = tokens.count if isinstance(tokens, CountedValue) else len(tokens) if isinstance(tokens, Sequence) else 0
         what = f"the vocabulary of a model ({count:,} tokens)" if count else "the metadata of a model"
         kind = f" of the architecture {architecture!r}" if architecture else ""
         notes = [f"The file holds no weights: it is {what}{kind}."]
@@ -166,7 +166,7 @@ def _grouped(metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Counted):
+    if isinstance(value, CountedValue):
         return {"type": value.type, "count": value.count}
     return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 

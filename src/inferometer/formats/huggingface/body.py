@@ -55,7 +55,7 @@ def labels_of(config: Any) -> int:
 
 
 @frozen
-class Place:
+class NamePrefixes:
     """Where a part of a model stands: what goes before the names of its weights and of its ops."""
 
     body: str = ""  # before the body's weights: `model.`

@@ -79,7 +79,7 @@ def classified(
     )
 
 
-def conv_bn(names: tuple[str, str], x: Tensor, shape: nn.Filter, function: str = "") -> list[Op]:
+def conv_bn(names: tuple[str, str], x: Tensor, shape: nn.ConvFilter, function: str = "") -> list[Op]:
     """A convolution without bias, a batch norm, and an activation if any. `names` of convolution and norm."""
     conv, bn = names
     ops = [nn.convolution(conv, x, shape, conv)]
@@ -225,7 +225,7 @@ def _dense_layer(config: Config, at: str, x: Tensor) -> list[Op]:
     return [*ops, nn.copy(f"{at}.concat", "concat", (x, ops), nn.BATCH, *shape)]
 
 
-def _preactivated(names: tuple[str, str], x: Tensor, shape: nn.Filter, function: str) -> list[Op]:
+def _preactivated(names: tuple[str, str], x: Tensor, shape: nn.ConvFilter, function: str) -> list[Op]:
     """Norm and activation come before the convolution. `names` of norm and convolution."""
     bn, conv = names
     normed = nn.channel_norm(bn, x, "batch", bn)

@@ -2,7 +2,7 @@
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
-from inferometer.formats.huggingface.body import Body, Place
+from inferometer.formats.huggingface.body import Body, NamePrefixes
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.encoder import encoder
 from inferometer.formats.huggingface.family import Family, family_of, prepared
@@ -38,7 +38,7 @@ def _tower(family: Family, config: Config, side: str, heads: tuple[str, ...]) ->
     ready = prepared(plain, row, nested=True)
     ends = (*row.tasks["Model"], *heads)
     expand = vision if side == "vision" else encoder
-    return expand(row, ready, ends, Place(body=f"{row.base}.", at=f"{side}."))
+    return expand(row, ready, ends, NamePrefixes(body=f"{row.base}.", at=f"{side}."))
 
 
 def _compared(family: Family, image: Tensor, text: Tensor) -> tuple[Op, ...]:

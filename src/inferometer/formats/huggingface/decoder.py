@@ -5,7 +5,7 @@ from typing import Any
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Latent, Seen, last_positions, soft_capped
-from inferometer.formats.huggingface.body import Body, Place, ending_in, labels_of
+from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, labels_of
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.family import Family
 from inferometer.formats.huggingface.layer import Layer, stack
@@ -13,7 +13,7 @@ from inferometer.formats.huggingface.mlp import Experts, Mlp
 from inferometer.formats.huggingface.plan import planned_layers
 
 
-def decoder(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
+def decoder(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
     layers = planned_layers(family, config, place.body)
     ids = nn.tensor("input_ids", nn.BATCH, nn.QUERY, role="index")
     words = embedded(family, config, ids, place)
@@ -44,7 +44,7 @@ def _final(family: Family, config: Config, stream: Tensor, prefix: str) -> list[
     return ops
 
 
-def _head(family: Family, config: Config, x: Tensor, heads: tuple[str, ...], place: Place) -> list[Op]:
+def _head(family: Family, config: Config, x: Tensor, heads: tuple[str, ...], place: NamePrefixes) -> list[Op]:
     """The head, on the positions whose logits are asked for."""
     if not heads:
         return []
@@ -85,7 +85,7 @@ def _mixer_sizes(layer: Layer) -> dict[str, Any]:
             return {"state_size": ssm.state}
 
 
-def embedded(family: Family, config: Config, ids: Tensor, place: Place) -> list[Op]:
+def embedded(family: Family, config: Config, ids: Tensor, place: NamePrefixes) -> list[Op]:
     """Words, with what the family adds to them: positions, token types, a scale, a norm, a projection."""
     names, hidden = family.names, config.whole("hidden_size")
     at, prefix = f"{place.at}embed", place.body

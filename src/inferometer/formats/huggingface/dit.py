@@ -14,7 +14,7 @@ from inferometer.formats.huggingface.vision import patches
 
 
 @frozen
-class Names:
+class DitNames:
     """Where a port keeps a block's modules."""
 
     attention: Attention
@@ -29,7 +29,7 @@ class Names:
 def dit(config: Config) -> Body:
     """One embedder of time step and label for the whole model, and a stored table of positions."""
     at = "blocks.{}."
-    names = Names(
+    names = DitNames(
         attention=_attention(config, qkv=f"{at}attn.qkv", o=f"{at}attn.proj"),
         up=f"{at}mlp.fc1",
         down=f"{at}mlp.fc2",
@@ -60,7 +60,7 @@ def diffusers_dit(config: Config) -> Body:
     """Every block has an embedder of its own; positions are computed, not stored."""
     at = "transformer_blocks.{}."
     q, k, v, o = (f"{at}attn1.{name}" for name in ("to_q", "to_k", "to_v", "to_out.0"))
-    names = Names(
+    names = DitNames(
         attention=_attention(config, q=q, k=k, v=v, o=o),
         up=f"{at}ff.net.0.proj",
         down=f"{at}ff.net.2",
@@ -85,7 +85,7 @@ def diffusers_dit(config: Config) -> Body:
     return _body(config, blocks, latent)
 
 
-def _diffusers_end(config: Config, names: Names, stream: Tensor) -> tuple[Op, ...]:
+def _diffusers_end(config: Config, names: DitNames, stream: Tensor) -> tuple[Op, ...]:
     """The last modulation is made with the first block's embedder, which runs again for it."""
     first = replace(names, time=names.time.replace("{}", "0"), label=names.label.replace("{}", "0"))
     condition = _conditioned("final.condition", first, config)
@@ -124,7 +124,7 @@ def _attention(config: Config, *, o: str, qkv: str = "", q: str = "", k: str = "
     )
 
 
-def _conditioned(at: str, names: Names, config: Config) -> list[Op]:
+def _conditioned(at: str, names: DitNames, config: Config) -> list[Op]:
     """The vector of time step and class. The table has one row more: no class, for guidance."""
     features = _features(config)
     ops = timestep(f"{at}.time", names.time, features, layers=names.layers)
@@ -135,7 +135,7 @@ def _conditioned(at: str, names: Names, config: Config) -> list[Op]:
     return [*ops, nn.add(at, moment, ops)]
 
 
-def _block(names: Names, x: Tensor, condition: Tensor) -> tuple[Op, ...]:
+def _block(names: DitNames, x: Tensor, condition: Tensor) -> tuple[Op, ...]:
     """Modulated norm → attention → gate → modulated norm → MLP → gate. One projection gives all six vectors."""
     at = "layers.{}"
     ops = modulated(f"{at}.attn", x, condition, names.modulation, 6)

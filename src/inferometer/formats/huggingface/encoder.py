@@ -7,7 +7,7 @@ from typing import Any
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, attention_op
-from inferometer.formats.huggingface.body import Body, Place, ending_in, function_of, labels_of
+from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, function_of, labels_of
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.decoder import embedded, named_sizes
 from inferometer.formats.huggingface.family import Family
@@ -18,7 +18,7 @@ from inferometer.formats.huggingface.plan import planned_layers
 # Heads as steps in a family's row: pick a token, project, activate, normalise.
 
 
-def headed(family: Family, config: Config, stream: Tensor, heads: tuple[str, ...], place: Place) -> list[Op]:
+def headed(family: Family, config: Config, stream: Tensor, heads: tuple[str, ...], place: NamePrefixes) -> list[Op]:
     """The steps of each head, one after the other; the step `stream` starts again from the encoder's output."""
     ops: list[Op] = []
     x = stream
@@ -32,7 +32,7 @@ def headed(family: Family, config: Config, stream: Tensor, heads: tuple[str, ...
     return ops
 
 
-def _step(family: Family, config: Config, x: Tensor, step: Mapping[str, Any], place: Place) -> list[Op]:
+def _step(family: Family, config: Config, x: Tensor, step: Mapping[str, Any], place: NamePrefixes) -> list[Op]:
     """`inside` says that a module belongs to the body, so its name starts with the body's."""
     module = step.get("module", "")
     full = f"{place.body if step.get('inside') else place.head}{module}"
@@ -116,14 +116,14 @@ def _packed(name: str, x: Tensor, features: int, module: str) -> Op:
     return Op(name=name, kind="linear", inputs=(x,), outputs=(y,), weights=weights, attributes=attributes)
 
 
-def encoder(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
+def encoder(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
     ids = nn.tensor(f"{place.at}input_ids", nn.BATCH, nn.QUERY, role="index")
     words = embedded(family, config, ids, place)
     body = encoded(family, config, heads, place, words)
     return replace(body, inputs=(ids,), context_limit=config.whole("context", None))
 
 
-def encoded(family: Family, config: Config, heads: tuple[str, ...], place: Place, stem: list[Op]) -> Body:
+def encoded(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes, stem: list[Op]) -> Body:
     """What `stem` gives, through the layers and the heads."""
     at, layers = place.at, planned_layers(family, config, place.body, cached=False)
     stream = nn.tensor(f"{at}hidden", nn.BATCH, nn.output(stem).shape[1], config.whole("hidden_size"))

@@ -8,7 +8,7 @@ from typing import Any
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError, UnknownNameError
 from inferometer.core.graph import Graph, Op, Tensor
-from inferometer.formats.huggingface.body import Body, Place
+from inferometer.formats.huggingface.body import Body, NamePrefixes
 from inferometer.formats.huggingface.config import LARGEST, Config
 from inferometer.formats.huggingface.family import Family, class_name, family_of, prepared
 
@@ -128,7 +128,7 @@ def _expand(family: Family, config: Config) -> Body:
     expand = _template(family.template)
     if family.template in _HEADED:
         prefix = f"{family.base}." if family.base and (family.keeps_base or not bare) else ""
-        return expand(family, config, heads, Place(body=prefix))
+        return expand(family, config, heads, NamePrefixes(body=prefix))
     if family.template in _JOINED:
         return expand(family, config, heads)
     return expand(family, config) if family.template in _NUMBERED else expand(config)

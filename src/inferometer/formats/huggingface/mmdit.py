@@ -16,7 +16,7 @@ _SD3_TOKENS = 77 + 256  # CLIP's and T5's, one after the other
 
 
 @frozen
-class Streams:
+class ImageTextStreams:
     """What the streams of image and text have in common."""
 
     heads: int
@@ -87,8 +87,8 @@ def sd3(config: Config) -> Body:
     return _body(config, blocks, latent, {"image": LATENT * config.whole("sample_size"), "encoder": _SD3_TOKENS})
 
 
-def _streams(config: Config, tokens: Dim, *, rotary: bool) -> Streams:
-    return Streams(
+def _streams(config: Config, tokens: Dim, *, rotary: bool) -> ImageTextStreams:
+    return ImageTextStreams(
         heads=config.whole("num_attention_heads"),
         head_dim=config.whole("attention_head_dim"),
         normed=config.get("qk_norm") is not None,
@@ -97,7 +97,7 @@ def _streams(config: Config, tokens: Dim, *, rotary: bool) -> Streams:
     )
 
 
-def _started(config: Config, spec: Streams, *, guided: bool) -> tuple[tuple[Op, ...], list[Op]]:
+def _started(config: Config, spec: ImageTextStreams, *, guided: bool) -> tuple[tuple[Op, ...], list[Op]]:
     """The text's tokens, and the vector of time step, guidance and pooled text."""
     features, module = spec.features, "time_text_embed"
     prompt = nn.tensor("prompt", nn.BATCH, nn.ENCODER, config.whole("joint_attention_dim"))
@@ -113,7 +113,7 @@ def _started(config: Config, spec: Streams, *, guided: bool) -> tuple[tuple[Op, 
     return ending_in(text, spec.text.name), told
 
 
-def _double(spec: Streams, condition: Tensor, *, last: bool) -> tuple[Op, ...]:
+def _double(spec: ImageTextStreams, condition: Tensor, *, last: bool) -> tuple[Op, ...]:
     """Each stream has its own weights and one attention runs over both. SD3's last block drops the text after it."""
     at, module = "double.layers.{}", "transformer_blocks.{}."
     attention, features = f"{module}attn.", spec.features
@@ -133,7 +133,7 @@ def _double(spec: Streams, condition: Tensor, *, last: bool) -> tuple[Op, ...]:
     return (*ops, cut, out, *_fed(f"{at}.text", spec.text, nn.output(out), nn.output(read[1]), f"{module}ff_context"))
 
 
-def _projected(spec: Streams, at: str, x: Tensor, module: str, names: tuple[str, str]) -> list[Op]:
+def _projected(spec: ImageTextStreams, at: str, x: Tensor, module: str, names: tuple[str, str]) -> list[Op]:
     """Queries, keys and values of one stream; the last three ops give them. `names` of projections and of norms."""
     projections, norms = names
     q, k, v = (
@@ -153,7 +153,7 @@ def _qkv(ops: list[Op]) -> tuple[Tensor, Tensor, Tensor]:
     return nn.output(ops[-3]), nn.output(ops[-2]), nn.output(ops[-1])
 
 
-def _attended(spec: Streams, at: str, text: tuple[Tensor, ...], image: tuple[Tensor, ...]) -> list[Op]:
+def _attended(spec: ImageTextStreams, at: str, text: tuple[Tensor, ...], image: tuple[Tensor, ...]) -> list[Op]:
     q, k, v = (
         nn.copy(f"{at}.attn.{letter}", "concat", pair, *spec.joined.shape)
         for letter, pair in zip("qkv", zip(text, image, strict=True), strict=True)
@@ -161,7 +161,7 @@ def _attended(spec: Streams, at: str, text: tuple[Tensor, ...], image: tuple[Ten
     return [q, k, v, *_core(spec, at, nn.output(q), nn.output(k), nn.output(v))]
 
 
-def _core(spec: Streams, at: str, q: Tensor, k: Tensor, v: Tensor) -> list[Op]:
+def _core(spec: ImageTextStreams, at: str, q: Tensor, k: Tensor, v: Tensor) -> list[Op]:
     ops: list[Op] = []
     if spec.rotary:
         ops.append(rotary_op(f"{at}.attn.rotary", q, k, head_dim=spec.head_dim, rotated=spec.head_dim))
@@ -185,7 +185,7 @@ def _fed(at: str, x: Tensor, attended: Tensor, vectors: Tensor, module: str) -> 
     return [gated, middle, normed, shifted, *fed, last, joined]
 
 
-def _single(spec: Streams, condition: Tensor) -> tuple[Op, ...]:
+def _single(spec: ImageTextStreams, condition: Tensor) -> tuple[Op, ...]:
     """Attention and MLP side by side, joined by one projection."""
     at, module, features = "single.layers.{}", "single_transformer_blocks.{}.", spec.features
     x = spec.joined

@@ -9,7 +9,7 @@ from dataclasses import replace
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention
-from inferometer.formats.huggingface.body import Body, Place, ending_in, function_of, once_only
+from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, function_of, once_only
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.decoder import decoder, named_sizes
 from inferometer.formats.huggingface.family import Family, family_of, prepared
@@ -22,7 +22,7 @@ def llava(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
     """LLaVA and Gemma 3: a CLIP or SigLIP tower and a small projector."""
     row, ready = _part(family, config, "vision")
     names = family.names
-    tower = vision(row, ready, tuple(row.tasks["Model"]), Place(body=names["vision"], at="vision."))
+    tower = vision(row, ready, tuple(row.tasks["Model"]), NamePrefixes(body=names["vision"], at="vision."))
     text = _text(family, config, heads)
     seen = _stream(tower)
     wide = text.metadata["hidden_size"]
@@ -81,7 +81,7 @@ def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
     frames = config.whole("temporal_patch_size")
     pixels = nn.tensor("vision.pixel_values", nn.BATCH, config.whole("in_channels"), frames, nn.IMAGE, nn.IMAGE)
     kernel = (frames, size, size)
-    patch = nn.Filter(features=hidden, kernel=kernel, strides=kernel, padding=(0, 0, 0))
+    patch = nn.ConvFilter(features=hidden, kernel=kernel, strides=kernel, padding=(0, 0, 0))
     conv = nn.convolution("vision.embed", pixels, patch, f"{prefix}{row.names['patch']}")
     y = nn.output(conv)
     rows = nn.view("vision.rows", y, nn.BATCH, y.shape[3] * y.shape[4], hidden)
@@ -155,7 +155,7 @@ def _text(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
         ready = prepared(plain, row)
     if isinstance(tied := config.get("tie_word_embeddings"), bool):  # the whole model's word counts
         ready = replace(ready, values={**ready.values, "tie_word_embeddings": tied})
-    return decoder(row, ready, heads, Place(body=family.names["body"], head=family.names["head"]))
+    return decoder(row, ready, heads, NamePrefixes(body=family.names["body"], head=family.names["head"]))
 
 
 def _joined(tower: Body, projected: list[Op], text: Body) -> Body:

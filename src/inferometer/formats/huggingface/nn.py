@@ -171,7 +171,7 @@ def copy(name: str, function: str, inputs: tuple[Source, ...], *shape: Dim, weig
 
 
 @frozen
-class Filter:
+class ConvFilter:
     """What a convolution does to [batch, channels, *space]."""
 
     features: int
@@ -185,15 +185,15 @@ class Filter:
         return _sides(space, self.kernel, self.strides, self.padding)
 
 
-def square(features: int, kernel: int, *, stride: int = 1, padding: int | None = None, groups: int = 1) -> Filter:
+def square(features: int, kernel: int, *, stride: int = 1, padding: int | None = None, groups: int = 1) -> ConvFilter:
     """A filter in two dimensions. Its default padding keeps the side length at stride 1."""
     pad = (kernel - 1) // 2 if padding is None else padding
-    return Filter(
+    return ConvFilter(
         features=features, kernel=(kernel, kernel), strides=(stride, stride), padding=(pad, pad), groups=groups
     )
 
 
-def convolution(name: str, x: Source, shape: Filter, module: str, *, bias: bool = False) -> Op:
+def convolution(name: str, x: Source, shape: ConvFilter, module: str, *, bias: bool = False) -> Op:
     x = output(x)
     channels, features = channels_of(x), shape.features
     weights = [weight(f"{module}.weight", features, channels // shape.groups, *shape.kernel)]

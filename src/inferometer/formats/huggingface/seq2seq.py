@@ -5,7 +5,7 @@ from dataclasses import replace
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, last_positions
-from inferometer.formats.huggingface.body import Body, Place, ending_in, once_only
+from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, once_only
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.decoder import embedded, named_sizes
 from inferometer.formats.huggingface.family import Family, part_of
@@ -16,7 +16,7 @@ _TEXT = 512  # tokens of a text, where neither the config nor the question says 
 _FRAME_S = 0.01  # of the log-Mel spectrogram that Whisper hears: 160 samples at 16 kHz
 
 
-def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
+def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
     prefix = place.body
     alone = "encoder only" in heads
     if alone and family.base:  # the encoder as a model of its own has its modules at the top
@@ -72,7 +72,7 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
 
 def _read(part: Family, config: Config, prefix: str) -> tuple[list[Op], Tensor]:
     ids = nn.tensor("encoder.input_ids", nn.BATCH, nn.ENCODER, role="index")
-    return embedded(part, config, ids, Place(body=prefix, at="encoder.")), ids
+    return embedded(part, config, ids, NamePrefixes(body=prefix, at="encoder.")), ids
 
 
 def _heard(family: Family, config: Config, prefix: str) -> tuple[list[Op], Tensor]:
@@ -84,7 +84,7 @@ def _heard(family: Family, config: Config, prefix: str) -> tuple[list[Op], Tenso
     for number, stride in ((1, 1), (2, 2)):
         module = f"{prefix}{names['conv']}{number}"
         at = f"encoder.conv{number}"
-        shape = nn.Filter(features=hidden, kernel=(3,), strides=(stride,), padding=(1,))
+        shape = nn.ConvFilter(features=hidden, kernel=(3,), strides=(stride,), padding=(1,))
         ops.append(nn.convolution(at, x, shape, module, bias=True))
         ops.append(nn.activation(f"{at}.act", ops, "gelu"))
         x = nn.output(ops)
@@ -99,7 +99,7 @@ def _heard(family: Family, config: Config, prefix: str) -> tuple[list[Op], Tenso
 def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str, source: Tensor) -> Body:
     part, ready = part_of(family, "decoder", config)
     ids = nn.tensor("decoder_input_ids", nn.BATCH, nn.QUERY, role="index")
-    words = embedded(part, ready, ids, Place(body=prefix, at="decoder."))
+    words = embedded(part, ready, ids, NamePrefixes(body=prefix, at="decoder."))
     stream = nn.tensor("decoder.hidden", nn.BATCH, nn.QUERY, ready.whole("hidden_size"))
     layers = [replace(layer, cross=_cross(part, ready, prefix)) for layer in planned_layers(part, ready, prefix)]
     layers = _with_relative(part, ready, layers, prefix)

@@ -95,7 +95,7 @@ def _scan2(spec: Mamba, at: str, x: Tensor) -> list[Op]:
 def _conv(at: str, x: Tensor, kernel: int, module: str, *, bias: bool) -> Op:
     """Depthwise and causal: the last `kernel − 1` inputs are kept for the next step, so the length stays."""
     channels = nn.channels_of(x)
-    shape = nn.Filter(features=channels, kernel=(kernel,), strides=(1,), padding=(kernel - 1,), groups=channels)
+    shape = nn.ConvFilter(features=channels, kernel=(kernel,), strides=(1,), padding=(kernel - 1,), groups=channels)
     op = nn.convolution(f"{at}.conv", x, shape, module, bias=bias)
     memory = nn.tensor(f"{at}.conv_state", x.shape[0], channels, kernel - 1, role="state")
     y = replace(nn.output(op), shape=x.shape)

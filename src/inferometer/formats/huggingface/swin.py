@@ -7,7 +7,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, attention_op
-from inferometer.formats.huggingface.body import Body, Place, ending_in, function_of, labels_of
+from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, function_of, labels_of
 from inferometer.formats.huggingface.config import MANY_LAYERS, Config
 from inferometer.formats.huggingface.family import Family
 from inferometer.formats.huggingface.mlp import Mlp, feed
@@ -18,7 +18,7 @@ _LARGE_WINDOW = 4096
 
 
 @frozen
-class Stage:
+class SwinStage:
     index: int
     depth: int
     heads: int
@@ -37,7 +37,7 @@ class Stage:
         return nn.BATCH * across * across, self.window * self.window, self.features
 
 
-def swin(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
+def swin(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
     pixels = nn.tensor("pixel_values", nn.BATCH, config.whole("num_channels"), nn.IMAGE, nn.IMAGE)
     module, features = f"{place.body}embeddings", config.whole("embed_dim")
     convolution = (f"{module}.patch_embeddings.projection", True)
@@ -59,7 +59,7 @@ def swin(family: Family, config: Config, heads: tuple[str, ...], place: Place) -
     return Body(blocks=tuple(blocks), inputs=(pixels,), outputs=(nn.output(blocks[-1].ops),), metadata=metadata)
 
 
-def _stages(config: Config) -> list[Stage]:
+def _stages(config: Config) -> list[SwinStage]:
     """The plane halves and the width doubles from stage to stage."""
     depths, counts = config.wholes("depths"), config.wholes("num_heads")
     if len(depths) != len(counts):
@@ -67,18 +67,18 @@ def _stages(config: Config) -> list[Stage]:
     if len(depths) > _MANY_STAGES or max(depths) > MANY_LAYERS:
         raise config.error("depths", f"must be at most {_MANY_STAGES} stages of at most {MANY_LAYERS} blocks")
     window = config.whole("window_size", most=_LARGE_WINDOW)
-    stages: list[Stage] = []
+    stages: list[SwinStage] = []
     side: Dim = nn.IMAGE // config.whole("patch_size")
     for index, (depth, heads) in enumerate(zip(depths, counts, strict=True)):
         features = config.whole("embed_dim") * 2**index
         if features % heads:
             raise config.error("num_heads", f"has {heads} heads, which do not divide a width of {features}")
         side = (side + 1) // 2 if index else side
-        stages.append(Stage(index=index, depth=depth, heads=heads, features=features, side=side, window=window))
+        stages.append(SwinStage(index=index, depth=depth, heads=heads, features=features, side=side, window=window))
     return stages
 
 
-def _stage_blocks(family: Family, config: Config, at: str, stage: Stage) -> list[Block]:
+def _stage_blocks(family: Family, config: Config, at: str, stage: SwinStage) -> list[Block]:
     """Plain and shifted blocks take turns, so each is a Block of its own."""
     mlp = Mlp(
         width=int(stage.features * config.number("mlp_ratio")),
@@ -104,7 +104,7 @@ def _stage_blocks(family: Family, config: Config, at: str, stage: Stage) -> list
     return [Block(name=f"stage{stage.index}", ops=kinds[index % 2], first=index) for index in range(stage.depth)]
 
 
-def _block(spec: Attention, mlp: Mlp, at: str, stage: Stage, *, shifted: bool) -> tuple[Op, ...]:
+def _block(spec: Attention, mlp: Mlp, at: str, stage: SwinStage, *, shifted: bool) -> tuple[Op, ...]:
     """Windows are cut out of the (padded, shifted) plane, attended to as sequences of their own, and put back."""
     name, features, x = f"stages.{stage.index}.layers.{{}}", stage.features, stage.stream
     before = nn.norm(f"{name}.attn.norm", x, "layer", f"{at}layernorm_before", bias=True)
@@ -125,7 +125,7 @@ def _block(spec: Attention, mlp: Mlp, at: str, stage: Stage, *, shifted: bool) -
     return (before, cut, q, k, v, core, out, back, joined, after, *fed, end)
 
 
-def _bias_table(module: str, stage: Stage) -> tuple[Tensor, Tensor]:
+def _bias_table(module: str, stage: SwinStage) -> tuple[Tensor, Tensor]:
     """One bias a head for each offset inside a window, and the stored index from token pairs to offsets."""
     tokens = stage.window * stage.window
     return (
@@ -134,7 +134,7 @@ def _bias_table(module: str, stage: Stage) -> tuple[Tensor, Tensor]:
     )
 
 
-def _merge(module: str, stage: Stage, following: Stage) -> Block:
+def _merge(module: str, stage: SwinStage, following: SwinStage) -> Block:
     """Four neighbours become one token of twice the width."""
     at, side = f"stages.{stage.index}.merge", following.side
     gathered = nn.copy(f"{at}.gather", "concat", (stage.stream,), nn.BATCH, side * side, 4 * stage.features)

@@ -20,7 +20,7 @@ _KNOWN = {
 
 
 @frozen
-class Level:
+class UnetLevel:
     """One resolution: its width, how many resnets, and its transformers where it has any."""
 
     channels: int
@@ -59,7 +59,7 @@ def unet(config: Config) -> Body:
     )
 
 
-def _levels(config: Config) -> list[Level]:
+def _levels(config: Config) -> list[UnetLevel]:
     """The levels on the way down; the way up has the same in reverse, with one resnet more each."""
     widths = config.wholes("block_out_channels")
     count = len(widths)
@@ -76,7 +76,7 @@ def _levels(config: Config) -> list[Level]:
         if len(values) != count:
             raise config.error(key, f"has {len(values)} entries for {count} levels")
     return [
-        Level(channels=widths[i], resnets=resnets[i], layers=layers[i] if _KNOWN[kinds[i]] else 0, heads=heads[i])
+        UnetLevel(channels=widths[i], resnets=resnets[i], layers=layers[i] if _KNOWN[kinds[i]] else 0, heads=heads[i])
         for i in range(count)
     ]
 
@@ -119,7 +119,7 @@ class _Net:
         self._condition = condition
         self._text = text
 
-    def down(self, index: int, level: Level, x: Tensor, skips: list[Tensor], *, last: bool) -> list[Block]:
+    def down(self, index: int, level: UnetLevel, x: Tensor, skips: list[Tensor], *, last: bool) -> list[Block]:
         blocks: list[Block] = []
         name, module = f"down.{index}", f"down_blocks.{index}"
         for number in range(level.resnets):
@@ -133,15 +133,15 @@ class _Net:
             skips.append(nn.output(op))
         return blocks
 
-    def middle(self, level: Level, x: Tensor) -> list[Block]:
+    def middle(self, level: UnetLevel, x: Tensor) -> list[Block]:
         blocks = [self._resnet("mid.resnets.0", "mid_block.resnets.0", x, level.channels, "mid")]
         layers = self._config.wholes("transformer_layers_per_block", count=1)[-1]
-        deep = Level(channels=level.channels, resnets=2, layers=layers, heads=level.heads)
+        deep = UnetLevel(channels=level.channels, resnets=2, layers=layers, heads=level.heads)
         blocks += self._transformer("mid.attentions.0", "mid_block.attentions.0", nn.output(blocks[0].ops), deep, "mid")
         x = nn.output(blocks[-1].ops)
         return [*blocks, self._resnet("mid.resnets.1", "mid_block.resnets.1", x, level.channels, "mid")]
 
-    def up(self, index: int, level: Level, x: Tensor, skips: list[Tensor], *, last: bool) -> list[Block]:
+    def up(self, index: int, level: UnetLevel, x: Tensor, skips: list[Tensor], *, last: bool) -> list[Block]:
         """Each resnet reads the stream beside what the way down left at the same size."""
         blocks: list[Block] = []
         name, module = f"up.{index}", f"up_blocks.{index}"
@@ -162,7 +162,7 @@ class _Net:
     def _norm(self, name: str, x: Tensor, module: str) -> Op:
         return nn.channel_norm(name, x, "group", module, groups=self._groups)
 
-    def _pair(self, name: str, module: str, number: int, level: Level, x: Tensor) -> list[Block]:
+    def _pair(self, name: str, module: str, number: int, level: UnetLevel, x: Tensor) -> list[Block]:
         """A resnet, and its transformer where the level has them."""
         place = f"resnets.{number}"
         blocks = [self._resnet(f"{name}.{place}", f"{module}.{place}", x, level.channels, name)]
@@ -191,7 +191,7 @@ class _Net:
             x = nn.output(ops)
         return Block(name=block, ops=(*ops, nn.add(f"{at}.residual", x, inner)))
 
-    def _transformer(self, at: str, module: str, x: Tensor, level: Level, block: str) -> list[Block]:
+    def _transformer(self, at: str, module: str, x: Tensor, level: UnetLevel, block: str) -> list[Block]:
         """The plane as a sequence: self-attention, attention to the text, a gated MLP, in each layer."""
         channels, side = level.channels, x.shape[2]
         normed = self._norm(f"{at}.norm", x, f"{module}.norm")
@@ -223,7 +223,7 @@ class _Net:
             Block(name=block, ops=ending_in(start, stream.name)), *inside, Block(name=block, ops=(*end, joined)),
         ]  # fmt: skip
 
-    def _layer(self, at: str, level: Level) -> Layer:
+    def _layer(self, at: str, level: UnetLevel) -> Layer:
         if level.channels % level.heads:
             problem = f"has {level.heads} heads, which do not divide {level.channels} channels"
             raise self._config.error("heads", problem)

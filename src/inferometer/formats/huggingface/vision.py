@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.formats.huggingface import nn
-from inferometer.formats.huggingface.body import Body, Place
+from inferometer.formats.huggingface.body import Body, NamePrefixes
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.encoder import encoded
 from inferometer.formats.huggingface.family import Family
 
 
-def vision(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
+def vision(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
     pixels = nn.tensor(f"{place.at}pixel_values", nn.BATCH, config.whole("num_channels", 3), nn.IMAGE, nn.IMAGE)
     body = encoded(family, config, heads, place, _stem(family, config, pixels, place))
     sizes = {**body.metadata, "default_sizes": {"image": config.whole("image_size")}}
@@ -28,7 +28,7 @@ def patches(name: str, pixels: Tensor, features: int, size: int, modules: tuple[
     return [conv, nn.view(f"{name}.rows", y, nn.BATCH, y.shape[2] * y.shape[3], features)]
 
 
-def _stem(family: Family, config: Config, pixels: Tensor, place: Place) -> list[Op]:
+def _stem(family: Family, config: Config, pixels: Tensor, place: NamePrefixes) -> list[Op]:
     """Patches, learned tokens before them, positions, and CLIP's first norm."""
     names, hidden, size = family.names, config.whole("hidden_size"), config.whole("patch_size")
     side = config.whole("image_size") // size

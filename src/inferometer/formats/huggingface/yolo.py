@@ -58,7 +58,7 @@ def _layer(config: Config, table: Config, at: str, inputs: tuple[Tensor, ...]) -
             )
 
 
-def _conv(at: str, x: Tensor, shape: nn.Filter, function: str) -> list[Op]:
+def _conv(at: str, x: Tensor, shape: nn.ConvFilter, function: str) -> list[Op]:
     return conv_bn((f"{at}.conv", f"{at}.bn"), x, shape, function)
 
 

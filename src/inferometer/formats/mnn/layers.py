@@ -186,8 +186,8 @@ def _steps(common: FlatTable, what: str) -> dict[str, Any]:
     }
 
 
-def _set(table: FlatTable, place: int) -> bool:
-    return bool(table.number(place, "?", default=False))
+def _set(table: FlatTable, index: int) -> bool:
+    return bool(table.number(index, "?", default=False))
 
 
 def _packed(main: FlatTable, count: int, element: int, what: str) -> int:

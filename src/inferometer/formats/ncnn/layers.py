@@ -69,9 +69,9 @@ class NcnnSite:
         )  # fmt: skip
         return name
 
-    def of(self, place: int) -> Sizes:
+    def of(self, index: int) -> Sizes:
         """The sizes of a blob that goes in."""
-        return self.sizes.get(self.layer.bottoms[place]) if place < len(self.layer.bottoms) else None
+        return self.sizes.get(self.layer.bottoms[index]) if index < len(self.layer.bottoms) else None
 
     def laid_out(self, sizes: Sizes) -> list[Node]:
         """The numbers that go in, in other sizes; those that are not known are named and not counted."""

@@ -78,9 +78,9 @@ def reshaped(layer: NcnnLayer, bottoms: Sequence[Sizes]) -> Sizes:
     return kept
 
 
-def _kept(size: Size, place: int, rank: int, first: tuple[Size, ...]) -> Size:
+def _kept(size: Size, index: int, rank: int, first: tuple[Size, ...]) -> Size:
     """A size of 0 stays what it was, counted from the innermost."""
-    back = place - rank
+    back = index - rank
     return first[back] if size == 0 and -back <= len(first) else size
 
 

@@ -25,7 +25,7 @@ _SEGMENTERS = r"fcn_|deeplab|lraspp"
 
 
 @frozen
-class Package:
+class NetworkPackage:
     """`names` lists what the installed package knows; `build` makes a module for images of a side.
 
     `usual` is the shape of the image that a network is used with where none is asked for: channels, height, width.
@@ -43,12 +43,12 @@ def installed(package: str) -> bool:
     return all(find_spec(module) is not None for module in PACKAGES[package].needs)
 
 
-def usual_image(package: Package, name: str) -> int:
+def usual_image(package: NetworkPackage, name: str) -> int:
     """The side, of two the width, of the image that a network is used with."""
     return package.usual(name)[-1]
 
 
-def built(package: Package, name: str, image: int | None) -> tuple[Any, tuple[int, int, int]]:
+def built(package: NetworkPackage, name: str, image: int | None) -> tuple[Any, tuple[int, int, int]]:
     """The module, and the shape of its image: a square, if a side is given that is not the usual one."""
     torch = import_torch()
     try:
@@ -152,7 +152,7 @@ def _torchvision_usual(name: str) -> tuple[int, int, int]:
     return 3, side, side
 
 
-def _benchmarked(prefix: str) -> Package:
+def _benchmarked(prefix: str) -> NetworkPackage:
     """Networks that are defined here: of benchmarks whose own definitions are no module of Python."""
 
     def networks() -> Any:
@@ -160,7 +160,7 @@ def _benchmarked(prefix: str) -> Package:
 
         return NETWORKS
 
-    return Package(
+    return NetworkPackage(
         name=prefix,
         needs=("torch",),
         names=lambda: tuple(name.partition(":")[2] for name in networks() if name.startswith(f"{prefix}:")),
@@ -170,8 +170,10 @@ def _benchmarked(prefix: str) -> Package:
 
 
 PACKAGES = {
-    "timm": Package(name="timm", needs=("torch", "timm"), names=_timm_names, build=_timm_build, usual=_timm_usual),
-    "torchvision": Package(
+    "timm": NetworkPackage(
+        name="timm", needs=("torch", "timm"), names=_timm_names, build=_timm_build, usual=_timm_usual
+    ),
+    "torchvision": NetworkPackage(
         name="torchvision",
         needs=("torch", "torchvision"),
         names=_torchvision_names,

@@ -14,14 +14,14 @@ from inferometer.formats.onnx.limits import MAX_ITEMS, MAX_NUMBER
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class SizeRatio:
     """A size divided by a number and not rounded yet: `Cast → Mul(0.5) → Floor` makes and resolves them."""
 
     top: Dim
     bottom: int
 
 
-Item = Dim | float | Ratio | None
+Item = Dim | float | SizeRatio | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,19 +22,19 @@ _NO_LIMIT = (1 << 31) - 1  # writers give the largest number where only the cond
 _MAX_TESTS = 64
 
 
-class Counters:
+class LoopCounters:
     """Symbols that stand for whole numbers a loop carries: place 0 is the trip's number."""
 
     def __init__(self, loop: str) -> None:
         self._loop = loop
         self.names: list[str] = []
 
-    def symbol(self, place: int) -> Symbol:
-        return Symbol(f"{self._loop}.counter{place}")
+    def symbol(self, index: int) -> Symbol:
+        return Symbol(f"{self._loop}.counter{index}")
 
-    def content(self, place: int) -> Content:
-        self.names.append(self.symbol(place).name)
-        return Content((), (self.symbol(place),))
+    def content(self, index: int) -> Content:
+        self.names.append(self.symbol(index).name)
+        return Content((), (self.symbol(index),))
 
 
 @frozen
@@ -44,7 +44,7 @@ class Loop:
     call: Call
     body: GraphDef
     inner: Scope
-    counters: Counters
+    counters: LoopCounters
 
 
 def trips_of(loop: Loop) -> Dim | None:
@@ -119,14 +119,14 @@ def _until(loop: Loop, left: Dim, right: Dim) -> Dim | None:
     return None
 
 
-def _course(loop: Loop, place: int) -> tuple[Dim | None, Dim | None]:
+def _course(loop: Loop, index: int) -> tuple[Dim | None, Dim | None]:
     """Where a carried counter begins, and how much each trip adds."""
-    items = loop.call.items(place + 1)
-    after = loop.inner.find(loop.body.outputs[place].name)
+    items = loop.call.items(index + 1)
+    after = loop.inner.find(loop.body.outputs[index].name)
     if not items or after is None or after.content is None:
         return None, None
     grown = as_dim(after.content.items[0])
-    return as_dim(items[0]), None if grown is None else algebra.sub(grown, loop.counters.symbol(place))
+    return as_dim(items[0]), None if grown is None else algebra.sub(grown, loop.counters.symbol(index))
 
 
 def walk_control(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep, ...]:
@@ -255,7 +255,7 @@ def _loop(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep,
     formals, results = tuple(info.name for info in graph.inputs), _output_names(graph)
     if len(formals) != len(carried) + 2 or len(results) < len(carried) + 1:
         raise Fault(f"a loop that carries {len(carried)} values through a body of {len(formals)} inputs")
-    counters = Counters(name)
+    counters = LoopCounters(name)
     loose: list[Value | None] = list(carried)
     for attempt in range(3):
         inner = _inner(scope, f"{name}/body")
@@ -281,7 +281,11 @@ def _loop(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[OnnxStep,
 
 
 def _enter_loop(
-    inner: Scope, formals: tuple[str, ...], results: tuple[str, ...], carried: list[Value | None], counters: Counters
+    inner: Scope,
+    formals: tuple[str, ...],
+    results: tuple[str, ...],
+    carried: list[Value | None],
+    counters: LoopCounters,
 ) -> None:
     """What the body sees: a trip's number, a condition that holds, and values that may have changed since.
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
-from inferometer.formats.onnx.value import Call, Out, Stored, Value
+from inferometer.formats.onnx.value import Call, Out, StoredTensor, Value
 
 Rule = Callable[[Call], list[Out]]  # more results than the node has outputs are let go
 Lowering = Callable[["OnnxStep", "Maker"], list[Op]]
@@ -74,7 +74,7 @@ class Maker:
         known: Role = role or self.roles.get(value.name, "activation")
         return Tensor(name=value.name, shape=shape, dtype=_core_format(value.dtype), role=known)
 
-    def stored(self, stored: Stored, role: Role | None = None) -> Tensor:
+    def stored(self, stored: StoredTensor, role: Role | None = None) -> Tensor:
         known: Role = role or ("weight" if stored.name in self.parameters else "constant")
         return Tensor(
             name=stored.name,

@@ -70,12 +70,12 @@ class Symbols:
             return self.ours[axis]
         return None if _NAMELESS.fullmatch(axis) else self._of_name(axis)
 
-    def input_dim(self, name: str, place: int, axis: Axis) -> Dim:
+    def input_dim(self, name: str, index: int, axis: Axis) -> Dim:
         known = self.dim(axis)
         if known is None:
-            known = self.nameless.get((name, place))
+            known = self.nameless.get((name, index))
         if known is None:
-            known = Symbol(f"{name}.{place}")
+            known = Symbol(f"{name}.{index}")
         if isinstance(axis, str) and axis not in _UNNAMED and isinstance(known, Symbol):
             self.places.setdefault(axis, known.name)
         return known
@@ -196,21 +196,21 @@ def _name_by_place(symbols: Symbols, name: str, kind: TypeDef, taken: set[str]) 
         symbols.nameless[name, index] = Symbol(usual)
 
 
-def _usual_at(name: str, kind: TypeDef, place: int) -> str | None:
+def _usual_at(name: str, kind: TypeDef, index: int) -> str | None:
     """What stands at an axis by custom: the batch first, an image's sides where its channels show, tokens of ids.
 
     A recurrent layer's state has the batch second; lengths have nothing else.
     """
     axes, rank = kind.axes or (), len(kind.axes or ())
-    if place == 0:
+    if index == 0:
         return "batch" if rank > 1 or (not is_float(kind.dtype) and _LENGTHS.search(name)) else None
-    if place == 1 and rank == 3 and isinstance(axes[0], int) and isinstance(axes[2], int) and _STATE.search(name):
+    if index == 1 and rank == 3 and isinstance(axes[0], int) and isinstance(axes[2], int) and _STATE.search(name):
         return "batch"
     if rank == 4 and is_float(kind.dtype):
-        if axes[1] in _CHANNELS and place in {2, 3}:
-            return "height" if place == 2 else "width"
-        if axes[3] in _CHANNELS and place in {1, 2}:
-            return "height" if place == 1 else "width"
+        if axes[1] in _CHANNELS and index in {2, 3}:
+            return "height" if index == 2 else "width"
+        if axes[3] in _CHANNELS and index in {1, 2}:
+            return "height" if index == 1 else "width"
     return "query" if rank == 2 and kind.dtype in {"i32", "i64"} else None
 
 

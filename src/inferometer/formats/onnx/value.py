@@ -17,7 +17,7 @@ Loose = tuple[Dim | None, ...]  # as a rule gives it: None is a size it cannot t
 
 
 @frozen
-class Stored:
+class StoredTensor:
     """A tensor that is there before the model runs: in the file, or computed once, when a runtime loads it."""
 
     name: str
@@ -35,7 +35,7 @@ class Value:
     shape: Shape | None
     dtype: str | None
     content: Content | None = None
-    stored: tuple[Stored, ...] = ()
+    stored: tuple[StoredTensor, ...] = ()
     source: TensorDef | None = None  # whose few numbers can still be read
     group: str = "tensor"
     dequantized: str | None = None  # the 8-bit format it was dequantised from

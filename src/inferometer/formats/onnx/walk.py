@@ -16,7 +16,7 @@ from inferometer.formats.onnx.scope import Scope, declared, ordered, prefix_of
 from inferometer.formats.onnx.step import OnnxRow, OnnxStep
 from inferometer.formats.onnx.symbols import Symbols
 from inferometer.formats.onnx.tables import table
-from inferometer.formats.onnx.value import Call, Loose, Notes, Out, Shape, Stored, Value
+from inferometer.formats.onnx.value import Call, Loose, Notes, Out, Shape, StoredTensor, Value
 
 _EIGHT_BITS = frozenset({"u8", "i8"})
 
@@ -58,7 +58,7 @@ class Walk:
         self.files.check(tensor, count)
         size = tensor.sparse if tensor.sparse is not None else element_bytes(tensor.dtype, count)
         table = initializer and is_float(tensor.dtype) and sum(dim != 1 for dim in tensor.dims) > 1
-        stored = Stored(name=name, shape=tensor.dims, dtype=tensor.dtype, nbytes=size, table=table)
+        stored = StoredTensor(name=name, shape=tensor.dims, dtype=tensor.dtype, nbytes=size, table=table)
         return Value(name=name, shape=tensor.dims, dtype=tensor.dtype, stored=(stored,), source=tensor)
 
     def nodes(self, nodes: tuple[Node, ...], scope: Scope) -> tuple[OnnxStep, ...]:
@@ -313,11 +313,11 @@ class Walk:
 
 def _listed(name: str, content: Content | None, dtype: str, count: int) -> Value:
     shape: Shape = () if content is not None and content.shape == () else (count,)
-    stored = Stored(name=name, shape=shape, dtype=dtype, nbytes=element_bytes(dtype, count))
+    stored = StoredTensor(name=name, shape=shape, dtype=dtype, nbytes=element_bytes(dtype, count))
     return Value(name=name, shape=shape, dtype=dtype, content=content, stored=(stored,))
 
 
-def _origin(value: Value, call: Call, row: OnnxRow) -> tuple[Stored, ...]:
+def _origin(value: Value, call: Call, row: OnnxRow) -> tuple[StoredTensor, ...]:
     """What a constant result is made of: the stored tensor itself, or one that is computed when the model is loaded."""
     first = call.inputs[0] if call.inputs else None
     shape = static(value.shape) or ()
@@ -330,7 +330,7 @@ def _origin(value: Value, call: Call, row: OnnxRow) -> tuple[Stored, ...]:
         )
         return (*first.stored, *scales)
     table = any(other is not None and other.stored[0].table for other in call.inputs)
-    return (Stored(name=value.name, shape=shape, dtype=value.dtype, table=table),)
+    return (StoredTensor(name=value.name, shape=shape, dtype=value.dtype, table=table),)
 
 
 def _uses_all(table: Value, shape: tuple[int, ...]) -> bool:

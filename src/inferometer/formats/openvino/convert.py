@@ -26,7 +26,7 @@ from inferometer.formats.onnx.messages import (
     TypeDef,
     ValueInfo,
 )
-from inferometer.formats.openvino.layers import DOMAIN, Site, nodes_of
+from inferometer.formats.openvino.layers import DOMAIN, LayerSite, nodes_of
 from inferometer.formats.openvino.net import Net
 
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ class _Converter:
             raise Fault(f"its input {port} comes from nothing", where=f"layer {layer.name!r} ({layer.type})")
         return self.names[source]
 
-    def _info(self, layer: IrLayer, place: int) -> ValueInfo:
-        port = layer.outputs[place]
+    def _info(self, layer: IrLayer, index: int) -> ValueInfo:
+        port = layer.outputs[index]
         element = ELEMENTS.get(_ELEMENTS.get(port.precision.casefold(), 0))
         kind = TypeDef(group="tensor", dtype=None if element is None else element.name, axes=port.dims)
         return ValueInfo(name=self.names[layer.id, port.id], type=kind)
@@ -174,7 +174,7 @@ class _Converter:
     def _nodes(self, layer: IrLayer) -> list[Node]:
         inputs = tuple(self.source_of(layer, port.id) for port in layer.inputs)
         outputs = tuple(self.names[layer.id, port.id] for port in layer.outputs)
-        site = Site(
+        site = LayerSite(
             layer=layer,
             inputs=inputs,
             outputs=outputs or (f"{self.prefix}{layer.name}",),
@@ -191,11 +191,11 @@ class _Converter:
             return [self._loop(layer, site)]
         return nodes_of(site)
 
-    def _known(self, inputs: tuple[str, ...], place: int) -> tuple[int, ...] | None:
-        tensor = self.stored.get(inputs[place]) if place < len(inputs) else None
+    def _known(self, inputs: tuple[str, ...], index: int) -> tuple[int, ...] | None:
+        tensor = self.stored.get(inputs[index]) if index < len(inputs) else None
         return None if tensor is None else self.numbers.read(tensor)
 
-    def _convert(self, layer: IrLayer, site: Site) -> Node:
+    def _convert(self, layer: IrLayer, site: LayerSite) -> Node:
         """Another format. A stored weight of few bits keeps them until it is scaled: see `_widen`."""
         source = self.stored.get(site.inputs[0])
         kind = _ELEMENTS.get(layer.data.get("destination_type", "").casefold(), 1)
@@ -204,14 +204,14 @@ class _Converter:
             return site.node("Identity")
         return site.node("Cast", to=kind)
 
-    def _widen(self, layer: IrLayer, site: Site) -> Node:
+    def _widen(self, layer: IrLayer, site: LayerSite) -> Node:
         """Weights of few bits: a zero point is subtracted, a scale multiplied, when the model is loaded."""
         if layer.type == "Subtract":
             self.narrow[site.outputs[0]] = self.narrow[site.inputs[0]]
             return site.node("Identity", site.inputs[:1])
         return site.node("DequantizeLinear", site.inputs[:2])
 
-    def _branch(self, layer: IrLayer, site: Site) -> Node:
+    def _branch(self, layer: IrLayer, site: LayerSite) -> Node:
         graphs = {
             name: self._body(layer, body, ports, site)
             for name, body, ports in (
@@ -225,7 +225,7 @@ class _Converter:
             attributes=attributes, start=node.start, source=layer.type,
         )  # fmt: skip
 
-    def _body(self, layer: IrLayer, body: str, ports: str, site: Site) -> GraphDef:
+    def _body(self, layer: IrLayer, body: str, ports: str, site: LayerSite) -> GraphDef:
         """A branch, which reads what is passed to it by the outer names, with its results in the outer order."""
         by_port = dict(zip((port.id for port in layer.inputs), site.inputs, strict=True))
         passed = {inner: by_port[port] for port, inner in layer.ports.get((ports, "input"), ()) if port in by_port}
@@ -242,7 +242,7 @@ class _Converter:
             name=graph.name, nodes=graph.nodes, initializers=graph.initializers, outputs=outputs, infos=graph.infos
         )
 
-    def _loop(self, layer: IrLayer, site: Site) -> Node:
+    def _loop(self, layer: IrLayer, site: LayerSite) -> Node:
         """A loop, named and not counted; what its body stores is the model's all the same."""
         body = _Converter(layer.bodies["body"], self.numbers, prefix=f"{layer.name}/body/")
         body.name_values()

@@ -47,7 +47,7 @@ _MODES = {"nearest": "nearest", "cubic": "cubic", "bilinear_pillow": "linear", "
 
 
 @dataclass(slots=True)
-class Site:
+class LayerSite:
     """A layer where it stands: the names of what it reads and makes.
 
     `numbers` reads an input whose elements are known whole numbers; `store` names a list of numbers as an input.
@@ -85,7 +85,7 @@ class Site:
         return f"{self.outputs[0]}/{part}"
 
 
-def nodes_of(site: Site) -> list[Node]:
+def nodes_of(site: LayerSite) -> list[Node]:
     """The nodes of a layer, in order."""
     kind = site.layer.type
     if kind in _CONVERTERS:
@@ -97,7 +97,7 @@ def nodes_of(site: Site) -> list[Node]:
     return [site.node(kind, domain=DOMAIN)]
 
 
-def _window(site: Site) -> dict[str, Any]:
+def _window(site: LayerSite) -> dict[str, Any]:
     before, after = site.listed("pads_begin") or (), site.listed("pads_end") or ()
     auto = _AUTO_PADS.get(site.layer.data.get("auto_pad", "explicit"), "NOTSET")
     return {
@@ -106,11 +106,11 @@ def _window(site: Site) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _convolution(site: Site) -> list[Node]:
+def _convolution(site: LayerSite) -> list[Node]:
     return [site.node("Conv", site.inputs[:2], group=1, **_window(site))]
 
 
-def _grouped(site: Site) -> list[Node]:
+def _grouped(site: LayerSite) -> list[Node]:
     """Weights are [groups, out, in, …] here and [groups × out, in, …] in ONNX."""
     groups, out, *rest = site.dims(1)
     if groups is None or out is None or None in rest:
@@ -121,7 +121,7 @@ def _grouped(site: Site) -> list[Node]:
     return [turn, site.node("Conv", (site.inputs[0], flat), group=groups, **_window(site))]
 
 
-def _transposed(site: Site) -> list[Node]:
+def _transposed(site: LayerSite) -> list[Node]:
     window = {**_window(site), "output_padding": site.listed("output_padding")}
     asked = site.numbers(2) if len(site.inputs) > 2 else None
     if asked is not None:
@@ -137,23 +137,23 @@ def _transposed(site: Site) -> list[Node]:
     return [turn, site.node("ConvTranspose", (site.inputs[0], flat), group=groups, **window)]
 
 
-def _pool(site: Site) -> list[Node]:
+def _pool(site: LayerSite) -> list[Node]:
     kind = "MaxPool" if site.layer.type == "MaxPool" else "AveragePool"
     ceil = int(site.layer.data.get("rounding_type", "floor").startswith("ceil"))
     return [site.node(kind, kernel_shape=site.listed("kernel"), ceil_mode=ceil, **_window(site))]
 
 
-def _adaptive_pool(site: Site) -> list[Node]:
+def _adaptive_pool(site: LayerSite) -> list[Node]:
     space = site.layer.outputs[0].dims[2:] if site.layer.outputs else ()
     if space and all(size == 1 for size in space):
         return [site.node("GlobalAveragePool", site.inputs[:1])]
     return [site.node(site.layer.type, domain=DOMAIN)]
 
 
-def _with_axis_input(op_type: str, place: int) -> Callable[[Site], list[Node]]:
+def _with_axis_input(op_type: str, place: int) -> Callable[[LayerSite], list[Node]]:
     """A layer whose axis is an input, and an attribute in ONNX."""
 
-    def convert(site: Site) -> list[Node]:
+    def convert(site: LayerSite) -> list[Node]:
         axis = site.numbers(place)
         if axis is None or len(axis) != 1 or site.whole("batch_dims"):
             return [site.node(site.layer.type, domain=DOMAIN)]
@@ -163,7 +163,7 @@ def _with_axis_input(op_type: str, place: int) -> Callable[[Site], list[Node]]:
     return convert
 
 
-def _variadic_split(site: Site) -> list[Node]:
+def _variadic_split(site: LayerSite) -> list[Node]:
     """Lengths may hold one −1, which is what the others leave: the layer's own outputs say how much."""
     axis, lengths = site.numbers(1), site.numbers(2)
     if axis is None or len(axis) != 1 or lengths is None:
@@ -177,16 +177,16 @@ def _variadic_split(site: Site) -> list[Node]:
     return [site.node("Split", (site.inputs[0], site.store(whole)), axis=axis[0])]
 
 
-def _transpose(site: Site) -> list[Node]:
+def _transpose(site: LayerSite) -> list[Node]:
     order = site.numbers(1)
     return [site.node("Transpose", site.inputs[:1], perm=order or None)]
 
 
-def _reshape(site: Site) -> list[Node]:
+def _reshape(site: LayerSite) -> list[Node]:
     return [site.node("Reshape", allowzero=int(not site.flag("special_zero")))]
 
 
-def _strided_slice(site: Site) -> list[Node]:
+def _strided_slice(site: LayerSite) -> list[Node]:
     """A slice, and then the axes that are given as a single index go. Masks say which numbers count."""
     begin, end = site.numbers(1), site.numbers(2)
     new, ellipsis = site.listed("new_axis_mask") or (), site.listed("ellipsis_mask") or ()
@@ -211,20 +211,20 @@ def _strided_slice(site: Site) -> list[Node]:
     return [slice_node, site.node("Squeeze", (cut, site.store(shrunk)), part="shrink")]
 
 
-def _slice(site: Site) -> list[Node]:
+def _slice(site: LayerSite) -> list[Node]:
     """IR's order is start, stop, step, axes; ONNX's has the axes before the step."""
     data, start, stop, step, *axes = site.inputs
     return [site.node("Slice", (data, start, stop, *(axes or ("",)), step))]
 
 
-def _pad(site: Site) -> list[Node]:
+def _pad(site: LayerSite) -> list[Node]:
     before, after = site.numbers(1), site.numbers(2)
     if before is None or after is None:
         return [site.node(site.layer.type, domain=DOMAIN)]
     return [site.node("Pad", (site.inputs[0], site.store((*before, *after))), mode=site.layer.data.get("pad_mode"))]
 
 
-def _resize(site: Site) -> list[Node]:
+def _resize(site: LayerSite) -> list[Node]:
     """Version 4 has sizes and scales and says which counts; version 11 has one of them."""
     by_sizes = site.layer.data.get("shape_calculation_mode", "sizes") == "sizes"
     parts = site.inputs[1:]
@@ -238,10 +238,10 @@ def _resize(site: Site) -> list[Node]:
     return [site.node("Resize", fed, mode=mode, axes=tuple(axis % max(1, rank) for axis in axes) if axes else None)]
 
 
-def _recurrent(op_type: str, states: int) -> Callable[[Site], list[Node]]:
+def _recurrent(op_type: str, states: int) -> Callable[[LayerSite], list[Node]]:
     """X, states, lengths, W, R, B here; X, W, R, B, lengths, states in ONNX, and a batch that comes first."""
 
-    def convert(site: Site) -> list[Node]:
+    def convert(site: LayerSite) -> list[Node]:
         x, rest = site.inputs[0], site.inputs[1:]
         if len(rest) < states + 4:
             return [site.node(site.layer.type, domain=DOMAIN)]
@@ -258,7 +258,7 @@ def _recurrent(op_type: str, states: int) -> Callable[[Site], list[Node]]:
     return convert
 
 
-def _fake_quantize(site: Site) -> list[Node]:
+def _fake_quantize(site: LayerSite) -> list[Node]:
     """Numbers of 8 bits between two layers: engines that compute in them quantise here and go on."""
     narrow = site.inner("quantised")
     scale = site.inputs[1]
@@ -270,7 +270,7 @@ def _fake_quantize(site: Site) -> list[Node]:
     ]
 
 
-def _clamp(site: Site) -> list[Node]:
+def _clamp(site: LayerSite) -> list[Node]:
     low, high = (_number(site.layer.data.get(key, "")) for key in ("min", "max"))
     return [site.node("Clip", min=low, max=high)]
 
@@ -282,17 +282,17 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _attributes(op_type: str, **keys: str) -> Callable[[Site], list[Node]]:
+def _attributes(op_type: str, **keys: str) -> Callable[[LayerSite], list[Node]]:
     """The same inputs, and whole numbers that ONNX has under other names."""
 
-    def convert(site: Site) -> list[Node]:
+    def convert(site: LayerSite) -> list[Node]:
         numbers: dict[str, Any] = {ours: site.whole(theirs) for ours, theirs in keys.items()}
         return [site.node(op_type, **numbers)]
 
     return convert
 
 
-_CONVERTERS: dict[str, Callable[[Site], list[Node]]] = {
+_CONVERTERS: dict[str, Callable[[LayerSite], list[Node]]] = {
     "Convolution": _convolution,
     "GroupConvolution": _grouped,
     "ConvolutionBackpropData": _transposed,

@@ -134,9 +134,9 @@ def _gain(block: Block, op: Op) -> float:
     return 1.0
 
 
-def _weight(op: Op, place: int, tensor: Tensor, name: str, gain: float) -> Weight:
+def _weight(op: Op, index: int, tensor: Tensor, name: str, gain: float) -> Weight:
     shape = tuple(_whole(size, name) for size in tensor.shape)
-    centre, spread = _range(op, place, tensor, shape)
+    centre, spread = _range(op, index, tensor, shape)
     if len(shape) > 1:
         spread *= sqrt(gain)
     return Weight(name=name, shape=shape, centre=centre, spread=spread, parameter=tensor.role == "weight")
@@ -150,10 +150,10 @@ def _unstacked(weight: Weight) -> Iterator[Weight]:
         yield replace(weight, name=weight.name.replace("*", str(index)), shape=weight.shape[1:])
 
 
-def _range(op: Op, place: int, tensor: Tensor, shape: tuple[int, ...]) -> tuple[float, float]:
+def _range(op: Op, index: int, tensor: Tensor, shape: tuple[int, ...]) -> tuple[float, float]:
     """Centre and spread. A uniform number within ±s has variance s²/3."""
     if op.kind == "norm":
-        return (1.0, 0.0) if place == 0 or tensor.name.endswith("running_var") else (0.0, 0.0)
+        return (1.0, 0.0) if index == 0 or tensor.name.endswith("running_var") else (0.0, 0.0)
     if op.kind in {"linear", "embedding", "moe_router"} and len(shape) == 2:
         fan_in = shape[0] if op.get("layout") == "in_out" else shape[1]
         return 0.0, sqrt(3 / fan_in)
@@ -161,8 +161,8 @@ def _range(op: Op, place: int, tensor: Tensor, shape: tuple[int, ...]) -> tuple[
         fan_in = shape[0] * prod(shape[2:]) if op.get("transposed") else prod(shape[1:])
         return 0.0, sqrt(3 / fan_in)
     if op.kind == "moe_experts" and len(shape) == 3:
-        last = max(place for place, other in enumerate(op.weights) if len(other.shape) == 3)
-        return 0.0, sqrt(3 / (op["intermediate"] if place == last else op["hidden"]))
+        last = max(index for index, other in enumerate(op.weights) if len(other.shape) == 3)
+        return 0.0, sqrt(3 / (op["intermediate"] if index == last else op["hidden"]))
     if op.kind == "elementwise" and op.get("function") == "multiply":
         return 1.0, 0.0  # a layer scale
     return 0.0, _BIAS

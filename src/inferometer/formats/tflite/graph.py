@@ -10,7 +10,7 @@ from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.tflite.layers import LAYERS
 from inferometer.formats.tflite.model import OperatorInfo, TfliteModel, TfliteTensor
 from inferometer.formats.tflite.schema import PADDINGS
-from inferometer.formats.tflite.scope import Names, Scope, Site
+from inferometer.formats.tflite.scope import OperatorSite, TfliteNames, TfliteScope
 
 if TYPE_CHECKING:
     from inferometer.formats.tflite.shapes import Shape
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # From a TFLite operator to ops: what its options and small inputs say about the work.
 
 
-def converted(site: Site) -> list[Op]:
+def converted(site: OperatorSite) -> list[Op]:
     """The ops of one operator; usually one. Ops with bodies are made where the bodies are known."""
     form = site.info.operator.form
     if form in LAYERS:
@@ -27,12 +27,12 @@ def converted(site: Site) -> list[Op]:
     return [_OTHERS.get(form, _plain)(site)]
 
 
-def _plain(site: Site) -> Op:
+def _plain(site: OperatorSite) -> Op:
     inputs, weights = site.split()
     return site.op(inputs, weights)
 
 
-def _pool(site: Site) -> Op:
+def _pool(site: OperatorSite) -> Op:
     options = site.options
     return site.op(
         (0,),
@@ -42,7 +42,7 @@ def _pool(site: Site) -> Op:
     )
 
 
-def _window(site: Site) -> Op:
+def _window(site: OperatorSite) -> Op:
     """The window's sides stand in the options (StableHLO) or in the third input."""
     sides = site.options.get("window") or site.numbers(2)
     if not sides:
@@ -50,42 +50,42 @@ def _window(site: Site) -> Op:
     return site.op(site.split()[0], kernel=tuple(sides))
 
 
-def _reduce(site: Site) -> Op:
+def _reduce(site: OperatorSite) -> Op:
     axes = site.options.get("axes") or site.numbers(1) or ()
     inputs, weights = site.split()
     return site.op(inputs, weights, axes=tuple(axes))
 
 
-def _dequantize(site: Site) -> Op:
+def _dequantize(site: OperatorSite) -> Op:
     """From f16 there is no scale: only the format changes."""
     plain = site.scope.info(site.info.inputs[0]).dtype in {"f16", "bf16"}
     return site.op((0,), kind="cast" if plain else "")
 
 
-def _lrn(site: Site) -> Op:
+def _lrn(site: OperatorSite) -> Op:
     return site.op((0,), size=2 * site.options.get("radius", 0) + 1)
 
 
-def _topk(site: Site) -> Op:
+def _topk(site: OperatorSite) -> Op:
     kept = site.numbers(1)
     return site.op((0, 1), k=kept[0] if kept else None)
 
 
-def _axis(site: Site) -> Op:
+def _axis(site: OperatorSite) -> Op:
     return site.op((0,), axis=site.options.get("axis", -1))
 
 
-def _scatter(site: Site) -> Op:
+def _scatter(site: OperatorSite) -> Op:
     """Inputs are indices, updates, shape; the work rule wants the updates last."""
     return site.op((2, 0, 1))
 
 
-def _update_slice(site: Site) -> Op:
+def _update_slice(site: OperatorSite) -> Op:
     """Inputs are data, update, start; the work rule wants the updates last."""
     return site.op((0, *range(2, len(site.info.inputs)), 1))
 
 
-def _fft(site: Site) -> Op:
+def _fft(site: OperatorSite) -> Op:
     """A transform of n real numbers takes 2.5·n·log₂ n operations and gives n/2 + 1 complex ones: 5·log₂ n each."""
     length = site.numbers(1)
     if not length or prod(length) < 1:
@@ -93,16 +93,16 @@ def _fft(site: Site) -> Op:
     return site.op((0, 1), flops_per_element=5 * max(1, ceil(log2(prod(length)))))
 
 
-def _bucketize(site: Site) -> Op:
+def _bucketize(site: OperatorSite) -> Op:
     """A binary search among the boundaries."""
     return site.op((0,), flops_per_element=max(1, len(site.options.get("boundaries", ())).bit_length()))
 
 
-def _gelu(site: Site) -> Op:
+def _gelu(site: OperatorSite) -> Op:
     return site.op((0,), function="gelu_tanh" if site.options.get("approximate") else "gelu")
 
 
-def _read_variable(site: Site) -> Op:
+def _read_variable(site: OperatorSite) -> Op:
     """What is read is the memory itself."""
     state = site.scope.variable(site.info.inputs[0], site.info.outputs[0])
     return Op(
@@ -111,7 +111,7 @@ def _read_variable(site: Site) -> Op:
     )  # fmt: skip
 
 
-def _assign_variable(site: Site) -> Op:
+def _assign_variable(site: OperatorSite) -> Op:
     handle, value = site.info.inputs[0], site.info.inputs[1]
     return Op(
         name=site.name, kind="copy", inputs=(site.scope.tensor(value),),
@@ -120,7 +120,7 @@ def _assign_variable(site: Site) -> Op:
     )  # fmt: skip
 
 
-_OTHERS: dict[str, Callable[[Site], Op]] = {
+_OTHERS: dict[str, Callable[[OperatorSite], Op]] = {
     "pool": _pool, "window": _window, "reduce": _reduce, "dequantize": _dequantize, "lrn": _lrn, "topk": _topk,
     "axis": _axis, "scatter": _scatter, "update_slice": _update_slice, "fft": _fft, "bucketize": _bucketize,
     "gelu": _gelu, "read_variable": _read_variable, "assign_variable": _assign_variable,
@@ -135,10 +135,10 @@ _WITHOUT_RESULT = frozenset({"control", "custom", "view", "copy"})
 
 def tflite_graph(model: TfliteModel, *, name: str, label: str, signature: str | None = None, prefix: str = "") -> Graph:
     """The graph of one entry point: the first subgraph, or the one a signature names."""
-    builder = _Builder(model, label, Names(prefix=prefix))
+    builder = _Builder(model, label, TfliteNames(prefix=prefix))
     start = builder.start(signature)
     subgraph = model.subgraphs[start]
-    scope = Scope(subgraph, start, builder.names)
+    scope = TfliteScope(subgraph, start, builder.names)
     ops = builder.ops(start, scope, ())
     # The format most activations have.
     flowing = Counter(t.dtype for t in subgraph.tensors if t.nbytes is None and t.dtype is not None)
@@ -174,7 +174,7 @@ def merged(graphs: Iterable[Graph], *, name: str) -> Graph:
 class _Builder:
     """Writes subgraphs out as ops. It counts what it writes, so that bodies called from bodies come to an end."""
 
-    def __init__(self, model: TfliteModel, label: str, names: Names) -> None:
+    def __init__(self, model: TfliteModel, label: str, names: TfliteNames) -> None:
         self.names = names
         self.folded: Counter[str] = Counter()
         self.reached: set[int] = set()
@@ -194,7 +194,7 @@ class _Builder:
             raise FormatError(f"{self._label!r} has no signature {signature!r}.", remedy=f"It has: {known}.")
         return self._checked(self._model.signatures[signature], "a signature")
 
-    def ops(self, index: int, scope: Scope, callers: tuple[int, ...]) -> tuple[Op, ...]:
+    def ops(self, index: int, scope: TfliteScope, callers: tuple[int, ...]) -> tuple[Op, ...]:
         """The ops of a subgraph. `callers` are the subgraphs it is being written out for."""
         if index in callers:
             raise self.fault(f"subgraph {index} calls itself")
@@ -215,7 +215,7 @@ class _Builder:
         if self._written > _MANY_OPS:
             raise self.fault(f"it comes to more than {_MANY_OPS:,} ops")
 
-    def _unpacks(self, info: OperatorInfo, scope: Scope) -> bool:
+    def _unpacks(self, info: OperatorInfo, scope: TfliteScope) -> bool:
         """A constant that is stored narrower than it is used: engines widen it once, when they load the model."""
         if info.operator.name not in _UNPACKING or len(info.inputs) != 1 or len(info.outputs) != 1:
             return False
@@ -225,7 +225,7 @@ class _Builder:
         self.folded[info.operator.name] += 1
         return True
 
-    def _converted(self, info: OperatorInfo, scope: Scope, callers: tuple[int, ...]) -> list[Op]:
+    def _converted(self, info: OperatorInfo, scope: TfliteScope, callers: tuple[int, ...]) -> list[Op]:
         what = f"operator {info.index} ({info.operator.name}) of subgraph {callers[-1]}"
         name = self._op_name(info, scope, callers[-1])
         if info.operator.kind == "control":
@@ -233,14 +233,14 @@ class _Builder:
         if info.operator.name == "VAR_HANDLE" and info.outputs:
             scope.name_variable(info.outputs[0], info.options.get("shared_name", ""))
         try:
-            ops = converted(Site(info=info, scope=scope, name=name))
+            ops = converted(OperatorSite(info=info, scope=scope, name=name))
         except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):
             raise self.fault(f"{what} lacks tensors or options it needs, or they do not fit it") from None
         if any(not op.outputs and op.kind not in _WITHOUT_RESULT for op in ops):
             raise self.fault(f"{what} has no output")
         return ops
 
-    def _op_name(self, info: OperatorInfo, scope: Scope, index: int) -> str:
+    def _op_name(self, info: OperatorInfo, scope: TfliteScope, index: int) -> str:
         """An operator has no name of its own: its first output's, up to the names that were fused into it.
 
         Where several begin with the same, it is the whole; engines that run the file are asked by the same rule.
@@ -263,7 +263,7 @@ class _Builder:
             self._beginnings[index] = Counter(names)
         return self._beginnings[index]
 
-    def _control(self, info: OperatorInfo, scope: Scope, name: str, callers: tuple[int, ...]) -> Op:
+    def _control(self, info: OperatorInfo, scope: TfliteScope, name: str, callers: tuple[int, ...]) -> Op:
         """A branch has a body each way; a loop's condition and body run together, how often is not in the file."""
         function = info.operator.attributes["function"]
         called = self._called(info, function)
@@ -309,10 +309,10 @@ class _Builder:
         """The places of a loop's values that its body gives back as they came: weights pass through loops like that."""
         subgraph = self._model.subgraphs[index]
         pairs = zip(subgraph.inputs, subgraph.outputs, strict=False)
-        return frozenset(place for place, (given, back) in enumerate(pairs) if given == back)
+        return frozenset(index for index, (given, back) in enumerate(pairs) if given == back)
 
     def _body(
-        self, index: int, scope: Scope, passed: list[int], callers: tuple[int, ...], stays: frozenset[int] | None
+        self, index: int, scope: TfliteScope, passed: list[int], callers: tuple[int, ...], stays: frozenset[int] | None
     ) -> tuple[Op, ...]:
         """A subgraph written out for what is passed to it. Called again alike, it is the same ops, counted again.
 
@@ -334,7 +334,7 @@ class _Builder:
             self._count(written)
             return ops
         before = self._written
-        ops = self.ops(index, Scope(subgraph, index, self.names, inputs=ranked, constants=constants), callers)
+        ops = self.ops(index, TfliteScope(subgraph, index, self.names, inputs=ranked, constants=constants), callers)
         self._bodies[key] = (ops, self._written - before)
         return ops
 

@@ -10,7 +10,7 @@ from typing import Any
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.formats.tflite.schema import PADDINGS
-from inferometer.formats.tflite.scope import Site
+from inferometer.formats.tflite.scope import OperatorSite
 
 
 @frozen
@@ -27,7 +27,7 @@ class _Filters:
     bias: int = 2
 
 
-def _convolved(site: Site, filters: _Filters, **extra: Any) -> list[Op]:
+def _convolved(site: OperatorSite, filters: _Filters, **extra: Any) -> list[Op]:
     """Filters that are no constant are one more input."""
     options = site.options
     sides = ("d", "h", "w") if len(filters.kernel) == 3 else ("h", "w")
@@ -44,32 +44,32 @@ def _convolved(site: Site, filters: _Filters, **extra: Any) -> list[Op]:
     return [site.op(inputs, weights, **attributes)]
 
 
-def _convolution(site: Site) -> list[Op]:
+def _convolution(site: OperatorSite) -> list[Op]:
     out, *kernel, depth = site.sizes(1, 4)
     channels = site.width(0)
     groups = max(1, channels // max(1, depth))
     return _convolved(site, _Filters(kernel=tuple(kernel), channels=channels, out=out, groups=groups))
 
 
-def _depthwise(site: Site) -> list[Op]:
+def _depthwise(site: OperatorSite) -> list[Op]:
     _, *kernel, out = site.sizes(1, 4)
     channels = site.width(0)
     return _convolved(site, _Filters(kernel=tuple(kernel), channels=channels, out=out, groups=max(1, channels)))
 
 
-def _transpose_conv(site: Site) -> list[Op]:
+def _transpose_conv(site: OperatorSite) -> list[Op]:
     """Inputs are the output's shape, the filters, x, and a bias."""
     out, *kernel, depth = site.sizes(1, 4)
     return _convolved(site, _Filters(kernel=tuple(kernel), channels=depth, out=out, transposed=True, x=2, bias=3))
 
 
-def _transpose_conv_bias(site: Site) -> list[Op]:
+def _transpose_conv_bias(site: OperatorSite) -> list[Op]:
     """MediaPipe's: x, filters, bias."""
     out, *kernel, depth = site.sizes(1, 4)
     return _convolved(site, _Filters(kernel=tuple(kernel), channels=depth, out=out, transposed=True))
 
 
-def _convolution_3d(site: Site) -> list[Op]:
+def _convolution_3d(site: OperatorSite) -> list[Op]:
     """Filters are [depth, height, width, in / groups, out]."""
     *kernel, depth, out = site.sizes(1, 5)
     channels = site.width(0)
@@ -77,13 +77,13 @@ def _convolution_3d(site: Site) -> list[Op]:
     return _convolved(site, _Filters(kernel=tuple(kernel), channels=channels, out=out, groups=groups))
 
 
-def _transpose_conv_3d(site: Site) -> list[Op]:
+def _transpose_conv_3d(site: OperatorSite) -> list[Op]:
     """Inputs are the output's shape, the filters [depth, height, width, out, in], x, and a bias."""
     *kernel, out, depth = site.sizes(1, 5)
     return _convolved(site, _Filters(kernel=tuple(kernel), channels=depth, out=out, transposed=True, x=2, bias=3))
 
 
-def _general_convolution(site: Site) -> list[Op]:
+def _general_convolution(site: OperatorSite) -> list[Op]:
     """StableHLO's: any layout, given by the options. A dilated input is a transposed convolution."""
     options = site.options
     shape = site.sizes(1, len(site.shape(1)))
@@ -103,7 +103,7 @@ def _general_convolution(site: Site) -> list[Op]:
     return _convolved(site, filters, **steps)
 
 
-def _fully_connected(site: Site) -> list[Op]:
+def _fully_connected(site: OperatorSite) -> list[Op]:
     """What comes in is seen as rows of the weights' width, whatever its shape. Weights that flow: a plain product."""
     units, width = site.sizes(1, 2)
     if not site.is_stored(1):
@@ -112,7 +112,7 @@ def _fully_connected(site: Site) -> list[Op]:
     return [site.op((0,), (1, 2), **sizes, **site.arithmetic(0, 1))]
 
 
-def _batch_matmul(site: Site) -> list[Op]:
+def _batch_matmul(site: OperatorSite) -> list[Op]:
     """A stored matrix that every row meets makes a dense layer."""
     contracted = site.shape(0)[-2 if site.options.get("adjoint_a") else -1]
     if site.is_stored(1) and len(site.shape(1)) == 2:
@@ -120,7 +120,7 @@ def _batch_matmul(site: Site) -> list[Op]:
     return [site.op((0, 1), contracted=contracted)]
 
 
-def _dot_general(site: Site) -> list[Op]:
+def _dot_general(site: OperatorSite) -> list[Op]:
     contracted: Any = 1
     for axis in site.options["contracting"]:
         contracted = contracted * site.shape(0)[axis]
@@ -129,7 +129,7 @@ def _dot_general(site: Site) -> list[Op]:
     return [site.op((0, 1), contracted=contracted)]
 
 
-def _embedding(site: Site) -> list[Op]:
+def _embedding(site: OperatorSite) -> list[Op]:
     """Inputs are ids and the table; the sparse form has ids, their indices, the shape, the weights, the table."""
     last = len(site.info.inputs) - 1
     if last < 1 or not site.is_stored(last):
@@ -137,7 +137,7 @@ def _embedding(site: Site) -> list[Op]:
     return [site.op(range(last), (last,))]
 
 
-def _gather(site: Site) -> list[Op]:
+def _gather(site: OperatorSite) -> list[Op]:
     """Rows of a stored table are an embedding."""
     axis = site.options.get("axis", 0)
     if site.role(0) != "weight":
@@ -152,7 +152,7 @@ _HIDDEN_AT = {
 }  # fmt: skip
 
 
-def _recurrent(site: Site) -> list[Op]:
+def _recurrent(site: OperatorSite) -> list[Op]:
     """The recurrent weights are [hidden, outputs]; at which input they stand differs by operator.
 
     The basic LSTM kernel holds all four gates in one matrix [4·hidden, input + hidden].
@@ -173,7 +173,7 @@ def _recurrent(site: Site) -> list[Op]:
     return [site.op((0, *states), [number for number in others if site.is_stored(number)], **attributes)]
 
 
-def _svdf(site: Site) -> list[Op]:
+def _svdf(site: OperatorSite) -> list[Op]:
     """A dense layer to `filters` features, then each feature's recent values against its own weights in time."""
     filters, width = site.sizes(1, 2)
     _, memory = site.sizes(2, 2)
@@ -199,7 +199,7 @@ def _svdf(site: Site) -> list[Op]:
     return [dense, filtered, summed]
 
 
-LAYERS: dict[str, Callable[[Site], list[Op]]] = {
+LAYERS: dict[str, Callable[[OperatorSite], list[Op]]] = {
     "convolution": _convolution, "depthwise": _depthwise, "transpose_conv": _transpose_conv,
     "transpose_conv_bias": _transpose_conv_bias, "convolution_3d": _convolution_3d,
     "transpose_conv_3d": _transpose_conv_3d, "general_convolution": _general_convolution,

@@ -161,12 +161,12 @@ class _Parser:
 
     def subgraph(self, index: int, entry: FlatTable) -> SubGraph:
         tensors = tuple(
-            self._tensor(place, item) for place, item in enumerate(entry.tables(0, "tensor", most=_MANY_TENSORS))
+            self._tensor(index, item) for index, item in enumerate(entry.tables(0, "tensor", most=_MANY_TENSORS))
         )
         what = f"subgraph {index}"
         operators = tuple(
-            self._operator(place, item, len(tensors))
-            for place, item in enumerate(entry.tables(3, "operator", most=_MANY_OPERATORS))
+            self._operator(index, item, len(tensors))
+            for index, item in enumerate(entry.tables(3, "operator", most=_MANY_OPERATORS))
         )
         return SubGraph(
             name=entry.text(4, f"the name of {what}") or f"subgraph_{index}",

@@ -15,7 +15,7 @@ _SHAPING = frozenset({"i32", "i64", "bool", "u32", "u64"})  # formats that param
 
 
 @dataclass(slots=True)
-class Names:
+class TfliteNames:
     """Names for the tensors of a whole model. A file may use one name twice, and one buffer under two names.
 
     Constants in the same buffer are the same numbers, so they get the same name and count once.
@@ -37,7 +37,7 @@ class Names:
         return name
 
 
-class Scope:
+class TfliteScope:
     """Tensors with their role, their format, and sizes followed from the inputs.
 
     Reads `info` as the file has it; `alias` makes one tensor stand for another, as a decompressed constant does.
@@ -47,7 +47,7 @@ class Scope:
         self,
         graph: SubGraph,
         index: int,
-        names: Names,
+        names: TfliteNames,
         *,
         inputs: dict[int, Shape] | None = None,
         constants: dict[int, TfliteTensor] | None = None,
@@ -68,46 +68,46 @@ class Scope:
         place = self._aliases.get(place, place)
         return self._constants.get(place) or self._graph.tensors[place]
 
-    def is_constant(self, place: int) -> bool:
-        info = self.info(place)
+    def is_constant(self, index: int) -> bool:
+        info = self.info(index)
         return (info.nbytes is not None or info.external) and not info.variable
 
     def alias(self, made: int, source: int) -> None:
         self._aliases[made] = self._aliases.get(source, source)
 
-    def is_widened(self, place: int) -> bool:
+    def is_widened(self, index: int) -> bool:
         """Whether an operator turned it into another format before its use."""
-        return place in self._aliases
+        return index in self._aliases
 
-    def values(self, place: int) -> Shape | None:
-        return self._values.get(place, self.info(place).values)
+    def values(self, index: int) -> Shape | None:
+        return self._values.get(index, self.info(index).values)
 
-    def numbers(self, place: int) -> tuple[int, ...] | None:
+    def numbers(self, index: int) -> tuple[int, ...] | None:
         """Values that are plain numbers, all of them."""
-        values = self.values(place)
+        values = self.values(index)
         if values is None:
             return None
         plain = tuple(value for value in values if isinstance(value, int))
         return plain if len(plain) == len(values) else None
 
-    def shape(self, place: int) -> Shape:
-        if place not in self._shapes:
-            self._shapes[place] = self._open_shape(place)
-        return self._shapes[place]
+    def shape(self, index: int) -> Shape:
+        if index not in self._shapes:
+            self._shapes[index] = self._open_shape(index)
+        return self._shapes[index]
 
-    def tensor(self, place: int, role: Role | None = None) -> Tensor:
-        info = self.info(place)
+    def tensor(self, index: int, role: Role | None = None) -> Tensor:
+        info = self.info(index)
         return Tensor(
             name=self._names.name(info, self._index),
-            shape=self.shape(place),
+            shape=self.shape(index),
             dtype=info.dtype,
             role=role or self._role(info),
             stored_bytes=info.nbytes,
         )
 
-    def weight(self, place: int) -> Tensor:
+    def weight(self, index: int) -> Tensor:
         """A tensor in a place that parameters have, whatever its format."""
-        return self.tensor(place, "weight" if self.is_constant(place) else None)
+        return self.tensor(index, "weight" if self.is_constant(index) else None)
 
     def follow(self, info: OperatorInfo) -> None:
         """Work out what the operator's outputs look like, from what is known of its inputs."""
@@ -129,8 +129,8 @@ class Scope:
         state = self.tensor(like, "state")
         return replace(state, name=f"{self._names.prefix}{name}", stored_bytes=None)
 
-    def _operand(self, place: int) -> Operand | None:
-        return None if place < 0 else Operand(shape=self.shape(place), values=self.values(place))
+    def _operand(self, index: int) -> Operand | None:
+        return None if index < 0 else Operand(shape=self.shape(index), values=self.values(index))
 
     def _role(self, info: TfliteTensor) -> Role:
         if info.variable:
@@ -141,12 +141,12 @@ class Scope:
         shaping = info.dtype is None or (info.dtype in _SHAPING and info.quantization is None)
         return "constant" if single or shaping else "weight"
 
-    def _open_shape(self, place: int, *, batch: bool = False) -> Shape:
-        return self._filled(place, None, batch=batch)
+    def _open_shape(self, index: int, *, batch: bool = False) -> Shape:
+        return self._filled(index, None, batch=batch)
 
-    def _filled(self, place: int, inferred: Shape | None, *, batch: bool = False) -> Shape:
+    def _filled(self, index: int, inferred: Shape | None, *, batch: bool = False) -> Shape:
         """The file's sizes, with what was worked out, or a symbol, where the file has none."""
-        info = self._graph.tensors[place]
+        info = self._graph.tensors[index]
         name = self._names.prefix + info.name
 
         def size(axis: int, stated: int) -> Dim:
@@ -165,11 +165,11 @@ _NARROW = frozenset({"i8", "i4", "i2", "u8", "u4"})
 
 
 @frozen
-class Site:
+class OperatorSite:
     """One operator where it stands: its tensors by number, and the op that is made of it."""
 
     info: OperatorInfo
-    scope: Scope
+    scope: TfliteScope
     name: str
 
     @property

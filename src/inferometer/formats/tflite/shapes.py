@@ -35,19 +35,19 @@ class _Case:
     given: Sequence[Operand]
     place: int = 0
 
-    def shape(self, place: int = 0) -> Shape:
-        return self.given[place].shape
+    def shape(self, index: int = 0) -> Shape:
+        return self.given[index].shape
 
-    def values(self, place: int) -> Shape:
-        values = self.given[place].values
+    def values(self, index: int) -> Shape:
+        values = self.given[index].values
         if values is None:
             raise _UntoldError
         return values
 
-    def numbers(self, place: int) -> tuple[int, ...]:
+    def numbers(self, index: int) -> tuple[int, ...]:
         """Values that are plain numbers."""
-        numbers = tuple(value for value in self.values(place) if isinstance(value, int))
-        if len(numbers) != len(self.values(place)):
+        numbers = tuple(value for value in self.values(index) if isinstance(value, int))
+        if len(numbers) != len(self.values(index)):
             raise _UntoldError
         return numbers
 
@@ -173,9 +173,9 @@ def _reshape(case: _Case) -> Shape:
         raise _UntoldError
     if -1 not in wanted:
         return wanted
-    place = wanted.index(-1)
-    rest = _quotient(product(case.shape()), product((*wanted[:place], *wanted[place + 1 :])))
-    return (*wanted[:place], rest, *wanted[place + 1 :])
+    index = wanted.index(-1)
+    rest = _quotient(product(case.shape()), product((*wanted[:index], *wanted[index + 1 :])))
+    return (*wanted[:index], rest, *wanted[index + 1 :])
 
 
 def _transpose(case: _Case) -> Shape:

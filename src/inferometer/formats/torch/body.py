@@ -9,7 +9,15 @@ from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
 from inferometer.formats.torch.expressions import MAX_SIZE, parse_size
-from inferometer.formats.torch.program import SCALAR_TYPES, Argument, Body, Call, Ref, Value, named_arguments
+from inferometer.formats.torch.program import (
+    SCALAR_TYPES,
+    Argument,
+    ProgramBody,
+    ProgramCall,
+    ProgramValue,
+    Ref,
+    named_arguments,
+)
 from inferometer.formats.torch.wire import ArgumentDoc, GraphDoc, NodeDoc, SizeDoc, SymbolicDoc, TensorDoc
 
 _MAX_CALLS = 2_000_000
@@ -22,7 +30,7 @@ _MAX_MODULES = 64  # one within another
 
 
 @frozen
-class Names:
+class BodyNames:
     """What a document is called in errors, and what its symbols are called in sizes."""
 
     where: str
@@ -58,7 +66,7 @@ class Names:
         return name.replace("{}", "{ }")
 
 
-def value_of(tensor: TensorDoc, names: Names) -> Value:
+def value_of(tensor: TensorDoc, names: BodyNames) -> ProgramValue:
     if len(tensor.sizes) > _MAX_RANK:
         raise FormatError(
             f"{names.where} has a tensor of {len(tensor.sizes)} dimensions; at most {_MAX_RANK} are read."
@@ -70,7 +78,7 @@ def value_of(tensor: TensorDoc, names: Names) -> Value:
         )
     strides = tensor.strides
     same_rank = strides is not None and len(strides) == len(tensor.sizes)
-    return Value(
+    return ProgramValue(
         shape=tuple(names.size(size) for size in tensor.sizes),
         dtype=SCALAR_TYPES[tensor.dtype],
         strides=tuple(names.size(s, negative=True) for s in strides) if strides is not None and same_rank else None,
@@ -93,8 +101,8 @@ def tensor_names(argument: ArgumentDoc) -> list[str]:
 
 
 def parse_body(
-    graph: GraphDoc, names: Names, *, users: Sequence[str] | None = None, outputs: Sequence[str] | None = None
-) -> Body:
+    graph: GraphDoc, names: BodyNames, *, users: Sequence[str] | None = None, outputs: Sequence[str] | None = None
+) -> ProgramBody:
     """`users` and `outputs` are what the program's signature says is the caller's; a branch has all it names."""
     if names.depth > _MAX_NESTING:
         raise FormatError(f"{names.where} has branches more than {_MAX_NESTING} deep.")
@@ -104,7 +112,7 @@ def parse_body(
     inner = replace(names, integers=own, depth=names.depth + 1)
     given = [name for argument in graph.inputs for name in tensor_names(argument)]
     made = [name for argument in graph.outputs for name in tensor_names(argument)]
-    return Body(
+    return ProgramBody(
         inputs=tuple(users if users is not None else given),
         outputs=tuple(outputs if outputs is not None else made),
         calls=tuple(_call(node, inner, index) for index, node in enumerate(graph.nodes)),
@@ -112,10 +120,10 @@ def parse_body(
     )
 
 
-def _call(node: NodeDoc, names: Names, place: int) -> Call:
+def _call(node: NodeDoc, names: BodyNames, index: int) -> ProgramCall:
     outputs = [name for argument in node.outputs for name in tensor_names(argument)]
-    return Call(
-        name=names.checked(node.name or (outputs[0] if outputs else f"node_{place}")),
+    return ProgramCall(
+        name=names.checked(node.name or (outputs[0] if outputs else f"node_{index}")),
         target=names.checked(node.target.removeprefix("torch.ops.")),
         arguments=named_arguments(
             [named.name for named in node.inputs], [_argument(named.arg, names) for named in node.inputs]
@@ -138,7 +146,7 @@ def module_path(stack: str | None) -> str:
     return ".".join(path.replace(" ", "").split(".")[:_MAX_MODULES])
 
 
-def _argument(argument: ArgumentDoc, names: Names) -> Argument:
+def _argument(argument: ArgumentDoc, names: BodyNames) -> Argument:
     match argument:
         case _ if argument.as_graph is not None:
             return parse_body(argument.as_graph.graph, names)
@@ -154,7 +162,7 @@ def _argument(argument: ArgumentDoc, names: Names) -> Argument:
             return _plain(argument, names)
 
 
-def _plain(argument: ArgumentDoc, names: Names) -> Argument:
+def _plain(argument: ArgumentDoc, names: BodyNames) -> Argument:
     """Arguments that name no tensor."""
     if argument.as_scalar_type is not None:
         return SCALAR_TYPES.get(argument.as_scalar_type)
@@ -172,7 +180,7 @@ def _plain(argument: ArgumentDoc, names: Names) -> Argument:
     return next((item for item in single if item is not None), None)
 
 
-def _symbolic(symbolic: SymbolicDoc, names: Names) -> Argument:
+def _symbolic(symbolic: SymbolicDoc, names: BodyNames) -> Argument:
     if symbolic.as_name is not None:
         return (names.integers or {}).get(symbolic.as_name)
     return next((item for item in (symbolic.as_int, symbolic.as_float, symbolic.as_bool) if item is not None), None)

@@ -7,54 +7,56 @@ from inferometer.core.dims import Dim
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Op, Tensor
 from inferometer.formats.torch.products import FORMS as PRODUCTS
-from inferometer.formats.torch.program import Argument, Body, Call, Ref, refs_in
-from inferometer.formats.torch.scope import Bound, Scope, UnreadableError
+from inferometer.formats.torch.program import Argument, ProgramBody, ProgramCall, Ref, refs_in
+from inferometer.formats.torch.scope import Bound, ProgramScope, UnreadableCallError
 from inferometer.formats.torch.table import AtenRow
 
 _MAX_NESTING = 48
 
 
-def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Call, AtenRow], None]]:
+def forms(
+    walk: Callable[[ProgramScope, ProgramBody], None],
+) -> dict[str, Callable[[ProgramScope, ProgramCall, AtenRow], None]]:
     """Converters of the higher-order operators. `walk` converts a body in a scope."""
 
-    def cond(scope: Scope, call: Call, row: AtenRow) -> None:
+    def cond(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
         """One of two branches."""
         bodies, operands = _parts(call)
         _controlled(scope, call, row, [_inside(scope, call, body, operands) for body in bodies])
 
-    def while_loop(scope: Scope, call: Call, row: AtenRow) -> None:
+    def while_loop(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
         """Condition and body, as often as the data says: the number of rounds is not known."""
         bodies, operands = _parts(call)
         ops = tuple(op for body in bodies for op in _inside(scope, call, body, operands))
         _controlled(scope, call, row, [ops])
 
-    def scan(scope: Scope, call: Call, row: AtenRow) -> None:
+    def scan(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
         """A body for each entry of the tensors that are scanned, along their first axis."""
         bodies, operands = _parts(call)
         scanned = _scanned(call)
         trips = scope.value(scanned, call).shape[:1] if scanned else ()
         if not trips:
-            raise UnreadableError("nothing that is scanned")
+            raise UnreadableCallError("nothing that is scanned")
         _controlled(scope, call, row, [_inside(scope, call, body, operands) for body in bodies], trips[0])
 
-    def inlined(scope: Scope, call: Call, _row: AtenRow) -> None:
+    def inlined(scope: ProgramScope, call: ProgramCall, _row: AtenRow) -> None:
         """A region that changes no numbers (no gradients, another autocast): its calls stand where it stands."""
         bodies, operands = _parts(call)
         if len(bodies) != 1:
-            raise UnreadableError("not one body")
+            raise UnreadableCallError("not one body")
         inner = _enter(scope, call, bodies[0], operands)
         walk(inner, _placed_in(bodies[0], call.path))
         scope.placed += inner.placed
         for name, made in zip(call.outputs, bodies[0].outputs, strict=False):
             scope.bound[name] = inner.of(Ref(made), call)
 
-    def flex(scope: Scope, call: Call, row: AtenRow) -> None:
+    def flex(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
         """Attention with a score function; the pairs that its block mask leaves out are not known, so all count."""
         refs = call.refs
         named = dict(zip(("query", "key", "value"), refs[:3], strict=True))
         PRODUCTS["attention"](scope, replace(call, arguments=named), row.but("attention"))
 
-    def _inside(scope: Scope, call: Call, body: Body, operands: tuple[Ref, ...]) -> tuple[Op, ...]:
+    def _inside(scope: ProgramScope, call: ProgramCall, body: ProgramBody, operands: tuple[Ref, ...]) -> tuple[Op, ...]:
         inner = _enter(scope, call, body, operands)
         walk(inner, _placed_in(body, call.path))
         return tuple(placed.op for placed in inner.placed)
@@ -72,24 +74,24 @@ def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Cal
     }
 
 
-def _parts(call: Call) -> tuple[list[Body], tuple[Ref, ...]]:
+def _parts(call: ProgramCall) -> tuple[list[ProgramBody], tuple[Ref, ...]]:
     """The functions an operator is given, and the tensors after them, which they are called with."""
     arguments = list(call.arguments.values())
-    indices = [index for index, argument in enumerate(arguments) if isinstance(argument, Body)]
+    indices = [index for index, argument in enumerate(arguments) if isinstance(argument, ProgramBody)]
     after = tuple(arguments[indices[-1] + 1 :]) if indices else ()
     return [arguments[index] for index in indices], refs_in(after)
 
 
-def _scanned(call: Call) -> Ref | None:
+def _scanned(call: ProgramCall) -> Ref | None:
     """`scan` is given a body, what is carried and what is scanned; `map` a body and what is mapped over."""
     after: list[Argument] = []
     for argument in call.arguments.values():
-        after = [] if isinstance(argument, Body) else [*after, argument]
+        after = [] if isinstance(argument, ProgramBody) else [*after, argument]
     index = 1 if call.target.endswith(".scan") else 0
     return next(iter(refs_in(after[index])), None) if len(after) > index else None
 
 
-def _enter(scope: Scope, call: Call, body: Body, operands: tuple[Ref, ...]) -> Scope:
+def _enter(scope: ProgramScope, call: ProgramCall, body: ProgramBody, operands: tuple[Ref, ...]) -> ProgramScope:
     if scope.depth >= _MAX_NESTING:
         raise FormatError(f"The call {call.name!r} stands more than {_MAX_NESTING} functions deep.")
     inner = scope.inside(body.values, call.name)
@@ -110,14 +112,16 @@ def _enter(scope: Scope, call: Call, body: Body, operands: tuple[Ref, ...]) -> S
     return inner
 
 
-def _placed_in(body: Body, path: str) -> Body:
+def _placed_in(body: ProgramBody, path: str) -> ProgramBody:
     """Calls that name no module stand in the one their operator stands in."""
     return replace(body, calls=tuple(call if call.path else replace(call, path=path) for call in body.calls))
 
 
-def _controlled(scope: Scope, call: Call, row: AtenRow, bodies: list[tuple[Op, ...]], trips: Dim | None = None) -> None:
+def _controlled(
+    scope: ProgramScope, call: ProgramCall, row: AtenRow, bodies: list[tuple[Op, ...]], trips: Dim | None = None
+) -> None:
     if not bodies:
-        raise UnreadableError("no body")
+        raise UnreadableCallError("no body")
     flowing, stored = scope.operands(call.refs, call)
     within = [weight for body in bodies for op in body for weight in op.weights]
     weights = list({weight.name: weight for weight in (*stored, *within)}.values())

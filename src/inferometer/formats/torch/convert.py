@@ -12,8 +12,8 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
 from inferometer.formats.torch import control, moves, products, reductions
 from inferometer.formats.torch.naming import rewritten, with_module_names
-from inferometer.formats.torch.program import Body, Call, Program, Ref
-from inferometer.formats.torch.scope import Bound, Placed, Scope, UnreadableError, is_in_place
+from inferometer.formats.torch.program import Program, ProgramBody, ProgramCall, Ref
+from inferometer.formats.torch.scope import Bound, PlacedOp, ProgramScope, UnreadableCallError, is_in_place
 from inferometer.formats.torch.table import AtenRow, row_of
 
 # Equal layers as one block.
@@ -45,7 +45,7 @@ class _Layer:
     prefix: str
     index: int
     place: int
-    entries: tuple[Placed, ...]
+    entries: tuple[PlacedOp, ...]
     template: tuple[Op, ...]
 
     @property
@@ -67,7 +67,7 @@ class _Names:
         return tensor if name == tensor.name else replace(tensor, name=name)
 
 
-def fold(placed: Sequence[Placed], *, outputs: Sequence[Tensor]) -> Folded:
+def fold(placed: Sequence[PlacedOp], *, outputs: Sequence[Tensor]) -> Folded:
     """Blocks in the order of execution. `outputs` are the graph's own."""
     last_read = {tensor.name: index for index, entry in enumerate(placed) for tensor in _read(entry.op)}
     last_read |= {tensor.name: len(placed) for tensor in outputs}
@@ -97,7 +97,7 @@ def _read(op: Op) -> Iterator[Tensor]:
             yield from _read(inner)
 
 
-def _folded(placed: Sequence[Placed], place: int, depth: int, names: _Names, name: str) -> list[Block]:
+def _folded(placed: Sequence[PlacedOp], place: int, depth: int, names: _Names, name: str) -> list[Block]:
     """Fold at the `depth`-th index of module names, and within what is not folded at the next."""
     blocks: list[Block] = []
     run: list[_Layer] = []
@@ -151,7 +151,7 @@ def _indexed(prefix: str, index: str) -> str:
     return f"{prefix}.{index}" if prefix else index
 
 
-def _template(prefix: str, index: int, entries: Sequence[Placed]) -> tuple[Op, ...]:
+def _template(prefix: str, index: int, entries: Sequence[PlacedOp]) -> tuple[Op, ...]:
     mine, before = _indexed(prefix, str(index)), _indexed(prefix, str(index - 1))
     stem = _indexed(prefix, "{}")
 
@@ -242,7 +242,7 @@ def _carried(run: list[_Layer], rest: str, initial: str, names: _Names) -> bool:
     return all(names.last_read.get(name, 0) <= layer.place + maker for name, layer in zip(handed, run, strict=True))
 
 
-Form = Callable[[Scope, Call, AtenRow], None]
+Form = Callable[[ProgramScope, ProgramCall, AtenRow], None]
 
 _HOST = frozenset({"_operator", "math", "builtins", "torch", "aten"})  # without a tensor they compute sizes
 _BROKEN = (IndexError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError)
@@ -270,12 +270,12 @@ def program_graph(program: Program, *, architecture: str | None = None, context_
     )
 
 
-def _opened(program: Program) -> Scope:
+def _opened(program: Program) -> ProgramScope:
     """The scope at the start: what the caller gives, and what the module holds."""
     body = program.body
     uses = Counter(ref.name for call in body.calls for ref in call.refs)
-    scope = Scope(values=body.values, once=frozenset(name for name, count in uses.items() if count == 1))
-    start = Call(name=program.name, target="program", arguments={}, outputs=())
+    scope = ProgramScope(values=body.values, once=frozenset(name for name, count in uses.items() if count == 1))
+    start = ProgramCall(name=program.name, target="program", arguments={}, outputs=())
     roles = _changing(program)
     for name, held in program.held.items():
         scope.whole(name, held, start, roles.get(name, held.role))
@@ -285,8 +285,8 @@ def _opened(program: Program) -> Scope:
     return scope
 
 
-def _ends(program: Program) -> Call:
-    return Call(name="output", target="return", arguments={}, outputs=program.body.outputs)
+def _ends(program: Program) -> ProgramCall:
+    return ProgramCall(name="output", target="return", arguments={}, outputs=program.body.outputs)
 
 
 def _changing(program: Program) -> dict[str, Role]:
@@ -310,14 +310,14 @@ def _changing(program: Program) -> dict[str, Role]:
     return {name: "kv" if name in attended else "state" for name in changed}
 
 
-def walk(scope: Scope, body: Body) -> None:
+def walk(scope: ProgramScope, body: ProgramBody) -> None:
     for call in body.calls:
         row = row_of(call.target)
         if row.kind == "none" or (not call.outputs and call.target.partition(".")[0] in _HOST):
             continue
         try:
             _form(row)(scope, call, row)
-        except UnreadableError as reason:
+        except UnreadableCallError as reason:
             scope.plain(call, AtenRow(kind="custom", attributes={"reason": f"{call.target}: {reason}"}))
         except _BROKEN as error:
             raise FormatError(
@@ -332,11 +332,11 @@ def _form(row: AtenRow) -> Form:
     return {"view": moves.seen, "copy": moves.moved, "elementwise": _pointwise}.get(row.kind, moves.plain)
 
 
-def _unknown(_scope: Scope, _call: Call, _row: AtenRow) -> None:
-    raise UnreadableError("not a known operator")
+def _unknown(_scope: ProgramScope, _call: ProgramCall, _row: AtenRow) -> None:
+    raise UnreadableCallError("not a known operator")
 
 
-def _pointwise(scope: Scope, call: Call, row: AtenRow) -> None:
+def _pointwise(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """In place on a buffer of the module, the buffer is what comes out."""
     refs = call.refs
     buffer = scope.of(refs[0], call).base if refs and is_in_place(call) else None
@@ -353,7 +353,7 @@ def _as_input(tensor: Tensor) -> Tensor:
     return replace(tensor, role="index") if tensor.dtype in _WHOLE else tensor
 
 
-def _unused(program: Program, scope: Scope) -> tuple[Op, ...]:
+def _unused(program: Program, scope: ProgramScope) -> tuple[Op, ...]:
     """Tensors that are held and that no op has: they take room and no time."""
     placed = scope.placed
     counted = {tensor.name for entry in placed for tensor in entry.op.weights}
@@ -368,7 +368,7 @@ def _unused(program: Program, scope: Scope) -> tuple[Op, ...]:
     return tuple(ops.values())
 
 
-def _precision(scope: Scope) -> str | None:
+def _precision(scope: ProgramScope) -> str | None:
     """The format that most of the stored numbers have."""
     shares: Counter[str] = Counter()
     for bound in scope.bound.values():

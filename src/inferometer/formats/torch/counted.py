@@ -183,8 +183,8 @@ class _Machine:
         del self.stack[-count:]
         return taken
 
-    def memoise(self, place: int) -> None:
-        self.memo[place] = self.stack[-1]
+    def memoise(self, index: int) -> None:
+        self.memo[index] = self.stack[-1]
 
     def reduce(self, _: Any) -> None:
         called, arguments = self.take(2)

@@ -6,20 +6,20 @@ from typing import Any
 from inferometer.core.dims import Dim, evaluate, product, symbols_in
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Tensor
-from inferometer.formats.torch.program import Call, Ref, Value
-from inferometer.formats.torch.scope import Bound, Scope, is_in_place
+from inferometer.formats.torch.program import ProgramCall, ProgramValue, Ref
+from inferometer.formats.torch.scope import Bound, ProgramScope, is_in_place
 from inferometer.formats.torch.table import AtenRow, base_name
 
 _SMALL, _FLOATS = frozenset({"i8", "u8", "i4", "u4"}), frozenset({"f32", "f16", "bf16"})
 _WIDENING = frozenset({"expand", "expand_as", "broadcast_to"})
 
 
-def plain(scope: Scope, call: Call, row: AtenRow) -> None:
+def plain(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """An operator whose tensors say it all."""
     scope.plain(call, row)
 
 
-def seen(scope: Scope, call: Call, row: AtenRow) -> None:
+def seen(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """A view. One of all of a weight is the weight; one of a cache reads from the cache."""
     refs = call.refs
     if not refs or len(call.outputs) != 1:
@@ -37,7 +37,7 @@ def seen(scope: Scope, call: Call, row: AtenRow) -> None:
         scope.bound[name] = replace(scope.bound[name], base=source.base)
 
 
-def moved(scope: Scope, call: Call, row: AtenRow) -> None:
+def moved(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """A copy. In place, the first argument is only written to."""
     if is_in_place(call) and base_name(call.target) == "copy":
         written(scope, call, row)
@@ -45,7 +45,7 @@ def moved(scope: Scope, call: Call, row: AtenRow) -> None:
         scope.plain(call, row)
 
 
-def written(scope: Scope, call: Call, row: AtenRow) -> None:
+def written(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """A write into a buffer, or into a part of any tensor: only the new numbers move."""
     refs = call.refs
     target = scope.of(refs[0], call)
@@ -59,7 +59,7 @@ def written(scope: Scope, call: Call, row: AtenRow) -> None:
         scope.bound[name] = target if is_in_place(call) else Bound(tensor=buffer, base=buffer)
 
 
-def _split(scope: Scope, call: Call, row: AtenRow) -> None:
+def _split(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """Pieces of a tensor. A weight that is used in pieces only is as many weights."""
     refs = call.refs
     source = scope.of(refs[0], call) if refs else None
@@ -78,7 +78,7 @@ def _split(scope: Scope, call: Call, row: AtenRow) -> None:
     scope.bound |= {name: Bound(tensor=piece) for name, piece in zip(call.outputs, pieces, strict=True)}
 
 
-def _dropout(scope: Scope, call: Call, row: AtenRow) -> None:
+def _dropout(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """Nothing, except in training, which multiplies by a mask and a scale."""
     if call.arguments.get("train"):
         scope.plain(call, row.but("elementwise", function="dropout", flops_per_element=2))
@@ -86,7 +86,7 @@ def _dropout(scope: Scope, call: Call, row: AtenRow) -> None:
         seen(scope, call, row)
 
 
-def _reshape(scope: Scope, call: Call, row: AtenRow) -> None:
+def _reshape(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """A view where the numbers lie as the new shape wants them, else a copy. Unknown strides are taken as regular."""
     refs = call.refs
     before = scope.value(refs[0], call)
@@ -99,7 +99,7 @@ def _reshape(scope: Scope, call: Call, row: AtenRow) -> None:
     scope.emit(call, row.but("copy", function=base_name(call.target)), flowing, stored)
 
 
-def _cast(scope: Scope, call: Call, row: AtenRow) -> None:
+def _cast(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """To another format, or to the same one: then it is a view, or a copy where the operator says so.
 
     A matrix of small integers that becomes floats is a quantised weight, which is widened to be multiplied.
@@ -118,7 +118,7 @@ def _cast(scope: Scope, call: Call, row: AtenRow) -> None:
         seen(scope, call, row)
 
 
-def _create(scope: Scope, call: Call, row: AtenRow) -> None:
+def _create(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """New numbers: nothing is read, whatever the operator takes its shape from."""
     refs = call.refs
     if is_in_place(call) and refs and scope.of(refs[0], call).base is not None:
@@ -131,7 +131,7 @@ def _index(tensor: Tensor) -> Tensor:
     return replace(tensor, role="index") if tensor.role == "activation" else tensor
 
 
-def _embedding(scope: Scope, call: Call, row: AtenRow) -> None:
+def _embedding(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     table, ids = call.arguments.get("weight"), call.arguments.get("indices")
     if not isinstance(table, Ref) or not isinstance(ids, Ref) or not scope.of(table, call).stored:
         _gather(scope, call, row.but("gather"))
@@ -140,7 +140,7 @@ def _embedding(scope: Scope, call: Call, row: AtenRow) -> None:
     scope.emit(call, row, [_index(scope.of(ids, call).tensor)], [bound.tensor, *bound.beside])
 
 
-def _gather(scope: Scope, call: Call, row: AtenRow) -> None:
+def _gather(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     refs = call.refs
     flowing, stored = scope.operands(refs[:1], call)
     indices, constants = scope.operands(refs[1:], call)
@@ -148,7 +148,7 @@ def _gather(scope: Scope, call: Call, row: AtenRow) -> None:
     scope.emit(call, row.but(**_axis(call)), inputs, stored)
 
 
-def _scatter(scope: Scope, call: Call, row: AtenRow) -> None:
+def _scatter(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     refs = call.refs
     if refs and scope.of(refs[0], call).base is not None:
         written(scope, call, row)
@@ -158,12 +158,12 @@ def _scatter(scope: Scope, call: Call, row: AtenRow) -> None:
     scope.emit(call, row.but(**_axis(call)), flowing or stored[:1], stored)
 
 
-def _axis(call: Call) -> dict[str, Any]:
+def _axis(call: ProgramCall) -> dict[str, Any]:
     axis = call.arguments.get("dim")
     return {"axis": axis} if isinstance(axis, int) else {}
 
 
-def _dequantize(scope: Scope, call: Call, row: AtenRow) -> None:
+def _dequantize(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """A stored weight stays as it is stored, with its scales beside it: engines widen it as they multiply."""
     refs = call.refs
     bound = scope.of(refs[0], call)
@@ -194,7 +194,7 @@ _TRIED = 5040
 _APART = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
 
 
-def is_contiguous(value: Value) -> bool | None:
+def is_contiguous(value: ProgramValue) -> bool | None:
     """Whether the last axis lies densest and each other as close as it can; None where that is unknown."""
     strides = value.strides
     numbers = None if strides is None else _numbers((*value.shape, *strides))
@@ -209,7 +209,7 @@ def is_contiguous(value: Value) -> bool | None:
     return True
 
 
-def _reshape_moves(before: Value, after: Value) -> bool | None:
+def _reshape_moves(before: ProgramValue, after: ProgramValue) -> bool | None:
     """Whether reshaping must copy: the new axes have to fall together with those that lie evenly in memory.
 
     Axes (from the last) that follow each other without a gap are one run of numbers. A new shape that cuts the runs

@@ -10,26 +10,26 @@ from dataclasses import replace
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
-from inferometer.formats.torch.scope import Placed
+from inferometer.formats.torch.scope import PlacedOp
 
 _FLOWING = frozenset({"activation", "index"})
 
 
 @frozen
 class Named:
-    placed: tuple[Placed, ...]
+    placed: tuple[PlacedOp, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
 
-def with_module_names(placed: list[Placed], inputs: list[Tensor], outputs: list[Tensor]) -> Named:
+def with_module_names(placed: list[PlacedOp], inputs: list[Tensor], outputs: list[Tensor]) -> Named:
     names = _op_names(placed, taken={tensor.name for tensor in inputs})
     tensors = _tensor_names(placed, names)
 
     def tensor(found: Tensor) -> Tensor:
         return replace(found, name=tensors.get(found.name, found.name)) if found.role in _FLOWING else found
 
-    def placed_as(entry: Placed, name: str) -> Placed:
+    def placed_as(entry: PlacedOp, name: str) -> PlacedOp:
         op = replace(entry.op, name=name)
         return replace(entry, op=rewritten(op, tensor, name_of=lambda inner: f"{name}.{inner}"))
 
@@ -66,7 +66,7 @@ def rewritten(op: Op, tensor: Callable[[Tensor], Tensor], *, name_of: Callable[[
     )
 
 
-def _op_names(placed: list[Placed], *, taken: set[str]) -> list[str]:
+def _op_names(placed: list[PlacedOp], *, taken: set[str]) -> list[str]:
     alone = Counter(entry.path for entry in placed)
     parents: set[str] = set()
     for path in alone:
@@ -86,7 +86,7 @@ def _op_names(placed: list[Placed], *, taken: set[str]) -> list[str]:
     return names
 
 
-def _tensor_names(placed: list[Placed], names: list[str]) -> Mapping[str, str]:
+def _tensor_names(placed: list[PlacedOp], names: list[str]) -> Mapping[str, str]:
     """A tensor is called like the op that makes it; of several, by its place too."""
     renamed: dict[str, str] = {}
     for entry, name in zip(placed, names, strict=True):
@@ -97,7 +97,7 @@ def _tensor_names(placed: list[Placed], names: list[str]) -> Mapping[str, str]:
     return renamed
 
 
-def _lifted(placed: Iterable[Placed]) -> dict[str, str]:
+def _lifted(placed: Iterable[PlacedOp]) -> dict[str, str]:
     """Constants that tracing has numbered, called by the op that first uses them: a layer's own, layer after layer."""
     renamed: dict[str, str] = {}
     for entry in placed:

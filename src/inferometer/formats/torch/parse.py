@@ -8,8 +8,8 @@ import msgspec
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Role
-from inferometer.formats.torch.body import Names, parse_body, tensor_names, value_of
-from inferometer.formats.torch.program import Held, Program
+from inferometer.formats.torch.body import BodyNames, parse_body, tensor_names, value_of
+from inferometer.formats.torch.program import HeldInput, Program
 from inferometer.formats.torch.symbols import name_symbols
 from inferometer.formats.torch.wire import (
     InputDoc,
@@ -46,10 +46,10 @@ def parse_program(archive: Archive, member: str, *, name: str) -> Program:
     del data
     module = document.graph_module
     users = _user_tensors(module.signature)
-    raw = Names(where=f"{member!r} of {str(archive.path)!r}", sizes={})
+    raw = BodyNames(where=f"{member!r} of {str(archive.path)!r}", sizes={})
     values = module.graph.tensor_values
     ours, explained = name_symbols([(user, value_of(values[user], raw)) for user in users if user in values])
-    names = Names(where=raw.where, sizes=ours)
+    names = BodyNames(where=raw.where, sizes=ours)
     body = parse_body(module.graph, names, users=users, outputs=_user_outputs(module.signature))
     version = versions.schema_version
     return Program(
@@ -129,7 +129,7 @@ def _require_stored(archive: Archive, name: str, payload: PayloadDoc, member: st
         )
     if payload.tensor_meta is None or payload.use_pickle:
         return
-    names = Names(where=f"the tensor {name!r} of {str(archive.path)!r}", sizes={})
+    names = BodyNames(where=f"the tensor {name!r} of {str(archive.path)!r}", sizes={})
     needed = _extent(payload.tensor_meta, names)
     if needed is not None and needed > stored:
         raise FormatError(
@@ -138,7 +138,7 @@ def _require_stored(archive: Archive, name: str, payload: PayloadDoc, member: st
         )
 
 
-def _extent(tensor: TensorDoc, names: Names) -> int | None:
+def _extent(tensor: TensorDoc, names: BodyNames) -> int | None:
     """Bytes from the start of a tensor's storage to its last number."""
     value = value_of(tensor, names)
     if value.dtype is None or value.strides is None or 0 in value.shape:
@@ -153,10 +153,10 @@ def _extent(tensor: TensorDoc, names: Names) -> int | None:
 
 
 def _held(
-    signature: SignatureDoc, payloads: Mapping[str, PayloadDoc], values: Mapping[str, TensorDoc], names: Names
-) -> dict[str, Held]:
+    signature: SignatureDoc, payloads: Mapping[str, PayloadDoc], values: Mapping[str, TensorDoc], names: BodyNames
+) -> dict[str, HeldInput]:
     """Inputs that are the module's own. Tensors that lie at the same place in the file are one: tied weights."""
-    held: dict[str, Held] = {}
+    held: dict[str, HeldInput] = {}
     first: dict[object, str] = {}
     for spec in signature.input_specs:
         own = _own(spec)
@@ -172,7 +172,7 @@ def _held(
         )
         shared = first.setdefault(index, names.checked(name))
         size = names.nbytes(values[argument]) if payload and tensor and argument in values else None
-        held[argument] = Held(name=shared, role=role, stored_bytes=size)
+        held[argument] = HeldInput(name=shared, role=role, stored_bytes=size)
     return held
 
 

@@ -15,7 +15,7 @@ from inferometer.core.graph import Role
 
 
 @frozen
-class Value:
+class ProgramValue:
     """A tensor's shape and format. Strides tell whether a reshape has to copy; None where they are not known."""
 
     shape: tuple[Dim, ...]
@@ -35,7 +35,7 @@ Argument = Any
 
 
 @frozen
-class Call:
+class ProgramCall:
     """One call of an operator. `path` is the module it stands in (`model.layers.0.mlp`), empty for the outermost."""
 
     name: str
@@ -51,17 +51,17 @@ class Call:
 
 
 @frozen
-class Body:
+class ProgramBody:
     """A function of tensors: the program itself, or a branch or loop body that an operator is given."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    calls: tuple[Call, ...]
-    values: Mapping[str, Value]
+    calls: tuple[ProgramCall, ...]
+    values: Mapping[str, ProgramValue]
 
 
 @frozen
-class Held:
+class HeldInput:
     """What a program's input stands for when it is not the user's: a parameter (`weight`), a buffer or a constant."""
 
     name: str
@@ -77,8 +77,8 @@ class Program:
     """
 
     name: str
-    body: Body
-    held: Mapping[str, Held]
+    body: ProgramBody
+    held: Mapping[str, HeldInput]
     mutated: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 

@@ -2,14 +2,14 @@
 
 import re
 
-from inferometer.formats.torch.program import Call
-from inferometer.formats.torch.scope import Scope
+from inferometer.formats.torch.program import ProgramCall
+from inferometer.formats.torch.scope import ProgramScope
 from inferometer.formats.torch.table import AtenRow, base_name
 
 _SPATIAL = re.compile(r"([123])d")
 
 
-def _overload(scope: Scope, call: Call, row: AtenRow) -> None:
+def _overload(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """`max` of two tensors compares them number by number; of one tensor it is a reduction."""
     name = base_name(call.target)
     if call.target.endswith(".other"):
@@ -18,22 +18,22 @@ def _overload(scope: Scope, call: Call, row: AtenRow) -> None:
         _reduce(scope, call, row.but("reduce", function=name))
 
 
-def _gelu(scope: Scope, call: Call, row: AtenRow) -> None:
+def _gelu(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     function = "gelu_tanh" if call.arguments.get("approximate") == "tanh" else "gelu"
     scope.plain(call, row.but(function=function))
 
 
-def _glu(scope: Scope, call: Call, row: AtenRow) -> None:
+def _glu(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """One half times the sigmoid of the other: a sigmoid's four operations and a product."""
     scope.plain(call, row.but(flops_per_element=5))
 
 
-def _reduce(scope: Scope, call: Call, row: AtenRow) -> None:
+def _reduce(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     axes = call.arguments.get("dim")
     scope.plain(call, row.but(axes=axes if isinstance(axes, tuple) else (axes,) if isinstance(axes, int) else None))
 
 
-def _sort(scope: Scope, call: Call, row: AtenRow) -> None:
+def _sort(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     axis, kept = call.arguments.get("dim"), call.arguments.get("k")
     x = scope.value(call.refs[0], call)
     if not x.shape:  # one number is sorted as it is
@@ -44,7 +44,7 @@ def _sort(scope: Scope, call: Call, row: AtenRow) -> None:
     scope.plain(call, row.but(axis=index, k=kept))
 
 
-def _pool(scope: Scope, call: Call, row: AtenRow) -> None:
+def _pool(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     rank = _rank(call)
     given = call.arguments.get("kernel_size")
     sides = given if isinstance(given, tuple) else (given,)
@@ -52,7 +52,7 @@ def _pool(scope: Scope, call: Call, row: AtenRow) -> None:
     scope.plain(call, row.but(kernel=None if None in kernel else kernel))
 
 
-def _adaptive_pool(scope: Scope, call: Call, row: AtenRow) -> None:
+def _adaptive_pool(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
     """Windows as large as they must be for the output's size; one window is a global pool."""
     rank = _rank(call)
     before = scope.value(call.refs[0], call).shape[-rank:]
@@ -64,7 +64,7 @@ def _adaptive_pool(scope: Scope, call: Call, row: AtenRow) -> None:
     scope.plain(call, row.but(kernel=kernel))
 
 
-def _rank(call: Call) -> int:
+def _rank(call: ProgramCall) -> int:
     match = _SPATIAL.search(base_name(call.target))
     return int(match[1]) if match else 2
 

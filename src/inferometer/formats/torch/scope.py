@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
-from inferometer.formats.torch.program import Argument, Call, Held, Ref, Value, refs_in
+from inferometer.formats.torch.program import Argument, HeldInput, ProgramCall, ProgramValue, Ref, refs_in
 from inferometer.formats.torch.table import AtenRow, base_name
 
 _STORED = frozenset({"weight", "constant"})
 _NEEDS_INPUT = frozenset({"linear", "matmul", "convolution", "reduce", "pool", "sort", "recurrent", "sampling", "norm"})
 
 
-class UnreadableError(Exception):
+class UnreadableCallError(Exception):
     """The arguments of an operator do not say what its work is: it becomes a custom op, with this reason."""
 
 
@@ -35,7 +35,7 @@ class Bound:
 
 
 @frozen
-class Placed:
+class PlacedOp:
     """An op, still under the program's own names, with the module it stands in and what to call it there."""
 
     op: Op
@@ -44,18 +44,18 @@ class Placed:
 
 
 @dataclass(slots=True, kw_only=True)
-class Scope:
+class ProgramScope:
     """One body as it is walked. Names inside a branch have the branch's name before them."""
 
-    values: Mapping[str, Value]
+    values: Mapping[str, ProgramValue]
     bound: dict[str, Bound] = field(default_factory=dict)
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[PlacedOp] = field(default_factory=list)
     prefix: str = ""
     depth: int = 0
     once: frozenset[str] = frozenset()  # held tensors that one call alone uses
     parts: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)  # of weights that are used in pieces
 
-    def of(self, ref: Ref, call: Call) -> Bound:
+    def of(self, ref: Ref, call: ProgramCall) -> Bound:
         bound = self.bound.get(ref.name)
         if bound is None:
             raise FormatError(
@@ -64,21 +64,21 @@ class Scope:
             )
         return bound
 
-    def value(self, ref: Ref | str, call: Call) -> Value:
+    def value(self, ref: Ref | str, call: ProgramCall) -> ProgramValue:
         name = ref.name if isinstance(ref, Ref) else ref
         value = self.values.get(name)
         if value is None:
             raise FormatError(f"The call {call.name!r} ({call.target}) has no shape for its tensor {name!r}.")
         return value
 
-    def make(self, name: str, call: Call) -> Tensor:
+    def make(self, name: str, call: ProgramCall) -> Tensor:
         """The tensor that a call's output is, known from here on."""
         value = self.value(name, call)
         tensor = Tensor(name=self.prefix + name, shape=value.shape, dtype=value.dtype)
         self.bound[name] = Bound(tensor=tensor)
         return tensor
 
-    def operands(self, arguments: Argument, call: Call) -> tuple[list[Tensor], list[Tensor]]:
+    def operands(self, arguments: Argument, call: ProgramCall) -> tuple[list[Tensor], list[Tensor]]:
         """The tensors that arguments name: those that flow, and those that the file holds."""
         flowing: list[Tensor] = []
         stored: list[Tensor] = []
@@ -89,16 +89,16 @@ class Scope:
             stored += bound.beside
         return flowing, stored
 
-    def _reading(self, state: Tensor, call: Call) -> Tensor:
+    def _reading(self, state: Tensor, call: ProgramCall) -> Tensor:
         """A state as an op sees it that does not change it: an op that names a state itself is taken to update it."""
         seen = Tensor(name=f"{self.prefix}{call.name}.{state.name}", shape=state.shape, dtype=state.dtype)
         op = Op(name=seen.name, kind="view", inputs=(state,), outputs=(seen,), source_type="read")
-        self.placed.append(Placed(op=op, path=call.path, label="read"))
+        self.placed.append(PlacedOp(op=op, path=call.path, label="read"))
         return seen
 
     def emit(
         self,
-        call: Call,
+        call: ProgramCall,
         row: AtenRow,
         inputs: Iterable[Tensor] = (),
         weights: Iterable[Tensor] = (),
@@ -122,21 +122,21 @@ class Scope:
             attributes=row.attributes,
             source_type=call.target.removesuffix(".default"),
         )
-        self.placed.append(Placed(op=op, path=call.path, label=base_name(call.target).strip("_") + layer))
+        self.placed.append(PlacedOp(op=op, path=call.path, label=base_name(call.target).strip("_") + layer))
         return op
 
-    def plain(self, call: Call, row: AtenRow) -> Op:
+    def plain(self, call: ProgramCall, row: AtenRow) -> Op:
         """An op whose tensors say it all: whatever the call is given goes in."""
         flowing, stored = self.operands(call.refs, call)
         return self.emit(call, row, flowing, stored)
 
-    def whole(self, name: str, held: Held, call: Call, role: Role) -> None:
+    def whole(self, name: str, held: HeldInput, call: ProgramCall, role: Role) -> None:
         """Make a stored tensor known under the program's name for it."""
         value = self.value(name, call)
         tensor = Tensor(name=held.name, shape=value.shape, dtype=value.dtype, role=role, stored_bytes=held.stored_bytes)
         self.bound[name] = Bound(tensor=tensor, base=tensor if role not in _STORED else None)
 
-    def inside(self, values: Mapping[str, Value], name: str) -> "Scope":
+    def inside(self, values: Mapping[str, ProgramValue], name: str) -> "ProgramScope":
         """A scope for a branch of a call."""
         return replace(
             self, values=values, bound={}, placed=[], prefix=f"{self.prefix}{name}.", depth=self.depth + 1,
@@ -144,6 +144,6 @@ class Scope:
         )  # fmt: skip
 
 
-def is_in_place(call: Call) -> bool:
+def is_in_place(call: ProgramCall) -> bool:
     name = call.target.split(".")[1] if "." in call.target else ""
     return name.endswith("_") and not name.endswith("__")

@@ -8,14 +8,14 @@ token ids are [batch, query], an image's sides are height and width. What custom
 from collections.abc import Mapping, Sequence
 
 from inferometer.core.dims import Dim, Symbol
-from inferometer.formats.torch.program import Value
+from inferometer.formats.torch.program import ProgramValue
 
 _CHANNELS = frozenset({1, 3, 4})
 _WHOLE = frozenset({"i32", "i64"})
 
 
 def name_symbols(
-    inputs: Sequence[tuple[str, Value]], given: Mapping[tuple[str, int], str] | None = None
+    inputs: Sequence[tuple[str, ProgramValue]], given: Mapping[tuple[str, int], str] | None = None
 ) -> tuple[dict[str, Dim], dict[str, str]]:
     """Our symbol for each of torch's, and for each of ours where it stands. `given` names axes of inputs."""
     ours: dict[str, Dim] = {}
@@ -34,7 +34,7 @@ def name_symbols(
     return ours, explained
 
 
-def _usual_at(value: Value, axis: int) -> str | None:
+def _usual_at(value: ProgramValue, axis: int) -> str | None:
     shape, rank = value.shape, len(value.shape)
     if axis == 0:
         return "batch" if rank > 1 else None

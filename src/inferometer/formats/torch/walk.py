@@ -8,12 +8,12 @@ from inferometer.formats.torch.body import module_path
 from inferometer.formats.torch.expressions import parse_size
 from inferometer.formats.torch.program import (
     Argument,
-    Body,
-    Call,
-    Held,
+    HeldInput,
     Program,
+    ProgramBody,
+    ProgramCall,
+    ProgramValue,
     Ref,
-    Value,
     format_of,
     named_arguments,
 )
@@ -35,7 +35,7 @@ def program_of(exported: Any, *, name: str, given: Mapping[tuple[str, int], str]
     outputs = [output for output in signature.user_outputs if isinstance(output, str) and output in body.values]
     return Program(
         name=name,
-        body=Body(
+        body=ProgramBody(
             inputs=tuple(user for user, _ in tensors), outputs=tuple(outputs), calls=body.calls, values=body.values
         ),
         held=_held(exported, body.values),
@@ -44,10 +44,10 @@ def program_of(exported: Any, *, name: str, given: Mapping[tuple[str, int], str]
     )
 
 
-def _held(exported: Any, values: Mapping[str, Value]) -> dict[str, Held]:
+def _held(exported: Any, values: Mapping[str, ProgramValue]) -> dict[str, HeldInput]:
     """The module's own tensors. Tied ones are the same object under two names; the first name is kept."""
     tensors = {**exported.constants, **exported.state_dict}
-    held: dict[str, Held] = {}
+    held: dict[str, HeldInput] = {}
     first: dict[int, str] = {}
     for spec in exported.graph_signature.input_specs:
         role = _ROLES.get(spec.kind.name)
@@ -57,7 +57,7 @@ def _held(exported: Any, values: Mapping[str, Value]) -> dict[str, Held]:
         tensor = tensors.get(spec.target)
         name = str(spec.target).replace("{}", "{ }")
         shared = first.setdefault(id(tensor), name) if tensor is not None else name
-        held[argument] = Held(name=shared, role="weight" if role == "weight" else "constant")
+        held[argument] = HeldInput(name=shared, role="weight" if role == "weight" else "constant")
     return held
 
 
@@ -88,20 +88,20 @@ class _Walker:
             self._parsed[expression] = parse_size(str(expression), self._sizes)
         return self._parsed[expression]
 
-    def value(self, tensor: Any) -> Value:
+    def value(self, tensor: Any) -> ProgramValue:
         try:
             strides: tuple[Dim, ...] | None = tuple(self.size(stride) for stride in tensor.stride())
         except (RuntimeError, TypeError):  # sparse and nested tensors have none
             strides = None
-        return Value(
+        return ProgramValue(
             shape=tuple(self.size(size) for size in tensor.shape),
             dtype=format_of(str(tensor.dtype).removeprefix("torch."), tensor.dtype.itemsize),
             strides=strides,
         )
 
-    def body(self, module: Any) -> Body:
-        values: dict[str, Value] = {}
-        calls: list[Call] = []
+    def body(self, module: Any) -> ProgramBody:
+        values: dict[str, ProgramValue] = {}
+        calls: list[ProgramCall] = []
         inputs: list[str] = []
         outputs: list[str] = []
         for node in module.graph.nodes:
@@ -112,16 +112,16 @@ class _Walker:
                 outputs += [result.name for result in _nodes(node.args) if result.name in values]
             elif node.op == "call_function" and not _is_item(node):
                 calls.append(self.call(node, module))
-        return Body(inputs=tuple(inputs), outputs=tuple(outputs), calls=tuple(calls), values=values)
+        return ProgramBody(inputs=tuple(inputs), outputs=tuple(outputs), calls=tuple(calls), values=values)
 
-    def call(self, node: Any, module: Any) -> Call:
+    def call(self, node: Any, module: Any) -> ProgramCall:
         schema = getattr(node.target, "_schema", None)
         names = [argument.name for argument in schema.arguments] if schema else []
         names = [*names[: len(node.args)], *[""] * (len(node.args) - len(names)), *node.kwargs]
         arguments = [self.argument(found, module) for found in (*node.args, *node.kwargs.values())]
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         path = module_path(f",{stack[-1][0]},").replace("{}", "{ }") if stack else ""
-        return Call(
+        return ProgramCall(
             name=node.name,
             target=_target(node.target),
             arguments=named_arguments(names, arguments),

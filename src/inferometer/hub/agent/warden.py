@@ -32,7 +32,7 @@ from inferometer.core.units import format_quantity
 from inferometer.hub.agent.carrying_out import MADE, failed
 from inferometer.hub.agent.runner import LEASE, EventLog, alone, refuse
 from inferometer.hub.box import process, seccomp
-from inferometer.hub.box.cgroups import Cgroup, place_here, scope_of
+from inferometer.hub.box.cgroups import JobCgroup, place_here, scope_of
 from inferometer.hub.box.entering import EntryPlan
 from inferometer.hub.box.found import means_here
 from inferometer.hub.box.view import environment_in, view_of
@@ -58,7 +58,7 @@ _TOO_BIG = "Use a smaller batch, a shorter context or fewer bits a weight, or a 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class JobLimits:
     """What a job may use up, and how each is said."""
 
     memory_bytes: int
@@ -77,9 +77,9 @@ class Verdict:
     remedy: str | None = None
 
 
-def limits_for(order: BoxOrder, job: Job, *, memory_free: int, disk_free: int) -> Limits:
+def limits_for(order: BoxOrder, job: Job, *, memory_free: int, disk_free: int) -> JobLimits:
     memory, disk = order.memory.of(memory_free), order.disk.of(disk_free)
-    return Limits(
+    return JobLimits(
         memory_bytes=memory,
         memory_said=order.memory.said(memory, "memory that was free"),
         floor_bytes=int(_FLOOR * max(memory_free - memory, 0)),
@@ -109,7 +109,7 @@ class Warden:
         self._own = folder / OWN
         self._unit = f"inferometer-{folder.name}-{os.getpid()}"  # what its group is called
         self._log = EventLog(folder / "events.jsonl", job.id)
-        self._group: Cgroup | None = None
+        self._group: JobCgroup | None = None
         self._channel: socket.socket | None = None
         self._listener: int | None = None
         self._refused: list[str] = []  # in words, each once
@@ -188,7 +188,7 @@ class Warden:
                 if (sources[place] / name).is_dir():
                     shutil.copytree(sources[place] / name, self._own / place / name)
 
-    def _start(self, limits: Limits) -> subprocess.Popen[bytes]:
+    def _start(self, limits: JobLimits) -> subprocess.Popen[bytes]:
         """The runner, in as many layers as there are: a group, a file system, and what it gives up by itself."""
         means, inner = self._means, os.environ  # noqa: TID251 - what is passed on is chosen in hub/box/view.py
         hide = (*self._order.hide, config_file(), data_folder(), self._folder.parent)
@@ -272,7 +272,7 @@ class Warden:
                 _words, found, *_ = socket.recv_fds(self._channel, 16, 1)
             self._channel, self._listener = None, found[0] if found else None
 
-    def _broken(self, limits: Limits, spent_s: float) -> Verdict | None:
+    def _broken(self, limits: JobLimits, spent_s: float) -> Verdict | None:
         """What it has used up, or why it should not run any more and has not stopped by itself."""
         if spent_s > limits.seconds + _GRACE_S:
             error = f"It was not done after {limits.seconds:g} s, and was stopped."
@@ -300,7 +300,7 @@ class Warden:
         self._looked[name] = now
         return True
 
-    def _over_memory(self, limits: Limits) -> Verdict | None:
+    def _over_memory(self, limits: JobLimits) -> Verdict | None:
         too_big = Verdict(ended="too-big", error=f"It asked for more than {limits.memory_said}.", remedy=_TOO_BIG)
         if self._means.memory == "watch":
             if self._due("family", _FAMILY_S):
@@ -315,20 +315,20 @@ class Warden:
                 return Verdict(ended="too-big", error=error, remedy=_TOO_BIG)
         return None
 
-    def _over_processes(self, limits: Limits) -> Verdict | None:
+    def _over_processes(self, limits: JobLimits) -> Verdict | None:
         many = self._means.memory == "watch" and len(self._family) > limits.processes
         if not many and not (self._group is not None and self._group.ran_out_of_processes()):
             return None
         return Verdict(ended="failed", error=f"It started more than {limits.processes:,} processes and threads.")
 
-    def _over_disk(self, limits: Limits) -> Verdict | None:
+    def _over_disk(self, limits: JobLimits) -> Verdict | None:
         if not self._due("disk", _DISK_S):
             return None
         if _written(self._own, limits.disk_bytes) + _size(self._folder / "runner.log") <= limits.disk_bytes:
             return None
         return self._disk_verdict(limits)
 
-    def _disk_verdict(self, limits: Limits) -> Verdict:
+    def _disk_verdict(self, limits: JobLimits) -> Verdict:
         return Verdict(ended="too-big", error=f"It wrote more than {limits.disk_said}.", remedy="Keep less of it.")
 
     # Its end
@@ -345,7 +345,7 @@ class Warden:
         child.wait()
         _reap(child.pid)
 
-    def _result(self, code: int, verdict: Verdict | None, limits: Limits) -> JobResult:
+    def _result(self, code: int, verdict: Verdict | None, limits: JobLimits) -> JobResult:
         result = self._brought()
         if verdict is None and (result is None or not result.complete):
             verdict = self._verdict_of_kernel(result, code, limits)
@@ -372,7 +372,7 @@ class Warden:
             result = replace(result, error=f"{result.error or ''} It tried to {tried}, which the box refuses.".strip())
         return self._told_where(result)
 
-    def _verdict_of_kernel(self, result: JobResult | None, code: int, limits: Limits) -> Verdict | None:
+    def _verdict_of_kernel(self, result: JobResult | None, code: int, limits: JobLimits) -> Verdict | None:
         """What the kernel stopped it for, where it did so by itself."""
         if self._group is not None and self._group.ran_out_of_memory():
             return Verdict(ended="too-big", error=f"It asked for more than {limits.memory_said}.", remedy=_TOO_BIG)

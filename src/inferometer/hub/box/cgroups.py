@@ -26,12 +26,12 @@ class CgroupPlace:
     version: int
     folders: Mapping[str, Path]
 
-    def make(self, name: str, *, memory_bytes: int, processes: int) -> Cgroup:
+    def make(self, name: str, *, memory_bytes: int, processes: int) -> JobCgroup:
         """A group with limits; nothing runs in it yet."""
         made = {controller: folder / name for controller, folder in self.folders.items()}
         for folder in made.values():
             folder.mkdir(exist_ok=True)
-        group = Cgroup(version=self.version, folders=made)
+        group = JobCgroup(version=self.version, folders=made)
         names = {1: ("memory.limit_in_bytes", "pids.max"), 2: ("memory.max", "pids.max")}[self.version]
         group.write("memory", names[0], memory_bytes)
         group.write("pids", names[1], processes)
@@ -44,7 +44,7 @@ class CgroupPlace:
 
 
 @frozen
-class Cgroup:
+class JobCgroup:
     version: int
     folders: Mapping[str, Path]
 
@@ -115,7 +115,7 @@ def _may_make(folders: Mapping[str, Path]) -> bool:
     return True
 
 
-def scope_of(pid: int, unit: str, root: Path = ROOT) -> Cgroup | None:
+def scope_of(pid: int, unit: str, root: Path = ROOT) -> JobCgroup | None:
     """The group of version 2 that systemd made for a process under this name; None if it is not in there (yet)."""
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii")
@@ -124,4 +124,4 @@ def scope_of(pid: int, unit: str, root: Path = ROOT) -> Cgroup | None:
     path = next((line[3:] for line in text.splitlines() if line.startswith("0::/")), "")
     if not path.endswith(f"/{unit}.scope"):
         return None
-    return Cgroup(version=2, folders=dict.fromkeys(("memory", "pids"), root / path.lstrip("/")))
+    return JobCgroup(version=2, folders=dict.fromkeys(("memory", "pids"), root / path.lstrip("/")))

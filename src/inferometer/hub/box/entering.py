@@ -15,7 +15,7 @@ import msgspec
 
 from inferometer.core.frozen import frozen
 from inferometer.hub.box import landlock, process, seccomp
-from inferometer.hub.box.view import View
+from inferometer.hub.box.view import BoxView
 
 
 @frozen
@@ -28,7 +28,7 @@ class EntryPlan:
     run: tuple[str, ...]
     file_bytes: int
     processes: int | None
-    view: View | None
+    view: BoxView | None
     filtered: bool
     connecting: bool  # to sockets of its own machine, where nobody else's are
     channel: int | None = None

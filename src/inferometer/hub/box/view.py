@@ -41,7 +41,7 @@ _SECRET = frozenset({"INFEROMETER_TOKEN", "INFEROMETER_STORE", "INFEROMETER_HUB"
 
 
 @frozen
-class View:
+class BoxView:
     """Paths by what may be done with them."""
 
     readable: tuple[str, ...]
@@ -52,7 +52,7 @@ class View:
         return any(Path(path).is_relative_to(shown) for shown in (*self.readable, *self.writable, *self.devices))
 
 
-def view_of(job: Path, own: Path, *, hide: Iterable[str | Path] = (), root: Path = Path("/")) -> View:
+def view_of(job: Path, own: Path, *, hide: Iterable[str | Path] = (), root: Path = Path("/")) -> BoxView:
     """What a job sees whose files lie in the folder `job` and which may write into `own`."""
     home = Path.home()
     hidden = [home, *map(Path, hide)]
@@ -61,7 +61,7 @@ def view_of(job: Path, own: Path, *, hide: Iterable[str | Path] = (), root: Path
     python = [path for path in _python() if not home.is_relative_to(path)]
     readable = [shown for path in (*system, *python) for shown in _without(path, hidden)]
     devices = [str(found) for name in (*_PLAIN_DEVICES, *_DEVICES) for found in sorted((root / "dev").glob(name))]
-    return View(readable=(*_outermost(readable), str(job)), writable=(str(own),), devices=tuple(devices))
+    return BoxView(readable=(*_outermost(readable), str(job)), writable=(str(own),), devices=tuple(devices))
 
 
 def _there(root: Path, names: Iterable[str]) -> Iterator[Path]:

@@ -10,14 +10,14 @@ from inferometer.hub.box.found import NAMESPACES, SCOPE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.hub.box.view import View
+    from inferometer.hub.box.view import BoxView
 
 # Of /proc: root needs no capability to write there, in a namespace neither.
 _SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "driver", "mtrr")
 _SHARED_BYTES = 256_000_000  # of /dev/shm, which counts as memory
 
 
-def in_bubblewrap(program: str, view: View, command: Sequence[str], *, inside: Path) -> list[str]:
+def in_bubblewrap(program: str, view: BoxView, command: Sequence[str], *, inside: Path) -> list[str]:
     """A file system of its own in which only the view is, and no network; all of it ends with its first process."""
     words = [program, *NAMESPACES, "--new-session", "--proc", "/proc", "--dev", "/dev"]
     for name in _SETTINGS:

@@ -24,7 +24,7 @@ from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.people import acting, seen, user_of, visitor_of
 from inferometer.hub.web.guard.security import ARRIVED
 from inferometer.store.queue.fleet import Fleet
-from inferometer.store.queue.values import Timing
+from inferometer.store.queue.values import LeaseTiming
 from inferometer.store.queue.wanted import fits, read
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ class FleetDesk:
 
     @cached_property
     def fleet(self) -> Fleet:
-        return Fleet.of(self.store, Timing(lease_s=self.rules.lease_s))
+        return Fleet.of(self.store, LeaseTiming(lease_s=self.rules.lease_s))
 
     @cached_property
     def uploads(self) -> Uploads:

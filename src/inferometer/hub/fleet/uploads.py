@@ -56,7 +56,7 @@ class Note(msgspec.Struct, frozen=True):
     sender: Sender
 
 
-class Fetched(msgspec.Struct, frozen=True):
+class FetchedFile(msgspec.Struct, frozen=True):
     """A file that the hub fetched; `head` are its first bytes."""
 
     name: str
@@ -125,7 +125,7 @@ class Uploads:
                 raise HubError(413, f"The hub could not write this piece ({error.strerror or 'its disk'}).") from None
             return arrived
 
-    def fetch(self, url: str, sources: Sequence[str], sender: Sender) -> Fetched:
+    def fetch(self, url: str, sources: Sequence[str], sender: Sender) -> FetchedFile:
         """A model of one file from an address that the hub's owner allows, as if they had sent it.
 
         A redirection is not followed: it could lead anywhere that this machine reaches.
@@ -164,7 +164,7 @@ class Uploads:
             raise DomainError(f"{parts.hostname} could not be read: {str(error) or type(error).__name__}.") from None
         finally:
             connection.close()
-        return Fetched(name=PurePosixPath(unquote(parts.path)).name, sha256=sha256, size_bytes=size, head=head)
+        return FetchedFile(name=PurePosixPath(unquote(parts.path)).name, sha256=sha256, size_bytes=size, head=head)
 
     def tidy(self) -> None:
         """Drop uploads that nobody goes on with, and forget who brought what: those who come again send it again."""
@@ -229,12 +229,16 @@ class Uploads:
                 remedy="Finish one of them; those that nobody goes on with are dropped after a day.",
             )
 
-    def _require_room(self, key: str, notes: dict[str, Note]) -> None:
-        """In the quota, where every upload counts in full, and on the disk for what is still to come."""
-        size = notes[key].size
+    def require_at_most(self, size: int) -> None:
+        """Whatever else is here: no file may be larger than everything that the hub keeps."""
         if size > self._quota:
             most = format_quantity(self._quota, "B")
             raise HubError(413, f"A file of {format_quantity(size, 'B')} is more than the {most} that this hub keeps.")
+
+    def _require_room(self, key: str, notes: dict[str, Note]) -> None:
+        """In the quota, where every upload counts in full, and on the disk for what is still to come."""
+        size = notes[key].size
+        self.require_at_most(size)
         left = self._quota - sum(note.size for note in notes.values())
         collect_garbage(str(self._root), older_s=_UNUSED_S, quota_bytes=max(left, 0), keep=self._in_use())
         held = sum(path.stat().st_size for path in (self._root / "artifacts").glob("??/*"))

@@ -31,7 +31,7 @@ _TAKEN: dict[Takes, Any] = {
 
 
 @frozen
-class ToolAnswer:
+class McpAnswer:
     """`text` is what a person would be told; `document` is the JSON that the command of the same name prints."""
 
     document: dict[str, Any]
@@ -45,7 +45,7 @@ class AgentTool:
     name: str
     description: str
     arguments: type[msgspec.Struct]
-    call: Callable[..., ToolAnswer]
+    call: Callable[..., McpAnswer]
     runs_something: bool = False
 
     def schema(self) -> dict[str, Any]:
@@ -56,12 +56,12 @@ class AgentTool:
 TOOLS: dict[str, AgentTool] = {}
 
 
-def tool(function: Callable[..., ToolAnswer]) -> Callable[..., ToolAnswer]:
+def tool(function: Callable[..., McpAnswer]) -> Callable[..., McpAnswer]:
     """Make a tool of a function; every tool also takes the page of its answer."""
     return _tool(function, {})
 
 
-def tool_asking(fields: Mapping[str, Field]) -> Callable[[Callable[..., ToolAnswer]], Callable[..., ToolAnswer]]:
+def tool_asking(fields: Mapping[str, Field]) -> Callable[[Callable[..., McpAnswer]], Callable[..., McpAnswer]]:
     """Make a tool of a function that also takes these fields of a question."""
     types: dict[str, Any] = {"sizes": dict[str, int] | None}
     arguments = {
@@ -71,13 +71,13 @@ def tool_asking(fields: Mapping[str, Field]) -> Callable[[Callable[..., ToolAnsw
     return lambda function: _tool(function, arguments)
 
 
-def tool_listing(fields: Mapping[str, Field]) -> Callable[[Callable[..., ToolAnswer]], Callable[..., ToolAnswer]]:
+def tool_listing(fields: Mapping[str, Field]) -> Callable[[Callable[..., McpAnswer]], Callable[..., McpAnswer]]:
     """Make a tool of a function that also takes a list of each of these fields."""
     arguments = {name: (Numbers if field.takes == "whole" else Names, None) for name, field in fields.items()}
     return lambda function: _tool(function, arguments)
 
 
-def _tool(function: Callable[..., ToolAnswer], more: Mapping[str, tuple[Any, Any]]) -> Callable[..., ToolAnswer]:
+def _tool(function: Callable[..., McpAnswer], more: Mapping[str, tuple[Any, Any]]) -> Callable[..., McpAnswer]:
     hints = get_type_hints(function)
     fields: list[Any] = []
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
@@ -103,7 +103,7 @@ def tools_for(access: Access) -> tuple[AgentTool, ...]:
     return tuple(each for each in TOOLS.values() if allowed.get(each.name, True))
 
 
-def call_tool(name: str, arguments: Mapping[str, Any], access: Access) -> ToolAnswer:
+def call_tool(name: str, arguments: Mapping[str, Any], access: Access) -> McpAnswer:
     """The answer, a page of it where it is long. What cannot be asked is an `InferometerError` with what can."""
     if name == "profile" and not access.profiling:
         raise DomainError(
@@ -125,7 +125,7 @@ def call_tool(name: str, arguments: Mapping[str, Any], access: Access) -> ToolAn
     document = paged(answer.document, offset=offset, limit=limit)
     cut = document.get("pages")
     more = f" Longer lists show {limit} rows from {offset}: `offset` has the next." if cut else ""
-    return ToolAnswer(document=document, text=f"{answer.text}{more}")
+    return McpAnswer(document=document, text=f"{answer.text}{more}")
 
 
 def _reached(access: Access, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _reached(access: Access, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @tool_asking(in_python(FIELDS) | fields_that("users"))
-def predict(access: Access, *, model: str, on: str, **asked: Any) -> ToolAnswer:
+def predict(access: Access, *, model: str, on: str, **asked: Any) -> McpAnswer:
     """Predict how fast a model runs on a device, without running anything.
 
     Answers with the time of each phase and its interval, memory, energy, and every op. `users` asks for the steady
@@ -155,13 +155,13 @@ def predict(access: Access, *, model: str, on: str, **asked: Any) -> ToolAnswer:
         first, each = (format_quantity(served[name], "s") for name in ("ttft_s", "tpot_s"))
         rate = f"{served['tokens_per_s']:,.0f} tokens/s in all"
         text = f"{model} on {on} for {counted(users, 'user')}: first token {first}, each token {each}, {rate}."
-        return ToolAnswer(document=served, text=text)
+        return McpAnswer(document=served, text=text)
     profile = question.answer()
-    return ToolAnswer(document=prediction_document(question, profile), text=_profile_text(profile))
+    return McpAnswer(document=prediction_document(question, profile), text=_profile_text(profile))
 
 
 @tool_asking(in_python(fields_that(door="fit")))
-def fit(access: Access, *, model: str, on: str, **asked: Any) -> ToolAnswer:
+def fit(access: Access, *, model: str, on: str, **asked: Any) -> McpAnswer:
     """Whether a model fits into a device's memory, the longest context, the largest batch, the fewest devices."""
     from inferometer.predict.ask import ask
     from inferometer.predict.fitting import memory_fit
@@ -169,7 +169,7 @@ def fit(access: Access, *, model: str, on: str, **asked: Any) -> ToolAnswer:
     found = memory_fit(ask(access.model(model), on=access.device(on), **_reached(access, asked)))
     verdict = "fits" if found.fits else "does not fit"
     use = f"{format_quantity(found.weights_bytes, 'B')} of weights in {format_quantity(found.usable_bytes, 'B')}"
-    return ToolAnswer(document=found.document(), text=f"{model} {verdict} on {on}: {use}.")
+    return McpAnswer(document=found.document(), text=f"{model} {verdict} on {on}: {use}.")
 
 
 @tool
@@ -181,7 +181,7 @@ def can_i_run(
     host: str | None = None,
     runtime: str | None = None,
     context: int | None = None,
-) -> ToolAnswer:
+) -> McpAnswer:
     """Which quantised forms of a language model fit a device, and how fast each is, before anything is downloaded.
 
     `model` may be the id that it is published under. `host` is the CPU beside a GPU, for what does not fit.
@@ -194,11 +194,11 @@ def can_i_run(
     beside = None if host is None else access.device(host)
     answer = runnable(named, on=access.device(on), host=beside, runtime=runtime, context=context)
     verdict, what, rate = runnable_card(answer).facts[0]
-    return ToolAnswer(document=answer.document(), text=f"{model} on {on}: {verdict}, {what}. {rate}".strip())
+    return McpAnswer(document=answer.document(), text=f"{model} on {on}: {verdict}, {what}. {rate}".strip())
 
 
 @tool
-def compare(access: Access, *, a: str, b: str, threshold: float = 0.01, alpha: float = 0.005) -> ToolAnswer:
+def compare(access: Access, *, a: str, b: str, threshold: float = 0.01, alpha: float = 0.005) -> McpAnswer:
     """Whether a run or file is faster or slower than another, with the reason.
 
     `a` is the baseline. A run is an id, a name, `last` or `last~1`. `threshold` is the smallest difference that counts,
@@ -210,11 +210,11 @@ def compare(access: Access, *, a: str, b: str, threshold: float = 0.01, alpha: f
 
     first, second = access.profile(a), access.profile(b)
     found = compare_results(first, second, threshold=threshold, alpha=alpha, names=(a, b))
-    return ToolAnswer(document=comparison_document(found), text=headline(found))
+    return McpAnswer(document=comparison_document(found), text=headline(found))
 
 
 @tool
-def explain(access: Access, *, what: str, on: str | None = None) -> ToolAnswer:
+def explain(access: Access, *, what: str, on: str | None = None) -> McpAnswer:
     """Where the time of a run or a saved profile goes, what bounds it, what to change and what that would gain."""
     from inferometer.api.explanations import explained
     from inferometer.understand.explanation import explanation_document
@@ -229,7 +229,7 @@ def explain(access: Access, *, what: str, on: str | None = None) -> ToolAnswer:
     found = explained(profile, on=None if on is None else access.device(on), name=what)
     document = explanation_document(found) | {"residual": residual_documents(found.profile)}
     findings = "; ".join(finding.title for finding in found.findings[:3])
-    return ToolAnswer(document=document, text=f"{found.headline} {findings}".strip())
+    return McpAnswer(document=document, text=f"{found.headline} {findings}".strip())
 
 
 @tool
@@ -241,7 +241,7 @@ def atlas(
     runtime: str | None = None,
     quantity: str | None = None,
     weights: str | None = None,
-) -> ToolAnswer:
+) -> McpAnswer:
     """What others have measured and published, newest first, each with its source. Give a model or a device."""
     from inferometer.known.atlas.looking import atlas as look_up
     from inferometer.understand.view.published import atlas_document
@@ -250,11 +250,11 @@ def atlas(
         raise DomainError("The atlas has hundreds of thousands of rows.", remedy="Name a model or a device.")
     table = look_up(model=model, device=device, runtime=runtime, quantity=quantity, weights=weights)
     named = " on ".join(filter(None, (model, device)))
-    return ToolAnswer(document=atlas_document(table), text=f"{counted(len(table), 'measurement')} of {named}.")
+    return McpAnswer(document=atlas_document(table), text=f"{counted(len(table), 'measurement')} of {named}.")
 
 
 @tool
-def devices(access: Access, *, name: str | None = None, where: Names = None) -> ToolAnswer:
+def devices(access: Access, *, name: str | None = None, where: Names = None) -> McpAnswer:
     """List devices, or show one by its `name`; `local` is this machine.
 
     `where` has conditions such as "unit=gpu" or "memory>=80GB".
@@ -268,13 +268,13 @@ def devices(access: Access, *, name: str | None = None, where: Names = None) -> 
 
     if name is not None:
         found = device(access.device(name))
-        return ToolAnswer(document=document(found), text=f"{found.name}: {found.title}.")
+        return McpAnswer(document=document(found), text=f"{found.name}: {found.title}.")
     rows = matching(device_records(), tuple(where or ()), DEVICE_FIELDS)
     return _rows_answer(records(device_table(rows)), "device")
 
 
 @tool
-def models(access: Access, *, name: str | None = None, where: Names = None) -> ToolAnswer:
+def models(access: Access, *, name: str | None = None, where: Names = None) -> McpAnswer:
     """List models, or show one by its `name`: what it holds, computes and moves.
 
     `where` has conditions such as "family=llama" or "parameters<=2e9".
@@ -296,7 +296,7 @@ def models(access: Access, *, name: str | None = None, where: Names = None) -> T
         counts = inventory(graph, binding)
         size = format_quantity(counts.weight_bytes, "B")
         text = f"{graph.name}: {counts.parameters:,} parameters, {size} of weights."
-        return ToolAnswer(document=inventory_document(counts, binding.precision), text=text)
+        return McpAnswer(document=inventory_document(counts, binding.precision), text=text)
     rows = matching(list(map(model_record, every_model().values())), tuple(where or ()), MODEL_FIELDS)
     return _rows_answer(records(model_table(rows)), "model")
 
@@ -317,7 +317,7 @@ def plan(
     tp: Numbers = None,
     most_devices: int = 256,
     keep: int = 3,
-) -> ToolAnswer:
+) -> McpAnswer:
     """The best ways to serve a model at `rate` requests a second within objectives, and why others lost.
 
     `slo` is such as "ttft_p95<=1s". Naming `devices` makes it quick; else every device with a price is compared.
@@ -331,11 +331,11 @@ def plan(
         tp=tp or (), most_devices=most_devices, keep=keep,
     )  # fmt: skip
     if not answer.plans:
-        return ToolAnswer(document=answer.document(), text=f"There is no plan. {answer.why_not}")
+        return McpAnswer(document=answer.document(), text=f"There is no plan. {answer.why_not}")
     best = answer.plans[0]
     cost = "" if best.usd_per_hour is None else f" for {best.usd_per_hour:.2f} USD an hour"
     text = f"{counted(len(answer.plans), 'plan')}; the best is {best.count} × {best.device} in {best.runtime}{cost}."
-    return ToolAnswer(document=answer.document(), text=text)
+    return McpAnswer(document=answer.document(), text=text)
 
 
 @tool_asking(fields_that(door="simulate"))
@@ -354,7 +354,7 @@ def simulate(
     replicas: int = 1,
     seed: int = 0,
     **asked: Any,
-) -> ToolAnswer:
+) -> McpAnswer:
     """Simulate a served model under load by the engine's own scheduling rules: what its users would see.
 
     One of `rate` (requests a second), `concurrency` or `trace` (a file) says what comes.
@@ -372,13 +372,13 @@ def simulate(
     document = load_document(profile, load_result(profile.served))
     medians = {name: figures["p50"] for name, figures in document["summary"].items() if figures["p50"] is not None}
     told = ", ".join(f"{name.removesuffix('_s')} {format_quantity(value, 's')}" for name, value in medians.items())
-    return ToolAnswer(document=document, text=f"{model} on {on} at {document['headline']}, medians: {told}.")
+    return McpAnswer(document=document, text=f"{model} on {on} at {document['headline']}, medians: {told}.")
 
 
 @tool_listing(AXES)
 def sweep(
     access: Access, *, models: list[str], devices: list[str], pareto: Names = None, **axes: list[Any] | None
-) -> ToolAnswer:
+) -> McpAnswer:
     """Predict every combination of some lists, a row each.
 
     `pareto` keeps the rows that no other beats in those columns, such as ["tpot_s", "usd_per_million_tokens"].
@@ -402,7 +402,7 @@ def runs(
     device: str | None = None,
     runtime: str | None = None,
     search: str | None = None,
-) -> ToolAnswer:
+) -> McpAnswer:
     """List stored runs, newest first, or show one: `run` is an id, a name or `last`."""
     from inferometer.hub.mcp.access import MOST_ROWS
     from inferometer.store.recording import hub_link
@@ -416,14 +416,14 @@ def runs(
             row, metrics = store.row(stored.id), store.metrics(stored.id)
             document = run_document(stored, row, metrics, hub_link(stored.id))
             text = stored.status if stored.profile is None else _profile_text(stored.profile)
-            return ToolAnswer(document=document, text=f"Run {stored.id}: {text}")
+            return McpAnswer(document=document, text=f"Run {stored.id}: {text}")
         wanted = Filter(project=project, model=model, device=device, runtime=runtime, words=search)
         page = store.list(wanted, limit=MOST_ROWS)
     return _rows_answer(records(run_table(page.rows, "json")), "run")
 
 
 @tool_asking(in_python(fields_that(door="profile")))
-def profile(access: Access, *, model: str, seconds_at_most: float = 30.0, **asked: Any) -> ToolAnswer:
+def profile(access: Access, *, model: str, seconds_at_most: float = 30.0, **asked: Any) -> McpAnswer:
     """Measure a model on this machine, after the user has agreed, and store the run. Takes seconds to minutes."""
     from inferometer.api.measurements import profile as measure
     from inferometer.core.codec import document
@@ -434,7 +434,7 @@ def profile(access: Access, *, model: str, seconds_at_most: float = 30.0, **aske
     with recording(store=access.store, kind="profile", parameters={"model": model}, subject={"model": model}) as run:
         measured = measure(access.model(model), plan=most, **asked)
         run.keep(measured)
-    return ToolAnswer(document={**document(measured), "run": run.id}, text=f"Run {run.id}: {_profile_text(measured)}")
+    return McpAnswer(document={**document(measured), "run": run.id}, text=f"Run {run.id}: {_profile_text(measured)}")
 
 
 @tool
@@ -447,12 +447,12 @@ def submit(
     runtime: str | None = None,
     precision: str | None = None,
     generate: int | None = None,
-) -> ToolAnswer:
+) -> McpAnswer:
     """Have a catalog model measured by one of the hub's devices: a job in its queue. `runs` has what comes of it."""
     assert access.submit is not None  # noqa: S101 - who may not is not offered the tool
     wish = {"runtime": runtime, "precision": precision, "generate": generate}
     job = access.submit({"model": access.model(model), "device": device, "project": project, **wish})
-    return ToolAnswer(document=job, text=f"Job {job['id']} is {job['state']}: {model} on {device}.")
+    return McpAnswer(document=job, text=f"Job {job['id']} is {job['state']}: {model} on {device}.")
 
 
 def profile_question(arguments: Mapping[str, Any]) -> str:
@@ -463,8 +463,8 @@ def profile_question(arguments: Mapping[str, Any]) -> str:
     return f"Measure {arguments.get('model')} on this machine{f' ({given})' if given else ''} and store the run?"
 
 
-def _rows_answer(rows: list[dict[str, Any]], what: str) -> ToolAnswer:
-    return ToolAnswer(document={"rows": rows}, text=f"{counted(len(rows), what)}.")
+def _rows_answer(rows: list[dict[str, Any]], what: str) -> McpAnswer:
+    return McpAnswer(document={"rows": rows}, text=f"{counted(len(rows), what)}.")
 
 
 def _profile_text(profile: Any) -> str:

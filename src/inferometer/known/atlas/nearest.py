@@ -19,7 +19,7 @@ _KINDS = {"bf16": "f16", "tf32": "f32", "i16": "f16"}  # formats that the same u
 
 
 @frozen
-class Comparison:
+class AtlasComparison:
     """What a published measurement is to be compared with: one phase of a question."""
 
     model: str
@@ -37,7 +37,7 @@ class Comparison:
     context: float | None = None  # in the cache, mean over the measured steps
 
 
-def nearest_published(asked: Comparison) -> PublishedMeasurement | None:
+def nearest_published(asked: AtlasComparison) -> PublishedMeasurement | None:
     """The best of those that can be compared: the same engine first, then the same formats, then the newest."""
     rows = _with_all_cores(_rows(asked.model, asked.device, quantity=asked.quantity, count=asked.count))
     comparable = [row for row in rows if _same_sizes(row, asked) and _same_formats(row, asked)]
@@ -69,7 +69,7 @@ def _share(row: PublishedMeasurement) -> float:
     return float(stated) if stated == "inf" or stated.isdecimal() else 0
 
 
-def _same_sizes(row: PublishedMeasurement, asked: Comparison) -> bool:
+def _same_sizes(row: PublishedMeasurement, asked: AtlasComparison) -> bool:
     if row.batch != asked.batch or row.input is not None:
         return False
     if row.quantity == "forward":
@@ -91,7 +91,7 @@ def _near_context(row: PublishedMeasurement, asked: float | None) -> bool:
     return asked is None or abs(mean - asked) <= max(_CONTEXT, 0.25 * asked)
 
 
-def _same_formats(row: PublishedMeasurement, asked: Comparison) -> bool:
+def _same_formats(row: PublishedMeasurement, asked: AtlasComparison) -> bool:
     if row.weights is None or asked.weights is None:
         return False
     computed = {_KINDS.get(name, name) for name in asked.computed}
@@ -105,7 +105,7 @@ def _same_formats(row: PublishedMeasurement, asked: Comparison) -> bool:
     return abs(ratio - 1) <= _BITS
 
 
-def _distance(row: PublishedMeasurement, asked: Comparison) -> tuple[object, ...]:
+def _distance(row: PublishedMeasurement, asked: AtlasComparison) -> tuple[object, ...]:
     family = (asked.engine or "").partition("-")[0]
     engine = 0 if row.engine == asked.engine else 1 if family and (row.engine or "").startswith(family) else 2
     newest = tuple(-part for part in _numbers(row.date)), tuple(-part for part in _numbers(row.version))

@@ -33,7 +33,7 @@ _READING = struct.Struct("=QQQ")
 _DENIED = frozenset({errno.EACCES, errno.EPERM})
 
 
-class Kernel(Protocol):
+class KernelCalls(Protocol):
     """The calls of the operating system that are used. Each raises OSError."""
 
     def open(self, event: int) -> int: ...
@@ -77,7 +77,7 @@ class LinuxKernel:
 class HardwareCounters:
     """Open counters, by name; none where `reason` says why. `counting` switches them on."""
 
-    kernel: Kernel
+    kernel: KernelCalls
     descriptors: Mapping[str, int] = field(default_factory=dict)
     reason: str | None = None
     counts: dict[str, float] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class PieceCounts:
         self.pieces.append({name: now[name] - self._mark[name] for name in now if name in self._mark})
 
 
-def hardware_counters(kernel: Kernel | None = None) -> HardwareCounters:
+def hardware_counters(kernel: KernelCalls | None = None) -> HardwareCounters:
     """The counters that can be opened here; or none, and why."""
     kernel = kernel or LinuxKernel()
     descriptors: dict[str, int] = {}

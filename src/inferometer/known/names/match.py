@@ -181,7 +181,7 @@ def _light(name: str, part: str) -> NamedRow:
 
 
 @frozen
-class Candidate:
+class PhraseFound:
     """A phrase found in a name: how many characters of it, where, and what it names."""
 
     length: int
@@ -189,12 +189,12 @@ class Candidate:
     named: Named
 
 
-def candidates(name: str, words: tuple[str, ...]) -> list[Candidate]:
+def candidates(name: str, words: tuple[str, ...]) -> list[PhraseFound]:
     """Every phrase that stands in the words, the longest first."""
     index, makers, found = phrases(), vendors_in(name), []
     whole = index.get(f"={plain(name)}")
     if whole is not None:
-        return [Candidate(length=len(name), start=0, named=whole)]
+        return [PhraseFound(length=len(name), start=0, named=whole)]
     if "Intel" in makers:
         words = tuple(_WITHOUT_GRAPHICS.sub(r"\1", word) for word in words)
     for start in range(len(words)):
@@ -204,7 +204,7 @@ def candidates(name: str, words: tuple[str, ...]) -> list[Candidate]:
             named = index.get(joined)
             alone = start == 0 and end == len(words) - 1
             if named is not None and (not named.weak or named.vendor in makers or alone):
-                found.append(Candidate(length=len(joined), start=start, named=named))
+                found.append(PhraseFound(length=len(joined), start=start, named=named))
     return sorted(found, key=lambda candidate: (-candidate.length, candidate.start))
 
 
@@ -396,7 +396,7 @@ def _named_outside(name: str) -> bool:
     return bool(words_of(_CORES_LISTED.sub(" ", plain(name))))
 
 
-def _row(candidate: Candidate, unit: Unit | None) -> str | None:
+def _row(candidate: PhraseFound, unit: Unit | None) -> str | None:
     rows = candidate.named.rows
     if unit is None:
         usual = name_table().unit_of_vendor.get(candidate.named.vendor, "cpu")

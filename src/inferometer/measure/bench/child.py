@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import InferometerError
 from inferometer.measure.bench.processes import Tree, kill_tree, own_peak_bytes
-from inferometer.measure.bench.subject import Outcome, Stopwatch, name_of
+from inferometer.measure.bench.subject import RunOutcome, Stopwatch, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ class ChildSubject:
         self._pipe: Connection[Any, Any] | None = None
         self._tree: Tree | None = None
 
-    def run(self, *, watched: bool = False) -> Outcome:  # noqa: ARG002 - the child reports its peak at no cost
+    def run(self, *, watched: bool = False) -> RunOutcome:  # noqa: ARG002 - the child reports its peak at no cost
         pipe = self._pipe if self._pipe is not None else self._start()
         try:
             pipe.send("run")
@@ -81,7 +81,7 @@ class ChildSubject:
             verdict, answer = self._death(), None
         if verdict is not None:
             self._end()
-            return Outcome(seconds=None, error=verdict, lost=True)
+            return RunOutcome(seconds=None, error=verdict, lost=True)
         if isinstance(answer, InferometerError):
             raise answer
         return self._within_limit(answer)
@@ -136,7 +136,7 @@ class ChildSubject:
             if size is not None and self._memory_bytes is not None and size > self._memory_bytes:
                 return f"too much memory: killed at {size} bytes, {self._memory_bytes} are allowed"
 
-    def _within_limit(self, outcome: Outcome) -> Outcome:
+    def _within_limit(self, outcome: RunOutcome) -> RunOutcome:
         """A peak between two looks is seen afterwards: that run does not count either, and its process goes."""
         limit, peak = self._memory_bytes, outcome.peak_bytes
         if limit is None or peak is None or peak <= limit:

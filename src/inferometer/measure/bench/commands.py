@@ -19,7 +19,7 @@ from typing import BinaryIO
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.measure.bench.processes import Watchdog, kill_tree, own_peak_bytes
-from inferometer.measure.bench.subject import Outcome
+from inferometer.measure.bench.subject import RunOutcome
 
 _TAIL_BYTES = 4096
 
@@ -46,7 +46,7 @@ class CommandSubject:
     folder: Path | None = None
     clock: Callable[[], float] = time.perf_counter
 
-    def run(self, *, watched: bool = False) -> Outcome:
+    def run(self, *, watched: bool = False) -> RunOutcome:
         with tempfile.TemporaryFile() as errors:
             start = self.clock()
             process = self._started(errors)
@@ -68,7 +68,7 @@ class CommandSubject:
             error = watchdog.verdict or self._too_much(peak) or _failure(process.returncode, errors)
             if error is None and seconds < 0:
                 error = f"the clock went back by {-seconds:g} s during the run, which gives no time"
-        return Outcome(
+        return RunOutcome(
             seconds=seconds if error is None else None, error=error, peak_bytes=max(peaks) if peaks else None
         )
 

@@ -13,12 +13,21 @@ from inferometer.core.framed import Framed
 from inferometer.core.frozen import frozen
 from inferometer.core.lazy import late
 from inferometer.core.profile import Environment, Profile
-from inferometer.measure.bench.figures import LATENCY, Figure, Key, op_times, phase_times, scalars, served_times
+from inferometer.measure.bench.figures import (
+    LATENCY,
+    SUSTAINED,
+    Figure,
+    Key,
+    op_times,
+    phase_times,
+    scalars,
+    served_times,
+)
 from inferometer.measure.bench.measurement import TOOL, turns_of
 from inferometer.measure.bench.ranks import holm
 from inferometer.measure.bench.verdict import Call, Criteria, Evidence, Judgement, decide, weigh, weigh_intervals
 
-_PRIMARY = (LATENCY, "decode", "prefill")  # what the verdict on the whole is of: the first that both have
+_PRIMARY = (SUSTAINED, LATENCY, "decode", "prefill")  # what the verdict on the whole is of: the first that both have
 _COVERAGE = 0.95  # of the intervals that profiles carry
 UNITS = {"memory": "B", "energy": "J", "energy_per_token": "J", "energy_per_input": "J", "tokens_per_s": "token/s"}
 _SHOWN = 3

@@ -14,10 +14,10 @@ from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import EnergyFacts
 from inferometer.measure.bench.subject import Subject
-from inferometer.measure.spans.energy import EnergyMeter, Stretch, Window
+from inferometer.measure.spans.energy import EnergyMeter, EnergyStretch, EnergyWindow
 
 if TYPE_CHECKING:
-    from inferometer.measure.bench.subject import Outcome
+    from inferometer.measure.bench.subject import RunOutcome
 
 BUDGET_S = 3.0  # for repeating short runs, or as long as the loop took, if that is more
 
@@ -39,7 +39,7 @@ class MeteredSubject:
     calls: int = 1
     spent_s: float = 0.0  # in runs that count
     _last_s: float = 0.0
-    _measured: list[tuple[Window, int]] = field(default_factory=list)
+    _measured: list[tuple[EnergyWindow, int]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class MeteredSubject:
     def close(self) -> None:
         self.subject.close()
 
-    def run(self, *, watched: bool = False) -> Outcome:
+    def run(self, *, watched: bool = False) -> RunOutcome:
         """Run once. Warm-up runs, which are `watched`, say how long the next one will take."""
         if watched or not self.meter.channels or self._last_s < self.meter.least_s:
             outcome = self.subject.run(watched=watched)
@@ -76,7 +76,7 @@ class MeteredSubject:
         total = sum(known[1:], start=known[0])
         return RunEnergy(energy_j=total.each_j, facts=meter.facts({phase: total}))
 
-    def _repeated(self) -> list[tuple[Window, int]] | str:
+    def _repeated(self) -> list[tuple[EnergyWindow, int]] | str:
         """Short runs, back to back; or why they cannot be measured."""
         reason = self.meter.too_slow(max(BUDGET_S, self.spent_s))
         if reason is not None:
@@ -100,6 +100,6 @@ class MeteredSubject:
         return [(window, calls)] if calls else "a run failed while its energy was measured"
 
 
-def _stretch(window: Window, calls: int) -> Stretch | None:
+def _stretch(window: EnergyWindow, calls: int) -> EnergyStretch | None:
     joules = window.joules()
-    return None if joules is None else Stretch(joules=joules, seconds=window.seconds, count=calls)
+    return None if joules is None else EnergyStretch(joules=joules, seconds=window.seconds, count=calls)

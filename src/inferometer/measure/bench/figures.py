@@ -4,7 +4,7 @@ from inferometer.core import statistics
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
 
-LATENCY = "latency"
+LATENCY, SUSTAINED = "latency", "sustained"
 _LATENCY_PHASES = ("forward", "run")
 _SERVED = ("e2e", "ttft", "tpot")
 
@@ -32,11 +32,19 @@ class Figure:
 
 
 def phase_times(profile: Profile) -> dict[Key, Figure]:
-    """By metric name: the phase's, or `latency` for the one phase of a model without a cache."""
+    """By metric name: the phase's, or `latency` for the one phase of a model without a cache.
+
+    `sustained` is what the phase that repeats takes in the end of a long run, where both were watched for one.
+    """
     times: dict[Key, Figure] = {}
     for phase in profile.phases:
         is_latency = phase.name in _LATENCY_PHASES and profile.summary.latency_s is not None
         times[None, LATENCY if is_latency else phase.name] = Figure.of(phase)
+    if (lasts := profile.sustained) is not None:
+        windows = tuple(each for at, each in zip(lasts.at_s, lasts.latency_s, strict=True) if at > lasts.steady_after_s)
+        times[None, SUSTAINED] = Figure(
+            value=lasts.steady_s, samples=windows or None, low=lasts.low_s, high=lasts.high_s
+        )
     return times
 
 

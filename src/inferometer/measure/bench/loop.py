@@ -14,7 +14,7 @@ from typing import Protocol
 from inferometer.core.frozen import frozen
 from inferometer.measure.bench.disturbance import Disturbance, together
 from inferometer.measure.bench.plan import Plan
-from inferometer.measure.bench.subject import Outcome, Subject
+from inferometer.measure.bench.subject import RunOutcome, Subject
 
 
 @frozen
@@ -26,7 +26,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class LoopSamples:
     """What the loop saw of one subject. `runs` counts all of them: warm-up, failed and discarded ones too.
 
     `discarded` runs were disturbed and repeated; they are in no sample.
@@ -62,7 +62,7 @@ Progress = Callable[[LoopProgress], None]
 Mark = object
 
 
-class Watch(Protocol):
+class DisturbanceWatch(Protocol):
     """Looks whether something else disturbs a stretch of runs."""
 
     def mark(self) -> Mark: ...
@@ -86,7 +86,7 @@ class _Series:
     calls: int = 1
     peak_bytes: int | None = None
 
-    def run(self, *, watched: bool = False) -> Outcome:
+    def run(self, *, watched: bool = False) -> RunOutcome:
         outcome = self.subject.run(watched=watched)
         self.runs += 1
         self.calls = outcome.calls
@@ -105,12 +105,12 @@ def collect(  # noqa: PLR0913 - the seams of the loop
     subjects: Sequence[Subject],
     plan: Plan,
     *,
-    watch: Watch,
+    watch: DisturbanceWatch,
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
     progress: Progress | None = None,
     keep_interrupted: bool = False,
-) -> tuple[Collected, ...]:
+) -> tuple[LoopSamples, ...]:
     """Measure the subjects, in turns or, where the plan says so, one after the other.
 
     With `keep_interrupted`, Ctrl-C gives what every subject has by then instead of an exception, if each has a sample.
@@ -135,7 +135,7 @@ class _Loop:
         subjects: list[Subject],
         plan: Plan,
         *,
-        watch: Watch,
+        watch: DisturbanceWatch,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
         progress: Progress,
@@ -155,7 +155,7 @@ class _Loop:
         while not self._over():
             self._window()
 
-    def collected(self, *, interrupted: bool) -> list[Collected]:
+    def collected(self, *, interrupted: bool) -> list[LoopSamples]:
         return [self._collected(series, interrupted=interrupted) for series in self.series]
 
     def _given_up(self) -> bool:
@@ -267,8 +267,8 @@ class _Loop:
         share = min(runs / self.plan.runs, by_time, 1.0)
         self.progress(LoopProgress(stage="runs", done=runs, share=share))
 
-    def _collected(self, series: _Series, *, interrupted: bool) -> Collected:
-        return Collected(
+    def _collected(self, series: _Series, *, interrupted: bool) -> LoopSamples:
+        return LoopSamples(
             name=series.subject.name,
             samples_s=tuple(series.samples),
             warmup_s=tuple(series.warmup),

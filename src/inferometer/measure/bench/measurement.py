@@ -14,7 +14,7 @@ from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFa
 from inferometer.core.sample import Summary
 from inferometer.core.units import counted, format_quantity
 from inferometer.core.workload import Workload
-from inferometer.measure.bench.loop import Collected
+from inferometer.measure.bench.loop import LoopSamples
 from inferometer.measure.bench.plan import Plan
 from inferometer.version import __version__
 
@@ -23,7 +23,7 @@ BENCH = "bench"  # the key of `environment.host` under which a profile keeps how
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement(Collected):
+class Measurement(LoopSamples):
     """One subject, measured: what the loop collected, with its statistics and the machine it was taken on.
 
     Times are of one call; warm-up is never among `samples_s`. `turns` names the interleaved collection that this one
@@ -120,7 +120,7 @@ class Measurement(Collected):
 
 
 def measured(  # noqa: PLR0913 - what the loop does not know
-    collected: Collected,
+    collected: LoopSamples,
     plan: Plan,
     environment: Environment,
     *,

@@ -15,7 +15,7 @@ from inferometer.known.machine.detect import LocalMachine, Machine
 from inferometer.known.machine.detect.identity import this_machine
 from inferometer.measure.bench.commands import CommandSubject
 from inferometer.measure.bench.guard import FirstLook, Guard, NoGuard
-from inferometer.measure.bench.loop import Collected, Progress, collect
+from inferometer.measure.bench.loop import LoopSamples, Progress, collect
 from inferometer.measure.bench.measurement import Measurement, measured
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.subject import FunctionSubject, Stopwatch, Subject, calls_for, name_of
@@ -153,7 +153,7 @@ def measure(  # noqa: PLR0913 - as above, and the seams
     )
 
 
-def _environment(watch: Guard | NoGuard, first: FirstLook | None, collected: Sequence[Collected]) -> Environment:
+def _environment(watch: Guard | NoGuard, first: FirstLook | None, collected: Sequence[LoopSamples]) -> Environment:
     if not isinstance(watch, Guard) or first is None:
         return Environment(machine=this_machine())
     during = tuple(dict.fromkeys(disturbance for one in collected for disturbance in one.disturbances))

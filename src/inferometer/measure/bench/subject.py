@@ -19,7 +19,7 @@ _TRIES = 3  # runs in which the number of calls may still change
 
 
 @frozen
-class Outcome:
+class RunOutcome:
     """One run: its time, or its error. `lost`: the process it ran in is gone, and a new one has to warm up."""
 
     seconds: float | None
@@ -33,7 +33,7 @@ class Subject(Protocol):
     @property
     def name(self) -> str: ...
 
-    def run(self, *, watched: bool = False) -> Outcome:
+    def run(self, *, watched: bool = False) -> RunOutcome:
         """Run once. `watched` asks for the peak memory too, which may cost time: warm-up runs are watched."""
 
     def close(self) -> None:
@@ -63,18 +63,18 @@ class Stopwatch:
         self._short_s, self._enough_s = short_s, enough_s
         self._clock_ns = clock_ns
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         calls = self._calls
         try:
             seconds = self._timed(calls)
         except InferometerError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises is a result: a failed run
-            return Outcome(seconds=None, error=f"{type(error).__name__}: {error}", calls=calls)
+            return RunOutcome(seconds=None, error=f"{type(error).__name__}: {error}", calls=calls)
         if self._tries > 0:
             self._tries -= 1
             self._calls = 1 if seconds >= self._short_s else math.ceil(self._enough_s / max(seconds, 1e-9))
-        return Outcome(seconds=seconds, calls=calls)
+        return RunOutcome(seconds=seconds, calls=calls)
 
     def _timed(self, calls: int) -> float:
         function, clock = self._function, self._clock_ns
@@ -101,7 +101,7 @@ class FunctionSubject:
     name: str
     stopwatch: Stopwatch
 
-    def run(self, *, watched: bool = False) -> Outcome:  # noqa: ARG002 - the seam's signature
+    def run(self, *, watched: bool = False) -> RunOutcome:  # noqa: ARG002 - the seam's signature
         return self.stopwatch.run()
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.known.atlas.measurement import PublishedMeasurement
     from inferometer.measure.calibrate.priors.hierarchy import Hierarchy
-    from inferometer.measure.calibrate.priors.stack import Case
+    from inferometer.measure.calibrate.priors.stack import StackCase
 
 
 # A device that nobody here can touch, calibrated from whole-model times that others published.
@@ -138,7 +138,7 @@ def _usable(
     return own, aside
 
 
-def _in_one_format(cases: Sequence[Case], dtype: str | None) -> list[Case]:
+def _in_one_format(cases: Sequence[StackCase], dtype: str | None) -> list[StackCase]:
     """The cases in one format of weights and activations; of several ways to run, the one with the most rows."""
     wanted = [case for case in cases if dtype in {None, case.standing.activations}]
     if not wanted:
@@ -153,7 +153,7 @@ def _why(left: Counter[str], aside: Sequence[SetAside]) -> str:
     return f" Not used: {'; '.join(reasons)}." if reasons else ""
 
 
-def _left_out(fit: Hierarchy, cases: Sequence[Case]) -> Any:
+def _left_out(fit: Hierarchy, cases: Sequence[StackCase]) -> Any:
     """What each row is off by when its model is left out."""
     names = [case.model.partition("@")[0] for case in cases]
     distinct = sorted(set(names))
@@ -270,7 +270,7 @@ def models_to_measure(*, device: str, runtime: str, dtype: str | None = None) ->
     )
 
 
-def _as_if_measured(device: Device, engine: str) -> tuple[Case, ...]:
+def _as_if_measured(device: Device, engine: str) -> tuple[StackCase, ...]:
     """Models that others ran with the engine on such a unit, as steps of this device; of a batch of one."""
     there = load().where(engine=engine, unit=device.unit, quantity=("forward", "prefill", "decode"))
     rows: dict[tuple[str | None, ...], PublishedMeasurement] = {}

@@ -58,7 +58,7 @@ def shares_of_budget(
 
 
 @frozen
-class Standing:
+class HeldCalibration:
     """A calibration that predictions for this machine take. One without a `path` is a shipped one of its kind.
 
     `changed` says what is no longer as it was when it was made, which makes its intervals wider.
@@ -69,9 +69,9 @@ class Standing:
     changed: tuple[str, ...] = ()
 
 
-def standings(folder: Path) -> tuple[tuple[Standing, ...], tuple[str, ...]]:
+def standings(folder: Path) -> tuple[tuple[HeldCalibration, ...], tuple[str, ...]]:
     """What this machine's predictions stand on, by engine, format and threads; and why files could not be read."""
-    newest: dict[tuple[str, str, str, int | None], Standing] = {}
+    newest: dict[tuple[str, str, str, int | None], HeldCalibration] = {}
     refused = []
     for path, found in _own_files(folder):
         if isinstance(found, InferometerError):
@@ -80,7 +80,7 @@ def standings(folder: Path) -> tuple[tuple[Standing, ...], tuple[str, ...]]:
         key = (found.device, found.runtime, found.dtype, found.threads)
         if key not in newest or newest[key].calibration.created < found.created:
             changed = differences(found, host_setup(found.runtime, found.threads))
-            newest[key] = Standing(calibration=found, path=path, changed=changed)
+            newest[key] = HeldCalibration(calibration=found, path=path, changed=changed)
     calibrated = {runtime for _, runtime, _, _ in newest}
     of_its_kind = [each for name in installed_engines() if name not in calibrated for each in _shipped(name)]
     refused += [
@@ -90,12 +90,14 @@ def standings(folder: Path) -> tuple[tuple[Standing, ...], tuple[str, ...]]:
     return (*(standing for _, standing in own), *of_its_kind), tuple(refused)
 
 
-def _shipped(runtime: str) -> tuple[Standing, ...]:
+def _shipped(runtime: str) -> tuple[HeldCalibration, ...]:
     device = device_to_calibrate(LOCAL, None, runtime)
     if device.unit != "cpu":
         return ()
     choice = shipped_for(device, runtime, default_dtype(device, runtime), host_setup(runtime), this_machine())
-    return () if choice.calibration is None else (Standing(calibration=choice.calibration, changed=choice.notes),)
+    return (
+        () if choice.calibration is None else (HeldCalibration(calibration=choice.calibration, changed=choice.notes),)
+    )
 
 
 def _own_files(folder: Path) -> Iterator[tuple[Path, Calibration | InferometerError]]:

@@ -25,7 +25,7 @@ from inferometer.measure.calibrate.run import (
     CalibrationJournal,
     CalibrationOutcome,
     CalibrationProgress,
-    Provider,
+    CandidateSource,
     calibrate_with,
 )
 from inferometer.predict.basis.calibrations import (
@@ -51,7 +51,7 @@ _LOOK_S = 10.0  # between two looks at who else uses a GPU
 
 
 @frozen
-class Job:
+class CalibrationJob:
     """What to calibrate. `folder` keeps the journals, and the calibrations unless `out` names a file."""
 
     device: Device
@@ -84,7 +84,7 @@ class PreparedEngine:
     Preparing it took `spent_s` of the budget: its ceilings are measured first.
     """
 
-    provider: Provider
+    provider: CandidateSource
     spent_s: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -119,11 +119,11 @@ def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
     fresh: bool = False,
     guarded: bool = True,
     models: tuple[str, ...] = (),
-) -> Job:
+) -> CalibrationJob:
     """The calibration of a device by its name, with the defaults that follow from it."""
     device = device_to_calibrate(device_name, unit, runtime)
     runtime = runtime or default_calibration_runtime(device)
-    return Job(
+    return CalibrationJob(
         device=device,
         runtime=runtime,
         dtype=dtype or default_dtype(device, runtime),
@@ -166,7 +166,7 @@ def default_dtype(device: Device, runtime: str) -> str:
 
 
 def calibration_threads(device: Device, threads: int | None) -> int | None:
-    """As many as given, otherwise those that an engine uses by itself; on a GPU, only if given."""
+    """The threads given, otherwise the engine's default; on a GPU none unless given."""
     if device.unit != "cpu":
         return threads
     from inferometer.engines.host import threads_of  # noqa: PLC0415 - only an engine on a CPU has threads
@@ -174,7 +174,7 @@ def calibration_threads(device: Device, threads: int | None) -> int | None:
     return threads_of(threads)
 
 
-def prepare_engine(job: Job, *, clock: Callable[[], float] = time.monotonic) -> PreparedEngine:
+def prepare_engine(job: CalibrationJob, *, clock: Callable[[], float] = time.monotonic) -> PreparedEngine:
     """Prepare a runtime's engine for the kind of probe that its descriptor names for the unit."""
     described, unit = engine(job.runtime), job.device.unit
     if unit not in described.calibrated:
@@ -193,7 +193,7 @@ def prepare_engine(job: Job, *, clock: Callable[[], float] = time.monotonic) -> 
     return _kernels(job, described.effects)
 
 
-def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
+def _probed(job: CalibrationJob, clock: Callable[[], float]) -> PreparedEngine:
     from inferometer.measure.bench.guard import Guard  # noqa: PLC0415 - engines on a CPU bring their own
     from inferometer.measure.calibrate.engines import (  # noqa: PLC0415 - as above
         ProbedEngine,
@@ -231,7 +231,7 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     if base is not None and provider.device is not job.device:  # its row states no peaks
         base = with_peaks_of(provider.device, base)
     readings = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
-    measured: Provider = Together(provider, *decoders_beside(probed, provider), readings)
+    measured: CandidateSource = Together(provider, *decoders_beside(probed, provider), readings)
     models = job.models or lately_profiled(job.folder, job.device.name, job.runtime, job.dtype)
     if models:
         subject = CalibrationSubject(
@@ -254,7 +254,7 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     )
 
 
-def _kernels(job: Job, effects: RuntimeEffects) -> PreparedEngine:
+def _kernels(job: CalibrationJob, effects: RuntimeEffects) -> PreparedEngine:
     from inferometer.engines.torch.engine import import_torch  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.torch.provider import (  # noqa: PLC0415 - only torch needs it
         now_and_then,
@@ -279,7 +279,9 @@ def _kernels(job: Job, effects: RuntimeEffects) -> PreparedEngine:
     )
 
 
-def begin_journal(job: Job, versions: Mapping[str, str], environment: Mapping[str, str]) -> Calibration | None:
+def begin_journal(
+    job: CalibrationJob, versions: Mapping[str, str], environment: Mapping[str, str]
+) -> Calibration | None:
     """Begin the journal, or resume it; and what it starts from: the calibration that the device has.
 
     For this machine that may be a shipped one of its kind. It may have been made with other versions: then it is less
@@ -305,7 +307,7 @@ def begin_journal(job: Job, versions: Mapping[str, str], environment: Mapping[st
 
 
 def calibrate(
-    job: Job,
+    job: CalibrationJob,
     prepared: PreparedEngine,
     *,
     watch: Callable[[CalibrationProgress], None] | None = None,
@@ -357,7 +359,7 @@ def calibrate(
     return CalibrationResult(outcome=outcome, calibration=calibration, path=path)
 
 
-def _let_learn(job: Job, outcome: CalibrationOutcome, threads: int | None) -> None:
+def _let_learn(job: CalibrationJob, outcome: CalibrationOutcome, threads: int | None) -> None:
     """What profiles taught was of the calibration before; and models that were measured whole now teach as much."""
     if not is_local(job.device.name) or job.device.unit != "cpu" or job.out is not None:
         return

@@ -38,7 +38,7 @@ _STEP_SHARE = 0.5  # of the time goes into whole models, if there are any
 
 
 @frozen
-class Candidate:
+class ProbeCandidate:
     """Something that can be measured. `op_class` is the table it informs; `first` comes before everything else.
 
     `seconds` is the least that measuring it takes, `making_s` what making its file takes the first time, `floor_s` one
@@ -68,13 +68,13 @@ class CandidateResult:
     runs: int = 3
 
 
-class Provider(Protocol):
+class CandidateSource(Protocol):
     """Where candidates come from: kernels of an engine, or probe models run through it."""
 
-    def candidates(self) -> Sequence[Candidate]:
+    def candidates(self) -> Sequence[ProbeCandidate]:
         """Everything that can be measured, in no particular order."""
 
-    def measure(self, candidate: Candidate) -> CandidateResult:
+    def measure(self, candidate: ProbeCandidate) -> CandidateResult:
         """Measure one. An `InferometerError` means that this one cannot be measured; the others are still tried."""
 
 
@@ -200,7 +200,7 @@ class CalibrationJournal:
             if path.exists() and path.stat().st_size > int(end):
                 os.truncate(path, int(end))
 
-    def add(self, candidate: Candidate, measured: CandidateResult) -> None:
+    def add(self, candidate: ProbeCandidate, measured: CandidateResult) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             points, steps = self._measured
@@ -218,7 +218,7 @@ class CalibrationJournal:
 
 
 def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, how long, who watches
-    provider: Provider,
+    provider: CandidateSource,
     journal: CalibrationJournal,
     *,
     budget_s: float,
@@ -257,7 +257,7 @@ def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, ho
 class _Run:
     """One run under way."""
 
-    provider: Provider
+    provider: CandidateSource
     journal: CalibrationJournal
     budget_s: float
     rounds: int
@@ -265,8 +265,8 @@ class _Run:
     begun: float
     points: list[OpPoint] = field(default_factory=list)
     steps: list[StepPoint] = field(default_factory=list)
-    all: dict[str, Candidate] = field(default_factory=dict)
-    waiting: dict[str, Candidate] = field(default_factory=dict)
+    all: dict[str, ProbeCandidate] = field(default_factory=dict)
+    waiting: dict[str, ProbeCandidate] = field(default_factory=dict)
     times: Counter[str] = field(default_factory=Counter)
     skipped: list[str] = field(default_factory=list)
     taken: Counter[str] = field(default_factory=Counter)
@@ -292,7 +292,7 @@ class _Run:
         if least_often < self.rounds:
             self.waiting |= {key: candidate for key, candidate in able.items() if self.times[key] == least_often}
 
-    def _fits(self, candidate: Candidate, left_s: float) -> bool:
+    def _fits(self, candidate: ProbeCandidate, left_s: float) -> bool:
         """Whether it can be measured before the budget is spent. What was measured before has been made."""
         making_s = 0.0 if self.times[candidate.key] else candidate.making_s
         return self._cost(candidate) + making_s <= left_s
@@ -300,13 +300,13 @@ class _Run:
     def left_s(self) -> float:
         return self.budget_s - (self.clock() - self.begun)
 
-    def progress(self, candidate: Candidate) -> CalibrationProgress:
+    def progress(self, candidate: ProbeCandidate) -> CalibrationProgress:
         spent = self.clock() - self.begun
         total = self.done + len(self.waiting)
         current = f"{candidate.key} → {candidate.buys}" if candidate.buys else candidate.key
         return CalibrationProgress(done=self.done, of=total, spent_s=spent, budget_s=self.budget_s, current=current)
 
-    def next(self) -> Candidate | None:
+    def next(self) -> ProbeCandidate | None:
         """The candidate that is worth most: doubt times share of time, over the cost of measuring it.
 
         One that takes a large part of the budget waits until nothing smaller is left, and what is measured again until
@@ -330,14 +330,14 @@ class _Run:
         best = [self._best_of(name, fitting) for name in sorted({candidate.op_class for candidate in fitting})]
         return max(best, key=lambda pair: pair[0])[1]
 
-    def _turns_of_probes(self, ops: list[Candidate]) -> list[Candidate]:
+    def _turns_of_probes(self, ops: list[ProbeCandidate]) -> list[ProbeCandidate]:
         least = min((self.taken[candidate.probe] for candidate in ops), default=0)
         return [candidate for candidate in ops if self.taken[candidate.probe] == least]
 
-    def _most(self, candidate: Candidate) -> float:
+    def _most(self, candidate: ProbeCandidate) -> float:
         return max(2.0, (3 if _is_step(candidate) else 1) * _CASE_SHARE * self.budget_s)
 
-    def _cost(self, candidate: Candidate) -> float:
+    def _cost(self, candidate: ProbeCandidate) -> float:
         """What measuring it will take, judging by the slowest of its class so far: no slow format surprises twice."""
         return max(candidate.seconds, 3 * self.pace.get(candidate.op_class, 0.0) * candidate.floor_s)
 
@@ -347,7 +347,7 @@ class _Run:
             self.fitted = {fit.table.op_class: fit for fit in fits}
             self.fitted_at = len(self.points)
 
-    def _best_of(self, name: str, fitting: list[Candidate]) -> tuple[tuple[float, str], Candidate]:
+    def _best_of(self, name: str, fitting: list[ProbeCandidate]) -> tuple[tuple[float, str], ProbeCandidate]:
         """The best of a class, with its worth. A class starts with its smallest, which shows how slow the rest are.
 
         Classes that had many turns wait, so that one that never becomes certain does not crowd out the others.
@@ -370,7 +370,7 @@ class _Run:
         best = max(range(len(ours)), key=lambda place: worth[place])
         return (worth[best], ours[best].key), ours[best]
 
-    def measure(self, candidate: Candidate, disturbed: Callable[[], str | None] | None) -> None:
+    def measure(self, candidate: ProbeCandidate, disturbed: Callable[[], str | None] | None) -> None:
         """Measure one, again if the machine was disturbed; raise if it stays disturbed."""
         self.waiting.pop(candidate.key)
         started = self.clock()
@@ -404,5 +404,5 @@ class _Run:
         self.times[candidate.key] += 1
 
 
-def _is_step(candidate: Candidate) -> bool:
+def _is_step(candidate: ProbeCandidate) -> bool:
     return candidate.op_class.partition(".")[0] == "step"

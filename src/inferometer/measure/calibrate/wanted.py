@@ -25,7 +25,7 @@ from inferometer.measure.bench.plan import Plan
 from inferometer.measure.calibrate.fitting.fit import class_for
 from inferometer.measure.calibrate.fitting.points import StepPoint, middle_steps, works_of
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
-from inferometer.measure.calibrate.run import SHARES, Candidate, CandidateResult, Provider
+from inferometer.measure.calibrate.run import SHARES, CandidateResult, CandidateSource, ProbeCandidate
 from inferometer.measure.run.model import MeasureRequest, measure_model
 from inferometer.predict.applicable import meaningful
 from inferometer.predict.basis.calibrations import formats_of
@@ -80,7 +80,7 @@ def asked_steps(model: str, dtype: str) -> tuple[StepPoint, ...]:
 class WantedModels:
     """A provider with the models as candidates beside those of another, which are weighed by what the models need."""
 
-    provider: Provider
+    provider: CandidateSource
     subject: CalibrationSubject
     models: Sequence[str]
     budget_s: float
@@ -89,7 +89,7 @@ class WantedModels:
     run: Callable[[MeasureRequest], Profile] = lambda request: measure_model(request).profile
     _needs: dict[str, list[tuple[Mapping[str, float], float, str]]] = field(default_factory=lambda: defaultdict(list))
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[ProbeCandidate]:
         whole = [self._whole(model) for model in self.models]
         spent, early = 0.0, []
         for candidate in sorted(whole, key=lambda each: each.seconds + each.making_s):
@@ -97,7 +97,7 @@ class WantedModels:
             early.append(replace(candidate, first=spent <= _WHOLE * self.budget_s))
         return [*(self._weighed(candidate) for candidate in self.provider.candidates()), *early]
 
-    def _whole(self, model: str) -> Candidate:
+    def _whole(self, model: str) -> ProbeCandidate:
         """The model itself; what it needs is noted on the way."""
         predicted_s = 0.0
         for step in asked_steps(model, self.subject.dtype):
@@ -112,7 +112,7 @@ class WantedModels:
                 self._needs[class_for(work.classes)].append((work.axes, share, model))
             predicted_s += whole_s * (_GENERATE if step.phase == "decode" else 1)
         weights_bytes = 4.0 * read(model).parameters
-        return Candidate(
+        return ProbeCandidate(
             key=f"{_KEY}{model}",
             op_class="step.asked",
             seconds=_OPENING_S + max(_RUNNING_S, 3 * _SLOWEST * predicted_s),
@@ -121,7 +121,7 @@ class WantedModels:
             buys="its own prediction",
         )
 
-    def _weighed(self, candidate: Candidate) -> Candidate:
+    def _weighed(self, candidate: ProbeCandidate) -> ProbeCandidate:
         """What a candidate tells of the models' time, over what such ops take of models in general."""
         ops = self._needs.get(candidate.op_class, [])
         need = sum(share * exp(-_apart(candidate.axes, axes) / 2) for axes, share, _ in ops)
@@ -134,7 +134,7 @@ class WantedModels:
         weight = candidate.weight * (_ELSE + need / max(1, len(self.models))) / usual
         return replace(candidate, weight=weight, buys=candidate.buys or buys)
 
-    def measure(self, candidate: Candidate) -> CandidateResult:
+    def measure(self, candidate: ProbeCandidate) -> CandidateResult:
         if not candidate.key.startswith(_KEY):
             return self.provider.measure(candidate)
         model = candidate.key.removeprefix(_KEY)

@@ -30,14 +30,14 @@ from inferometer.engines.order import ToolAnswer, ToolOrder
 from inferometer.formats.synth.files import require_room
 from inferometer.formats.trust import made_here
 from inferometer.measure.prepare.child import ENGINES
-from inferometer.measure.prepare.steps import COMPANIONS, COMPILED, SUFFIXES, Step, require_tool
+from inferometer.measure.prepare.steps import COMPANIONS, COMPILED, SUFFIXES, PrepareStep, require_tool
 from inferometer.measure.run.room import available_bytes
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    Tools = Callable[[Step, ToolOrder, Path, float], ToolAnswer]
+    Tools = Callable[[PrepareStep, ToolOrder, Path, float], ToolAnswer]
 
 _CHUNK = 1 << 20
 _NAME = "model"
@@ -85,7 +85,7 @@ def content_hash(paths: Iterable[Path]) -> str:
 
 
 def carry_out(
-    step: Step, order: ToolOrder, folder: Path, *, seconds_at_most: float = 3600.0, tools: Tools | None = None
+    step: PrepareStep, order: ToolOrder, folder: Path, *, seconds_at_most: float = 3600.0, tools: Tools | None = None
 ) -> Made:
     """The step's result, from the cache in `folder` if it was made of the same content before.
 
@@ -125,19 +125,19 @@ def carry_out(
     return Made(path=place / name, bytes=_size(place, step), seconds=seconds, cached=False, notes=answer.notes)
 
 
-def _remember(step: Step, path: Path) -> None:
+def _remember(step: PrepareStep, path: Path) -> None:
     """Native code of our own making is opened later without asking; code from elsewhere is not."""
     if step.gives in COMPILED:
         with suppress(OSError):  # a data folder that nobody may write to: then it must be trusted by name
             made_here.remember(path)
 
 
-def _name(step: Step) -> str:
+def _name(step: PrepareStep) -> str:
     """Of the file, or of the folder where the format is one."""
     return f"{_NAME}{SUFFIXES.get(step.gives, '')}"
 
 
-def _size(place: Path, step: Step) -> int:
+def _size(place: Path, step: PrepareStep) -> int:
     main = place / _name(step)
     if main.is_dir():
         return sum(path.stat().st_size for path in model_files(main))
@@ -145,7 +145,7 @@ def _size(place: Path, step: Step) -> int:
     return sum(path.stat().st_size for path in (main, *beside) if path.is_file())
 
 
-def _key(step: Step, order: ToolOrder, sources: tuple[Path, ...]) -> str:
+def _key(step: PrepareStep, order: ToolOrder, sources: tuple[Path, ...]) -> str:
     told = {
         "step": step.name, "tool": step.tool_version(), "by": _calling(step), "options": dict(order.options),
         "shapes": {name: list(shape) for name, shape in order.shapes.items()} if step.fixed else {},
@@ -155,14 +155,14 @@ def _key(step: Step, order: ToolOrder, sources: tuple[Path, ...]) -> str:
     return f"{step.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _calling(step: Step) -> str:
+def _calling(step: PrepareStep) -> str:
     """What calls the tool: a mended call makes another file of the same model."""
     module = step.work.partition(":")[0]
     spec = find_spec(module, ENGINES) if module.startswith(".") else None
     return content_hash([Path(spec.origin)]) if spec is not None and spec.origin else __version__
 
 
-def _require_memory(step: Step, size: int) -> None:
+def _require_memory(step: PrepareStep, size: int) -> None:
     available, needed = available_bytes(), _TIMES_IN_MEMORY * size
     if available is not None and needed > available:
         raise DomainError(
@@ -172,7 +172,7 @@ def _require_memory(step: Step, size: int) -> None:
         )
 
 
-def _child(step: Step, order: ToolOrder, folder: Path, seconds_at_most: float) -> ToolAnswer:
+def _child(step: PrepareStep, order: ToolOrder, folder: Path, seconds_at_most: float) -> ToolAnswer:
     """Run the tool; its whole group ends with us, by Ctrl-C too."""
     asked, answered, log = folder / "order", folder / "answer", folder / "log.txt"
     asked.write_bytes(pickle.dumps((step.work, order)))
@@ -192,7 +192,7 @@ def _child(step: Step, order: ToolOrder, folder: Path, seconds_at_most: float) -
     return answer_of(answered, code, log)
 
 
-def too_long(step: Step, seconds: float) -> EngineError:
+def too_long(step: PrepareStep, seconds: float) -> EngineError:
     return EngineError(f"The step {step.name} was ended after {seconds:.0f} s.", remedy="Give it more time.")
 
 

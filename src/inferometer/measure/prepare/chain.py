@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.known.engines import engines
-from inferometer.measure.prepare.steps import COMPILED, FOLDERS, STEPS, SUFFIXES, Step
+from inferometer.measure.prepare.steps import COMPILED, FOLDERS, STEPS, SUFFIXES, PrepareStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def format_meant(asked: str, source: str, engine: EngineDescriptor, *, generates
     return alike[0] if asked not in formats and len(alike) == 1 else asked
 
 
-def usable(engine: EngineDescriptor, *, generates: bool = False) -> tuple[Step, ...]:
+def usable(engine: EngineDescriptor, *, generates: bool = False) -> tuple[PrepareStep, ...]:
     """The steps that may be used for an engine and a model that makes tokens, or takes and gives arrays."""
     fit = (step for step in STEPS if not step.runtimes or engine.name in step.runtimes)
     return tuple(step for step in fit if not (generates and step.of_arrays))
@@ -49,7 +49,7 @@ def formats_for(source: str, engine: EngineDescriptor, *, generates: bool = Fals
 
 def chain_for(
     source: str, engine: EngineDescriptor, *, quantise: str | None, goal: str | None = None, generates: bool = False
-) -> tuple[Step, ...]:
+) -> tuple[PrepareStep, ...]:
     """The steps in order. `goal` is the format of the file to be written, if its name says it.
 
     Where nothing is asked for, the numbers stay as they are; a converter that always chooses a format takes its first.
@@ -67,13 +67,15 @@ def chain_for(
     raise _no_way(source, engine, steps, goal)
 
 
-def _way(source: str, steps: Sequence[Step], wanted: str, goals: Sequence[str]) -> tuple[Step, ...] | None:
+def _way(
+    source: str, steps: Sequence[PrepareStep], wanted: str, goals: Sequence[str]
+) -> tuple[PrepareStep, ...] | None:
     """The fewest steps by breadth first: a state is a format, and what the model has been quantised to."""
     ways = [step for step in steps if step.place == "way" and step.quantises in {None, wanted}]
     for end in goals:
         start = (source, PLAIN)
         seen: set[tuple[str, str]] = {start}
-        waiting: deque[tuple[tuple[str, str], tuple[Step, ...]]] = deque([(start, ())])
+        waiting: deque[tuple[tuple[str, str], tuple[PrepareStep, ...]]] = deque([(start, ())])
         while waiting:
             (form, stored), taken = waiting.popleft()
             if (form, stored) == (end, wanted):
@@ -92,10 +94,10 @@ def goals_of(engine: EngineDescriptor) -> tuple[str, ...]:
     return tuple(sorted(forms, key=lambda form: form not in COMPILED))
 
 
-def _with_helpers(source: str, way: tuple[Step, ...], steps: Sequence[Step]) -> tuple[Step, ...]:
+def _with_helpers(source: str, way: tuple[PrepareStep, ...], steps: Sequence[PrepareStep]) -> tuple[PrepareStep, ...]:
     """With the optional steps: `first` ones as soon as their format is there, `last` ones at the end."""
     helpers = [step for step in steps if step.optional]
-    chain: list[Step] = []
+    chain: list[PrepareStep] = []
     done: set[str] = set()
     form = source
     for step in (*way, None):
@@ -141,7 +143,7 @@ def _other_file(
     )
 
 
-def _no_way(source: str, engine: EngineDescriptor, steps: Sequence[Step], goal: str | None) -> FormatError:
+def _no_way(source: str, engine: EngineDescriptor, steps: Sequence[PrepareStep], goal: str | None) -> FormatError:
     takes = sorted({form for step in steps for form in step.takes if step.gives in (goal, *engine.opens)})
     return FormatError(
         f"No tool here makes a file in the format {goal or ' or '.join(engine.opens)} for {engine.title} of a model in "

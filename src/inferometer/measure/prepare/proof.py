@@ -28,11 +28,11 @@ from inferometer.predict.gains import Gain, gain_of
 
 if TYPE_CHECKING:
     from inferometer.measure.bench.compare import Metric
-    from inferometer.measure.prepare.steps import Step
+    from inferometer.measure.prepare.steps import PrepareStep
 
 
 @frozen
-class Candidate:
+class ProvedFile:
     """A file, the engine that runs it, and what has been done to the numbers of the original to make it."""
 
     path: Path
@@ -45,7 +45,7 @@ class Candidate:
 class Proving:
     """What everything is proven against: the original with its graph, and the sizes it is run at."""
 
-    original: Candidate
+    original: ProvedFile
     graph: Graph
     device: str
     here: bool  # the device is this machine
@@ -90,7 +90,7 @@ def runs_here(runtime: str) -> str | None:
     return None if isinstance(state, Ready) else state.reason
 
 
-def predicted_gain(proving: Proving, before: Candidate, after: Candidate) -> Gain | None:
+def predicted_gain(proving: Proving, before: ProvedFile, after: ProvedFile) -> Gain | None:
     """What the change of engine and formats should gain, before anything is made; None if it cannot be predicted.
 
     What leaves both as they were gains nothing: an engine makes the same fusions when it loads the file.
@@ -104,7 +104,7 @@ def predicted_gain(proving: Proving, before: Candidate, after: Candidate) -> Gai
     return gain
 
 
-def _predicted(proving: Proving, candidate: Candidate) -> Profile | None:
+def _predicted(proving: Proving, candidate: ProvedFile) -> Profile | None:
     device, sizes = proving.judged_by or proving.device, proving.original.sizes
     try:
         return in_formats(proving.graph, candidate.changes, candidate.runtime, device, proving.workload, sizes=sizes)
@@ -131,7 +131,7 @@ def in_formats(
     ).answer()
 
 
-def verified(proving: Proving, candidate: Candidate) -> Verification:
+def verified(proving: Proving, candidate: ProvedFile) -> Verification:
     """The outputs of the candidate against those of the original, in f32 and by limits of both sides' formats."""
     reference = proving.original.runtime
     if reference is None:
@@ -196,7 +196,9 @@ def _arithmetics(runtime: str | None) -> tuple[str, ...]:
     return found
 
 
-def measured_gain(proving: Proving, before: Candidate, after: Candidate, *, shape: bool = False) -> MeasuredGain | str:
+def measured_gain(
+    proving: Proving, before: ProvedFile, after: ProvedFile, *, shape: bool = False
+) -> MeasuredGain | str:
     """Both run in turns on this machine; or why they were not."""
     if not proving.here:
         return f"{proving.device} is not this machine: profile the file there"
@@ -228,7 +230,7 @@ def _gain(main: Metric, profile: Profile) -> MeasuredGain:
     )
 
 
-def _request(proving: Proving, candidate: Candidate) -> MeasureRequest:
+def _request(proving: Proving, candidate: ProvedFile) -> MeasureRequest:
     return MeasureRequest(
         model=str(candidate.path),
         runtime=candidate.runtime,
@@ -244,7 +246,7 @@ def _request(proving: Proving, candidate: Candidate) -> MeasureRequest:
     )
 
 
-def after_step(step: Step, before: Candidate, path: Path, runtime: str | None) -> Candidate:
+def after_step(step: PrepareStep, before: ProvedFile, path: Path, runtime: str | None) -> ProvedFile:
     """What goes out of a step, as what goes into the next."""
     sizes = {} if step.fixed else before.sizes
-    return Candidate(path=path, runtime=runtime, changes={**before.changes, **step.changes}, sizes=sizes)
+    return ProvedFile(path=path, runtime=runtime, changes={**before.changes, **step.changes}, sizes=sizes)

@@ -30,8 +30,8 @@ from inferometer.measure.prepare.carrying_out import Made, carry_out
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name
 from inferometer.measure.prepare.origin import Origin, keep_origin
 from inferometer.measure.prepare.proof import (
-    Candidate,
     MeasuredGain,
+    ProvedFile,
     Proving,
     after_step,
     measured_gain,
@@ -40,7 +40,7 @@ from inferometer.measure.prepare.proof import (
     verified,
 )
 from inferometer.measure.prepare.source import source_of
-from inferometer.measure.prepare.steps import Step, require_tool
+from inferometer.measure.prepare.steps import PrepareStep, require_tool
 from inferometer.measure.run.inputs import input_shapes
 from inferometer.predict.ask import device_for
 
@@ -227,7 +227,7 @@ def _proving(request: PrepareRequest, source: Path, graph: Graph, engine: Engine
     device = request.device or LOCAL
     runs = request.runs
     return Proving(
-        original=Candidate(
+        original=ProvedFile(
             path=source, runtime=engine.name if opens else reference_for(graph), sizes=dict(request.sizes)
         ),
         graph=graph,
@@ -242,8 +242,8 @@ def _proving(request: PrepareRequest, source: Path, graph: Graph, engine: Engine
 
 
 def _carried_out(
-    chain: Sequence[Step], request: PrepareRequest, proving: Proving, engine: EngineDescriptor, folder: Path
-) -> tuple[list[StepResult], Candidate, bool]:
+    chain: Sequence[PrepareStep], request: PrepareRequest, proving: Proving, engine: EngineDescriptor, folder: Path
+) -> tuple[list[StepResult], ProvedFile, bool]:
     """Every step in order. What an optional step made worse is left; what a needed one made wrong ends the chain."""
     results: list[StepResult] = []
     last, right = proving.original, True
@@ -279,7 +279,11 @@ def _carried_out(
 
 
 def _made(
-    step: Step, source: Path, proving: Proving, shapes: Mapping[str, tuple[int, ...]], calibration: tuple[Path, ...]
+    step: PrepareStep,
+    source: Path,
+    proving: Proving,
+    shapes: Mapping[str, tuple[int, ...]],
+    calibration: tuple[Path, ...],
 ) -> Made:
     order = ToolOrder(
         source=source,
@@ -295,16 +299,18 @@ def _made(
     return carry_out(step, order, cache_folder() / "prepared")
 
 
-def _row(step: Step, **known: Any) -> StepResult:
+def _row(step: PrepareStep, **known: Any) -> StepResult:
     tool = f"{step.tool} {step.tool_version()}"
     return StepResult(name=step.name, tool=tool, title=step.title, format=step.gives, **known)
 
 
-def _failed(step: Step, reason: str) -> StepResult:
+def _failed(step: PrepareStep, reason: str) -> StepResult:
     return _row(step, bytes=None, seconds=0.0, cached=False, verdict="failed", kept=False, notes=(reason,))
 
 
-def _proven(step: Step, made: Made, proving: Proving, before: Candidate, after: Candidate) -> tuple[StepResult, bool]:
+def _proven(
+    step: PrepareStep, made: Made, proving: Proving, before: ProvedFile, after: ProvedFile
+) -> tuple[StepResult, bool]:
     """The row of a step, and whether the target opens what it left."""
     row = _row(step, bytes=made.bytes, seconds=made.seconds, cached=made.cached, notes=made.notes)
     if after.runtime is None:
@@ -346,7 +352,7 @@ def _shapes(request: PrepareRequest, proving: Proving) -> dict[str, tuple[int, .
 
 
 def _finished(
-    request: PrepareRequest, proving: Proving, results: list[StepResult], last: Candidate, *, right: bool
+    request: PrepareRequest, proving: Proving, results: list[StepResult], last: ProvedFile, *, right: bool
 ) -> Prepared:
     """The artifact in its place, with what it is in all over the original."""
     made = last.path != proving.original.path

@@ -15,7 +15,7 @@ from typing import Literal
 from inferometer.core.errors import MissingDependencyError
 from inferometer.core.frozen import frozen
 
-Place = Literal["way", "first", "last"]  # on the way to a format; as soon as its format is reached; when all is done
+StepTurn = Literal["way", "first", "last"]  # on the way to a format; as soon as its format is reached; when all is done
 SUFFIXES: Mapping[str, str] = {
     "onnx": ".onnx", "ort": ".ort", "openvino": ".xml", "ncnn": ".param", "mnn": ".mnn", "gguf": ".gguf",
     "tflite": ".tflite", "pte": ".pte", "pt2": ".pt2", "aoti": ".pt2",
@@ -30,7 +30,7 @@ COMPANIONS: Mapping[str, str] = {"openvino": ".bin", "ncnn": ".bin"}  # the weig
 
 
 @frozen
-class Step:
+class PrepareStep:
     """One thing that a tool does. `work` names the function that calls the tool, from `inferometer.engines` on.
 
     `changes` is what it does to a question about the model's speed. `runtimes` are the engines it is made for; none
@@ -56,7 +56,7 @@ class Step:
     renames: bool = False
     of_arrays: bool = False
     optional: bool = False
-    place: Place = "way"
+    place: StepTurn = "way"
 
     @property
     def tool(self) -> str:
@@ -74,7 +74,7 @@ class Step:
             return "unknown"
 
 
-def require_tool(step: Step) -> None:
+def require_tool(step: PrepareStep) -> None:
     package = step.missing()
     if package is not None:
         raise MissingDependencyError(
@@ -91,8 +91,8 @@ _OF_TORCH = ("torch-eager", "torch-compile", "torch-graph")
 _ORT = (("onnxruntime", "onnx"), ("onnxruntime", "onnx"))
 
 
-def _gguf(stored: str) -> Step:
-    return Step(
+def _gguf(stored: str) -> PrepareStep:
+    return PrepareStep(
         name=f"gguf-{stored}",
         title=f"a Hugging Face checkpoint as GGUF, weights in {stored}",
         takes=("safetensors",),
@@ -107,9 +107,9 @@ def _gguf(stored: str) -> Step:
     )
 
 
-def _nncf_weights(stored: str) -> Step:
+def _nncf_weights(stored: str) -> PrepareStep:
     packages, modules = _NNCF
-    return Step(
+    return PrepareStep(
         name=f"nncf-{stored}-weights",
         title=f"weights in {stored}, written out when they are used",
         takes=("openvino",), gives="openvino", packages=packages, modules=modules, extra="prepare",
@@ -118,36 +118,36 @@ def _nncf_weights(stored: str) -> Step:
     )  # fmt: skip
 
 
-def _pnnx(name: str, title: str, stored: str | None) -> Step:
+def _pnnx(name: str, title: str, stored: str | None) -> PrepareStep:
     numbers = {} if stored is None else {"weights": stored}
-    return Step(
+    return PrepareStep(
         name=name, title=title, takes=("onnx",), gives="ncnn", packages=("pnnx",), modules=("pnnx",), extra="ncnn",
         work=".ncnn.convert:convert", quantises=stored, changes=numbers, options=numbers, fixed=True, renames=True,
     )  # fmt: skip
 
 
-def _mnn(name: str, title: str, stored: str | None) -> Step:
+def _mnn(name: str, title: str, stored: str | None) -> PrepareStep:
     numbers = {} if stored is None else {"weights": stored}
     asked = stored if stored in {None, "f16"} else f"{stored}-weights"
-    return Step(
+    return PrepareStep(
         name=name, title=title, takes=("onnx",), gives="mnn", packages=("MNN", "onnx"), modules=("_tools", "onnx"),
         extra="mnn", work=".mnn.convert:convert", quantises=asked, changes=numbers, options=numbers,
     )  # fmt: skip
 
 
-def _ctranslate2(name: str, title: str, stored: str | None) -> Step:
+def _ctranslate2(name: str, title: str, stored: str | None) -> PrepareStep:
     changes = {"i8": _WHILE_IT_RUNS}.get(stored or "", {} if stored is None else {"weights": stored})
     packages = ("ctranslate2", "transformers", "torch")
-    return Step(
+    return PrepareStep(
         name=name, title=title, takes=("safetensors",), gives="ctranslate2", packages=packages, modules=packages,
         extra="checkpoints", work=".ctranslate2.convert:convert", quantises="i8-dynamic" if stored == "i8" else stored,
         changes=changes, options={} if stored is None else {"weights": stored},
     )  # fmt: skip
 
 
-def _genai(name: str, title: str, stored: str | None) -> Step:
+def _genai(name: str, title: str, stored: str | None) -> PrepareStep:
     numbers = {} if stored is None else {"weights": stored}
-    return Step(
+    return PrepareStep(
         name=name, title=title, takes=("safetensors",), gives="onnxruntime-genai",
         packages=("onnxruntime-genai", "onnx-ir", "transformers", "torch"),
         modules=("onnxruntime_genai", "onnx_ir", "transformers", "torch"), extra="checkpoints",
@@ -156,29 +156,31 @@ def _genai(name: str, title: str, stored: str | None) -> Step:
     )  # fmt: skip
 
 
-def _openvino_genai(name: str, title: str, stored: str | None) -> Step:
+def _openvino_genai(name: str, title: str, stored: str | None) -> PrepareStep:
     numbers = {} if stored is None else {"weights": stored}
     packages = ("openvino", *(("nncf",) if stored in {"i8", "i4"} else ()), "transformers", "torch")
-    return Step(
+    return PrepareStep(
         name=name, title=title, takes=("safetensors",), gives="openvino-genai", packages=packages, modules=packages,
         extra="checkpoints", work=".openvino_genai.convert:convert",
         quantises=stored if stored in {None, "f16"} else f"{stored}-weights", changes=numbers, options=numbers,
     )  # fmt: skip
 
 
-def _executorch(name: str, title: str, work: str, quantised: str | None = None, *, calibrated: bool = False) -> Step:
+def _executorch(
+    name: str, title: str, work: str, quantised: str | None = None, *, calibrated: bool = False
+) -> PrepareStep:
     packages = ("executorch", "torch", "torchao", "ruamel.yaml")
     changes = {} if quantised is None else _BOTH_I8 if calibrated else _WHILE_IT_RUNS
     modules = ("executorch", "torch", "torchao", "ruamel")
-    return Step(
+    return PrepareStep(
         name=name, title=title, takes=("pt2",), gives="pte", packages=packages, modules=modules, extra="executorch",
         work=f".executorch.convert:{work}", quantises=quantised, changes=changes, calibrated=calibrated, fixed=True,
     )  # fmt: skip
 
 
-def _torchao(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> Step:
+def _torchao(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> PrepareStep:
     packages = ("torchao", "torch")
-    return Step(
+    return PrepareStep(
         name=f"torchao-{asked}", title=title, takes=("pt2",), gives="pt2", packages=packages, modules=packages,
         extra="torchao", work=".torch.torchao:quantise" if calibrated else ".torch.torchao:quantise_dense",
         quantises=asked, changes=numbers if calibrated else {**numbers, **_DENSE}, options={"way": asked},
@@ -186,76 +188,76 @@ def _torchao(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: 
     )  # fmt: skip
 
 
-def _torchao_checkpoint(asked: str, title: str, numbers: Mapping[str, str]) -> Step:
+def _torchao_checkpoint(asked: str, title: str, numbers: Mapping[str, str]) -> PrepareStep:
     packages = ("torchao", "transformers", "torch")
-    return Step(
+    return PrepareStep(
         name=f"torchao-checkpoint-{asked}", title=title, takes=("safetensors",), gives="safetensors", packages=packages,
         modules=packages, extra="checkpoints", work=".torch.transformers:quantise", quantises=asked,
         changes={**numbers, **_DENSE}, options={"way": asked}, runtimes=_OF_TORCH,
     )  # fmt: skip
 
 
-def _litert(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> Step:
+def _litert(asked: str, title: str, numbers: Mapping[str, str], *, calibrated: bool = False) -> PrepareStep:
     packages, modules = ("ai-edge-quantizer", "ai-edge-litert"), ("ai_edge_quantizer", "ai_edge_litert")
-    return Step(
+    return PrepareStep(
         name=f"litert-{asked}", title=title, takes=("tflite",), gives="tflite", packages=packages, modules=modules,
         extra="prepare", work=".litert.convert:quantise", quantises=asked, changes=numbers, options={"recipe": asked},
         runtimes=("litert",), calibrated=calibrated,
     )  # fmt: skip
 
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[PrepareStep, ...] = (
+    PrepareStep(
         name="torch-onnx", title="an exported PyTorch program as ONNX", takes=("pt2",), gives="onnx",
         packages=("torch", "onnxscript", "onnx"), modules=("torch", "onnxscript", "onnx"), extra="torch-onnx",
         work=".torch.convert:to_onnx",
     ),
-    Step(
+    PrepareStep(
         name="torch-export", title="a Hugging Face checkpoint as an exported PyTorch program", takes=("safetensors",),
         gives="pt2", packages=("torch", "transformers"), modules=("torch", "transformers"), extra="checkpoints",
         work=".torch.transformers:to_program", fixed=True, of_arrays=True,
     ),
-    Step(
+    PrepareStep(
         name="onnx2torch", title="ONNX as an exported PyTorch program", takes=("onnx",), gives="pt2",
         packages=("onnx2torch", "torch", "onnx"), modules=("onnx2torch", "torch", "onnx"), extra="onnx-torch",
         work=".torch.onnx2torch:to_program", runtimes=(*_OF_TORCH, "executorch"), fixed=True,
     ),
-    Step(
+    PrepareStep(
         name="simplify", title="constants folded, what does nothing removed", takes=("onnx",), gives="onnx",
         packages=("onnxslim", "onnx"), modules=("onnxslim", "onnx"), extra="prepare",
         work=".onnxruntime.convert:simplify", optional=True, place="first",
     ),
-    Step(
+    PrepareStep(
         name="ort-i8", title="int8 weights and activations, with their ranges in the file (QDQ)", takes=("onnx",),
         gives="onnx", packages=_ORT[0], modules=_ORT[1], extra="onnxruntime",
         work=".onnxruntime.convert:quantise_static", quantises="i8", changes=_BOTH_I8, runtimes=("onnxruntime",),
         calibrated=True,
     ),
-    Step(
+    PrepareStep(
         name="ort-i8-dynamic", title="int8 weights, activations quantised while it runs", takes=("onnx",), gives="onnx",
         packages=_ORT[0], modules=_ORT[1], extra="onnxruntime", work=".onnxruntime.convert:quantise_dynamic",
         quantises="i8-dynamic", changes=_WHILE_IT_RUNS, runtimes=("onnxruntime",),
     ),
-    Step(
+    PrepareStep(
         name="ort-optimise", title="ONNX Runtime's own fusions, made once and saved", takes=("onnx",), gives="onnx",
         packages=_ORT[0][:1], modules=_ORT[1][:1], extra="onnxruntime", work=".onnxruntime.convert:optimise",
         runtimes=("onnxruntime",), optional=True, place="last",
     ),
-    Step(
+    PrepareStep(
         name="ort-format", title="ONNX Runtime's own file format", takes=("onnx",), gives="ort",
         packages=_ORT[0][:1], modules=_ORT[1][:1], extra="onnxruntime", work=".onnxruntime.convert:optimise",
         runtimes=("onnxruntime",),
     ),
-    Step(
+    PrepareStep(
         name="openvino-ir", title="OpenVINO's own files", takes=("onnx", "tflite"), gives="openvino",
         packages=("openvino",), modules=("openvino",), extra="openvino", work=".openvino.convert:convert",
     ),
-    Step(
+    PrepareStep(
         name="openvino-f16", title="weights in f16", takes=("openvino",), gives="openvino", packages=("openvino",),
         modules=("openvino",), extra="openvino", work=".openvino.convert:halve", quantises="f16",
         changes={"weights": "f16"},
     ),
-    Step(
+    PrepareStep(
         name="nncf-i8", title="int8 weights and activations by NNCF", takes=("openvino",), gives="openvino",
         packages=_NNCF[0], modules=_NNCF[1], extra="prepare", work=".openvino.convert:quantise", quantises="i8",
         changes=_BOTH_I8, runtimes=("openvino",), calibrated=True,
@@ -266,7 +268,7 @@ STEPS: tuple[Step, ...] = (
     _pnnx("pnnx-f16", "ONNX as ncnn, weights in f16", "f16"),
     _mnn("mnn", "ONNX as MNN, weights in f32", None),
     _mnn("mnn-f16", "ONNX as MNN, weights in f16", "f16"),
-    Step(
+    PrepareStep(
         name="mnn-i8", title="ONNX as MNN, int8 weights and activations", takes=("onnx",), gives="mnn",
         packages=("MNN", "onnx"), modules=("_tools", "onnx"), extra="mnn", work=".mnn.convert:quantise", quantises="i8",
         changes=_BOTH_I8, calibrated=True,
@@ -287,7 +289,7 @@ STEPS: tuple[Step, ...] = (
     _executorch("executorch", "an exported PyTorch program for ExecuTorch, lowered to XNNPACK", "lower"),
     _executorch("executorch-i8", "the same with int8 weights and activations", "quantise", "i8", calibrated=True),
     _executorch("executorch-i8-dynamic", "the same with int8 dense layers", "quantise_dynamic", "i8-dynamic"),
-    Step(
+    PrepareStep(
         name="aot-inductor", title="compiled ahead of time for this kind of machine (AOTInductor)", takes=("pt2",),
         gives="aoti", packages=("torch",), modules=("torch",), extra="torch", work=".torch.aotinductor:compile_package",
         runtimes=("torch-compile",), fixed=True,
@@ -307,5 +309,5 @@ STEPS: tuple[Step, ...] = (
 )  # fmt: skip
 
 
-def step_named(name: str) -> Step:
+def step_named(name: str) -> PrepareStep:
     return next(step for step in STEPS if step.name == name)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.engines.base import Kernel, Runtime, Session
-    from inferometer.measure.bench.loop import Collected, LoopProgress
-    from inferometer.measure.bench.subject import Outcome
+    from inferometer.measure.bench.loop import LoopProgress, LoopSamples
+    from inferometer.measure.bench.subject import RunOutcome
     from inferometer.measure.run.order import MeasureOrder
 
 _STEPS = (5, 50)  # instrumented steps, at least and at most
@@ -133,7 +133,7 @@ def _metered(order: MeasureOrder, session: Session, meter: EnergyMeter | None) -
 
 def _clean(  # noqa: PLR0913 - the run and its surroundings
     order: MeasureOrder, runtime: Runtime, stepping: MeteredSubject, guard: Guard | NoGuard, *, tell: Tell, turns: Turns
-) -> Collected:
+) -> LoopSamples:
     """The clean run. A step that fails raises: an engine that failed once is not measured further."""
     subject = _Telling(subject=stepping, tell=tell, turns=turns)
     (clean,) = collect([subject], order.plan, watch=guard, progress=subject.progress)
@@ -160,7 +160,7 @@ class _Telling:
     def name(self) -> str:
         return self.subject.name
 
-    def run(self, *, watched: bool = False) -> Outcome:
+    def run(self, *, watched: bool = False) -> RunOutcome:
         self.turns.next()
         outcome = self.subject.run(watched=watched)
         if outcome.seconds is not None:

@@ -17,12 +17,12 @@ from inferometer.core.profile import EnergyFacts
 from inferometer.core.units import format_quantity
 from inferometer.measure.bench.energy import BUDGET_S
 from inferometer.measure.run.order import TextOrder
-from inferometer.measure.spans.energy import EnergyMeter, Stretch
+from inferometer.measure.spans.energy import EnergyMeter, EnergyStretch
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase, Profile
     from inferometer.engines.base import Event
-    from inferometer.measure.spans.energy import Window
+    from inferometer.measure.spans.energy import EnergyWindow
 
 _SHARE = 0.2  # of a generation's time that its tokens must take, to be told from reading its prompt
 Generate = Callable[[TextOrder], Iterable["Event"]]
@@ -46,7 +46,7 @@ class TextEnergy:
     prefill_s: float = 0.0  # as the last generation took
     decode_s: float = 0.0
     spent_s: float = 0.0
-    measured: dict[str, Stretch] = field(default_factory=dict)
+    measured: dict[str, EnergyStretch] = field(default_factory=dict)
 
     def generated(self, generate: Callable[[], tuple[Event, ...]], *, counts: bool = True) -> tuple[Event, ...]:
         """Generate; measured where the one before says that a phase is long enough. Warm-up does not count."""
@@ -63,12 +63,12 @@ class TextEnergy:
         self.spent_s += self.prefill_s + self.decode_s if counts else 0.0
         return events
 
-    def _keep(self, window: Window, events: tuple[Event, ...]) -> None:
+    def _keep(self, window: EnergyWindow, events: tuple[Event, ...]) -> None:
         for name, (start, end, count) in _parts(events).items():
             seconds = (end - start) * 1e-9
             joules = window.joules(start, end) if seconds >= self.meter.least_part_s else None
             if joules is not None:
-                stretch = Stretch(joules=joules, seconds=seconds, count=count)
+                stretch = EnergyStretch(joules=joules, seconds=seconds, count=count)
                 self.measured[name] = self.measured[name] + stretch if name in self.measured else stretch
 
     def finished(self, generate: Generate) -> CaseEnergy:
@@ -125,7 +125,7 @@ class TextEnergy:
         joules = whole.joules - (prompts.each_j * whole.count if prompts else 0.0)
         if joules <= 0 or not sum(tokens):
             return "the tokens of a generation take too little energy beside its prompt to be measured apart"
-        self.measured["decode"] = Stretch(
+        self.measured["decode"] = EnergyStretch(
             joules=joules, seconds=whole.seconds * self.decode_s / whole_s, count=sum(tokens)
         )
         return None

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from inferometer.core.frozen import frozen
 from inferometer.core.units import format_quantity
-from inferometer.measure.bench.loop import Collected
+from inferometer.measure.bench.loop import LoopSamples
 from inferometer.measure.bench.processes import Tree, kill_tree
 from inferometer.measure.run.child import LENGTH
 from inferometer.measure.run.order import MeasureOrder
@@ -190,7 +190,7 @@ def _with_partial(raw: Raw) -> Raw:
     """A clean run that was cut short is a clean run of the times so far, marked as not complete."""
     if raw.clean is not None or not raw.partial_s:
         return raw
-    clean = Collected(
+    clean = LoopSamples(
         name="forward",
         samples_s=raw.partial_s,
         warmup_s=(),

@@ -36,7 +36,7 @@ _ENDINGS = (".weight", ".bias", "_weight", "_bias")
 
 
 @frozen
-class Layer:
+class GraphLayer:
     """An op of the graph in one repetition of its block, with its work."""
 
     name: str
@@ -50,18 +50,18 @@ class Layer:
 
 @frozen
 class Layers:
-    by_name: Mapping[str, Layer] = field(default_factory=dict)
-    by_weight: Mapping[str, Layer] = field(default_factory=dict)
+    by_name: Mapping[str, GraphLayer] = field(default_factory=dict)
+    by_weight: Mapping[str, GraphLayer] = field(default_factory=dict)
     # by the part of the model in a weight's name, then by kind
-    parts: Mapping[str, Mapping[str, Layer]] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, GraphLayer]] = field(default_factory=dict)
     # by the module around several parts: the sums that it adds to what goes past them
-    residuals: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
+    residuals: Mapping[str, tuple[GraphLayer, ...]] = field(default_factory=dict)
     # by the part of the model in a weight's name: its sums around attention and around the rest, in their order
-    sums: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
+    sums: Mapping[str, tuple[GraphLayer, ...]] = field(default_factory=dict)
 
-    def find(self, names: Iterable[str], kind: str) -> tuple[Layer, ...]:
+    def find(self, names: Iterable[str], kind: str) -> tuple[GraphLayer, ...]:
         """The layers of a kernel with these names, in the order of the names."""
-        layers: dict[str, Layer] = {}
+        layers: dict[str, GraphLayer] = {}
         for name in names:
             layer = self.by_name.get(name) or self.by_weight.get(stem(name))
             if layer is None and kind == "elementwise" and name in self.residuals:
@@ -72,7 +72,7 @@ class Layers:
                 layers[layer.name] = layer
         return tuple(layers.values())
 
-    def _within(self, name: str, kind: str) -> Layer | None:
+    def _within(self, name: str, kind: str) -> GraphLayer | None:
         """The layer around a node: `layer/Node` in our own files, `loop/body/Node` in a loop that we read as one op.
 
         Of a branch that is known to be taken, our names leave out which one it is, and its ops stand in place of the
@@ -95,24 +95,24 @@ class Layers:
             return None
         return self.parts[known].get(kind) or _whole(known, self.parts[known], kind)
 
-    def _first_inside(self, name: str) -> Layer | None:
+    def _first_inside(self, name: str) -> GraphLayer | None:
         inside = (layer for full, layer in self.by_name.items() if full.startswith(f"{name}/"))
         return min(inside, key=lambda layer: layer.place, default=None)
 
 
-def _whole(name: str, inside: Mapping[str, Layer], kind: str) -> Layer | None:
+def _whole(name: str, inside: Mapping[str, GraphLayer], kind: str) -> GraphLayer | None:
     """A module's time outside its ops: a layer of its own in the module's block, without work."""
     first = min(inside.values(), key=lambda layer: layer.place, default=None)
     if first is None:
         return None
     part = first.name.rpartition(".")[0] or name
-    return Layer(name=part, kind=kind, block=first.block, place=first.place, flops=0.0, bytes=0.0)
+    return GraphLayer(name=part, kind=kind, block=first.block, place=first.place, flops=0.0, bytes=0.0)
 
 
 def graph_layers(graph: Graph, binding: Binding, stored_names: Mapping[str, str] = _SAME) -> Layers:
     """The layers of a graph. `stored_names` are the graph's names of what an engine calls otherwise."""
-    by_name: dict[str, Layer] = {}
-    by_weight: dict[str, Layer] = {}
+    by_name: dict[str, GraphLayer] = {}
+    by_weight: dict[str, GraphLayer] = {}
     families: dict[str, set[str]] = {}
     stored_as: dict[str, set[str]] = {}
     for name, weight in graph.metadata.get("stored_as", {}).items():
@@ -123,7 +123,7 @@ def graph_layers(graph: Graph, binding: Binding, stored_names: Mapping[str, str]
         counted = known_part(op, unknown) is not None
         for repetition in range(block.count):
             name = block.full_name(op.name, repetition)
-            by_name[name] = Layer(
+            by_name[name] = GraphLayer(
                 name=name,
                 kind=op.kind,
                 block=block.name,
@@ -167,7 +167,9 @@ def _called_otherwise(layers: Layers, stored_names: Mapping[str, str]) -> Layers
     )
 
 
-def _residuals(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -> dict[str, tuple[Layer, ...]]:
+def _residuals(
+    by_name: Mapping[str, GraphLayer], families: Mapping[str, set[str]]
+) -> dict[str, tuple[GraphLayer, ...]]:
     """The sums of each module that has the modules of several parts in it: it adds what they give, not they."""
     sums = {name.removesuffix(_RESIDUAL): layer for name, layer in by_name.items() if name.endswith(_RESIDUAL)}
     inside: dict[str, set[str]] = {}
@@ -175,7 +177,7 @@ def _residuals(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -
         outer = family
         while outer := outer.rpartition(".")[0]:
             inside.setdefault(outer, set()).update(parts)
-    found: dict[str, tuple[Layer, ...]] = {}
+    found: dict[str, tuple[GraphLayer, ...]] = {}
     for family, parts in families.items():
         mine = [sums[part] for part in parts & inside.get(family, set()) if part in sums]
         if mine:
@@ -183,9 +185,9 @@ def _residuals(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -
     return found
 
 
-def _sums(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -> dict[str, tuple[Layer, ...]]:
+def _sums(by_name: Mapping[str, GraphLayer], families: Mapping[str, set[str]]) -> dict[str, tuple[GraphLayer, ...]]:
     """The sums of each part of the model in the order of execution: two of a layer, or one around the whole of it."""
-    found: dict[str, tuple[Layer, ...]] = {}
+    found: dict[str, tuple[GraphLayer, ...]] = {}
     for family, parts in families.items():
         names = {f"{around}{_RESIDUAL}" for part in parts for around in (part, part.rpartition(".")[0])}
         found[family] = tuple(sorted((by_name[n] for n in names & by_name.keys()), key=lambda layer: layer.place))
@@ -193,14 +195,14 @@ def _sums(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -> dic
 
 
 def _parts(
-    by_name: Mapping[str, Layer], families: Mapping[str, set[str]], *, apart: AbstractSet[str]
-) -> dict[str, dict[str, Layer]]:
+    by_name: Mapping[str, GraphLayer], families: Mapping[str, set[str]], *, apart: AbstractSet[str]
+) -> dict[str, dict[str, GraphLayer]]:
     """For each part that weights' names have, the first op of each kind in the parts of the ops with those weights.
 
     What stands `apart` is done by the module around. The products and sums of a rotary embedding are those of a part
     that has one and no others.
     """
-    of_part: dict[str, dict[str, Layer]] = {}
+    of_part: dict[str, dict[str, GraphLayer]] = {}
     for name, layer in by_name.items():
         if name not in apart:
             of_part.setdefault(name.rpartition(".")[0], {}).setdefault(layer.kind, layer)
@@ -231,12 +233,12 @@ def stem(name: str) -> str:
     return name
 
 
-def layer_kind(engine_kind: str, layers: Sequence[Layer] = ()) -> str:
+def layer_kind(engine_kind: str, layers: Sequence[GraphLayer] = ()) -> str:
     """The kind of the layer with the most work; without layers, what the engine's word for the kernel means."""
     if layers:
         return main_layer(layers).kind
     return kind_of(engine_kind)
 
 
-def main_layer(layers: Sequence[Layer]) -> Layer:
+def main_layer(layers: Sequence[GraphLayer]) -> GraphLayer:
     return max(layers, key=lambda layer: (layer.flops, layer.bytes))

@@ -32,7 +32,7 @@ from inferometer.measure.run.model_file import PreparedModel, SyntheticWeights, 
 from inferometer.measure.run.nodes import file_nodes
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.raw import Raw
-from inferometer.measure.run.sustained import sensor_readers, with_sustained
+from inferometer.measure.run.sustained import cool_down, sensor_readers, with_sustained
 from inferometer.measure.run.turns import TurnsAddress
 from inferometer.predict.memory.footprint import footprint
 from inferometer.predict.precision import held_precision
@@ -77,6 +77,7 @@ class MeasureRequest:
     strict: bool = False
     energy: bool = True
     sustained_s: float | None = None  # how long the speed is watched, with clock and temperature
+    cool_down_s: float | None = None  # wait at most so long until the machine is as cool as it gets
     ignore_memory: bool = False  # run it though the estimate says that it does not fit
     trust: tuple[str, ...] = ()  # files of the user's own choice that may run code of theirs; see formats/trust/door.py
     command: str | None = None
@@ -120,8 +121,12 @@ def measure_model(
     request, workload, facts, binding = _counted(named, runtime, prepared, _unit(named))
     _require_memory(request, prepared, binding)
     order = _order(request, runtime, prepared, binding, workload)
-    sensors = sensor_readers() if request.sustained_s is not None else None
-    raw = isolated(order, limits=request.limits, progress=progress, sensors=sensors)
+    watched = request.sustained_s is not None
+    sensors = sensor_readers() if watched or request.cool_down_s is not None else {}
+    if request.cool_down_s is not None:
+        rested = cool_down(request.cool_down_s, sensors.get("temperature_c"))
+        prepared = replace(prepared, notes=(*prepared.notes, rested))
+    raw = isolated(order, limits=request.limits, progress=progress, sensors=sensors if watched else None)
     _require_something(raw, request, runtime)
     if raw.opened is not None:  # an engine without the machine's GPU ran elsewhere than expected
         request, workload, facts, binding = _counted(named, runtime, prepared, raw.opened.unit)

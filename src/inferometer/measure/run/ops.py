@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime
 from inferometer.engines.base import GRAPH_LAUNCH, Kernel
-from inferometer.measure.run.layers import Layer, Layers, layer_kind, main_layer
+from inferometer.measure.run.layers import GraphLayer, Layers, layer_kind, main_layer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,8 +34,8 @@ class Claim:
     """A kernel's row, and the layers whose work it does. `main` is the layer that the row is named after."""
 
     row: str
-    main: Layer | None = None
-    layers: tuple[Layer, ...] = ()
+    main: GraphLayer | None = None
+    layers: tuple[GraphLayer, ...] = ()
 
 
 def claims_of(
@@ -58,7 +58,9 @@ def claims_of(
     )
 
 
-def _doers(kernels: Sequence[Kernel], times_s: Sequence[float], found: Sequence[tuple[Layer, ...]]) -> dict[str, int]:
+def _doers(
+    kernels: Sequence[Kernel], times_s: Sequence[float], found: Sequence[tuple[GraphLayer, ...]]
+) -> dict[str, int]:
     """The number of the kernel that does each layer, by the layer's name."""
     best: dict[str, tuple[tuple[float, ...], int]] = {}
     for number, (kernel, mine) in enumerate(zip(kernels, found, strict=True)):
@@ -91,7 +93,7 @@ def _adopters(doers: Mapping[str, int], layers: Layers, fused: AbstractSet[int |
     return adopters
 
 
-def _nearest(order: Sequence[Layer], doers: Mapping[str, int]) -> dict[str, int | None]:
+def _nearest(order: Sequence[GraphLayer], doers: Mapping[str, int]) -> dict[str, int | None]:
     """For each layer, the kernel of the last layer before it in this order."""
     nearest: dict[str, int | None] = {}
     last: int | None = None
@@ -101,9 +103,9 @@ def _nearest(order: Sequence[Layer], doers: Mapping[str, int]) -> dict[str, int 
     return nearest
 
 
-def _claimed(doers: Mapping[str, int], by_name: Mapping[str, Layer], kernels: int) -> list[tuple[Layer, ...]]:
+def _claimed(doers: Mapping[str, int], by_name: Mapping[str, GraphLayer], kernels: int) -> list[tuple[GraphLayer, ...]]:
     """The layers of each kernel, in the order of execution."""
-    mine: list[list[Layer]] = [[] for _ in range(kernels)]
+    mine: list[list[GraphLayer]] = [[] for _ in range(kernels)]
     for name, number in doers.items():
         mine[number].append(by_name[name])
     return [tuple(sorted(each, key=lambda layer: layer.place)) for each in mine]
@@ -111,12 +113,12 @@ def _claimed(doers: Mapping[str, int], by_name: Mapping[str, Layer], kernels: in
 
 def _rows(
     kernels: Sequence[Kernel],
-    found: Sequence[tuple[Layer, ...]],
-    mains: Sequence[Layer | None],
+    found: Sequence[tuple[GraphLayer, ...]],
+    mains: Sequence[GraphLayer | None],
     doers: Mapping[str, int],
-) -> list[tuple[str, Layer | None]]:
+) -> list[tuple[str, GraphLayer | None]]:
     """The row of each kernel. One that claims nothing stands in the row of the layer that it names first."""
-    rows: list[tuple[str, Layer | None]] = []
+    rows: list[tuple[str, GraphLayer | None]] = []
     for number, (kernel, mine, main) in enumerate(zip(kernels, found, mains, strict=True)):
         if kernel.own and mine:
             served = main_layer(mine)
@@ -138,7 +140,7 @@ class _Group:
     """The kernels of one row. A module may run several, and an engine may split a layer."""
 
     block: str | None
-    layers: list[Layer] = field(default_factory=list)
+    layers: list[GraphLayer] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
 

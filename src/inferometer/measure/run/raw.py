@@ -10,7 +10,7 @@ from typing import Any, Literal
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Environment
 from inferometer.engines.base import Event, Kernel, Opened
-from inferometer.measure.bench.loop import Collected
+from inferometer.measure.bench.loop import LoopSamples
 from inferometer.measure.run.energy import CaseEnergy
 from inferometer.measure.run.order import TextOrder
 from inferometer.measure.run.watch import Resident
@@ -80,7 +80,7 @@ class Raw:
     ended: Ended
     opened: Opened | None = None
     first_s: float | None = None
-    clean: Collected | None = None
+    clean: LoopSamples | None = None
     launch_s: float | None = None  # of a step of arrays: the host starts a device's work; None: it does not tell
     host_call_s: float | None = None  # of the host of a device that is no CPU: known/machine/health/host_calls.py
     reported: tuple[tuple[float, ...], ...] = ()  # of the clean run, as it went: all there is if it ended early

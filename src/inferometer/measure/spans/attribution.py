@@ -9,11 +9,11 @@ from inferometer.core.frozen import frozen
 from inferometer.measure.spans.nest import Ints, covered_ns, nearest
 from inferometer.measure.spans.recording import MISSING, Recording
 
-Parts = Callable[[Ints], tuple["Part", ...]]
+Parts = Callable[[Ints], tuple["CallPart", ...]]
 
 
 @frozen
-class Part:
+class CallPart:
     """A segment of a call: seconds and bytes a call."""
 
     name: str
@@ -32,7 +32,7 @@ class Attribution:
 
 
 @frozen
-class Layer:
+class LayerTimes:
     """One layer: seconds a run, and the shortest and longest over the runs."""
 
     layer: int
@@ -42,7 +42,7 @@ class Layer:
 
 
 @frozen
-class Call:
+class CallTimes:
     """One named call: how often, how long, in how many parts."""
 
     name: str
@@ -52,7 +52,7 @@ class Call:
     min_s: float
     max_s: float
     total_s: float
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CallPart, ...] = ()
     bytes: float | None = None
     flops: float | None = None
     device_s: float | None = None
@@ -100,7 +100,7 @@ def attribute(recording: Recording, held: Ints, wall_ns: int, runs: int) -> Attr
     )
 
 
-def time_by_layer(recording: Recording, tops: Ints, held: Ints, runs: int) -> tuple[Layer, ...]:
+def time_by_layer(recording: Recording, tops: Ints, held: Ints, runs: int) -> tuple[LayerTimes, ...]:
     """Time by layer: of the outermost spans that name it, in each run of the phase."""
     rows = _outermost(recording, recording.layer, held)
     if len(rows) == 0:
@@ -114,7 +114,7 @@ def time_by_layer(recording: Recording, tops: Ints, held: Ints, runs: int) -> tu
     firsts = np.searchsorted(keys, np.arange(1, len(layers)) * (len(begins) + 1))
     by_run = (part.tolist() for part in np.split(times, firsts))
     return tuple(
-        Layer(layer=layer, mean_s=statistics.mean(runs_s), min_s=min(runs_s), max_s=max(runs_s))
+        LayerTimes(layer=layer, mean_s=statistics.mean(runs_s), min_s=min(runs_s), max_s=max(runs_s))
         for layer, runs_s in zip(layers.tolist(), by_run, strict=True)
     )
 
@@ -127,7 +127,7 @@ def _outermost(recording: Recording, column: Ints, held: Ints) -> Ints:
     return np.asarray(named[outer], dtype=np.int64)
 
 
-def calls_of(recording: Recording, held: Ints, parts: Parts) -> tuple[Call, ...]:
+def calls_of(recording: Recording, held: Ints, parts: Parts) -> tuple[CallTimes, ...]:
     """One entry a name and unit, of the spans that name a unit; where none does, of those with nothing inside."""
     tagged = held[recording.unit[held] >= 0]
     rows = tagged if len(tagged) else held[~np.isin(held, recording.parent)]
@@ -136,7 +136,7 @@ def calls_of(recording: Recording, held: Ints, parts: Parts) -> tuple[Call, ...]
     return tuple(sorted(calls, key=lambda call: -call.total_s))
 
 
-def _call(recording: Recording, rows: Ints, parts: Parts) -> Call:
+def _call(recording: Recording, rows: Ints, parts: Parts) -> CallTimes:
     spent = ((recording.end[rows] - recording.start[rows]) * 1e-9).tolist()
     sums = {
         what: float(column[rows][~np.isnan(column[rows])].sum()) or None
@@ -147,7 +147,7 @@ def _call(recording: Recording, rows: Ints, parts: Parts) -> Call:
         begin, end = (column[rows] for column in recording.device)
         known = begin != MISSING
         device_s = covered_ns(begin[known], end[known]) * 1e-9 if bool(known.any()) else None
-    return Call(
+    return CallTimes(
         name=recording.words[int(recording.name[rows[0]])],
         unit=recording.word(int(recording.unit[rows[0]])),
         count=len(spent),

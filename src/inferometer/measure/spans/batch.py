@@ -51,7 +51,7 @@ _OF_CLOSED: _Reads = {
 
 
 @frozen
-class Batch:
+class SpanBatch:
     """Columns of equal length. A column that is not there holds nothing but None."""
 
     count: int
@@ -64,7 +64,7 @@ class Batch:
 
 def batch_of(
     entries: Sequence[Any], devices: Iterable[tuple[int, int] | None] | None = None, *, arrays: bool = False
-) -> Batch:
+) -> SpanBatch:
     """The columns of ended spans. `devices` are the device's times of each, where there are any.
 
     With `arrays` times and threads come as arrays: half the way to a `Recording`, and no way into a file.
@@ -91,7 +91,7 @@ def batch_of(
     }
     if arrays:
         kept |= {name: np.fromiter(kept[name], np.int64, len(spans)) for name in ("thread", "start", "end")}
-    return Batch(count=len(entries), columns=kept)
+    return SpanBatch(count=len(entries), columns=kept)
 
 
 def _readings(readings: list[dict[str, float] | None]) -> dict[str, list[Any]]:

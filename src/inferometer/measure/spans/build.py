@@ -10,14 +10,14 @@ import numpy as np
 
 from inferometer.core.trace import Span, Trace
 from inferometer.measure.spans import nest
-from inferometer.measure.spans.batch import DEVICE, NUMBERS, READINGS, WORDS, Batch
+from inferometer.measure.spans.batch import DEVICE, NUMBERS, READINGS, WORDS, SpanBatch
 from inferometer.measure.spans.nest import Bools, Floats, Ints
 from inferometer.measure.spans.record import NOTE, SEGMENT
 from inferometer.measure.spans.recording import (
     MISSING,
     Lane,
     Recording,
-    Run,
+    RecordingRun,
     Segments,
     Words,
     float_column,
@@ -39,7 +39,7 @@ class _SpanTable:
 
 
 def build(
-    batches: Iterable[Batch], *, run: Run | None = None, titles: Titles | None = None, process: int = 0
+    batches: Iterable[SpanBatch], *, run: RecordingRun | None = None, titles: Titles | None = None, process: int = 0
 ) -> Recording:
     """Nest, repair and sort what was recorded. The run's notes say what had to be repaired.
 
@@ -54,10 +54,10 @@ def build(
         table.columns["parent"] = _nested(table)
     del table.columns["link"], table.columns["above"]
     _apply_notes(table)
-    return _finished(table, run or Run(), as_given=as_given)
+    return _finished(table, run or RecordingRun(), as_given=as_given)
 
 
-def _gathered(batches: Iterable[Batch], titles: Titles, lanes: "_Lanes") -> _SpanTable:
+def _gathered(batches: Iterable[SpanBatch], titles: Titles, lanes: "_Lanes") -> _SpanTable:
     """Each batch becomes arrays at once, while it is at hand; then they are joined."""
     words = Words()
     parts: dict[str, list[Any]] = {name: [] for name in (*_ARRAYS, "lane", "link", "above")}
@@ -130,7 +130,7 @@ class _Lanes:
         self.known: dict[tuple[Any, ...], Lane] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}
 
-    def column(self, batch: Batch) -> Ints:
+    def column(self, batch: SpanBatch) -> Ints:
         given = [batch.columns.get(name) for name in ("process", "thread", "task")]
         if all(_is_constant(column) for column in given):
             return np.full(batch.count, self._number(tuple(None if c is None else c[0] for c in given)))
@@ -224,7 +224,7 @@ def _select(table: _SpanTable, kept: Bools) -> None:
         columns[name] = column[kept]
 
 
-def _finished(table: _SpanTable, run: Run, *, as_given: bool) -> Recording:
+def _finished(table: _SpanTable, run: RecordingRun, *, as_given: bool) -> Recording:
     """Take segments out and sort by beginning.
 
     Of spans that began together the outer one, which ended last, is first, after those that were over by then; where
@@ -288,8 +288,8 @@ def from_trace(trace: Trace) -> Recording:
     for column, values in _extras_of(spans).items():
         if any(value is not None for value in values):
             columns[column] = values + [None] * len(parts)
-    run = Run(clock=trace.clock, started_at=trace.started_at, dropped=trace.dropped)
-    return build([Batch(count=len(spans) + len(parts), columns=columns)], run=run)
+    run = RecordingRun(clock=trace.clock, started_at=trace.started_at, dropped=trace.dropped)
+    return build([SpanBatch(count=len(spans) + len(parts), columns=columns)], run=run)
 
 
 def _lanes_of(spans: Sequence[Span], owners: Sequence[int]) -> dict[str, list[Any]]:
@@ -327,7 +327,7 @@ def _extras_of(spans: Sequence[Span]) -> dict[str, list[Any]]:
     }
 
 
-def batches_of(recording: Recording, *, by_end: bool = False, rows: int = 8192) -> Iterator[Batch]:
+def batches_of(recording: Recording, *, by_end: bool = False, rows: int = 8192) -> Iterator[SpanBatch]:
     """A recording as batches again, parents included: spans in its order, or in which they ended; then segments."""
     order = np.lexsort((-recording.start, recording.end)) if by_end else np.arange(len(recording))
     for first in range(0, len(recording), rows):
@@ -343,10 +343,10 @@ def batches_of(recording: Recording, *, by_end: bool = False, rows: int = 8192) 
             "end": parts.end.tolist(),
             "parent": parts.owner.tolist(),
         }
-        yield Batch(count=len(lanes), columns=columns | _where(lanes))
+        yield SpanBatch(count=len(lanes), columns=columns | _where(lanes))
 
 
-def _spans_of(recording: Recording, rows: Ints) -> Batch:
+def _spans_of(recording: Recording, rows: Ints) -> SpanBatch:
     lanes = [recording.lanes[lane] for lane in recording.lane[rows].tolist()]
     columns: dict[str, list[Any]] = {
         name: [recording.word(index) for index in getattr(recording, name)[rows].tolist()] for name in WORDS
@@ -358,7 +358,7 @@ def _spans_of(recording: Recording, rows: Ints) -> Batch:
         columns |= {name: _known(column[rows]) for name, column in zip(DEVICE, recording.device, strict=True)}
     if (energy := recording.energy_j()) is not None:
         columns["energy"] = _known(energy[rows])
-    return Batch(count=len(lanes), columns=columns | _where(lanes))
+    return SpanBatch(count=len(lanes), columns=columns | _where(lanes))
 
 
 def _where(lanes: Sequence[Lane]) -> dict[str, list[Any]]:

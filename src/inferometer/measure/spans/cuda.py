@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from inferometer.core.errors import MissingDependencyError
-from inferometer.measure.spans.meters import Level
+from inferometer.measure.spans.meters import MeterLevel
 from inferometer.measure.spans.record import Clock, Open
 
 _ANCHOR_EVERY_NS = 1_000_000_000
@@ -230,10 +230,10 @@ class CudaMemory:
     def __init__(self, torch: Any) -> None:
         self._statistics, self._reset = torch.cuda.memory_stats_as_nested_dict, torch.cuda.reset_peak_memory_stats
 
-    def read(self) -> Level:
+    def read(self) -> MeterLevel:
         statistics = self._statistics()
         allocated, reserved = statistics["allocated_bytes"]["all"], statistics["reserved_bytes"]["all"]
-        return Level(allocated["current"], allocated["peak"], reserved["current"])
+        return MeterLevel(allocated["current"], allocated["peak"], reserved["current"])
 
     def restart(self) -> bool:
         self._reset()

@@ -38,7 +38,7 @@ _BUSY = 1.25  # an accelerator that draws this much more than at rest was used
 
 
 @frozen
-class Window:
+class EnergyWindow:
     """The readings from just before some work to just after it."""
 
     power: Power
@@ -58,7 +58,7 @@ class Window:
 
 
 @frozen
-class Stretch:
+class EnergyStretch:
     """Joules and seconds of `count` equal pieces of work."""
 
     joules: float
@@ -69,8 +69,8 @@ class Stretch:
     def each_j(self) -> float:
         return self.joules / self.count
 
-    def __add__(self, other: Stretch) -> Stretch:
-        return Stretch(
+    def __add__(self, other: EnergyStretch) -> EnergyStretch:
+        return EnergyStretch(
             joules=self.joules + other.joules, seconds=self.seconds + other.seconds, count=self.count + other.count
         )
 
@@ -81,7 +81,7 @@ class EnergyMeter:
 
     sensors: Sensors
     channels: tuple[Channel, ...]
-    idle: Window | None = None
+    idle: EnergyWindow | None = None
     clock_ns: Callable[[], int] = time.perf_counter_ns
     sleep: Callable[[float], object] = time.sleep
     every_s: float | None = EVERY_S  # None: nothing is read while the work runs
@@ -117,13 +117,13 @@ class EnergyMeter:
         used = f"{unit}:0" if unit in {"gpu", "npu"} else unit
         return replace(self, channels=_chosen(self.sensors, lambda channel: _measures(channel, used)))
 
-    def for_busy(self, window: Window) -> EnergyMeter:
+    def for_busy(self, window: EnergyWindow) -> EnergyMeter:
         """The meter for work that went on in the window, wherever it ran: accelerators that were busy count."""
         rest = {} if self.idle is None else _watts(self.idle)
         busy = {name for name, watts in _watts(window).items() if watts > _BUSY * rest.get(name, watts)}
         return replace(self, channels=_chosen(self.sensors, lambda channel: channel.name in busy))
 
-    def over(self, work: Callable[[], T]) -> tuple[T, Window]:
+    def over(self, work: Callable[[], T]) -> tuple[T, EnergyWindow]:
         """Do the work, and read the sensors before it, after it and now and then meanwhile."""
         quiet = Sensors(channels=self.channels, missing={}, close=lambda: None)
         sampler = Sampler(None, self.clock_ns, interval_s=self.every_s or 0.0, sensors=quiet)
@@ -137,15 +137,15 @@ class EnergyMeter:
             end = self.clock_ns()
             sampler.stop()
         sampler.sample()
-        return done, Window(power=sampler.power(), start_ns=start, end_ns=end)
+        return done, EnergyWindow(power=sampler.power(), start_ns=start, end_ns=end)
 
-    def counted(self, window: Window) -> Window:
+    def counted(self, window: EnergyWindow) -> EnergyWindow:
         """The window as read by the sensors that count."""
         names = {(channel.name, channel.quantity) for channel in self.channels}
         series = tuple(series for series in window.power.series if (series.name, series.quantity) in names)
         return replace(window, power=replace(window.power, series=series))
 
-    def repeated(self, once: Callable[[], int], *, seconds: float | None = None) -> Stretch | None:
+    def repeated(self, once: Callable[[], int], *, seconds: float | None = None) -> EnergyStretch | None:
         """Do a piece of work over and over, for as long as the sensors need. It returns how many pieces it did.
 
         None where it did none, or where a sensor failed meanwhile.
@@ -162,7 +162,9 @@ class EnergyMeter:
 
         count, window = self.over(all_of_it)
         joules = window.joules()
-        return None if joules is None or not count else Stretch(joules=joules, seconds=window.seconds, count=count)
+        return (
+            None if joules is None or not count else EnergyStretch(joules=joules, seconds=window.seconds, count=count)
+        )
 
     def idle_w(self) -> float | None:
         """What the sensors that count read at rest."""
@@ -182,7 +184,7 @@ class EnergyMeter:
         """Why there are no joules of work that was measured."""
         return next(filter(None, (channel.trouble() for channel in self.channels)), "a sensor stopped answering")
 
-    def facts(self, stretches: Mapping[str, Stretch], reason: str | None = None) -> EnergyFacts:
+    def facts(self, stretches: Mapping[str, EnergyStretch], reason: str | None = None) -> EnergyFacts:
         """What a profile says of how its energy was measured."""
         if not self.channels:
             return EnergyFacts(reason=self.sensors.why_none)
@@ -232,7 +234,7 @@ def _measures(channel: Channel, used: str) -> bool:
     return channel.unit in {used, used.partition(":")[0]}
 
 
-def _watts(window: Window) -> dict[str, float]:
+def _watts(window: EnergyWindow) -> dict[str, float]:
     """The mean power of each series."""
     watts = {}
     for series in window.power.series:

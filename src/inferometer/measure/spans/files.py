@@ -18,7 +18,7 @@ import msgspec
 from inferometer.core.codec import Schema, decode, require_schema
 from inferometer.core.errors import FormatError, InferometerError, SchemaError
 from inferometer.core.trace import Trace
-from inferometer.measure.spans.batch import WORDS, Batch
+from inferometer.measure.spans.batch import WORDS, SpanBatch
 
 SCHEMA = Schema(name="inferometer.spans", version=1)
 _WANTED = f"Open a recording ({SCHEMA}, as `Profiler.save` writes it) or an inferometer.trace document."
@@ -40,7 +40,7 @@ class SpanWriter:
         except OSError as error:
             raise write_failed(path, error) from error
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: SpanBatch) -> None:
         """One batch, on the disk when this returns."""
         new: list[str] = []
         columns = {
@@ -76,7 +76,7 @@ class SpanWriter:
         self._file.write(_encoder.encode(document) + b"\n")
 
 
-def write_batches(path: Path, header: dict[str, Any], batches: Iterable[Batch], last: dict[str, Any]) -> None:
+def write_batches(path: Path, header: dict[str, Any], batches: Iterable[SpanBatch], last: dict[str, Any]) -> None:
     """A whole recording, in lines short enough that a cut costs little; there whole or not at all."""
     beside = _beside(path)
     writer = SpanWriter(beside, header)
@@ -85,7 +85,7 @@ def write_batches(path: Path, header: dict[str, Any], batches: Iterable[Batch], 
             for first in range(0, batch.count, _ROWS_A_LINE):
                 rows = slice(first, first + _ROWS_A_LINE)
                 columns = {name: column[rows] for name, column in batch.columns.items()}
-                writer.write(Batch(count=len(columns["start"]), columns=columns))
+                writer.write(SpanBatch(count=len(columns["start"]), columns=columns))
         writer.finish(last)
         beside.replace(path)
     except (OSError, InferometerError) as error:
@@ -156,7 +156,7 @@ class SpanFile:
             raise SchemaError(f"{path}: {error.message}", remedy=error.remedy or _WANTED) from None
         return cls(path, header)
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[SpanBatch]:
         words: list[str] = []
         spans = 0
         with self.path.open("rb") as file:
@@ -186,7 +186,7 @@ class SpanFile:
             return None
         return document
 
-    def _batch(self, document: dict[str, Any], words: list[str], number: int) -> Batch | None:
+    def _batch(self, document: dict[str, Any], words: list[str], number: int) -> SpanBatch | None:
         count, columns = document["spans"], document["columns"]
         if any(not isinstance(column, list) or len(column) != count for column in columns.values()):
             self.notes.append(f"{self.path.name}: line {number} has columns of different lengths; its spans are lost.")
@@ -198,7 +198,7 @@ class SpanFile:
         except (IndexError, TypeError):
             self.notes.append(f"{self.path.name}: line {number} uses a name of a line that is lost; so are its spans.")
             return None
-        return Batch(count=count, columns=columns)
+        return SpanBatch(count=count, columns=columns)
 
     def _say_what_is_missing(self, spans: int) -> None:
         if not self.last:

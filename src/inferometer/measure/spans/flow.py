@@ -9,9 +9,9 @@ from inferometer.core import statistics
 from inferometer.core.frozen import frozen
 from inferometer.measure.spans.attribution import (
     Attribution,
-    Call,
-    Layer,
-    Part,
+    CallPart,
+    CallTimes,
+    LayerTimes,
     Trend,
     attribute,
     calls_of,
@@ -51,12 +51,12 @@ def fold(sequence: Sequence[int]) -> tuple[Repeat, ...]:
     return tuple(repeats)
 
 
-def _times(sequence: Sequence[int], place: int, period: int) -> int:
+def _times(sequence: Sequence[int], index: int, period: int) -> int:
     """How often the `period` items at `place` come in a row."""
-    if sequence[place] != sequence[place + period]:
+    if sequence[index] != sequence[index + period]:
         return 1
-    items = sequence[place : place + period]
-    times, after = 1, place + period
+    items = sequence[index : index + period]
+    times, after = 1, index + period
     while sequence[after : after + period] == items:
         times, after = times + 1, after + period
     return times
@@ -182,7 +182,7 @@ class FlowRow:
     unit: str | None = None
     time_s: float = 0.0
     count: float = 1
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CallPart, ...] = ()
     rows: tuple["FlowRow", ...] = ()
     rest_s: float | None = None
 
@@ -202,8 +202,8 @@ class PhaseFlow:
     rows: tuple[FlowRow, ...]
     rest_s: float
     attribution: Attribution
-    layers: tuple[Layer, ...]
-    calls: tuple[Call, ...]
+    layers: tuple[LayerTimes, ...]
+    calls: tuple[CallTimes, ...]
     trend: Trend | None
 
 
@@ -235,7 +235,7 @@ class _View:
         self.part_owner: Ints = segments.owner[order]
         self.part_order: Ints = order
 
-    def parts(self, rows: Ints) -> tuple[Part, ...]:
+    def parts(self, rows: Ints) -> tuple[CallPart, ...]:
         """Mean seconds and bytes a call of each segment's name, in order of appearance."""
         segments = self.recording.segments
         if len(self.part_owner) == 0:
@@ -246,7 +246,7 @@ class _View:
             held = mine[segments.name[mine] == name]
             sizes = segments.bytes[held][~np.isnan(segments.bytes[held])]
             parts.append(
-                Part(
+                CallPart(
                     name=self.recording.words[name],
                     time_s=float((segments.end[held] - segments.start[held]).sum()) * 1e-9 / len(rows),
                     bytes=float(sizes.sum()) / len(rows) if len(sizes) else None,

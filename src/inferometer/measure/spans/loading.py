@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from inferometer.core.errors import FormatError, SchemaError
-from inferometer.measure.spans.batch import DEVICE, FLAGS, READINGS, WORDS, Batch
+from inferometer.measure.spans.batch import DEVICE, FLAGS, READINGS, WORDS, SpanBatch
 from inferometer.measure.spans.build import batches_of, build, from_trace
 from inferometer.measure.spans.files import SpanFile, write_batches
 from inferometer.measure.spans.power import Power
-from inferometer.measure.spans.recording import Recording, Run
+from inferometer.measure.spans.recording import Recording, RecordingRun
 
 
 def load(path: str | Path) -> Recording:
@@ -54,7 +54,7 @@ def save(recording: Recording, path: str | Path) -> Path:
     return target
 
 
-def _checked(file: SpanFile) -> Sequence[Batch]:
+def _checked(file: SpanFile) -> Sequence[SpanBatch]:
     sound = []
     for batch in file.batches():
         wrong = next((name for name, column in batch.columns.items() if not _sound(name, column)), None)
@@ -87,10 +87,10 @@ def _sound(name: str, column: Sequence[Any]) -> bool:
     return all(-(2**63) < number < 2**63 for number in column if type(number) is int)
 
 
-def _together(files: Sequence[tuple[SpanFile, Sequence[Batch]]]) -> Recording:
+def _together(files: Sequence[tuple[SpanFile, Sequence[SpanBatch]]]) -> Recording:
     processes = _process_numbers([file for file, _ in files])
     titles: dict[tuple[int, int], str] = {}
-    batches: list[Batch] = []
+    batches: list[SpanBatch] = []
     notes: list[str] = []
     links, first = 0, files[0][0]
     for (file, held), process in zip(files, processes, strict=True):
@@ -127,7 +127,7 @@ def _shift_ns(file: SpanFile, first: SpanFile, notes: list[str]) -> int:
     return int((mine["epoch_ns"] - mine["started_ns"]) - (theirs["epoch_ns"] - theirs["started_ns"]))
 
 
-def _placed(batch: Batch, process: int, shift: int, links: int) -> Batch:
+def _placed(batch: SpanBatch, process: int, shift: int, links: int) -> SpanBatch:
     columns: dict[str, list[Any]] = {"process": [process] * batch.count, **batch.columns}
     for name in ("start", "end", "device_start", "device_end"):
         if shift and name in columns:
@@ -135,23 +135,23 @@ def _placed(batch: Batch, process: int, shift: int, links: int) -> Batch:
     for name in ("link", "above"):
         if links and name in columns:
             columns[name] = [None if link is None else link + links for link in columns[name]]
-    return Batch(count=batch.count, columns=columns)
+    return SpanBatch(count=batch.count, columns=columns)
 
 
-def run_facts(run: Run) -> dict[str, Any]:
+def run_facts(run: RecordingRun) -> dict[str, Any]:
     """A run's facts as a file's last line holds them."""
     power = None if run.power is None else msgspec.to_builtins(run.power)
     return {"dropped": run.dropped, "notes": list(run.notes), "span_cost_s": run.span_cost_s, "power": power}
 
 
-def run_of(header: dict[str, Any], lasts: Sequence[dict[str, Any]]) -> Run:
+def run_of(header: dict[str, Any], lasts: Sequence[dict[str, Any]]) -> RecordingRun:
     costs = [last["span_cost_s"] for last in lasts if last.get("span_cost_s") is not None]
     powers = [last["power"] for last in lasts if last.get("power")]
     try:
         power = msgspec.convert(powers[0], Power) if powers else None
     except msgspec.ValidationError:
         power = None
-    return Run(
+    return RecordingRun(
         clock=str(header.get("clock", "perf_counter_ns")),
         started_at=header.get("started_at"),
         dropped=sum(int(last.get("dropped") or 0) for last in lasts),

@@ -14,7 +14,7 @@ from inferometer.known.machine.detect.fields import kib
 from inferometer.measure.spans.record import Open
 
 
-class Level(NamedTuple):
+class MeterLevel(NamedTuple):
     current: int
     peak: int | None  # since it was last put back, or ever
     reserved: int | None = None  # held for the process, in use or not
@@ -25,7 +25,7 @@ class Gauge(Protocol):
 
     prefix: str
 
-    def read(self) -> Level: ...
+    def read(self) -> MeterLevel: ...
 
     def restart(self) -> bool:
         """Put the high-water mark back to now; False where that is not allowed."""
@@ -68,7 +68,7 @@ class PeakMeter:
             readings[f"{prefix}_reserved_bytes"] = level.reserved
         return readings
 
-    def _look(self) -> Level:
+    def _look(self) -> MeterLevel:
         level = self._gauge.read()
         highest = level.current if level.peak is None else max(level.current, level.peak)
         for standing in self._open:
@@ -86,14 +86,14 @@ class ProcessMemory:
     def __init__(self, folder: Path = Path("/proc/self")) -> None:
         self._status, self._clear = folder / "status", folder / "clear_refs"
 
-    def read(self) -> Level:
+    def read(self) -> MeterLevel:
         current = peak = None
         for line in self._status.read_text("ascii", "replace").splitlines():
             if line.startswith("VmRSS:"):
                 current = kib(line[6:])
             elif line.startswith("VmHWM:"):
                 peak = kib(line[6:])
-        return Level(current or 0, peak)
+        return MeterLevel(current or 0, peak)
 
     def restart(self) -> bool:
         try:
@@ -113,9 +113,9 @@ class PsutilMemory:
 
         self._process = psutil.Process()
 
-    def read(self) -> Level:
+    def read(self) -> MeterLevel:
         info = self._process.memory_info()
-        return Level(int(info.rss), _highest(info))
+        return MeterLevel(int(info.rss), _highest(info))
 
     def restart(self) -> bool:
         return False
@@ -145,9 +145,9 @@ class PythonMemory:
         if self._started:
             tracemalloc.start()
 
-    def read(self) -> Level:
+    def read(self) -> MeterLevel:
         current, peak = self._tracer.get_traced_memory()
-        return Level(current, peak)
+        return MeterLevel(current, peak)
 
     def restart(self) -> bool:
         if self._tracer.is_tracing():

@@ -11,14 +11,14 @@ from inferometer.core import settings
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.lazy import late
 from inferometer.core.trace import Trace
-from inferometer.measure.spans.batch import Batch
+from inferometer.measure.spans.batch import SpanBatch
 from inferometer.measure.spans.build import build
 from inferometer.measure.spans.files import write_batches, write_whole
 from inferometer.measure.spans.keeping import Everything, Keep
 from inferometer.measure.spans.loading import run_facts
 from inferometer.measure.spans.record import NOTE, SEGMENT, Clock, Making, Open, nothing
 from inferometer.measure.spans.recorder import Measure, SpanRecorder
-from inferometer.measure.spans.recording import Recording, Run
+from inferometer.measure.spans.recording import Recording, RecordingRun
 from inferometer.measure.spans.span_stats import SpanStats, stats
 from inferometer.measure.spans.wrap import wrap
 
@@ -40,7 +40,7 @@ _REPORT = "spans_page:report"
 _DATAFLOW = "dataflow:dataflow"
 
 
-class Flow(Protocol):
+class ShownFlow(Protocol):
     """What `dataflow()` gives: `inferometer.understand.view.dataflow.Dataflow`."""
 
     def text(self) -> str: ...
@@ -141,7 +141,7 @@ class Profiler:
             self._built = (key, build(batches, run=run, titles=self._titles(), process=process))
         return self._built[1]
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[SpanBatch]:
         """The recorded facts a batch at a time: a long run need not fit in memory."""
         return iter(()) if self._recorder is None else self._recorder.batches()
 
@@ -160,9 +160,9 @@ class Profiler:
         """The profile as text: `full` (tree, phases, statistics, time line), or `operations`, a block for each name."""
         return str(_named(_REPORT)(self.recording(), style))
 
-    def dataflow(self) -> Flow:
+    def dataflow(self) -> ShownFlow:
         """The run from end to end: rows in order, repeated blocks folded, the time by unit, layer, call and token."""
-        made: Flow = _named(_DATAFLOW)(self.recording())
+        made: ShownFlow = _named(_DATAFLOW)(self.recording())
         return made
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +171,9 @@ class Profiler:
         """Write what the suffix asks for; see `EXPORTS`. A trace of any length is written as it is read."""
         target = Path(path)
         if _suffix(target) == ".json":
-            run, process = (Run(), 0) if self._recorder is None else (self._recorder.run(), self._recorder.process)
+            run, process = (
+                (RecordingRun(), 0) if self._recorder is None else (self._recorder.run(), self._recorder.process)
+            )
             chrome = _named(EXPORTS[".json"])
             write_whole(target, chrome(self.batches(), run=run, titles=self._titles(), process=process))
             return target
@@ -182,7 +184,7 @@ class Profiler:
         target = Path(path)
         recorder = self._recorder
         header = {} if recorder is None else recorder.header()
-        run, threads = (Run(), {}) if recorder is None else (recorder.run(), recorder.threads())
+        run, threads = (RecordingRun(), {}) if recorder is None else (recorder.run(), recorder.threads())
         last = {**run_facts(run), "threads": {str(ident): name for ident, name in threads.items()}}
         write_batches(target, header, self.batches(), last)
         return target

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.known.machine.detect.machine import LocalMachine, Machine
-from inferometer.measure.spans.batch import Batch, batch_of
+from inferometer.measure.spans.batch import SpanBatch, batch_of
 from inferometer.measure.spans.cuda import CudaEvents, CudaMemory, NvtxRanges, load_torch
 from inferometer.measure.spans.files import SpanFile, SpanWriter
 from inferometer.measure.spans.keeping import Everything, Keep, Log, Spilling, log_for
@@ -43,7 +43,7 @@ from inferometer.measure.spans.record import (
     quick,
     watched,
 )
-from inferometer.measure.spans.recording import Run
+from inferometer.measure.spans.recording import RecordingRun
 from inferometer.measure.spans.sampler import Sampler
 
 # What is recorded besides time when enabled: asyncio tasks, memory, device events.
@@ -57,7 +57,7 @@ class Meter(Protocol):
     def end(self, span: Open, state: Any) -> dict[str, float]: ...
 
 
-class Device(Protocol):
+class DeviceMarks(Protocol):
     """Marks both ends of a span on a device's own time line, without waiting for it."""
 
     def begin(self, span: Open) -> Any: ...
@@ -73,7 +73,7 @@ class Watcher:
         keep: Callable[[Closed], None],
         places: Places | None,
         meters: Sequence[Meter],
-        device: Device | None,
+        device: DeviceMarks | None,
         *,
         numbers: Callable[[], int] | None = None,
     ) -> None:
@@ -327,7 +327,7 @@ class SpanRecorder:
 
     # ── what was recorded ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def batches(self, *, arrays: bool = False) -> Iterator[Batch]:
+    def batches(self, *, arrays: bool = False) -> Iterator[SpanBatch]:
         """All that is kept: what went to the file first, then what is in memory."""
         if self._writer is not None:
             yield from SpanFile.open(self._writer.path).batches()
@@ -336,7 +336,7 @@ class SpanRecorder:
         for first in range(0, len(entries), _AT_A_TIME):
             yield self._batch(entries[first : first + _AT_A_TIME], arrays=arrays)
 
-    def _batch(self, entries: Sequence[Any], *, arrays: bool = False) -> Batch:
+    def _batch(self, entries: Sequence[Any], *, arrays: bool = False) -> SpanBatch:
         if self._device is None:
             return batch_of(entries, arrays=arrays)
         return batch_of(entries, self._device.resolve([entry.device for entry in entries]), arrays=arrays)
@@ -357,8 +357,8 @@ class SpanRecorder:
         """The names of the threads that live; others keep their number."""
         return {thread.ident: thread.name for thread in threading.enumerate() if thread.ident is not None}
 
-    def run(self) -> Run:
-        return Run(
+    def run(self) -> RecordingRun:
+        return RecordingRun(
             clock=self.header()["clock"],
             started_at=self.started_at,
             dropped=self.log.dropped(),
@@ -412,7 +412,7 @@ class SpanRecorder:
             self._sampler.start()
         self._changed(self.making)
 
-    def close(self, last: Callable[[Run], dict[str, Any]]) -> None:
+    def close(self, last: Callable[[RecordingRun], dict[str, Any]]) -> None:
         """Stop the sensors and complete the file. What could not be written is an error now, at the latest."""
         if self._sampler is not None:
             self._sampler.stop()

@@ -36,7 +36,7 @@ class Lane:
 
 
 @frozen
-class Run:
+class RecordingRun:
     """What holds for a recording as a whole. `span_cost_s` is what recording one span took, measured beforehand."""
 
     clock: str = "perf_counter_ns"
@@ -86,7 +86,7 @@ class Recording:
     readings: Mapping[str, Floats] = field(default_factory=dict)
     device: tuple[Ints, Ints] | None = None
     energy: Floats | None = None
-    run: Run = Run()  # noqa: RUF009 - a value: one for all
+    run: RecordingRun = RecordingRun()  # noqa: RUF009 - a value: one for all
     _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what was asked for once
 
     def __len__(self) -> int:

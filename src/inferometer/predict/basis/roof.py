@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+COOLING = ("power_w", "idle_w", "cooling_w", "warms_s")  # of a roof: what `calibrate --cooling` fits
 _SIDE = 1536  # large enough to be bound by arithmetic, small enough to run many times a second
 _COPY_BYTES = 256_000_000  # larger than any cache
 _SHARE_S = 0.2  # for a reading of the products, or of the copies: two of each, where they agree
@@ -62,6 +63,7 @@ def with_roof(device: Device, roof: Roof) -> Device:
         peaks=device.peaks or {**_in_fewer_bits(roof.peaks), **roof.peaks},
         memories=(main, *caches),
         call_s=device.call_s or roof.call_s,
+        **{name: getattr(device, name) or getattr(roof, name) for name in COOLING},
     )
 
 
@@ -119,6 +121,21 @@ def machine_roof(
     return roof
 
 
+def keep_cooling(power_w: float, idle_w: float, cooling_w: float, warms_s: float | None, *, source: str) -> None:
+    """Add what a long run with a power meter says of this machine's CPU to its roof, whatever was there before."""
+    from inferometer.known.machine.detect.identity import this_machine  # noqa: PLC0415 - only for this machine
+    from inferometer.known.machine.local import local_device  # noqa: PLC0415 - as above
+
+    device, date = local_device("local:cpu"), datetime.now(tz=UTC).date().isoformat()
+    roof, path = machine_roof(device), data_folder() / "roofs" / f"{name_start(this_machine().id, device.title)}.json"
+    values = dict(zip(COOLING, (power_w, idle_w, cooling_w, warms_s), strict=True))
+    fitted = {
+        name: None if value is None else Sourced(value=value, origin="calibrated", source=source, date=date)
+        for name, value in values.items()
+    }
+    _store_roof(path, replace(roof, **fitted))
+
+
 def _with_derived(roof: Roof) -> Roof:
     """With what follows from this processor's instructions: a roof that was kept by an older version lacks some."""
     from inferometer.known.machine.detect import detect_host  # noqa: PLC0415 - as above
@@ -173,7 +190,9 @@ def _better(kept: Roof | None, roof: Roof) -> Roof:
     }
     bandwidth = max(roof.bandwidth_bytes_per_s, kept.bandwidth_bytes_per_s, key=float)
     call = min((each for each in (roof.call_s, kept.call_s) if each is not None), key=float, default=None)
-    return replace(roof, peaks=peaks, bandwidth_bytes_per_s=bandwidth, call_s=call, busy=roof.busy and kept.busy)
+    cooling = {name: getattr(kept, name) for name in COOLING}
+    busy = roof.busy and kept.busy
+    return replace(roof, peaks=peaks, bandwidth_bytes_per_s=bandwidth, call_s=call, busy=busy, **cooling)
 
 
 def _usable_threads() -> int:
@@ -233,7 +252,7 @@ def _best_of(read: Callable[[], float]) -> tuple[float, bool]:
 
 
 def busy_notes(roof: Roof | None) -> tuple[str, ...]:
-    """What is said of every floor that stands on a roof of a busy machine."""
+    """The note on a floor whose roof was measured while the machine was busy."""
     if roof is None or not roof.busy:
         return ()
     note = "This machine was busy when its roofs were measured, so it may do better: floors are too slow by as much."

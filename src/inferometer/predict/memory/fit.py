@@ -68,7 +68,7 @@ def fit(
     chosen, effects = options or Options(), require_effects(runtime)
     workload = completed(graph, workload or Workload(), chosen, beyond=goes_beyond(effects))
     ready = make_ready(graph, device, effects=effects, workload=workload, options=chosen)
-    reserve, capacity = reserve_of(effects, device), capacity_of(device)
+    reserve, capacity = reserve_of(effects, device), capacity_of(device, ready.residency.weights_bytes)
     use = peak_use(ready, workload, chosen)
     total = float(use.total_bytes) + reserve
 
@@ -94,13 +94,16 @@ def fit(
     )
 
 
-def capacity_of(device: Device) -> float | None:
+def capacity_of(device: Device, weights_bytes: float = 0.0) -> float | None:
     """Bytes of main memory that a program can fill: what the driver shows, not what the label says.
 
-    A device that is sent what it cannot hold is no limit: that lies with its host, of which nothing is known.
+    A device that is sent what it cannot hold is no limit: that lies with its host, of which nothing is known. A
+    microcontroller has room for weights in its flash too, and for nothing else there.
     """
     room = device.memory.room if device.memory and not device.streams_weights else None
-    return None if room is None else float(room)
+    if room is None:
+        return None
+    return float(room) + (0.0 if device.flash_bytes is None else min(weights_bytes, device.flash_bytes.value))
 
 
 def reserve_of(effects: RuntimeEffects, device: Device) -> float:

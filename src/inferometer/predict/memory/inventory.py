@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Layer:
+class LayerRow:
     """One op, or `count` equal ones; `parameters`, `flops` and `bytes` are of all of them together."""
 
     name: str
@@ -46,7 +46,7 @@ class Inventory:
     bytes: int | float | None
     footprint: Footprint | None
     coverage: Coverage
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerRow, ...]
     bytes_by_format: Mapping[str, int] = field(default_factory=dict)  # weights as stored
     sizes: Mapping[str, int] = field(default_factory=dict)
     open: tuple[OpenSize, ...] = ()  # sizes of the inputs that the binding does not have
@@ -76,7 +76,7 @@ def inventory(graph: Graph, binding: Binding) -> Inventory:
     )
 
 
-def _layers(graph: Graph, bound: Binding, left: frozenset[str]) -> tuple[Layer, ...]:
+def _layers(graph: Graph, bound: Binding, left: frozenset[str]) -> tuple[LayerRow, ...]:
     """`left` are the sizes that are open: an op that has one gets no work."""
     seen: set[str] = set()  # a tied weight is counted where it first stands
     layers = []
@@ -87,7 +87,7 @@ def _layers(graph: Graph, bound: Binding, left: frozenset[str]) -> tuple[Layer, 
         weights = [tensor for tensor in op.weights if tensor.role == "weight"]
         stored_as = bound.format(max(weights, key=bound.nbytes)).name if weights else None
         layers.append(
-            Layer(
+            LayerRow(
                 name=block.full_name(op.name),
                 kind=op.kind,
                 block=block.name,

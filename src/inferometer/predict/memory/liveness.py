@@ -120,7 +120,7 @@ def _read(block: Block) -> set[str]:
 
 
 def _indexed(block: Block, names: set[str]) -> set[str]:
-    """The full names, in every repetition, of those that have the repetition's index in them."""
+    """The full names, one a repetition, of tensors whose name holds the repetition's index."""
     return {block.full_name(name, number) for name in names if "{}" in name for number in range(block.count)}
 
 

@@ -231,7 +231,7 @@ def _stage_count(block: Block, stage: float) -> float:
 
 
 def weights_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> tuple[float, float]:
-    """Bytes of weights on the fullest device, and of those that lie elsewhere; each weight once by its name."""
+    """Bytes of weights on the fullest device, and bytes of offloaded weights; each weight once by its name."""
     binding, stage, offloaded = terms.symbolic(), stage_share(graph, terms.stages), terms.offloaded
     held: dict[str, float] = {}
     away: dict[str, float] = {}

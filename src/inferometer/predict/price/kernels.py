@@ -255,7 +255,7 @@ def _filled(values: Any, axis: int) -> Any:
 
 
 def _named_format(table: KernelShares | KernelForms, stored: str, *, first: str = "") -> str:
-    """The table's own name for the format, or for what stands in for it; empty where it has neither."""
+    """The table's own name for the format or for its substitute; empty if the table has neither."""
     names = (first, *FORMATS.get(stored, ()), *_UNKNOWN)
     if isinstance(table, KernelForms):
         return next((name for name in names if name in table.by_format), "")

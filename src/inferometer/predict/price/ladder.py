@@ -101,7 +101,7 @@ class AskedRow(NamedTuple):
 
 
 @frozen
-class Sources:
+class RungSources:
     """Everything that a rung may be made of."""
 
     standing: Standing
@@ -124,7 +124,7 @@ class Rung:
     name: str
 
     @classmethod
-    def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung | None:
+    def of(cls, sources: RungSources, below: tuple[Rung, ...]) -> Rung | None:
         """The rung, with those below it; None where there is no such source."""
         raise NotImplementedError
 
@@ -144,7 +144,7 @@ class NoWork(Rung):
     name = "no work to price"
 
     @classmethod
-    def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung:  # noqa: ARG003 - it is always there
+    def of(cls, sources: RungSources, below: tuple[Rung, ...]) -> Rung:  # noqa: ARG003 - it is always there
         return cls()
 
     def rates(self, asked: AskedRow) -> RowRates | None:
@@ -162,7 +162,7 @@ class MeasuredKernel(Rung):
     rates_kind: ClassVar[type] = KernelRates
     title: ClassVar[str] = "measured kernel"
 
-    def __init__(self, calibration: Calibration, sources: Sources) -> None:
+    def __init__(self, calibration: Calibration, sources: RungSources) -> None:
         self._tables: Tables = kernel_tables(calibration)
         self._phase, self._binding = sources.phase, sources.binding
         engine = known_engine(calibration.runtime)
@@ -173,7 +173,7 @@ class MeasuredKernel(Rung):
         self.name = f"{self.title} of {of_engine} on {calibration.device}"
 
     @classmethod
-    def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung | None:  # noqa: ARG003 - as above
+    def of(cls, sources: RungSources, below: tuple[Rung, ...]) -> Rung | None:  # noqa: ARG003 - as above
         calibration = sources.calibration
         if calibration is None or not isinstance(calibration.rates, cls.rates_kind):
             return None
@@ -210,7 +210,7 @@ class CalibrationTable(Rung):
         self.name = f"calibrated {where} on {calibration.created[:10]}"
 
     @classmethod
-    def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung | None:  # noqa: ARG003 - as above
+    def of(cls, sources: RungSources, below: tuple[Rung, ...]) -> Rung | None:  # noqa: ARG003 - as above
         calibration = sources.calibration
         return None if calibration is None or not calibration.tables else cls(calibration)
 
@@ -250,7 +250,7 @@ class StatedShare(Rung):
         self.origin = "datasheet" if first is None else first.origin
 
     @classmethod
-    def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung | None:
+    def of(cls, sources: RungSources, below: tuple[Rung, ...]) -> Rung | None:
         return None if sources.stated is None else cls(sources.stated, below)
 
     def rates(self, asked: AskedRow) -> RowRates | None:
@@ -272,7 +272,7 @@ class PublishedTimes(Rung):
         self._found: dict[tuple[str, int], RowRates] = {}  # most rows are like another
 
     @classmethod
-    def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung | None:  # noqa: ARG003 - as above
+    def of(cls, sources: RungSources, below: tuple[Rung, ...]) -> Rung | None:  # noqa: ARG003 - as above
         calibration, phase = sources.calibration, sources.phase
         if calibration is None or not is_fitted_for(calibration.parameters, phase):
             return None
@@ -305,7 +305,7 @@ class ShippedFit(PublishedTimes):
     origin: Origin = "prior"
 
     @classmethod
-    def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung | None:  # noqa: ARG003 - as above
+    def of(cls, sources: RungSources, below: tuple[Rung, ...]) -> Rung | None:  # noqa: ARG003 - as above
         calibration, phase = sources.calibration, sources.phase
         if calibration is not None and is_fitted_for(calibration.parameters, phase):
             return None  # where the fit of the device alone began: it says nothing that the rung above does not
@@ -354,7 +354,7 @@ class ClassPrior(Rung):
         self._unit = unit
 
     @classmethod
-    def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung:  # noqa: ARG003 - as above
+    def of(cls, sources: RungSources, below: tuple[Rung, ...]) -> Rung:  # noqa: ARG003 - as above
         return cls(sources.standing.unit)
 
     def rates(self, asked: AskedRow) -> RowRates | None:
@@ -387,7 +387,7 @@ class PeaksAlone(Rung):
     name = "the peaks alone"
 
     @classmethod
-    def of(cls, sources: Sources, below: tuple[Rung, ...]) -> Rung:  # noqa: ARG003 - as above
+    def of(cls, sources: RungSources, below: tuple[Rung, ...]) -> Rung:  # noqa: ARG003 - as above
         return cls()
 
     def rates(self, asked: AskedRow) -> RowRates:
@@ -408,7 +408,7 @@ LADDER: tuple[type[Rung], ...] = (
 )
 
 
-def ladder_of(sources: Sources) -> tuple[Rung, ...]:
+def ladder_of(sources: RungSources) -> tuple[Rung, ...]:
     """The rungs that there are sources for, in the order of `LADDER`."""
     rungs: tuple[Rung, ...] = ()
     for kind in reversed(LADDER):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from inferometer.core.binding import Binding
-    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.plan import PricePlan
 
 # Points at once: the arrays of a row's price stay in a core's own cache. They are as near to each other as they can be
 # on both axes, so that most pieces lie in one cell of a table, which is then read once.
@@ -76,7 +76,7 @@ class LeanPart:
     times: float  # `Pace.kernels`: what all takes in an engine's step over what it took alone
     waiting_s: float  # for kernels to start, at every point
 
-    def seconds(self, plan: Plan, sizes: Mapping[str, Any]) -> tuple[Any, Any, float]:
+    def seconds(self, plan: PricePlan, sizes: Mapping[str, Any]) -> tuple[Any, Any, float]:
         """In all, with the arithmetic busy, and waiting: [batches, lengths], or shorter where nothing depends on them.
 
         `sizes` are numbers, but for a column of batches and rows of lengths.
@@ -212,7 +212,7 @@ def _slower(  # noqa: PLR0913, PLR0917 - a table, a row, and where
     return shares[key]
 
 
-def lean_of(plan: Plan, phase: str, counts: Any) -> LeanPart | None:
+def lean_of(plan: PricePlan, phase: str, counts: Any) -> LeanPart | None:
     """The rows of a part, folded; None where one is no polynomial, or travels over a link."""
     prepared, rates, pace = plan.prepared, plan.rates_in(phase), plan.pace(phase)
     by_name = dict(zip((*prepared.keys, *PARTS), prepared.by_row(), strict=True))
@@ -230,7 +230,7 @@ def lean_of(plan: Plan, phase: str, counts: Any) -> LeanPart | None:
     )
 
 
-def _rows(plan: Plan, phase: str, counts: Any, by_name: Mapping[str, Any]) -> Iterator[LeanRow]:
+def _rows(plan: PricePlan, phase: str, counts: Any, by_name: Mapping[str, Any]) -> Iterator[LeanRow]:
     prepared, rates, pace = plan.prepared, plan.rates_in(phase), plan.pace(phase)
     names, constant = prepared.monomials, np.array([not monomial for monomial in prepared.monomials], float)
     inverse = {key: np.broadcast_to(value, (len(counts), 1)) for key, value in pace.inverse_peaks.items()}

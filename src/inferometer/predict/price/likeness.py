@@ -1,4 +1,4 @@
-"""How alike two models are to a machine, and what a model is expected to take from what others like it took.
+"""How alike two models are to a machine, and the time expected of one from the measured times of similar ones.
 
 A model's *effect* is what it takes over what its work says. Siblings share it: a bigger EfficientNet errs as the
 smaller ones do. So the effect of a model is a Gaussian process over features of its graph: sizes and shares of work by
@@ -18,7 +18,7 @@ from inferometer.predict.price.deviations import FORWARD, fitted_class
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inferometer.predict.work.prepare import Prepared
+    from inferometer.predict.work.prepare import PreparedWork
 
 Features = tuple[int, ...]  # hundredths
 
@@ -32,7 +32,7 @@ _SIZES = 0.2  # of a feature for each power of e
 _TOKENS = 128  # of a text, where one is read
 
 
-def features_of(prepared: Prepared, activations: str) -> Features:
+def features_of(prepared: PreparedWork, activations: str) -> Features:
     """Sizes as logarithms, and the square roots of shares: of operations, of bytes and of ops, by class."""
     sizes = {"batch": 1, "query": _TOKENS, "context": 0, "logits": 1}
     quantities, repeats = prepared.quantities(sizes), prepared.counts(once=False)
@@ -52,7 +52,7 @@ def features_of(prepared: Prepared, activations: str) -> Features:
 
 
 def alike(ones: Any, others: Any) -> Any:
-    """[n, features] × [m, features] → [n, m]: 1 for models that are the same to a machine, 0 for those that are not."""
+    """[n, features] × [m, features] → [n, m]: 1 where two are the same to a machine, 0 where nothing is alike."""
     one, other = np.asarray(ones, dtype=float) / 100, np.asarray(others, dtype=float) / 100
     squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2 * one @ other.T
     return np.exp(-np.maximum(squares, 0.0) / (2 * LENGTH**2))

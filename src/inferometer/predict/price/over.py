@@ -24,7 +24,7 @@ from inferometer.predict.work.symbolic import SYMBOLIC
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.plan import PricePlan
 
 _CELLS = 14_000  # rows by columns at once: arrays stay in a core's own cache, and below what is paged in anew
 _SPARSE = 8  # numbers up to the largest for each that occurs, above which sorting is quicker than a table of all
@@ -36,17 +36,17 @@ _SPLIT = {
 }  # fmt: skip
 
 
-class Part(NamedTuple):
+class PlanPart(NamedTuple):
     """Rows that depend on the same sizes, as a plan of their own without a host."""
 
     depends: frozenset[str]
     by_tokens: bool  # on the product of batch and query, however it is split
-    plan: Plan
+    plan: PricePlan
     counts: Any
     lean: LeanPart | None  # the same rows folded, where they are polynomials
 
 
-def sums_over(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums | None:
+def sums_over(plan: PricePlan, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums | None:
     """The seconds of a step at every point that sizes span together; None where rows depend on each other.
 
     They do where the whole model may fit into a cache: what one row finds there depends on what the others hold.
@@ -69,7 +69,7 @@ def _shape(sizes: Mapping[str, Any]) -> tuple[int, ...]:
     return np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
 
 
-def _parts(plan: Plan, phase: str, *, once: bool) -> Iterator[Part]:
+def _parts(plan: PricePlan, phase: str, *, once: bool) -> Iterator[PlanPart]:
     """The rows that run, by what they depend on."""
     prepared, counts, rates = plan.prepared, plan.prepared.counts(once=once), plan.rates_in(phase)
     work, binding = prepared.quantities(_SPLIT), prepared.binding(_SPLIT)
@@ -88,7 +88,7 @@ def _parts(plan: Plan, phase: str, *, once: bool) -> Iterator[Part]:
     for (depends, by_tokens, _), numbers in sorted(together.items(), key=lambda each: len(each[0][0])):
         part = _only(plan, numbers, phase)
         lean = lean_of(part, phase, counts[numbers])
-        yield Part(depends=depends, by_tokens=by_tokens, plan=part, counts=counts[numbers], lean=lean)
+        yield PlanPart(depends=depends, by_tokens=by_tokens, plan=part, counts=counts[numbers], lean=lean)
 
 
 def _is_alike(values: Any) -> Any:
@@ -96,10 +96,10 @@ def _is_alike(values: Any) -> Any:
     return np.ptp(values, axis=-1) <= 1e-13 * np.max(np.abs(values), axis=-1) if np.ndim(values) else True
 
 
-def _only(plan: Plan, numbers: list[int], phase: str) -> Plan:
+def _only(plan: PricePlan, numbers: list[int], phase: str) -> PricePlan:
     """The plan of some of the rows, none of which waits for the host."""
     rates, pace = plan.rates_in(phase), plan.pace(phase)
-    index = {number: place for place, number in enumerate(numbers)}
+    index = {number: index for index, number in enumerate(numbers)}
     some = replace(
         rates,
         covered=tuple(replace(each, number=index[each.number]) for each in rates.covered if each.number in index),
@@ -120,7 +120,7 @@ def _only(plan: Plan, numbers: list[int], phase: str) -> Plan:
     )
 
 
-def _part_seconds(part: Part, sizes: Mapping[str, Any], phase: str) -> tuple[Any, Any, Any]:
+def _part_seconds(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> tuple[Any, Any, Any]:
     """On the device, in arithmetic, and beside it, each over the axes that the part depends on."""
     if part.by_tokens:
         tokens = np.asarray(sizes["batch"] * sizes["query"], float)
@@ -161,7 +161,7 @@ def _distinct(values: Any) -> tuple[Any, Any]:
     return np.flatnonzero(seen).astype(float), (np.cumsum(seen) - 1)[whole]
 
 
-def _priced(part: Part, sizes: Mapping[str, Any], phase: str) -> tuple[Any, Any, Any]:
+def _priced(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> tuple[Any, Any, Any]:
     """At every batch of a column and all lengths of a row: folded, or as vectors of some points at a time.
 
     A lone point comes twice: it would be added up in another order, and its last digit would tell how grids are cut.
@@ -181,7 +181,7 @@ def _priced(part: Part, sizes: Mapping[str, Any], phase: str) -> tuple[Any, Any,
     return time, computing, waiting
 
 
-def _at_once(part: Part, sizes: Mapping[str, Any], phase: str) -> Any:
+def _at_once(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> Any:
     plan = part.plan
     rates, work = plan.rates_in(phase), plan.prepared.quantities(sizes)
     slower = rates.slower(plan.prepared.binding(sizes), work, doubt=False)[0] if rates.covered else None

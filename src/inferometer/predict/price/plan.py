@@ -38,7 +38,7 @@ from inferometer.predict.price.rates import Rates, rates_of
 from inferometer.predict.price.step import Pace, StepPrice, ideals, over_rows, price_rows
 from inferometer.predict.price.utilisation import step_residual
 from inferometer.predict.work.classes import MATRIX, class_of
-from inferometer.predict.work.prepare import Prepared, Quantities
+from inferometer.predict.work.prepare import PreparedWork, Quantities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,8 +51,8 @@ _SAID = {"forward": "run", "prefill": "read a prompt", "decode": "make tokens"}
 
 
 @frozen
-class Plan:
-    prepared: Prepared
+class PricePlan:
+    prepared: PreparedWork
     device: Device
     levels: Levels
     inverse_peaks: Mapping[str, Any]
@@ -293,7 +293,7 @@ def _streaming(device: Device, streamed: float) -> tuple[str, ...]:
     return (f"{streamed:.0%} of the weights do not fit on {device.name}: they cross {link} at every inference.",)
 
 
-def standing_in(prepared: Prepared, device: Device, variants: tuple[str, ...] = ()) -> Standing:
+def standing_in(prepared: PreparedWork, device: Device, variants: tuple[str, ...] = ()) -> Standing:
     """Where a graph on a device stands among the levels: with the format that most of its weights have."""
     precision = counted_precision(prepared.graph, prepared.terms.precision)
     kind = "convolution" if any(row.op.kind == "convolution" for row in prepared.rows) else "linear"
@@ -303,7 +303,7 @@ def standing_in(prepared: Prepared, device: Device, variants: tuple[str, ...] = 
 
 
 def plan_of(  # noqa: PLR0913 - what a plan is made of
-    prepared: Prepared,
+    prepared: PreparedWork,
     device: Device,
     *,
     weights_bytes: float,
@@ -314,7 +314,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     variants: tuple[str, ...] = (),
     host_speed: float = 1.0,
     ideal: bool = False,
-) -> Plan:
+) -> PricePlan:
     """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads.
 
     `ideal` is for those who ask for ideal times alone: what was learned of models is then not looked up.
@@ -334,7 +334,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         notes = (*notes, *_fitted_by(standing, prepared, effects, calibration))
     if calibration is not None:
         notes = (*notes, _calibrated_by(calibration), *calibration.notes)
-    return Plan(
+    return PricePlan(
         prepared=prepared,
         device=device,
         levels=levels,
@@ -354,7 +354,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
 
 
 def _fitted_by(
-    standing: Standing, prepared: Prepared, effects: Mapping[str, ModelEffect], calibration: Calibration | None
+    standing: Standing, prepared: PreparedWork, effects: Mapping[str, ModelEffect], calibration: Calibration | None
 ) -> list[str]:
     """The notes about the shipped fit and the model effects, for a graph that has ops of a fitted class."""
     phase = list(effects)[-1]
@@ -389,7 +389,7 @@ def _calibrated_by(calibration: Calibration) -> str:
             )
 
 
-def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+def _inverse_peaks(prepared: PreparedWork, device: Device) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
     """For each format that work is counted in, seconds an operation on each row.
 
     Also the formats that matrix products are computed in, and what is to be said.
@@ -427,7 +427,7 @@ def _estimated_peak(device: Device, name: str) -> str:
     return f"The {name} peak of {device.name} is an estimate: {peak.note or peak.source}."
 
 
-def _overheads(prepared: Prepared, device: Device, calibration: Calibration | None) -> Overheads:
+def _overheads(prepared: PreparedWork, device: Device, calibration: Calibration | None) -> Overheads:
     """The runtime's, with what the calibration measured (kernel, host, step) in their place.
 
     Where a kernel is a host's work around modules, what it takes in other networks says nothing of decoders.

@@ -55,7 +55,7 @@ class Levels:
 
 
 def _beyond(activations: Any, cache_bytes: Any) -> Any:
-    """Nothing of activations that fit into the cache, all of those that do not."""
+    """The bytes that reach memory: none if the activations fit into the cache, otherwise all."""
     return np.where(activations <= cache_bytes, 0.0, activations) if np.any(cache_bytes) else activations
 
 

@@ -22,7 +22,7 @@ from inferometer.predict.price.ladder import (
     AskedRow,
     PublishedTimes,
     RowRates,
-    Sources,
+    RungSources,
     climb,
     ladder_of,
 )
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from inferometer.core.device import DeviceShares
     from inferometer.core.engine import RuntimeEffects
     from inferometer.predict.price.deviations import Standing
-    from inferometer.predict.work.collect import Collected, OpRow
+    from inferometer.predict.work.collect import CollectedRows, OpRow
     from inferometer.predict.work.prepare import Quantities
 
 # Standard deviation of the logarithm of a host's time to start kernels, where a calibration has none of its own: what
@@ -137,7 +137,7 @@ _rates = Kept(1024)  # a sweep of 40 devices in 4 formats has two phases of each
 
 
 def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
-    collected: Collected,
+    collected: CollectedRows,
     effects: RuntimeEffects,
     standing: Standing,
     phase: str,
@@ -150,13 +150,13 @@ def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
     key = (standing, phase, binding.precision, stated)
 
     def make() -> Rates:
-        sources = Sources(standing=standing, phase=phase, binding=binding, calibration=calibration, stated=stated)
+        sources = RungSources(standing=standing, phase=phase, binding=binding, calibration=calibration, stated=stated)
         return _made(collected.rows, effects, sources)
 
     return _rates.get_or_make(key, (collected, calibration), make)
 
 
-def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: Sources) -> Rates:
+def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources) -> Rates:
     """Every row climbs the ladder; what the rungs said is then set side by side, a column a name."""
     calibration, phase, rungs = sources.calibration, sources.phase, ladder_of(sources)
     asked = [_asked(row, effects, phase, calibration) for row in rows]

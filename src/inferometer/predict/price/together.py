@@ -18,13 +18,13 @@ from inferometer.predict.work.prepare import Quantities
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.plan import PricePlan
 
 _SINGLE_POINTS = 16  # of a calibrated plan that are read one by one: shapes that came before are remembered
 _OF_ROWS = ("unpack", "compute_share", "compute_ramp_s", "memory_share", "memory_ramp_s", "overhead_s", "host_s")
 
 
-def sums_together(plans: Sequence[Plan], sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums:
+def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums:
     """The seconds of a step of each plan, [plans, n], at sizes that are vectors of length n, or numbers.
 
     The plans must share their rows and send nothing over links.
@@ -32,7 +32,7 @@ def sums_together(plans: Sequence[Plan], sizes: Mapping[str, Any], phase: str, *
     if len(plans) == 1:  # a lone column may be added up in another order than one of many
         return sums_together((*plans, *plans), sizes, phase, once=once)[:1]
     layouts = {id(plan.prepared): plan.prepared for plan in plans}
-    places = {key: place for place, key in enumerate(layouts)}
+    places = {key: index for index, key in enumerate(layouts)}
     works = [prepared.quantities(sizes) for prepared in layouts.values()]
     which = np.array([places[id(plan.prepared)] for plan in plans])
     points = works[0].bytes.shape[1]
@@ -105,7 +105,7 @@ def _levels(levels: Sequence[Levels], points: int) -> Levels:
     )
 
 
-def _slower(plans: Sequence[Plan], works: Sequence[Quantities], sizes: Mapping[str, Any], phase: str) -> Any:
+def _slower(plans: Sequence[PricePlan], works: Sequence[Quantities], sizes: Mapping[str, Any], phase: str) -> Any:
     """What calibrations multiply compute and memory by, [2, rows, plans · n]; None where no plan has one."""
     if not any(plan.rates_in(phase).covered or plan.rates_in(phase).curves for plan in plans):
         return None

@@ -107,7 +107,7 @@ class TableReader:
         return found
 
     def _one(self, point: tuple[float, ...]) -> float:
-        """The corners of the cell around the point, each with its weight; those that weigh nothing are left out."""
+        """The corners of the cell around the point, each with its weight; a corner of weight 0 is left out."""
         corners = [(0, 1.0)]
         for grid, value in zip(self.table.grid, point, strict=True):
             lower, share = _between(grid, value)

@@ -74,7 +74,7 @@ class ServingMemory:
         return self.tokens_of(_USUAL)
 
     def tokens_of(self, tokens: int) -> int:
-        """Tokens that the cache holds, in whole blocks, of sequences of so many each."""
+        """Tokens that the cache holds in whole blocks, if every sequence is `tokens` long."""
         a_block = self.block_tokens * self.sequence_bytes(tokens) / self.padded(tokens)
         return int(self.kv_bytes / a_block) * self.block_tokens if a_block > 0 else 0
 
@@ -89,12 +89,12 @@ class ServingMemory:
         return self.kv_bytes_per_token * held - given_back + self.state_bytes
 
     def sequences_of(self, tokens: int) -> int:
-        """How many sequences of so many tokens the cache holds at once."""
+        """How many sequences of this length the cache holds at once."""
         size = self.sequence_bytes(tokens)
         return int(self.kv_bytes / size) if size > 0 else 0
 
     def padded(self, tokens: int) -> int:
-        """Tokens with those that fill the last block."""
+        """Tokens rounded up to whole blocks."""
         return -(-max(1, tokens) // self.block_tokens) * self.block_tokens
 
 

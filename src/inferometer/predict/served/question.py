@@ -30,7 +30,7 @@ from inferometer.predict.served.steady import (
     saturated_tokens_per_s,
     steady_state,
 )
-from inferometer.predict.served.step import EngineStep, Grid, engine_step, expert_seconds
+from inferometer.predict.served.step import EngineStep, SecondsGrid, engine_step, expert_seconds
 
 if TYPE_CHECKING:
     from inferometer.core.workload import Workload
@@ -61,7 +61,7 @@ _NO_COSTS = StepCosts(
 
 
 @frozen
-class Served:
+class ServedReplica:
     """One replica of a model under an engine on its devices. `notes` say what it is based on."""
 
     step: EngineStep
@@ -90,21 +90,21 @@ class Served:
         own = max(1, -(-batch // self.replicas))
         return batch_seconds(self.step, self.rules, self.limits, traffic, own, stages=self.stages)
 
-    def limited(self, *, tokens: int | None = None, sequences: int | None = None, waits: float = 0.0) -> Served:
+    def limited(self, *, tokens: int | None = None, sequences: int | None = None, waits: float = 0.0) -> ServedReplica:
         """The same with other limits of a step: max_num_batched_tokens, max_num_seqs, steps that prompts wait for."""
         limits = StepLimits(
             tokens=tokens or self.limits.tokens, sequences=sequences or self.limits.sequences, waits=waits
         )
         return replace(self, limits=limits)
 
-    def with_memory_share(self, share: float) -> Served:
+    def with_memory_share(self, share: float) -> ServedReplica:
         """The same with another gpu_memory_utilization."""
         if self.memory is None:
             return self
         return replace(self, memory=replace(self.memory, usable_bytes=share * self.memory.visible_bytes))
 
 
-def served(question: Question) -> Served:
+def served(question: Question) -> ServedReplica:
     """What serves the question's model: the same value for the same question, without the work."""
     descriptor = engine(question.runtime_name)
     rules = descriptor.serving
@@ -129,7 +129,7 @@ def served(question: Question) -> Served:
     memory = serving_memory(ready, basis.device, rules, limits) if known else None
     parallel = workload.parallel
     drafts, memory = _drafts(question, memory)
-    return Served(
+    return ServedReplica(
         step=step,
         rules=rules,
         limits=limits,
@@ -172,7 +172,7 @@ def _made_ready(question: Question, basis: Basis) -> tuple[Workload, ReadyGraph]
     return workload, ready
 
 
-def gang_seconds(question: Question) -> tuple[Grid, Grid]:
+def gang_seconds(question: Question) -> tuple[SecondsGrid, SecondsGrid]:
     """Seconds of a step's experts, and of the messages with which ranks gather its tokens and scatter the sums."""
     return expert_seconds(_made_ready(question, question.basis())[1])
 
@@ -264,7 +264,7 @@ class ServingAnswer:
 
 
 def serving_answer(question: Question, users: int, tokens_per_user: float | None = None) -> ServingAnswer:
-    """The steady state of so many users, each with one request of the question's sizes under way."""
+    """The steady state with `users` at once, each with one request of the question's sizes under way."""
     if not 1 <= users <= _MOST_USERS:
         raise DomainError(f"users must be a whole number from 1 to {_MOST_USERS:,}, and is {users}.")
     if tokens_per_user is not None and tokens_per_user <= 0:

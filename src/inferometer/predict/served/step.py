@@ -8,7 +8,7 @@ are priced once, by the same rows and the same prices as a prediction's phases, 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ _BEFORE = np.array([1, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 13
 
 
 @frozen
-class Chunk:
+class PromptChunk:
     """Tokens of a prompt that one step reads, after those it has read before."""
 
     tokens: int
@@ -45,15 +45,15 @@ class EngineStep:
     """Seconds of steps. Grids are logarithms of sizes, values logarithms of seconds; between points both are linear."""
 
     costs: StepCosts
-    dense: Grid
-    logits: Grid
+    dense: SecondsGrid
+    logits: SecondsGrid
     decode: Grid2
     prompt: Grid2
     launches: int  # kernels of a step
     spread: float  # standard deviation of the logarithm of a step's time
     layers: int = 1  # that the stages of a pipeline share
 
-    def seconds(self, chunks: Iterable[Chunk] = (), sequences: int = 0, context: float = 0.0) -> float:
+    def seconds(self, chunks: Iterable[PromptChunk] = (), sequences: int = 0, context: float = 0.0) -> float:
         """One step: the chunks of prompts, and `sequences` that decode with `context` cached tokens on average."""
         tokens, reading, prompts = sequences, 0.0, 0
         least = self.prompt.at(1.0, 1.0)
@@ -79,6 +79,19 @@ class EngineStep:
     def eager_s(self) -> float:
         """What the host takes to launch a step that reads prompts and is not replayed from a graph."""
         return self.launches * self.costs.launch_s.value
+
+    def layer(self) -> EngineStep:
+        """One layer and the head of the model, without what the engine's host takes: what drafts as EAGLE or MTP do."""
+        share = 1 / self.layers
+        nothing = {name: replace(getattr(self.costs, name), value=0.0) for name in ("step_s", "sequence_s", "launch_s")}
+        return replace(
+            self,
+            costs=replace(self.costs, **nothing),
+            dense=SecondsGrid(sizes=self.dense.sizes, seconds=np.asarray(self.dense.seconds) * share),
+            decode=replace(self.decode, seconds=np.asarray(self.decode.seconds) * share),
+            prompt=replace(self.prompt, seconds=np.asarray(self.prompt.seconds) * share),
+            layers=1,
+        )
 
     def decode_kernels(self, sequences: Any, context: Any, *, verified: int = 1) -> Any:
         """The kernels of steps that decode only, each as it was measured alone; `verified` tokens a sequence.
@@ -125,7 +138,7 @@ class EngineStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class SecondsGrid:
     """Seconds over one size."""
 
     sizes: Any
@@ -224,8 +237,8 @@ def engine_step(ready: ReadyGraph, costs: StepCosts, spread: float) -> EngineSte
     prompt = _seconds(ready, sizes, "prefill")
     return EngineStep(
         costs=costs,
-        dense=Grid(sizes=_TOKENS, seconds=tokens[~attends & ~heads].sum(axis=0)),
-        logits=Grid(sizes=_TOKENS, seconds=tokens[heads].sum(axis=0)),
+        dense=SecondsGrid(sizes=_TOKENS, seconds=tokens[~attends & ~heads].sum(axis=0)),
+        logits=SecondsGrid(sizes=_TOKENS, seconds=tokens[heads].sum(axis=0)),
         decode=Grid2(rows=_BATCHES, columns=_CONTEXTS, seconds=decode[attends].sum(axis=0).reshape(grid[0].shape)),
         prompt=Grid2(rows=_CHUNKS, columns=_BEFORE, seconds=prompt[attends].sum(axis=0).reshape(chunks[0].shape)),
         launches=round(
@@ -236,7 +249,7 @@ def engine_step(ready: ReadyGraph, costs: StepCosts, spread: float) -> EngineSte
     )
 
 
-def expert_seconds(ready: ReadyGraph) -> tuple[Grid, Grid]:
+def expert_seconds(ready: ReadyGraph) -> tuple[SecondsGrid, SecondsGrid]:
     """Seconds of the experts of a step over its tokens, and of the messages of ranks that share them.
 
     The tokens of all ranks are gathered before each layer's experts, and the sums scattered after them (vLLM's
@@ -251,7 +264,7 @@ def expert_seconds(ready: ReadyGraph) -> tuple[Grid, Grid]:
         if summed is not None and row.op.kind == "moe_experts":
             nbytes = _WIDE * row.op.inputs[0].shape[-1] * _TOKENS
             messages += count * sum(ready.plan.message(summed, way, nbytes) for way in ("all_gather", "reduce_scatter"))
-    return Grid(sizes=_TOKENS, seconds=tokens[experts].sum(axis=0)), Grid(sizes=_TOKENS, seconds=messages)
+    return SecondsGrid(sizes=_TOKENS, seconds=tokens[experts].sum(axis=0)), SecondsGrid(sizes=_TOKENS, seconds=messages)
 
 
 def _kernels(row: OpRow) -> int:

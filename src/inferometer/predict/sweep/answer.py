@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.predict.sweep.columns import INPUTS, LOADING, RUNNING, Column, column_named, columns_with
-from inferometer.predict.sweep.stage import Stage
+from inferometer.predict.sweep.columns import INPUTS, LOADING, RUNNING, SweepColumn, column_named, columns_with
+from inferometer.predict.sweep.stage import SweepStage
 from inferometer.predict.sweep.table import is_none
 
 
 @frozen
-class Answer:
+class SweepAnswer:
     """`first` is all of a request up to its first token, or all of it in a model with one phase; `step` a decode step.
 
     The axes are combination, batch, prompt, generate, context. `constants` have a value for each combination, and the
@@ -36,8 +36,8 @@ class Answer:
     prompt: Any
     generate: Any
     context: Any
-    first: Stage
-    step: Stage
+    first: SweepStage
+    step: SweepStage
     room_bytes: Any
     usd_rate: Any
     loading: Mapping[str, Any] = field(default_factory=dict)  # seconds by stream, with details
@@ -51,7 +51,7 @@ class Answer:
         return prod(self.shape)
 
     @property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, SweepColumn]:
         return columns_with(details=self.first.bound is not None)
 
     def column(self, name: str) -> Any:
@@ -79,7 +79,7 @@ class Answer:
         return found
 
 
-def joined(answers: Sequence[Answer]) -> Answer:
+def joined(answers: Sequence[SweepAnswer]) -> SweepAnswer:
     """Answers for one prompt each as one for all of them, in their order."""
     first, *others = answers
     if not others:
@@ -88,8 +88,10 @@ def joined(answers: Sequence[Answer]) -> Answer:
     def along(values: Sequence[Any]) -> Any:
         return None if values[0] is None else np.concatenate(np.broadcast_arrays(*values), axis=-3)
 
-    def stages(each: Sequence[Stage]) -> Stage:
-        return Stage(**{entry.name: along([getattr(stage, entry.name) for stage in each]) for entry in fields(Stage)})
+    def stages(each: Sequence[SweepStage]) -> SweepStage:
+        return SweepStage(
+            **{entry.name: along([getattr(stage, entry.name) for stage in each]) for entry in fields(SweepStage)}
+        )
 
     inputs = {name: along([getattr(each, name) for each in answers]) for name in ("prompt", "generate", "context")}
     told = along([np.reshape(each.reason(), np.shape(each.reason()) or (1, 1, 1, 1, 1)) for each in answers])
@@ -107,7 +109,7 @@ _NOWHERE, _NO_TEXT = np.array(np.nan), np.array(None, dtype=object)
 _Times = tuple[Any, Any]  # of the first token and of a step: expected, at the low end, or at the high end
 
 
-def _e2e(answer: Answer, times: _Times) -> Any:
+def _e2e(answer: SweepAnswer, times: _Times) -> Any:
     """The first token and a step for every other."""
     if answer.single or np.isnan(answer.generate).all():
         return _NOWHERE
@@ -116,19 +118,19 @@ def _e2e(answer: Answer, times: _Times) -> Any:
     return np.where(answer.generate > 0, whole, np.nan)
 
 
-def _expected(answer: Answer) -> _Times:
+def _expected(answer: SweepAnswer) -> _Times:
     return answer.first.time_s, answer.step.time_s
 
 
-def _low(answer: Answer) -> _Times:
+def _low(answer: SweepAnswer) -> _Times:
     return answer.first.low_s, answer.step.low_s
 
 
-def _high(answer: Answer) -> _Times:
+def _high(answer: SweepAnswer) -> _Times:
     return answer.first.high_s, answer.step.high_s
 
 
-def _times(of: Callable[[Answer], _Times], ending: str) -> dict[str, Callable[[Answer], Any]]:
+def _times(of: Callable[[SweepAnswer], _Times], ending: str) -> dict[str, Callable[[SweepAnswer], Any]]:
     """The four times of a row, from one kind of numbers."""
     return {
         f"latency{ending}": lambda answer: _bounded(of(answer)[0]) if answer.single else _NOWHERE,
@@ -143,11 +145,11 @@ def _bounded(seconds: Any) -> Any:
     return np.where(np.isinf(seconds), np.nan, seconds)
 
 
-def _speed(answer: Answer) -> Any:
+def _speed(answer: SweepAnswer) -> Any:
     return answer.batch / answer.step.time_s
 
 
-def _rate(answer: Answer) -> Any:
+def _rate(answer: SweepAnswer) -> Any:
     """Output tokens a second of the whole request, prompt included, where there is one; else of the steps."""
     whole = _e2e(answer, _expected(answer))
     if np.isnan(whole).all():
@@ -160,12 +162,12 @@ def _where(known: Any, values: Any, otherwise: Any) -> Any:
     return values if known.all() else np.where(known, values, otherwise)
 
 
-def _writes(answer: Answer) -> Any:
+def _writes(answer: SweepAnswer) -> Any:
     """Where tokens are written after the first: at a context that was asked for, or some steps."""
     return ~np.isnan(answer.context) | (np.nan_to_num(answer.generate) > 1)
 
 
-def _memory(answer: Answer) -> Any:
+def _memory(answer: SweepAnswer) -> Any:
     """The larger of reading the prompt and writing the last token. Rounding first keeps it: it is the same order."""
     first = np.rint(answer.first.bytes)
     if answer.single:
@@ -174,7 +176,7 @@ def _memory(answer: Answer) -> Any:
     return np.maximum(read, _where(_writes(answer), np.rint(answer.step.bytes), 0.0))
 
 
-def _fits(answer: Answer) -> Any:
+def _fits(answer: SweepAnswer) -> Any:
     unknown = np.isnan(answer.room_bytes)
     if unknown.all():
         return _NO_TEXT
@@ -185,7 +187,7 @@ def _fits(answer: Answer) -> Any:
     return np.where(unknown, None, fits) if unknown.any() else fits
 
 
-def _energy(answer: Answer) -> Any:
+def _energy(answer: SweepAnswer) -> Any:
     """Reading the prompt and every step after the first token; a lone step runs once."""
     first, step = answer.first, answer.step
     if answer.single:
@@ -199,56 +201,56 @@ def _energy(answer: Answer) -> Any:
     return read + each
 
 
-def _usd(answer: Answer) -> Any:
+def _usd(answer: SweepAnswer) -> Any:
     if answer.single:
         return _NOWHERE
     return answer.usd_rate / _rate(answer)
 
 
-def _usd_inferences(answer: Answer) -> Any:
+def _usd_inferences(answer: SweepAnswer) -> Any:
     return answer.usd_rate * answer.first.time_s / answer.batch if answer.single else _NOWHERE
 
 
-def _frame_budget(answer: Answer) -> Any:
+def _frame_budget(answer: SweepAnswer) -> Any:
     return answer.batch / answer.frame_rate if answer.single and answer.frame_rate is not None else _NOWHERE
 
 
-def _frame_headroom(answer: Answer) -> Any:
+def _frame_headroom(answer: SweepAnswer) -> Any:
     return 1 - answer.first.time_s / _frame_budget(answer)
 
 
-def _real_time(answer: Answer) -> Any:
+def _real_time(answer: SweepAnswer) -> Any:
     return _NOWHERE if answer.windows_per_s is None else answer.windows_per_s * _e2e(answer, _expected(answer))
 
 
-def _carbon(answer: Answer) -> Any:
+def _carbon(answer: SweepAnswer) -> Any:
     return _NOWHERE if answer.grams_per_j is None else answer.grams_per_j * _energy(answer)
 
 
-def _unattributed(answer: Answer) -> Any:
+def _unattributed(answer: SweepAnswer) -> Any:
     stages = [(~np.isnan(stage.time_s), stage.outside_s) for stage in (answer.first, answer.step)]
     return sum(seconds if where.all() else np.where(where, seconds, 0.0) for where, seconds in stages) + np.zeros(())
 
 
-def _first_bound(answer: Answer, *, single: bool) -> Any:
+def _first_bound(answer: SweepAnswer, *, single: bool) -> Any:
     return answer.first.bound if answer.single == single else _NO_TEXT
 
 
-def _stream(phase: str, place: int) -> Callable[[Answer], Any]:
+def _stream(phase: str, index: int) -> Callable[[SweepAnswer], Any]:
     """What one resource takes of a phase."""
 
-    def seconds(answer: Answer) -> Any:
+    def seconds(answer: SweepAnswer) -> Any:
         stage = answer.step if phase == "decode" else answer.first
-        return _NOWHERE if answer.single != (phase == "forward") else stage.streams[place]
+        return _NOWHERE if answer.single != (phase == "forward") else stage.streams[index]
 
     return seconds
 
 
-def _loading(stream: str) -> Callable[[Answer], Any]:
+def _loading(stream: str) -> Callable[[SweepAnswer], Any]:
     return lambda answer: answer.loading[stream]
 
 
-_COLUMNS: dict[str, Callable[[Answer], Any]] = {
+_COLUMNS: dict[str, Callable[[SweepAnswer], Any]] = {
     **_times(_expected, "_s"),
     **_times(_low, "_low_s"),
     **_times(_high, "_high_s"),
@@ -262,7 +264,8 @@ _COLUMNS: dict[str, Callable[[Answer], Any]] = {
     "usd_per_million_tokens": _usd,
     "usd_per_million_inferences": _usd_inferences,
     "co2e_g": _carbon,
-    "battery_s": lambda _: _NOWHERE,  # rows of a battery are predicted one by one
+    "sustained_s": lambda _: _NOWHERE,  # rows of a cooling and of a battery are predicted one by one
+    "battery_s": lambda _: _NOWHERE,
     "inferences_per_charge": lambda _: _NOWHERE,
     "frame_budget_s": _frame_budget,
     "frame_headroom": _frame_headroom,

@@ -19,7 +19,7 @@ from inferometer.predict.sweep.columns import HIGHER_IS_BETTER, column_named, un
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from inferometer.predict.sweep.rows import Part, Rows
+    from inferometer.predict.sweep.rows import Rows, RowsPart
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
@@ -55,7 +55,7 @@ def parse_condition(text: str) -> Condition:
     return Condition(column=column.name, comparison="=" if match[2] == "==" else match[2], limit=limit)
 
 
-def pareto(parts: Iterable[Part], names: Sequence[str], *, ties: bool = True, only_fitting: bool = True) -> Rows:
+def pareto(parts: Iterable[RowsPart], names: Sequence[str], *, ties: bool = True, only_fitting: bool = True) -> Rows:
     if not names:
         raise DomainError("A Pareto front needs columns.", remedy="Give two: tpot_s, usd_per_million_tokens.")
     for name in names:
@@ -75,7 +75,7 @@ def pareto(parts: Iterable[Part], names: Sequence[str], *, ties: bool = True, on
     return found.take(order)
 
 
-def without_figures(parts: Iterable[Part], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def without_figures(parts: Iterable[RowsPart], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Devices that are in no front of these columns, because no row of theirs has them all; and which they lack."""
     from inferometer.predict.sweep.rows import Rows  # noqa: PLC0415 - it knows this module
 
@@ -117,7 +117,7 @@ def front(points: Any, *, ties: bool = True) -> Any:
 
 
 def _minimal(points: Any) -> Any:
-    """Of distinct points in lexical order, those that none is below: each one kept drops what it is below."""
+    """The Pareto front of distinct points in lexical order: a point that is kept drops every point it dominates."""
     if points.shape[1] == 2:
         lowest = np.minimum.accumulate(points[:, 1])
         return np.flatnonzero(np.concatenate([[True], points[1:, 1] < lowest[:-1]]))
@@ -129,7 +129,7 @@ def _minimal(points: Any) -> Any:
     return np.array(kept)
 
 
-def cheapest(parts: Iterable[Part], conditions: Sequence[str], *, by: str = "usd_per_million_tokens") -> Rows:
+def cheapest(parts: Iterable[RowsPart], conditions: Sequence[str], *, by: str = "usd_per_million_tokens") -> Rows:
     wanted = [parse_condition(text) for text in conditions]
     if column_named(by).kind not in {"number", "whole"}:
         raise DomainError(f"The column {by} has no numbers to be the least of.")
@@ -147,11 +147,11 @@ def cheapest(parts: Iterable[Part], conditions: Sequence[str], *, by: str = "usd
     return _reduced(parts, best)
 
 
-def _reduced(parts: Iterable[Part], best: Callable[[Rows], Any]) -> Rows:
+def _reduced(parts: Iterable[RowsPart], best: Callable[[Rows], Any]) -> Rows:
     """The best rows of each part, and the best of those: what is best of all is best in its own part."""
     from inferometer.predict.sweep.rows import Rows  # noqa: PLC0415 - it knows this module
 
-    found: list[Part] = []
+    found: list[RowsPart] = []
     for part in parts:
         rows = Rows([part])
         found += rows.take(best(rows)).parts
@@ -160,5 +160,5 @@ def _reduced(parts: Iterable[Part], best: Callable[[Rows], Any]) -> Rows:
     return Rows(_best_of(Rows(found), best))
 
 
-def _best_of(rows: Rows, best: Callable[[Rows], Any]) -> list[Part]:
+def _best_of(rows: Rows, best: Callable[[Rows], Any]) -> list[RowsPart]:
     return list(rows.take(best(rows)).parts)

@@ -21,7 +21,7 @@ Kind = Literal["text", "whole", "number", "flag"]
 
 
 @frozen
-class Column:
+class SweepColumn:
     name: str
     kind: Kind
 
@@ -39,26 +39,26 @@ RUNNING = ("compute", "memory", "host_link", "network")  # what a phase keeps bu
 LOADING = ("storage", "host_link")  # … and what loading does
 
 INPUTS = (*_TEXTS, *_COUNTS)
-COLUMNS: dict[str, Column] = {
+COLUMNS: dict[str, SweepColumn] = {
     column.name: column
     for column in (
-        *(Column(name=name, kind="text") for name in _TEXTS),
-        *(Column(name=name, kind="whole") for name in _COUNTS),
+        *(SweepColumn(name=name, kind="text") for name in _TEXTS),
+        *(SweepColumn(name=name, kind="whole") for name in _COUNTS),
         *(
-            Column(name=entry.name, kind=_KINDS.get(entry.name, "number"))
+            SweepColumn(name=entry.name, kind=_KINDS.get(entry.name, "number"))
             for entry in fields(Headline)
             if not entry.name.endswith((*_ENDS, *_LEFT_OUT))
         ),
-        Column(name="reason", kind="text"),
+        SweepColumn(name="reason", kind="text"),
     )
 }
-DETAILS: dict[str, Column] = {
+DETAILS: dict[str, SweepColumn] = {
     column.name: column
     for column in (
-        *(Column(name=entry.name, kind="number") for entry in fields(Headline) if entry.name.endswith(_ENDS)),
-        *(Column(name=f"{phase}_bound", kind="text") for phase in _PHASES),
-        *(Column(name=f"load_{stream}_s", kind="number") for stream in LOADING),
-        *(Column(name=f"{phase}_{stream}_s", kind="number") for phase in _PHASES for stream in RUNNING),
+        *(SweepColumn(name=entry.name, kind="number") for entry in fields(Headline) if entry.name.endswith(_ENDS)),
+        *(SweepColumn(name=f"{phase}_bound", kind="text") for phase in _PHASES),
+        *(SweepColumn(name=f"load_{stream}_s", kind="number") for stream in LOADING),
+        *(SweepColumn(name=f"{phase}_{stream}_s", kind="number") for phase in _PHASES for stream in RUNNING),
     )
 }
 _ALL = COLUMNS | DETAILS
@@ -70,11 +70,11 @@ HIGHER_IS_BETTER = frozenset({
 _UNITS = {"_per_s": "1", "_s": "s", "_bytes": "B", "_j": "J", "_g": "g"}
 
 
-def columns_with(*, details: bool) -> Mapping[str, Column]:
+def columns_with(*, details: bool) -> Mapping[str, SweepColumn]:
     return _ALL if details else COLUMNS
 
 
-def column_named(name: str) -> Column:
+def column_named(name: str) -> SweepColumn:
     if not isinstance(name, str):
         raise DomainError(f"Columns are asked for by name, and not by {name!r}.", remedy="rows.records() gives rows.")
     if name not in _ALL:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import DomainError, InferometerError, MissingDependencyError
 from inferometer.core.frozen import frozen
 from inferometer.predict.sweep.evaluate import evaluate_chunk
-from inferometer.predict.sweep.grid import Chunk
+from inferometer.predict.sweep.grid import SweepChunk
 from inferometer.predict.sweep.rows import impossible_in
 from inferometer.predict.sweep.sinks import ENCODERS
 
@@ -39,7 +39,7 @@ class Done:
     impossible: int
 
 
-def work(study: Study, chunk: Chunk, form: str | None) -> Done:
+def work(study: Study, chunk: SweepChunk, form: str | None) -> Done:
     """A chunk computed and, where a form is given, encoded."""
     parts = evaluate_chunk(study, chunk)
     return Done(
@@ -49,7 +49,7 @@ def work(study: Study, chunk: Chunk, form: str | None) -> Done:
     )
 
 
-Run = Callable[[Iterable[Chunk], str | None], Iterator[Done]]
+Run = Callable[[Iterable[SweepChunk], str | None], Iterator[Done]]
 
 
 @contextmanager
@@ -59,8 +59,8 @@ def engine_for(address: str, study: Study) -> Iterator[Run]:
         with _dask(address.removeprefix("dask://")) as (client, threads):
             sent = client.scatter(study, broadcast=True, hash=False)
 
-            def run(chunks: Iterable[Chunk], form: str | None) -> Iterator[Done]:
-                def submit(chunk: Chunk) -> Any:
+            def run(chunks: Iterable[SweepChunk], form: str | None) -> Iterator[Done]:
+                def submit(chunk: SweepChunk) -> Any:
                     return client.submit(work, sent, chunk, form, pure=False)
 
                 yield from _in_order(submit, chunks, _AHEAD * threads)
@@ -159,7 +159,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work_here(chunk: Chunk, form: str | None) -> Done:
+def _work_here(chunk: SweepChunk, form: str | None) -> Done:
     if _study is None:
         raise RuntimeError("the worker was not begun")
     return work(_study, chunk, form)

@@ -23,9 +23,9 @@ from inferometer.predict.precision import counted_precision
 from inferometer.predict.ready import Layout, make_layout, on_device
 from inferometer.predict.request import encodes_prompt, goes_beyond
 from inferometer.predict.running import require_run
-from inferometer.predict.sweep.answer import Answer, joined
+from inferometer.predict.sweep.answer import SweepAnswer, joined
 from inferometer.predict.sweep.columns import LOADING
-from inferometer.predict.sweep.group import Member, Result, evaluated, group_of
+from inferometer.predict.sweep.group import GroupMember, Result, evaluated, group_of
 from inferometer.predict.sweep.stage import absent_stage, spread_stages
 from inferometer.predict.sweep.table import SweepTable, table_of
 from inferometer.predict.sweep.workloads import asked_of
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from inferometer.core.workload import Parallel, Workload
     from inferometer.predict.question import Basis, Question
-    from inferometer.predict.sweep.grid import Chunk, Sizes, Study
+    from inferometer.predict.sweep.grid import Sizes, Study, SweepChunk
     from inferometer.predict.sweep.table import SweepTable
-    from inferometer.predict.sweep.workloads import Asked
+    from inferometer.predict.sweep.workloads import AskedWorkloads
 
 
 # Rows predicted one by one, where the plan or the steps change from row to row: the long way, a millisecond each.
@@ -86,7 +86,7 @@ def _inputs(question: Question, workload: Workload) -> dict[str, Any]:
 _DENSE_ROWS = 256  # of a combination, above which it is quicker alone than beside others
 
 
-def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | SweepTable]:
+def evaluate_chunk(study: Study, chunk: SweepChunk) -> list[SweepAnswer | SweepTable]:
     """How a row is computed follows from the study, not from the chunk: it is the same wherever chunks are cut."""
     sizes, dense = study.sizes.part(chunk.tile), prod(study.sizes.shape) > _DENSE_ROWS
     questions = study.questions_in(chunk.combinations)
@@ -103,14 +103,17 @@ def _kind(question: Question) -> tuple[int, int | None, bool, bool]:
 
 
 def _is_special(question: Question) -> bool:
-    """Whether rows are predicted one by one: their steps differ, on two machines, from a battery, energy by the op."""
+    """Whether rows are predicted one by one: cut steps, two machines, a battery, a cooling, energy by the op."""
     options, device = question.options, question.device
     counted = energy_costs(device, options) or options.battery or device.battery_j
+    counted = counted or options.cooling_w or device.cooling_w
     cut = options.chunk or require_effects(question.runtime).prompt != "whole"
     return bool(cut or options.speculative or question.prefill_on or counted)
 
 
-def _evaluate(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> list[Answer | SweepTable]:
+def _evaluate(
+    questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool
+) -> list[SweepAnswer | SweepTable]:
     """Every row of some combinations of one graph. What cannot be has a reason instead of numbers."""
     graph = questions[0].graph
     parts: list[Sizes] = []  # that each have one plan for all of their rows
@@ -126,14 +129,14 @@ def _evaluate(questions: Sequence[Question], sizes: Sizes, *, details: bool, den
     return [one_by_one(question, sizes, details=details) for question in questions]
 
 
-def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> Answer | None:
+def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> SweepAnswer | None:
     """The rows of all combinations; None where memory is no polynomial of the sizes."""
     graph, options = questions[0].graph, questions[0].options
     beyond = goes_beyond(questions[0].runtime)
     asked, bases = asked_of(graph, sizes, options, beyond=beyond), [question.basis() for question in questions]
     prompt = sizes.prompt[0] if encodes_prompt(graph) else None  # a plan depends on it where an encoder reads it
     foreign, refused = _not_so(questions), dict[int, str]()
-    groups: dict[tuple[int, Parallel], list[Member]] = {}
+    groups: dict[tuple[int, Parallel], list[GroupMember]] = {}
     layouts: dict[tuple[int, Workload], Layout] = {}
     for index, (question, basis) in enumerate(zip(questions, bases, strict=True)):
         if index in foreign:
@@ -153,7 +156,7 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
         if ready.residency.passing.first is None:
             return None
         alike = (id(layout.prepared.collected), workload.parallel)
-        groups.setdefault(alike, []).append(Member(place=index, effects=effects, ready=ready))
+        groups.setdefault(alike, []).append(GroupMember(place=index, effects=effects, ready=ready))
     results: list[Result] = []
     late: dict[int, str] = {}
     unshared: dict[int, Any] = {}
@@ -194,12 +197,12 @@ def _placed(reasons: Mapping[int, Any], shape: tuple[int, ...]) -> Any:
 def _assembled(  # noqa: PLR0913 - what an answer is made of
     questions: Sequence[Question],
     bases: Sequence[Basis],
-    asked: Asked,
+    asked: AskedWorkloads,
     results: Sequence[Result],
     reasons: tuple[Any, ...],
     *,
     details: bool,
-) -> Answer:
+) -> SweepAnswer:
     """One answer for all combinations, in their order."""
     count = len(questions)
     numbers = np.full((2 + len(LOADING), count), np.nan)
@@ -207,7 +210,7 @@ def _assembled(  # noqa: PLR0913 - what an answer is made of
         numbers[:, result.places] = result.numbers
     room, usd, *loading = numbers.reshape(-1, count, 1, 1, 1, 1)
     absent = absent_stage(details=details)
-    return Answer(
+    return SweepAnswer(
         shape=(count, *asked.shape),
         constants=_constants(questions, bases),
         batch=asked.batch,

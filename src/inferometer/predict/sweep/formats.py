@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from inferometer.predict.sweep.columns import Column, Kind
-    from inferometer.predict.sweep.rows import Part
+    from inferometer.predict.sweep.columns import Kind, SweepColumn
+    from inferometer.predict.sweep.rows import RowsPart
 
 FORMS = {".csv": "csv", ".parquet": "parquet", ".sqlite": "sqlite", ".db": "sqlite"}
 
@@ -40,22 +40,22 @@ def csv_head(columns: Iterable[str]) -> bytes:
     return (",".join(columns) + "\n").encode()
 
 
-def as_csv(parts: Sequence[Part]) -> bytes:
+def as_csv(parts: Sequence[RowsPart]) -> bytes:
     return "".join(_csv_lines(part) for part in parts).encode()
 
 
-def _csv_lines(part: Part) -> str:
+def _csv_lines(part: RowsPart) -> str:
     cells = [_spread(part, column, _csv_texts).tolist() for column in part.columns.values()]
     lines = map(",".join, zip(*cells, strict=True))
     return "\n".join(lines) + "\n" if len(part) else ""
 
 
-def as_tuples(part: Part) -> Iterator[tuple[Any, ...]]:
+def as_tuples(part: RowsPart) -> Iterator[tuple[Any, ...]]:
     """The rows with Python's own values, None for what is not there."""
     return zip(*(_spread(part, column, plain).tolist() for column in part.columns.values()), strict=True)
 
 
-def _spread(part: Part, column: Column, convert: Callable[[Any, Kind], list[Any]]) -> Any:
+def _spread(part: RowsPart, column: SweepColumn, convert: Callable[[Any, Kind], list[Any]]) -> Any:
     """A column with each of its own values converted once, spread over the rows."""
     values = np.asarray(part.column(column.name))
     converted = np.empty(values.size, dtype=object)
@@ -94,7 +94,7 @@ def arrow_module(name: str) -> Any:
         ) from None
 
 
-def parquet_schema(columns: Mapping[str, Column]) -> Any:
+def parquet_schema(columns: Mapping[str, SweepColumn]) -> Any:
     arrow = arrow_module("pyarrow")
     kinds = {
         "text": arrow.dictionary(arrow.int32(), arrow.string()),
@@ -105,7 +105,7 @@ def parquet_schema(columns: Mapping[str, Column]) -> Any:
     return arrow.schema([(column.name, kinds[column.kind]) for column in columns.values()])
 
 
-def as_arrow(parts: Sequence[Part]) -> bytes:
+def as_arrow(parts: Sequence[RowsPart]) -> bytes:
     """These rows as columns that a Parquet file is made of later: to write Parquet twice took as long as to predict."""
     arrow = arrow_module("pyarrow")
     rows, schema = Rows(parts), parquet_schema(parts[0].columns)
@@ -151,7 +151,7 @@ def _arrow_memory(arrow: Any, kind: Any, values: Any, known: Any) -> Any:
     return arrow.Array.from_buffers(kind, len(known), [present, arrow.py_buffer(np.ascontiguousarray(values))])
 
 
-def _arrow_texts(arrow: Any, parts: Sequence[Part], name: str) -> Any:
+def _arrow_texts(arrow: Any, parts: Sequence[RowsPart], name: str) -> Any:
     """Words once, and for each row which of them it has: spread from the few points that the column depends on."""
     words: dict[str, int] = {}
     codes = []

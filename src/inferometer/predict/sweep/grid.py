@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.predict.options import Place
+    from inferometer.predict.options import Hosting
 
 CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
 
@@ -83,7 +83,7 @@ class Tile:
 
 
 @frozen
-class Chunk:
+class SweepChunk:
     """What is computed, written and journalled at once: one tile of each of some combinations."""
 
     number: int
@@ -184,14 +184,14 @@ class Study:
         precision = Precision(weights=weights, activations=activations, kv=kv)
         return Workload(precision=precision, parallel=parallel, image=image)
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[SweepChunk]:
         """All of it, in the order of the rows."""
         whole = prod(self.sizes.shape)
         number, together = 0, max(1, self.chunk_rows // whole)
         for first in range(0, self.combinations, together):
             numbers = range(first, min(first + together, self.combinations))
             for tile in _tiles(self.sizes.shape, self.chunk_rows):
-                yield Chunk(number=number, combinations=numbers, tile=tile)
+                yield SweepChunk(number=number, combinations=numbers, tile=tile)
                 number += 1
 
 
@@ -339,7 +339,7 @@ def _require_meant(graphs: Iterable[Graph], counts: Mapping[str, tuple[int | Non
             raise DomainError(f"{name} means nothing to {names}.", remedy=f"Leave {name} out.")
 
 
-def _require_place(place: Place) -> None:
+def _require_place(place: Hosting) -> None:
     """Names that the catalog does not have are an error now, and not in the middle."""
     carbon_grams(1.0, place)
     if place.instance is not None:

@@ -18,21 +18,21 @@ from inferometer.predict.headline import with_own_steps
 from inferometer.predict.memory.fit import capacity_of, reserve_of
 from inferometer.predict.money import hourly_price, million_usd
 from inferometer.predict.options import Options
-from inferometer.predict.phases import Site, load_phase, site_of
+from inferometer.predict.phases import PlanDevices, load_phase, site_of
 from inferometer.predict.price.over import sums_over
 from inferometer.predict.price.price import BOUNDS
 from inferometer.predict.price.step import Sums
 from inferometer.predict.price.together import sums_together
 from inferometer.predict.ready import ReadyGraph
 from inferometer.predict.sweep.columns import LOADING, RUNNING
-from inferometer.predict.sweep.stage import Stage, absent_stage
-from inferometer.predict.sweep.workloads import Asked, Shares, shares_of
+from inferometer.predict.sweep.stage import SweepStage, absent_stage
+from inferometer.predict.sweep.workloads import AskedWorkloads, Shares, shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from inferometer.core.device import Device
-    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.plan import PricePlan
     from inferometer.predict.price.step import StepPrice
 
 
@@ -59,15 +59,15 @@ def _flat(sizes: Sizes, shape: tuple[int, ...]) -> Sizes:
 
 
 def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
-    plans: Sequence[Plan],
-    site: Site,
+    plans: Sequence[PricePlan],
+    site: PlanDevices,
     phase: str,
     points: tuple[Sizes, tuple[int, ...]],
     *,
     once: bool,
     details: bool,
     dense: bool,
-) -> Stage:
+) -> SweepStage:
     """Every plan is an entry of the first axis. `site` has the power of each, [plans, 1].
 
     `once` looks at the ops that run once a request. `dense`: so many points that plans go one by one.
@@ -85,7 +85,9 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     spent = [np.broadcast_to(plan.pace(phase).outside_s(batch, once=once), np.size(batch["batch"])) for plan in plans]
     outside = site.stretch * np.stack(spent).reshape(len(plans), -1, 1, 1, 1)
     if not details:
-        return Stage(seconds=time.reshape(1, -1, *shape), energy_j=joules, bytes=np.array(np.nan), outside_s=outside)
+        return SweepStage(
+            seconds=time.reshape(1, -1, *shape), energy_j=joules, bytes=np.array(np.nan), outside_s=outside
+        )
     found = [_details(plan, sizes, phase, once=once) for plan in plans]
     low, high = np.stack([ends for ends, _, _ in found], axis=1)
     # the last bit may differ between the two ways to add up
@@ -93,12 +95,12 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     seconds = np.stack([time, *ends]).reshape(3, -1, *shape)
     bound = np.stack([names for _, names, _ in found]).reshape(-1, *shape)
     streams = site.stretch * np.stack([streams for _, _, streams in found], axis=1).reshape(len(RUNNING), -1, *shape)
-    return Stage(
+    return SweepStage(
         seconds=seconds, energy_j=joules, bytes=np.array(np.nan), outside_s=outside, bound=bound, streams=streams
     )
 
 
-def _dense(plan: Plan, points: tuple[Sizes, tuple[int, ...]], phase: str, *, once: bool) -> Sums:
+def _dense(plan: PricePlan, points: tuple[Sizes, tuple[int, ...]], phase: str, *, once: bool) -> Sums:
     """One plan at every point."""
     found = sums_over(plan, points[0], phase, once=once)
     if found is not None:
@@ -109,7 +111,7 @@ def _dense(plan: Plan, points: tuple[Sizes, tuple[int, ...]], phase: str, *, onc
     return Sums(time_s=time, computing_s=computing, waiting_s=waiting)[: _length(sizes)]
 
 
-def _together(plans: Sequence[Plan], sizes: Sizes, phase: str, *, once: bool) -> Sums:
+def _together(plans: Sequence[PricePlan], sizes: Sizes, phase: str, *, once: bool) -> Sums:
     """All plans at every point."""
     many = max(1, _CELLS // (len(plans[0].prepared.rows) * _length(sizes)))
     found = [
@@ -129,7 +131,7 @@ def _length(sizes: Sizes) -> int:
     return max(len(value) for value in sizes.values() if np.ndim(value))
 
 
-def _pieces(plan: Plan, sizes: Sizes) -> Iterator[Sizes]:
+def _pieces(plan: PricePlan, sizes: Sizes) -> Iterator[Sizes]:
     """The sizes of some points at a time, in their order. A lone point comes twice: it would be added up otherwise."""
     length, most = _length(sizes), max(64, _CELLS // len(plan.prepared.rows))
     for start in range(0, length, most):
@@ -138,7 +140,7 @@ def _pieces(plan: Plan, sizes: Sizes) -> Iterator[Sizes]:
         yield {name: value[places] if np.ndim(value) else value for name, value in sizes.items()}
 
 
-def _joules(site: Site, time: Any, sums: Sums) -> Any:
+def _joules(site: PlanDevices, time: Any, sums: Sums) -> Any:
     """Energy of all devices. Each waits for the host, and for its turn in a pipeline."""
     joules = np.full(time.shape, np.nan)
     if site.power is None:
@@ -151,7 +153,7 @@ def _joules(site: Site, time: Any, sums: Sums) -> Any:
     return joules
 
 
-def _details(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, Any, Any]:
+def _details(plan: PricePlan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, Any, Any]:
     """The low and the high end of a step's seconds, [2, n], what bounds it, [n], what each resource takes, [4, n]."""
     steps, length = [plan.step(part, phase, once=once) for part in _pieces(plan, sizes)], _length(sizes)
     ends = np.concatenate([np.stack(step.interval()) for step in steps], axis=1)
@@ -179,7 +181,7 @@ def _bounds(step: StepPrice) -> Any:
 
 
 @frozen
-class Member:
+class GroupMember:
     """A combination that can be: its place among all, and what it is answered with."""
 
     place: int
@@ -195,21 +197,21 @@ class Member:
 class Group:
     """`site` has the power of each member, [members, 1]."""
 
-    members: Sequence[Member]
+    members: Sequence[GroupMember]
     parallel: Parallel
-    asked: Asked
+    asked: AskedWorkloads
     shares: Shares
-    site: Site
+    site: PlanDevices
     options: Options
     details: bool
     dense: bool
 
-    def stages(self) -> tuple[Stage, Stage]:
+    def stages(self) -> tuple[SweepStage, SweepStage]:
         if self.members[0].ready.generative:
             return self._first(), self._step()
         return self._forward(), absent_stage(details=self.details)
 
-    def _forward(self) -> Stage:
+    def _forward(self) -> SweepStage:
         """Every step of a pass; of a pipeline, what runs once a picture as well."""
         ready = self.members[0].ready
         options = with_own_steps(ready.graph, self.options)
@@ -218,7 +220,7 @@ class Group:
             return found
         return found.after(self._phase("forward", query=self.asked.known_prompt, context=0, once=True))
 
-    def _first(self) -> Stage:
+    def _first(self) -> SweepStage:
         """What comes before and with the first token; NaN where no prompt is read."""
         asked, host, encodes = self.asked, self.options.host, self.members[0].ready.layout.encodes
         done = 0 if encodes else self.options.cached_prefix
@@ -232,7 +234,7 @@ class Group:
             found = found.with_host(host.sampling_s)
         return found.only(~np.isnan(asked.prompt))
 
-    def _step(self) -> Stage:
+    def _step(self) -> SweepStage:
         """A decode step with what the host does around it; NaN where none is asked for."""
         asked, host = self.asked, self.options.host
         found = self._phase("decode", query=1, context=asked.step_context, last=asked.last_context)
@@ -243,7 +245,7 @@ class Group:
             found = found.with_host(np.where(writes, host.detokenise_s_per_token * asked.batch, 0.0))
         return found.only(~np.isnan(asked.context) | (np.nan_to_num(asked.generate) > 1))
 
-    def _phase(self, phase: str, *, query: Any, context: Any, last: Any = None, once: bool = False) -> Stage:
+    def _phase(self, phase: str, *, query: Any, context: Any, last: Any = None, once: bool = False) -> SweepStage:
         """The price at `context`, and the memory there or, where a later step needs more of it, at `last`."""
         shares, plans = self.shares, [member.ready.plan for member in self.members]
         points = points_of(shares.device_batch, query, context)
@@ -264,8 +266,8 @@ class Group:
             batches = slice(top, top + height)
             piece = {name: value[batches] if name == "batch" else value for name, value in sizes.items()}
             used = {key: each.use(piece, first=first).total_bytes for key, each in passing.items()}
-            for place, each in enumerate(residencies):
-                found[place, batches] = each.weights_bytes + used[id(each.passing)]
+            for index, each in enumerate(residencies):
+                found[index, batches] = each.weights_bytes + used[id(each.passing)]
         return found
 
     def numbers(self) -> tuple[list[float], ...]:
@@ -274,7 +276,7 @@ class Group:
         With details also the seconds that storage and the host link take to load it.
         """
         prices = _prices(self.members, self.parallel.devices, self.options)
-        capacities = [capacity_of(member.device) for member in self.members]
+        capacities = [capacity_of(member.device, member.ready.residency.weights_bytes) for member in self.members]
         rooms = [
             np.nan if capacity is None else capacity - reserve_of(member.effects, member.device)
             for member, capacity in zip(self.members, capacities, strict=True)
@@ -282,14 +284,20 @@ class Group:
         loads = [self._load(member) if self.details else {} for member in self.members]
         return rooms, prices, *([load.get(name, np.nan) for load in loads] for name in LOADING)
 
-    def _load(self, member: Member) -> Mapping[str, float]:
+    def _load(self, member: GroupMember) -> Mapping[str, float]:
         site = site_of(member.device, member.ready.graph, self.parallel, self.options)
         phase, _ = load_phase(member.ready, member.device, site, self.options)
         return {} if phase is None else phase.streams
 
 
 def group_of(  # noqa: PLR0913 - what a group is evaluated with
-    members: Sequence[Member], parallel: Parallel, asked: Asked, options: Options, *, details: bool, dense: bool
+    members: Sequence[GroupMember],
+    parallel: Parallel,
+    asked: AskedWorkloads,
+    options: Options,
+    *,
+    details: bool,
+    dense: bool,
 ) -> Group:
     return Group(
         members=members,
@@ -303,7 +311,7 @@ def group_of(  # noqa: PLR0913 - what a group is evaluated with
     )
 
 
-def _site(members: Sequence[Member], parallel: Parallel, options: Options) -> Site:
+def _site(members: Sequence[GroupMember], parallel: Parallel, options: Options) -> PlanDevices:
     """NaN stands for a power that is not known."""
     first = members[0]
     site = site_of(first.device, first.ready.graph, parallel, options)
@@ -317,7 +325,7 @@ def _site(members: Sequence[Member], parallel: Parallel, options: Options) -> Si
     return replace(site, power=power)
 
 
-def _prices(members: Sequence[Member], devices: int, options: Options) -> list[float]:
+def _prices(members: Sequence[GroupMember], devices: int, options: Options) -> list[float]:
     known: dict[int, float] = {}
     for device in (member.device for member in members):
         if id(device) not in known:
@@ -331,13 +339,13 @@ class Result:
     """What became of the combinations at these places."""
 
     places: list[int]
-    first: Stage
-    step: Stage
+    first: SweepStage
+    step: SweepStage
     numbers: tuple[list[float], ...]
 
 
 def evaluated(group: Group) -> tuple[list[Result], dict[int, str]]:
-    """What became of a group, and why those that cannot be priced cannot: then it is taken apart for the others."""
+    """The priced group, and the reason for each member that has no price; the group is then split for the others."""
     places = [member.place for member in group.members]
     try:
         first, step = group.stages()

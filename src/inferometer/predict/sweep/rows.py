@@ -10,7 +10,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.framed import Framed
 from inferometer.core.lazy import late
 from inferometer.predict.sweep import choose
-from inferometer.predict.sweep.columns import COLUMNS, Column, Kind, column_named
+from inferometer.predict.sweep.columns import COLUMNS, Kind, SweepColumn, column_named
 from inferometer.predict.sweep.table import SweepTable, is_none
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _TYPES: dict[Kind, Any] = {"text": object, "whole": np.int64, "number": float, "flag": bool}
 
 
-class Part(Protocol):
+class RowsPart(Protocol):
     """Consecutive rows: an Answer, or a SweepTable."""
 
     @property
-    def columns(self) -> Mapping[str, Column]: ...
+    def columns(self) -> Mapping[str, SweepColumn]: ...
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -39,7 +39,7 @@ class RowSource(Protocol):
     """Rows in memory, or in a file: what questions and charts need."""
 
     @property
-    def parts(self) -> Iterable[Part]: ...
+    def parts(self) -> Iterable[RowsPart]: ...
 
     def __len__(self) -> int: ...
 
@@ -59,7 +59,7 @@ class Rows(Framed):
 
     __slots__ = ("_columns", "_parts")
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[RowsPart]) -> None:
         self._parts = tuple(part for part in parts if len(part))
         self._columns = self._parts[0].columns if self._parts else COLUMNS
 
@@ -68,7 +68,7 @@ class Rows(Framed):
         return tuple(self._columns)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[RowsPart, ...]:
         return self._parts
 
     def __len__(self) -> int:
@@ -164,7 +164,7 @@ class Rows(Framed):
         write_rows(self, path, form)
 
 
-def records_of(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
+def records_of(parts: Iterable[RowsPart]) -> Iterator[dict[str, Any]]:
     """Rows one by one, as plain values."""
     for part in parts:
         small = Rows([part])
@@ -187,7 +187,7 @@ def _widened(column: Any, values: Any, kind: Kind) -> Any:
     return column
 
 
-def impossible_in(part: Part) -> int:
+def impossible_in(part: RowsPart) -> int:
     """How many rows of a part have a reason instead of numbers."""
     told = ~is_none(part.column("reason")).astype(bool)
     return int(np.count_nonzero(np.broadcast_to(told, part.shape)))

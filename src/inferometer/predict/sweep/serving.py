@@ -1,4 +1,4 @@
-"""The cheapest way to serve so many users: devices × engines × formats × tensor parallelism × replicas.
+"""The cheapest way to serve a number of users: devices × engines × formats × tensor parallelism × replicas.
 
 Each plan is answered as `predict --users` answers it. Where one replica is not enough, as many are taken as give every
 user what was asked for.
@@ -48,7 +48,7 @@ class ServingSearch:
 
 
 def cheapest_serving(search: ServingSearch) -> list[dict[str, Any]]:
-    """Plans that meet what is asked for, the cheapest an hour first; then those that do not, the nearest first.
+    """Plans that meet the targets, the cheapest an hour first; then plans that miss them, the nearest first.
 
     A plan that is impossible is left out, unless every plan is: then each says why.
     """

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from inferometer.predict.sweep.columns import Column
-    from inferometer.predict.sweep.rows import Part
+    from inferometer.predict.sweep.columns import SweepColumn
+    from inferometer.predict.sweep.rows import RowsPart
 
 _SQL_TYPES = {"text": "TEXT", "whole": "INTEGER", "number": "REAL", "flag": "INTEGER"}
 
@@ -31,7 +31,7 @@ class Sink(Protocol):
         """Write a chunk down for good and return the mark behind it."""
 
     def rewind(self, mark: int) -> None:
-        """Drop what stands behind a mark."""
+        """Drop everything written after a mark."""
 
     def finish(self) -> None:
         """Give the file its own name."""
@@ -40,11 +40,11 @@ class Sink(Protocol):
         """Leave what is there as it is."""
 
 
-def _as_is(parts: Sequence[Part]) -> list[Part]:
+def _as_is(parts: Sequence[RowsPart]) -> list[RowsPart]:
     return list(parts)
 
 
-ENCODERS: dict[str, Callable[[Sequence[Part]], Any]] = {"csv": as_csv, "parquet": as_arrow, "sqlite": _as_is}
+ENCODERS: dict[str, Callable[[Sequence[RowsPart]], Any]] = {"csv": as_csv, "parquet": as_arrow, "sqlite": _as_is}
 
 
 def partial_of(path: Path) -> Path:
@@ -62,7 +62,7 @@ def discard(path: Path) -> None:
         partial.with_name(f"{partial.name}-journal").unlink(missing_ok=True)  # SQLite's own, after a kill
 
 
-def sink_for(path: Path, form: str, columns: Mapping[str, Column], *, resume: bool = False) -> Sink:
+def sink_for(path: Path, form: str, columns: Mapping[str, SweepColumn], *, resume: bool = False) -> Sink:
     kinds: dict[str, Callable[..., Sink]] = {"csv": CsvSink, "parquet": ParquetSink, "sqlite": SqliteSink}
     try:
         return kinds[form](path, columns, resume=resume)
@@ -75,7 +75,7 @@ def sink_for(path: Path, form: str, columns: Mapping[str, Column], *, resume: bo
 class CsvSink:
     """A mark is a length in bytes."""
 
-    def __init__(self, path: Path, columns: Mapping[str, Column], *, resume: bool) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, SweepColumn], *, resume: bool) -> None:
         self._path, self._partial, self._head = path, partial_of(path), csv_head(columns)
         self._file: IO[bytes] = self._partial.open("r+b" if resume else "wb")
         self._file.seek(0, os.SEEK_END)
@@ -103,7 +103,7 @@ class CsvSink:
 class SqliteSink:
     """A table named `sweep`. A mark is a number of rows."""
 
-    def __init__(self, path: Path, columns: Mapping[str, Column], *, resume: bool) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, SweepColumn], *, resume: bool) -> None:
         self._path, self._partial = path, partial_of(path)
         if not resume:
             discard(path)
@@ -117,7 +117,7 @@ class SqliteSink:
         found: int = self._base.execute("SELECT count(*) FROM sweep").fetchone()[0]
         return found
 
-    def add(self, payload: Sequence[Part]) -> int:
+    def add(self, payload: Sequence[RowsPart]) -> int:
         with self._base:
             for part in payload:
                 self._base.executemany(self._insert, as_tuples(part))
@@ -143,7 +143,7 @@ class ParquetSink:
     A mark is a number of such files.
     """
 
-    def __init__(self, path: Path, columns: Mapping[str, Column], *, resume: bool) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, SweepColumn], *, resume: bool) -> None:
         self._path, self._folder, self._columns = path, partial_of(path), columns
         if not resume:
             discard(path)

@@ -12,11 +12,11 @@ from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.known import link
 from inferometer.predict.ask import model_graph
-from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
+from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Hosting, Offload, Options, Speculative
 from inferometer.predict.sweep.grid import AXES, COUNTED
 
 _TABLES: dict[str, Any] = {
-    "place": Place, "host": HostCosts, "offload": Offload, "energy": EnergyCosts, "battery": Battery,
+    "place": Hosting, "host": HostCosts, "offload": Offload, "energy": EnergyCosts, "battery": Battery,
     "speculative": Speculative,
 }  # fmt: skip
 _PLAIN = tuple(option.name for option in fields(Options) if option.name not in {*_TABLES, "threads"})  # an axis

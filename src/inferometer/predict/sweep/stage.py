@@ -18,7 +18,7 @@ LOOSELY = np.array([1.0, 1 / LOOSE, LOOSE])  # a constant as expected, at its lo
 
 
 @frozen
-class Stage:
+class SweepStage:
     """Arrays have the axes combination, batch, prompt, generate, context; NaN stands for what is not there.
 
     `seconds` has an axis before those: the expected time, and with details also the low and the high end. `bound` is
@@ -45,19 +45,19 @@ class Stage:
     def high_s(self) -> Any:
         return self.seconds[2]
 
-    def scaled(self, times: float) -> Stage:
+    def scaled(self, times: float) -> SweepStage:
         return replace(self, seconds=times * self.seconds, energy_j=times * self.energy_j)
 
-    def after(self, other: Stage) -> Stage:
+    def after(self, other: SweepStage) -> SweepStage:
         """Both, the other one first; what bounds this one stays, and what it keeps busy."""
         return replace(self, seconds=other.seconds + self.seconds, energy_j=other.energy_j + self.energy_j)
 
-    def with_host(self, constant_s: Any) -> Stage:
+    def with_host(self, constant_s: Any) -> SweepStage:
         """With what the host does around it: a constant, known less well."""
         ends = LOOSELY[: len(self.seconds)].reshape(-1, 1, 1, 1, 1, 1)
         return replace(self, seconds=self.seconds + ends * constant_s)
 
-    def only(self, known: Any) -> Stage:
+    def only(self, known: Any) -> SweepStage:
         """Nothing where the stage is not asked for."""
         if known.all():
             return self
@@ -66,16 +66,16 @@ class Stage:
         return replace(self, seconds=np.where(known, self.seconds, np.nan), bound=bound, streams=streams)
 
 
-def absent_stage(*, details: bool) -> Stage:
+def absent_stage(*, details: bool) -> SweepStage:
     nothing = np.full((3 if details else 1, 1, 1, 1, 1, 1), np.nan)
     bound = np.full((1, 1, 1, 1, 1), None, dtype=object) if details else None
     streams = np.full((len(RUNNING), 1, 1, 1, 1, 1), np.nan) if details else None
-    return Stage(
+    return SweepStage(
         seconds=nothing, energy_j=nothing[0], bytes=nothing[0], outside_s=nothing[0], bound=bound, streams=streams
     )
 
 
-def spread_stages(stages: Sequence[tuple[Sequence[int], Stage]], combinations: int) -> Stage:
+def spread_stages(stages: Sequence[tuple[Sequence[int], SweepStage]], combinations: int) -> SweepStage:
     """Stages of some combinations each, at the places given, as one of all combinations."""
     if len(stages) == 1 and len(stages[0][0]) == combinations:
         return stages[0][1]
@@ -91,4 +91,4 @@ def spread_stages(stages: Sequence[tuple[Sequence[int], Stage]], combinations: i
             found[..., places, :, :, :, :] = values
         return found
 
-    return Stage(**{entry.name: whole(entry.name) for entry in fields(Stage)})
+    return SweepStage(**{entry.name: whole(entry.name) for entry in fields(SweepStage)})

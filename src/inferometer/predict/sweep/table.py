@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.predict.sweep.columns import Column, column_named, columns_with
+from inferometer.predict.sweep.columns import SweepColumn, column_named, columns_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ class SweepTable:
     values: Mapping[str, Any]
 
     @property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, SweepColumn]:
         return {name: column_named(name) for name in self.values}
 
     @property
@@ -45,7 +45,7 @@ class Unread:
     convert: Callable[[Any, str], Any]
 
     @property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, SweepColumn]:
         return {name: column_named(name) for name in self.texts}
 
     @property

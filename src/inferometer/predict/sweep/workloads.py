@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Asked:
+class AskedWorkloads:
     """`start` are the tokens in the decoder's own cache once the prompt is read: see `request`.
 
     `reasons` are arrays of texts, or of None where a row can be.
@@ -70,14 +70,14 @@ class Shares:
     reasons: tuple[Any, ...]
 
 
-def asked_of(graph: Graph, sizes: Sizes, options: Options, *, beyond: bool = False) -> Asked:
+def asked_of(graph: Graph, sizes: Sizes, options: Options, *, beyond: bool = False) -> AskedWorkloads:
     """`beyond`: more tokens than the model's window are let through, as `completed` does."""
     batch = np.array(sizes.batch, dtype=float).reshape(-1, 1, 1, 1)
     prompt, generate, context = (
         _axis(values, index) for index, values in enumerate((sizes.prompt, sizes.generate, sizes.context), start=1)
     )
     prompt, generate = _completed(graph, prompt, generate, context)
-    return Asked(
+    return AskedWorkloads(
         shape=sizes.shape,
         batch=batch,
         prompt=prompt,
@@ -102,9 +102,9 @@ def shares_of(batch: Any, parallel: Parallel, options: Options) -> Shares:
     )
 
 
-def _axis(values: Sequence[int | None], place: int) -> Any:
+def _axis(values: Sequence[int | None], index: int) -> Any:
     shape = [1, 1, 1, 1]
-    shape[place] = -1
+    shape[index] = -1
     return np.array([np.nan if value is None else value for value in values], dtype=float).reshape(shape)
 
 

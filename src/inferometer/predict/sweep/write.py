@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from inferometer.predict.sweep.grid import Study
-    from inferometer.predict.sweep.rows import Part, Rows
+    from inferometer.predict.sweep.rows import Rows, RowsPart
     from inferometer.predict.sweep.sinks import Sink
 
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Standing:
+class SweepProgress:
     """How far a sweep is: chunks and rows done, those of them that cannot be, and the sink's mark behind them."""
 
     chunks: int = 0
@@ -47,7 +47,7 @@ class Standing:
     mark: int = 0
 
 
-_KEYS = {entry.name for entry in fields(Standing)}
+_KEYS = {entry.name for entry in fields(SweepProgress)}
 
 
 def journal_of(path: Path) -> Path:
@@ -55,13 +55,13 @@ def journal_of(path: Path) -> Path:
 
 
 class Journal:
-    def __init__(self, path: Path, standing: Standing) -> None:
+    def __init__(self, path: Path, standing: SweepProgress) -> None:
         self._path, self.standing = path, standing
         self._file = path.open("a", encoding="utf-8")
 
-    def add(self, *, rows: int, impossible: int, mark: int) -> Standing:
+    def add(self, *, rows: int, impossible: int, mark: int) -> SweepProgress:
         before = self.standing
-        self.standing = Standing(
+        self.standing = SweepProgress(
             chunks=before.chunks + 1, rows=before.rows + rows, impossible=before.impossible + impossible, mark=mark
         )
         self._file.write(json.dumps(asdict(self.standing)) + "\n")
@@ -81,7 +81,7 @@ def open_journal(path: Path, study: Study, form: str, *, resume: bool) -> Journa
     file, mark = journal_of(path), fingerprint(study, form)
     if not file.exists() or (resume and not partial_of(path).exists()):
         file.write_text(json.dumps({"inferometer": __version__, "sweep": mark}) + "\n", encoding="utf-8")
-        return Journal(file, Standing())
+        return Journal(file, SweepProgress())
     if not resume:
         raise DomainError(
             f"{path} has an unfinished sweep beside it ({file.name}).",
@@ -95,7 +95,7 @@ def open_journal(path: Path, study: Study, form: str, *, resume: bool) -> Journa
             remedy=f"Ask for the same, or remove {file.name} to begin again.",
         )
     file.write_text("".join(whole), encoding="utf-8")  # without what a kill left of a last line
-    return Journal(file, Standing(**lines[-1]) if lines else Standing())
+    return Journal(file, SweepProgress(**lines[-1]) if lines else SweepProgress())
 
 
 def _decoded(file: Path, lines: list[str]) -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ class Progress:
 
 @frozen
 class Written:
-    """A file that is complete: its rows, those that stood there already, and those that cannot be."""
+    """The counts of a complete file: its rows, the rows of an earlier run among them, and the impossible ones."""
 
     path: Path
     rows: int
@@ -244,9 +244,9 @@ def write_rows(rows: Rows, path: str | Path, form: str) -> None:
         sink.close()
 
 
-def _together(parts: Sequence[Part]) -> Iterator[list[Part]]:
+def _together(parts: Sequence[RowsPart]) -> Iterator[list[RowsPart]]:
     """Parts in groups of about a chunk's rows."""
-    group: list[Part] = []
+    group: list[RowsPart] = []
     for part in parts:
         if group and sum(map(len, group)) + len(part) > CHUNK_ROWS:
             yield group

@@ -160,7 +160,7 @@ class Entry:
 
 
 @frozen
-class Collected:
+class CollectedRows:
     rows: tuple[OpRow, ...]
     entries: tuple[Entry, ...]
     repeats: tuple[Any, Any]  # how often each row runs: at every step, once a request
@@ -173,7 +173,7 @@ def collect(
     *,
     unknown: frozenset[str] = frozenset(),
     offloaded: frozenset[tuple[int, int]] = frozenset(),
-) -> Collected:
+) -> CollectedRows:
     """`unknown` are sizes that the data decides, `offloaded` the places (block, op) whose weights lie elsewhere."""
     collector = _Collector(unknown=unknown)
     fused = fuse(graph, effects)
@@ -193,7 +193,7 @@ def collect(
                 sent = OpRow(op=op, op_class="collective", fused=UNFUSED, scale=WHOLE, once=row.once)
                 collector.add(block, sent, block.count if message.count is None else message.count)
     rows, entries = tuple(collector.rows), tuple(collector.entries)
-    return Collected(rows=rows, entries=entries, repeats=_repeats(rows, entries))
+    return CollectedRows(rows=rows, entries=entries, repeats=_repeats(rows, entries))
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from inferometer.core.graph import Graph, Op
 from inferometer.core.workload import Precision
 from inferometer.predict.exact import larger
 from inferometer.predict.work.classes import FREE, MATRIX, is_padded
-from inferometer.predict.work.collect import Collected, Entry, OpRow, collect
+from inferometer.predict.work.collect import CollectedRows, Entry, OpRow, collect
 from inferometer.predict.work.count import unknown_sizes
 from inferometer.predict.work.polynomial import (
     NotPolynomialError,
@@ -87,7 +87,7 @@ class Quantities:
 
 
 @frozen
-class Counted:
+class AlikeRows:
     """Rows that are computed alike: the same kind of op, weights stored alike, work counted in the format `key`."""
 
     op: Op
@@ -96,12 +96,12 @@ class Counted:
 
 
 @frozen
-class Prepared:
+class PreparedWork:
     graph: Graph
-    collected: Collected
+    collected: CollectedRows
     terms: Terms
     keys: tuple[str, ...]
-    arithmetic: tuple[Counted, ...]
+    arithmetic: tuple[AlikeRows, ...]
     monomials: tuple[tuple[str, ...], ...]
     matrix: Any  # [quantities · rows, monomials]
     loose: Mapping[int, str]  # rows that are no polynomials, each with the first format its work is counted in
@@ -123,7 +123,7 @@ class Prepared:
         return self.terms.effects
 
     def counts(self, *, once: bool) -> Any:
-        """How often each row runs in a step; those that run once a request are counted apart."""
+        """How often each row runs in a step; rows that run once a request are counted apart."""
         return self.collected.repeats[once]
 
     def names_of(self, number: int) -> frozenset[str]:
@@ -133,10 +133,10 @@ class Prepared:
             name for monomial, is_used in zip(self.monomials, used, strict=True) if is_used for name in monomial
         )
 
-    def only(self, numbers: Sequence[int]) -> Prepared:
+    def only(self, numbers: Sequence[int]) -> PreparedWork:
         """Some of the rows, to be counted and priced; what they are called is left out."""
-        index = {number: place for place, number in enumerate(numbers)}
-        collected = Collected(
+        index = {number: index for index, number in enumerate(numbers)}
+        collected = CollectedRows(
             rows=tuple(self.rows[number] for number in numbers),
             entries=(),
             repeats=(self.collected.repeats[0][numbers], self.collected.repeats[1][numbers]),
@@ -182,7 +182,9 @@ def _in_one(quantities: dict[str, Any], key: str) -> dict[str, Any]:
     return {**quantities, f"flops:{key}": total}
 
 
-def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected: Collected | None = None) -> Prepared:
+def prepare(
+    graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected: CollectedRows | None = None
+) -> PreparedWork:
     """`collected` are the graph's distinct ops for this runtime and plan, where they were found before."""
     binding = terms.symbolic()
     if collected is None:
@@ -204,7 +206,7 @@ def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected
     keys = tuple(dict.fromkeys(f"flops:{name}" for names in formats for name in names))
     ordered = [of_row.get(name, 0) for name in (*keys, *PARTS) for of_row in by_row]
     monomials = monomials_of(ordered)
-    return Prepared(
+    return PreparedWork(
         graph=graph,
         collected=collected,
         terms=terms,
@@ -217,16 +219,16 @@ def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected
     )
 
 
-def _counted(rows: tuple[OpRow, ...], formats: list[tuple[str, ...]], binding: Binding) -> tuple[Counted, ...]:
-    """The rows by what decides the arithmetic they are computed in; those that compute nothing are left out."""
-    alike: dict[tuple[Any, ...], Counted] = {}
+def _counted(rows: tuple[OpRow, ...], formats: list[tuple[str, ...]], binding: Binding) -> tuple[AlikeRows, ...]:
+    """The rows grouped by what decides their arithmetic; rows that compute nothing are left out."""
+    alike: dict[tuple[Any, ...], AlikeRows] = {}
     for number, (row, names) in enumerate(zip(rows, formats, strict=True)):
         if row.op_class in FREE or row.op_class == "collective":
             continue
         stored = binding.format(row.op.weights[0]).name if row.op.weights else None
         for key in names:
             signature = (row.op.kind, row.op_class in MATRIX, stored, key)
-            alike.setdefault(signature, Counted(op=row.op, key=key, rows=[])).rows.append(number)
+            alike.setdefault(signature, AlikeRows(op=row.op, key=key, rows=[])).rows.append(number)
     return tuple(alike.values())
 
 

@@ -68,7 +68,7 @@ class MockEngine:
 
     def ask(self, input_tokens: int, output_tokens: int, pieces: tuple[Piece, ...] = ()) -> Answering:
         request = Request(next(self._numbers), self.now, input_tokens, output_tokens)
-        request.pieces = pieces
+        request.pieces, request.adapter, request.images = pieces, -1, ()
         answering = self._under_way[request.number] = Answering(request)
         self.cluster.submit(request)
         self._wake.set()

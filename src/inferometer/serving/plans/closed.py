@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inferometer.core.served import Objective
-    from inferometer.predict.served.question import Served
+    from inferometer.predict.served.question import ServedReplica
 
 _POINTS = 48
 _SPARED = 0.97  # of a replica's steps: what is busy all the time has an endless queue
@@ -60,7 +60,7 @@ class LoadCurve:
         )  # type: ignore[return-value] # three of them
 
 
-def load_curve(what: Served, traffic: Traffic, most: int) -> LoadCurve:
+def load_curve(what: ServedReplica, traffic: Traffic, most: int) -> LoadCurve:
     """`most` sequences at once, or as many as the cache holds."""
     memory = what.memory
     held = most if memory is None else min(most, memory.sequences_of(traffic.prompt + traffic.generate // 2))
@@ -78,6 +78,6 @@ def load_curve(what: Served, traffic: Traffic, most: int) -> LoadCurve:
     return LoadCurve(sequences=count, rate_per_s=count / stay_s, ttft_s=ttft_s, tpot_s=tpot_s)
 
 
-def _times(what: Served, traffic: Traffic, sequences: int) -> SteadyTimes:
+def _times(what: ServedReplica, traffic: Traffic, sequences: int) -> SteadyTimes:
     parts = kernel_parts(what.step, what.rules, what.limits, traffic, sequences=sequences, users=sequences)
     return steady_times(parts, what.step.costs)

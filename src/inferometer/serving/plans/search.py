@@ -28,7 +28,7 @@ from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.basis.engine_tables.calibrating import system_of
 from inferometer.predict.energy import power_model
 from inferometer.predict.money import carbon_grams, hourly_price
-from inferometer.predict.served.question import Served, served
+from inferometer.predict.served.question import ServedReplica, served
 from inferometer.predict.served.steady import Traffic
 from inferometer.predict.sweep.engines import Spread, spread_over
 from inferometer.serving.load.plan import LoadPlan, LoadStep
@@ -69,7 +69,7 @@ class Configuration:
     weights: str | None
     tp: int
     sequences: int
-    what: Served
+    what: ServedReplica
     curve: LoadCurve
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from inferometer.core.errors import DomainError
 from inferometer.known.schedulers import scheduler_of
 from inferometer.predict.price.collectives import message_seconds
-from inferometer.predict.served.question import Served, gang_seconds, plain_step, served
+from inferometer.predict.served.question import ServedReplica, gang_seconds, plain_step, served
 from inferometer.serving.simulate.cache import Tier
-from inferometer.serving.simulate.replica import EngineLimits
+from inferometer.serving.simulate.replica import Adapters, Encoder, EngineLimits
 from inferometer.serving.simulate.service import Pool, Service
 from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes, Times, TimesApart
 
@@ -70,11 +70,13 @@ def _pool(
     limits = _limits(plan, what if memory is None else replace(what, memory=memory), question)
     speculation = _speculation(plan, what)
     times = StepTimes(what.step, limits.tokens, limits.sequences, speculation)
+    limits, more = _with_extras(plan, question, limits)
     if not rules.prefix_cache or not plan.prefix_cache:
         limits = replace(limits, prefix_cache=False)
     words = [f"Steps are made as by {rules.title} ({rules.engine} {rules.since} and newer): {rules.url}."]
     if limits.seen:
         words.append(_STAMPED)
+    words += more
     return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, *words)
 
 
@@ -93,7 +95,13 @@ def _slots(
         longest=plan.longest,
         queue=plan.queue,
         patience_s=plan.patience_s or inf,
+        cancels=plan.cancels,
     )
+    if plan.lora is not None or plan.vision is not None or plan.speculation is not None:
+        raise DomainError(
+            f"Adapters, images and drafts are simulated for vLLM, SGLang and TensorRT-LLM, and not for {rules.title}.",
+            remedy="Leave --lora, --images and --draft out, or choose another --runtime.",
+        )
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
     if limits.prefix_cache:
         words += " Prompts that begin as earlier ones did are read from there on, however long ago those were."
@@ -145,8 +153,8 @@ def _gang(plan: SimulationPlan, pool: Pool, question: Question) -> tuple[Pool, t
     return replace(pool, ranks=ranks, gang=times), (words,)
 
 
-def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLimits:
-    memory = what.memory
+def _limits(plan: SimulationPlan, what: ServedReplica, question: Question) -> EngineLimits:
+    memory = what.memory if plan.head in {None, "ngram"} else _with_head(what)
     block_tokens = plan.block_tokens or (what.rules.block_tokens if memory is None else memory.block_tokens)
     blocks = plan.blocks
     if blocks is None and memory is not None:
@@ -158,12 +166,14 @@ def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLim
             )
     drafted = 0 if plan.speculation is None else plan.speculation[0]
     swap_s = _swap_s(what, question, block_tokens) if plan.swap else None
+    paces = _paces(plan)
     return EngineLimits(
         tokens=plan.tokens or what.limits.tokens,
         sequences=plan.sequences or what.limits.sequences,
         blocks=blocks or ENDLESS,
         block_tokens=block_tokens,
-        kept=1.0 if plan.speculation is None else kept_tokens(*plan.speculation),
+        kept=sum(paces) / len(paces),
+        paces=paces if len(paces) > 1 else (),
         per_sequence=1 + drafted,
         swap_s_per_block=swap_s,
         by_priority=bool(plan.priorities),
@@ -172,10 +182,42 @@ def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLim
         queue=plan.queue,
         tiers=tuple(_tier(what, question, block_tokens, *tier) for tier in plan.offload),
         patience_s=plan.patience_s or inf,
+        cancels=plan.cancels,
     )
 
 
-def _tier(what: Served, question: Question, block_tokens: int, size: float, rate: float | None) -> Tier:
+def _with_extras(plan: SimulationPlan, question: Question, limits: EngineLimits) -> tuple[EngineLimits, list[str]]:
+    """Adapters and images, and what is left out of them."""
+    words = []
+    if plan.lora is not None:
+        load_s = _adapter_bytes(question, plan.lora.rank) / _host_rate(question)
+        limits = replace(limits, adapters=Adapters(slots=plan.lora.slots, load_s=load_s))
+        words.append(
+            f"An adapter of rank {plan.lora.rank} takes {1e3 * load_s:.3g} ms from the host's memory to the device, "
+            "which the step waits for; its own products are not counted."
+        )
+    if plan.vision is not None:
+        # vLLM keeps results of the encoder for as many tokens as a step has (SchedulerConfig.encoder_cache_size).
+        encoder = Encoder(image_s=plan.vision.encode_s, image_tokens=plan.vision.tokens, cache_tokens=limits.tokens)
+        limits = replace(limits, encoder=encoder)
+        words.append(
+            f"An image takes the encoder {1e3 * plan.vision.encode_s:.3g} ms, one after the other in the step that "
+            "begins its prompt; its weights are not taken from the cache's room."
+        )
+    return limits, words
+
+
+def _adapter_bytes(question: Question, rank: int) -> float:
+    """Two thin matrices in 16 bits beside every product of the layers, on each device its share of them."""
+    wide = sum(
+        block.count * (op["in_features"] + op["out_features"])
+        for block, op in question.graph.ops()
+        if op.kind == "linear" and "logits" not in op.symbols
+    )
+    return 2.0 * rank * wide / question.workload.parallel.tp
+
+
+def _tier(what: ServedReplica, question: Question, block_tokens: int, size: float, rate: float | None) -> Tier:
     """A tier of all devices of a replica. Over the links to the host each device moves its own share of a block."""
     if what.memory is None:
         raise DomainError(
@@ -197,26 +239,63 @@ def kept_tokens(length: int, acceptance: float) -> float:
     return sum(acceptance**index for index in range(length + 1))
 
 
-def _speculation(plan: SimulationPlan, what: Served) -> Speculation | None:
+# Means of the five fifths of a normal distribution, in standard deviations.
+_FIFTHS = (-1.3998, -0.5319, 0.0, 0.5319, 1.3998)
+
+
+def _paces(plan: SimulationPlan) -> tuple[float, ...]:
+    """Tokens a step: of all requests, or of five equal parts of them that drafts suit more and less."""
+    if plan.speculation is None:
+        return (1.0,)
+    length, acceptance = plan.speculation
+    if not plan.spread:
+        return (kept_tokens(length, acceptance),)
+    shares = (min(0.99, max(0.0, acceptance + plan.spread * fifth)) for fifth in _FIFTHS)
+    return tuple(kept_tokens(length, share) for share in shares)
+
+
+def _speculation(plan: SimulationPlan, what: ServedReplica) -> Speculation | None:
     if plan.speculation is None:
         return None
-    length, acceptance = plan.speculation
+    length, _ = plan.speculation
     draft = plan.question.options.speculative
     step = None
     if draft is not None:
         step = served(replace(alone(plan.question), graph=draft.draft)).step
         step = replace(step, costs=what.step.costs)
-    return Speculation(length=length, kept=kept_tokens(length, acceptance), draft=step)
+    elif plan.head in {"eagle", "mtp"}:
+        step = what.step.layer()
+    return Speculation(length=length, draft=step)
 
 
-def _swap_s(what: Served, question: Question, block_tokens: int) -> float:
+def _with_head(what: ServedReplica) -> ServingMemory | None:
+    """Beside a head that drafts: one layer more, with its weights and its cache. It shares the embedding."""
+    memory, layers = what.memory, what.step.layers
+    if memory is None:
+        return None
+    return replace(
+        memory,
+        weights_bytes=memory.weights_bytes * (1 + 1 / layers),
+        kv_bytes_per_token=memory.kv_bytes_per_token * (1 + 1 / layers),
+    )
+
+
+def _swap_s(what: ServedReplica, question: Question, block_tokens: int) -> float:
+    rate = _host_rate(question)
+    if what.memory is None:
+        raise DomainError(f"The memory of {question.device.name} is not known, so blocks cannot be swapped.")
+    return what.memory.kv_bytes_per_token * block_tokens / rate
+
+
+def _host_rate(question: Question) -> float:
+    """Bytes a second between the host and the device."""
     link = question.device.host_link
-    if what.memory is None or link is None or link.bandwidth_bytes_per_s is None:
+    if link is None or link.bandwidth_bytes_per_s is None:
         raise DomainError(
-            f"The link between {question.device.name} and its host is not known, so blocks cannot be swapped.",
-            remedy="Leave --preemption swap out, or give --kv-offload a rate: 64GB@20GB/s.",
+            f"The link between {question.device.name} and its host is not known.",
+            remedy="Leave --preemption swap and --lora out, or give --kv-offload a rate: 64GB@20GB/s.",
         )
-    return what.memory.kv_bytes_per_token * block_tokens / float(link.bandwidth_bytes_per_s)
+    return float(link.bandwidth_bytes_per_s)
 
 
 def _handover_s(plan: SimulationPlan, question: Question) -> float:

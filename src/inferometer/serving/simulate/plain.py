@@ -255,6 +255,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
     replica.busy_s += now - replica.now - idle_s
     replica.steps += tick - replica.tick + alone
     replica.now, replica.tick, replica.base, replica.decoding = now, tick, base, count
+    replica.rate = float(count)
     replica.seen_s, replica.is_late, replica.is_blocked = seen_s, is_late, is_blocked
     replica.sequence_s += sequence_s
     replica.block_s += block_s

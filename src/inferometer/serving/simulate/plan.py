@@ -2,12 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from inferometer.core.device import Link
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.predict.question import Question
 from inferometer.serving.load.plan import LoadPlan
 from inferometer.serving.simulate.service import Routing, Scaling
+from inferometer.serving.simulate.source import Kinds
+
+DraftHead = Literal["ngram", "eagle", "mtp"]
+DRAFT_HEADS: tuple[DraftHead, ...] = ("ngram", "eagle", "mtp")
+_MOST_SPREAD = 0.5  # of a share, if half of the requests accept all and half nothing
+
+
+@frozen
+class Lora:
+    """Requests that ask for one of several low-rank adapters; `slots` of them are in a step at most."""
+
+    adapters: int
+    rank: int = 16
+    slots: int = 1  # vLLM's max_loras
+
+    def __post_init__(self) -> None:
+        if min(self.adapters, self.rank, self.slots) < 1:
+            raise DomainError(
+                "Adapters, their rank and their slots are 1 or more.", remedy="Write --lora 8:16 --max-loras 4."
+            )
+
+
+@frozen
+class Vision:
+    """Requests with images: so many each, each so many tokens, for which an encoder takes so long.
+
+    Of `pictures` that there are, some come again; 0: every one is new.
+    """
+
+    images: int
+    tokens: int
+    encode_s: float
+    pictures: int = 0
+
+    def __post_init__(self) -> None:
+        if self.images < 1 or self.tokens < 1 or self.pictures < 0 or not self.encode_s >= 0:
+            raise DomainError("Images and their tokens are 1 or more.", remedy="Write --images 2:576 --encoder 30ms.")
 
 
 @frozen
@@ -43,13 +82,29 @@ class SimulationPlan:
     queue: int | None = None
     patience_s: float | None = None
     offload: tuple[tuple[float, float | None], ...] = ()
+    answers: int = 1  # to each prompt (`n` of a request)
+    cancels: tuple[float, float] | None = None  # a share of the requests, and after how many seconds
+    spread: float = 0.0  # standard deviation of the acceptance from request to request
+    head: DraftHead | None = None  # what drafts, where it is no model of its own
+    lora: Lora | None = None
+    vision: Vision | None = None
+
+    @property
+    def kinds(self) -> Kinds:
+        """How requests differ beside their lengths."""
+        return Kinds(
+            priorities=self.priorities,
+            adapters=self.lora.adapters if self.lora else 0,
+            images=self.vision.images if self.vision else 0,
+            pictures=self.vision.pictures if self.vision else 0,
+        )
 
     def __post_init__(self) -> None:
         for name, value in (
             ("--replicas", self.replicas), ("--dp", self.ranks), ("--max-num-batched-tokens", self.tokens),
             ("--max-num-seqs", self.sequences), ("--kv-blocks", self.blocks), ("--block-size", self.block_tokens),
             ("--prefill-replicas", self.reader_replicas), ("--max-model-len", self.longest),
-            ("--max-queue", self.queue),
+            ("--max-queue", self.queue), ("--n", self.answers),
         ):  # fmt: skip
             if value is not None and value < 1:
                 raise DomainError(f"{name} must be 1 or more, and is {value}.")
@@ -60,3 +115,13 @@ class SimulationPlan:
             )
         if self.speculation is not None and not (self.speculation[0] >= 1 and 0 <= self.speculation[1] < 1):
             raise DomainError("Speculation drafts 1 token or more, and keeps a share of them below 1.")
+        if self.spread and (self.speculation is None or not 0 <= self.spread <= _MOST_SPREAD):
+            raise DomainError(
+                f"An acceptance that varies by {self.spread:g} from request to request cannot be.",
+                remedy=f"Write 0 to {_MOST_SPREAD}, with --draft or --draft-length.",
+            )
+        if self.cancels is not None and not (0 < self.cancels[0] <= 1 and self.cancels[1] > 0):
+            raise DomainError(
+                "Requests that are taken back are a share above 0 and up to 1, after a time.",
+                remedy="Write --cancel 0.1:5s.",
+            )

@@ -7,7 +7,7 @@ a step's time grows evenly with what is cached. Steps that read prompts are take
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from heapq import heappop, heappush
 from math import ceil, inf
 from typing import TYPE_CHECKING
@@ -19,16 +19,37 @@ from inferometer.core.traffic.spreads import merged, weighted_spread
 from inferometer.serving.simulate.cache import BlockPool, Tier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from inferometer.core.scheduler import SchedulerRules
     from inferometer.core.served import Spread
+    from inferometer.serving.simulate.cache import Piece
     from inferometer.serving.simulate.request import Request
     from inferometer.serving.simulate.times import Times
 
 MOST_STEPS = 4096  # of a run
 GAPS = 65_536  # of which are kept before they are folded
 _CLIP = 4096  # tokens of an answer that an estimate counts at most, as SGLang does
+
+
+@frozen
+class Adapters:
+    """Low-rank adapters beside the weights: so many in a step at most, each moved in before its first request.
+
+    Whoever needs one more waits, and others go past (vLLM's `max_loras`). The one that was used last stays longest.
+    """
+
+    slots: int
+    load_s: float
+
+
+@frozen
+class Encoder:
+    """What turns an image into tokens before a prompt is read; the last results are kept, in so many tokens."""
+
+    image_s: float
+    image_tokens: int
+    cache_tokens: int
 
 
 @frozen
@@ -50,6 +71,44 @@ class EngineLimits:
     queue: int | None = None  # requests that may wait; one more is refused
     tiers: tuple[Tier, ...] = ()  # where the cache moves what it has no room for
     patience_s: float = inf  # after which whoever asked goes away: a request is then dropped wherever it is
+    cancels: tuple[float, float] | None = None  # a share of the requests, and seconds after which these are taken back
+    paces: tuple[float, ...] = ()  # tokens a step of requests that a draft suits more and less, in equal shares
+    adapters: Adapters | None = None
+    encoder: Encoder | None = None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether somebody may go away before the answer is there."""
+        return self.patience_s != inf or self.cancels is not None
+
+    def until(self, request: Request) -> float:
+        """When whoever asked goes away."""
+        left_s = self.patience_s
+        # The share is spread evenly over the requests, and apart from their priorities (another irrational number).
+        if self.cancels is not None and request.number * 0.41421356237309515 % 1.0 < self.cancels[0]:
+            left_s = min(left_s, self.cancels[1])
+        return request.sent + left_s
+
+
+class _Pace:
+    """Sequences that make so many tokens a step, and so take a block in every `period`-th: how many at each turn."""
+
+    __slots__ = ("kept", "period", "turns")
+
+    def __init__(self, kept: float, block_tokens: int) -> None:
+        self.kept, self.period = kept, max(1, round(block_tokens / kept))
+        self.turns = [0] * self.period
+
+    def need(self, tick: int, steps: int) -> int:
+        """Blocks that they take in so many steps."""
+        period, turns = self.period, self.turns
+        if steps == 1:
+            return turns[-tick % period]
+        whole, rest = divmod(steps, period)
+        first = -(tick + rest - 1) % period  # the turns of the rest stand side by side, but for where they wrap round
+        some = sum(turns[first : first + rest])
+        wrapped = sum(turns[: first + rest - period]) if first + rest > period else 0
+        return whole * sum(turns) + some + wrapped if whole else some + wrapped
 
 
 class Replica:
@@ -65,7 +124,16 @@ class Replica:
     ) -> None:
         self.rules, self.limits, self.times, self.on_end = rules, limits, times, on_end
         self._on_dropped = on_dropped
-        self._patience: deque[Request] = deque()  # in the order in which they came: the first loses it first
+        self._leaving: list[tuple[float, int, Request]] = []  # by when whoever asked goes away
+        self._can_leave = limits.is_left
+        self.holds = False  # whether the blocks of a request that has ended stay, until they are let go
+        self.held: dict[Request, tuple[int, Sequence[Piece]]] = {}
+        self.on_room: Callable[[Request], None] | None = None  # hears of those that bring their cache and have room
+        self._moved_in: OrderedDict[int, None] = OrderedDict()  # adapters, the last used one last
+        self._encoded: OrderedDict[int, None] = OrderedDict()  # images, in the order of their last use
+        self.adapter_loads = self.images_encoded = self.images_found = 0
+        # Who comes later may go past those that wait.
+        self._passes = limits.by_priority or limits.adapters is not None
         self.pool = BlockPool(limits.blocks, limits.block_tokens, limits.tiers)
         self.now = 0.0
         self.waiting: deque[Request] = deque()
@@ -82,14 +150,16 @@ class Replica:
         self.from_s, self.until_s = 0.0, inf  # when it can be given requests
         self.ends: list[tuple[int, int, Request]] = []
         self.tick, self.base, self._end_sum, self.decoding = 0, 0.0, 0, 0
-        # Ticks in which a sequence needs one more block come every so many: how many sequences at each turn.
-        self.period = max(1, round(limits.block_tokens / limits.kept))
-        self.turns = [0] * self.period
+        # Ticks in which a sequence needs one more block come every so many: how many sequences at each turn. Where a
+        # draft suits some requests better than others, each pace has its own.
+        self.paces = [_Pace(kept, limits.block_tokens) for kept in limits.paces or (limits.kept,)]
+        self.turns = self.paces[0].turns
+        self.rate = 0.0  # tokens that those that decode make in a step, together
         self.is_blocked = False
         # Where steps are planned one ahead, a plan knows what came, and who ended, before the last step began.
         self.seen_s, self.is_late = inf, False
         self.reserves = rules.admission in {"whole", "slot"}
-        self._chunk, self._kept = limits.chunk or limits.tokens, limits.kept
+        self._chunk = limits.chunk or limits.tokens
         self._seen = limits.seen if rules.ahead else 0.0
         self._taken: int | None = None  # blocks that the step being planned has taken for those that decode
         self._extra_s = self._delay_s = 0.0  # of moving blocks, for the next step; of prompts read while others waited
@@ -109,25 +179,27 @@ class Replica:
         limits = self.limits
         is_usual = limits.kept == limits.per_sequence == 1 and limits.chunk is None and not limits.by_priority
         is_usual = is_usual and limits.swap_s_per_block is None and self.rules.order == "decode" and not self._fall
-        is_usual = is_usual and limits.patience_s == inf
-        return is_usual and self.pool.is_plain and len(self.reading) <= 1
+        is_usual = is_usual and not limits.is_left and limits.adapters is None and limits.encoder is None
+        return is_usual and not self.holds and self.pool.is_plain and len(self.reading) <= 1
 
     @property
     def is_idle(self) -> bool:
         return not self.running and not self.waiting
 
     def submit(self, request: Request) -> None:
-        if self.now < request.sent and not self.running and not self.waiting:
+        if self.now < request.sent and not self.running and (not self.waiting or self.is_stalled):
             self.now = self.seen_s = request.sent
         if not self.limits.prefix_cache:
             request.pieces = ()
-        if self.limits.patience_s != inf:
-            self._patience.append(request)
+        if self._can_leave:
+            if not request.ready:  # one that comes from another pool is waited for since it came there
+                request.until = self.limits.until(request)
+            heappush(self._leaving, (request.until, request.number, request))
         if self.limits.by_priority:
             self._insert(request)
         else:
             self.waiting.append(request)
-        if self.limits.by_priority or len(self.waiting) == 1:
+        if self._passes or len(self.waiting) == 1:
             self.is_blocked = False
         self.most_waiting = max(self.most_waiting, len(self.waiting))
 
@@ -141,20 +213,34 @@ class Replica:
         """Take every step that begins before `until`. With `pause`, come back when a request has ended."""
         while self.now < until and (self.running or self.waiting):
             soon = until
-            if self._patience:
+            if self._leaving:
                 if self.drop_impatient() and self.pause:
                     return
                 if self.is_idle:
                     continue
-                soon = min(until, self._patience[0].sent + self.limits.patience_s) if self._patience else until
+                soon = min(until, self._leaving[0][0]) if self._leaving else until
             if self.take(soon) and self.pause:
                 return
+            if self.is_stalled:
+                return
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether it can begin nothing before somebody takes away what it holds."""
+        return self.is_blocked and bool(self.held) and not self.running
+
+    def let_go(self, request: Request, now: float) -> None:
+        """The blocks of a request that has ended are needed no longer."""
+        if self.is_stalled:
+            self.now = max(self.now, now)
+        self._give_back(*self.held.pop(request))
+        self.is_blocked = False
 
     def drop_impatient(self) -> bool:
         """Drop what nobody waits for any more, at the end of a step; whether there was any."""
         is_any = False
-        while self._patience and self._patience[0].sent + self.limits.patience_s <= self.now:
-            request = self._patience.popleft()
+        while self._leaving and self._leaving[0][0] <= self.now:
+            request = heappop(self._leaving)[2]
             if self.drop(request):  # it was not answered in time
                 is_any = True
                 if self._on_dropped is not None:
@@ -180,16 +266,19 @@ class Replica:
         """Tokens that a running request has made."""
         if not request.end:
             return request.made
-        return max(1, request.output_tokens - ceil((request.end - self.tick) * self._kept))
+        return max(1, request.output_tokens - ceil((request.end - self.tick) * self._pace(request).kept))
+
+    def _pace(self, request: Request) -> _Pace:
+        return self.paces[request.number % len(self.paces)]
 
     def take(self, until: float) -> bool:
         """Take the next step, or run of steps that only decode; whether a request has ended with it."""
         waiting = self.waiting
         if not self.decoding or self.reading:
             return self._step(until)
-        if len(self.running) >= self.limits.sequences or (waiting and self.is_blocked and not self.limits.by_priority):
-            # Whoever comes meanwhile waits behind others until one ends, or goes away.
-            return self._run(until if self._patience else inf)
+        if len(self.running) >= self.limits.sequences or (waiting and self.is_blocked and not self._passes):
+            # Whoever comes meanwhile waits behind others until one ends, or goes away, or lets go.
+            return self._run(until if self._leaving or self.held else inf)
         if waiting and not self.is_blocked:
             return self._step(until)
         return self._run(until)
@@ -198,12 +287,13 @@ class Replica:
 
     def _run(self, until: float, most: int | None = None) -> bool:
         """As many steps of decoding as there are before something else happens."""
-        ends, tick, count, kept = self.ends, self.tick, self.decoding, self._kept
+        ends, tick, count = self.ends, self.tick, self.decoding
+        kept = self.rate / count
         while ends[0][2].end != ends[0][0]:  # it was preempted meanwhile
             heappop(ends)
         steps = ends[0][0] - tick
         steps = min(steps, self.most_steps if most is None else most)
-        context = self.base / count + kept * tick
+        context = self.context
         seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
         if steps * seconds > until - self.now:
             steps, seconds = self._steps_until(until - self.now, steps, seconds, context)
@@ -226,22 +316,18 @@ class Replica:
         for _ in range(2):
             begun = max(1, ceil(left_s / seconds)) if not self._seen else ceil(max(left_s / seconds - self._seen, 0))
             steps = min(steps, begun + self.rules.ahead)  # the last was planned before anybody came
-            seconds = self.times.decode(self.decoding, context + self._kept * (steps - 1) / 2)
+            seconds = self.times.decode(self.decoding, context + self.rate / self.decoding * (steps - 1) / 2)
         return steps, seconds
 
     def _need(self, steps: int) -> int:
         """Blocks that the sequences take in so many steps."""
-        period, turns, tick = self.period, self.turns, self.tick
-        whole, rest = divmod(steps, period)
-        first = -(tick + rest - 1) % period  # the turns of the rest stand side by side, but for where they wrap round
-        some = sum(turns[first : first + rest])
-        return whole * self.decoding + some + (sum(turns[: first + rest - period]) if first + rest > period else 0)
+        return sum(pace.need(self.tick, steps) for pace in self.paces)
 
     def _held_steps(self, steps: int) -> tuple[int, int]:
         """How many steps the free blocks last, and how many they take."""
         need = 0
         for step in range(steps):
-            more = self.turns[-(self.tick + step) % self.period]
+            more = sum(pace.turns[-(self.tick + step) % pace.period] for pace in self.paces)
             if need + more > self.pool.free:
                 return step, need
             need += more
@@ -297,33 +383,40 @@ class Replica:
         if self.rules.ahead and (self.is_blocked or len(self.running) >= self.limits.sequences):
             self.is_late = True  # the next step is planned already, without what becomes free now
         del self.running[request]
-        self._release(request, None)
+        if self.holds:
+            self.held[request] = request.blocks - request.shared, request.pieces
+            request.blocks = request.shared = 0
+        else:
+            self._release(request, None)
         request.last = self.now
         self.is_blocked = False
         self.on_end(request)
 
     def _start_decoding(self, request: Request) -> None:
         """Its prompt is read: from the next step on it makes tokens."""
-        kept, tick = self.limits.kept, self.tick
-        request.end = tick + ceil((request.output_tokens - request.made) / kept - 1e-9)
-        request.base = request.done - kept * tick
+        pace, tick = self._pace(request), self.tick
+        request.end = tick + ceil((request.output_tokens - request.made) / pace.kept - 1e-9)
+        request.base = request.done - pace.kept * tick
         self.base += request.base
+        self.rate += pace.kept
         self._end_sum += request.end
         self.decoding += 1
         if not self.reserves:
             room = request.blocks * self.limits.block_tokens - request.done  # tokens until its last block is full
-            request.turn = -(tick + round(room / kept)) % self.period
-            self.turns[request.turn] += 1
-            request.blocks += (-tick - request.turn) // self.period
+            request.turn = -(tick + round(room / pace.kept)) % pace.period
+            pace.turns[request.turn] += 1
+            request.blocks += (-tick - request.turn) // pace.period
         heappush(self.ends, (request.end, request.number, request))
 
     def _stop_decoding(self, request: Request) -> None:
+        pace = self._pace(request)
         self.base -= request.base
+        self.rate -= pace.kept
         self._end_sum -= request.end
         self.decoding -= 1
         if not self.reserves:
-            self.turns[request.turn] -= 1
-            request.blocks -= (-self.tick - request.turn) // self.period
+            pace.turns[request.turn] -= 1
+            request.blocks -= (-self.tick - request.turn) // pace.period
         request.end = 0
 
     def _release(self, request: Request, name: object) -> None:
@@ -332,10 +425,13 @@ class Replica:
         if request.answer and name is None and self.limits.prefix_cache and not request.ready:
             computed = request.input_tokens + request.output_tokens - 1  # the last token was made and not read
             own -= self.pool.remember(request.input_tokens, request.answer, computed, own)
-        self.pool.give(own, name)
-        if request.pieces:
-            self.pool.leave(request.pieces)
+        self._give_back(own, request.pieces, name)
         request.blocks = request.shared = 0
+
+    def _give_back(self, own: int, pieces: Sequence[Piece], name: object = None) -> None:
+        self.pool.give(own, name)
+        if pieces:
+            self.pool.leave(pieces)
 
     def _preempt(self) -> Request:
         """Make room: one request goes back to the front of those that wait."""
@@ -350,7 +446,7 @@ class Replica:
                 self.pool.give(1)
                 self._taken -= 1
             self._stop_decoding(victim)
-            made = (before - self.tick) * self.limits.kept
+            made = (before - self.tick) * self._pace(victim).kept
             victim.made = max(1, min(victim.output_tokens - 1, victim.output_tokens - ceil(made)))
             victim.done = victim.input_tokens + victim.made - 1
             victim.left_at = self.now
@@ -371,7 +467,7 @@ class Replica:
 
     def _is_full(self, request: Request) -> bool:
         """Whether one that decodes needs another block in this tick."""
-        return not self.reserves and (self.tick + request.turn) % self.period == 0
+        return not self.reserves and (self.tick + request.turn) % self._pace(request).period == 0
 
     def _victim(self) -> Request:
         if self.rules.victim == "shortest":
@@ -397,7 +493,7 @@ class Replica:
         decodes = self.rules.order == "decode"
         preempted = self.preempted
         if decodes:
-            while (need := self.turns[-self.tick % self.period]) > self.pool.free:
+            while (need := self._need(1)) > self.pool.free:
                 self._preempt()
             if need:
                 self.pool.take(need)
@@ -413,7 +509,7 @@ class Replica:
             if taken:
                 self.pool.give(taken)  # the run below counts it itself
             self.is_blocked = bool(self.waiting) and not (is_late or is_stopped)
-            if not self.decoding and not is_late and self.preempted == preempted:
+            if not self.decoding and not is_late and self.preempted == preempted and not self.held:
                 raise RuntimeError("A simulated engine has requests and can begin none of them: a fault of the rules.")
         return chunks, is_late or is_stopped
 
@@ -431,7 +527,7 @@ class Replica:
     @property
     def context(self) -> float:
         """What those that decode have cached, on average."""
-        return self.base / self.decoding + self._kept * self.tick
+        return (self.base + self.rate * self.tick) / self.decoding
 
     @property
     def until_next_end(self) -> int:
@@ -484,10 +580,14 @@ class Replica:
                     self.pool.fill(request.pieces, request.done + size)
         chunks = [chunk for chunk in chunks if chunk[0] in self.running]
         running, waiting, most = self.running, self.waiting, self.limits.sequences
+        passed: list[Request] = []  # whose adapter has no slot: others go before them
         while can_admit and budget > 0 and waiting and len(running) < most:
             request = waiting[0]
             if self.rules.ahead and self.decoding and request.sent > self.seen_s:
                 break
+            if self.limits.adapters is not None and not self._has_slot(request, self.limits.adapters):
+                passed.append(waiting.popleft())
+                continue
             if request.ready:
                 if not self._admit_ready(request):
                     break
@@ -502,7 +602,40 @@ class Replica:
             budget -= size
             if request.pieces:
                 self.pool.fill(request.pieces, request.done + size)
+            if self.limits.encoder is not None:
+                self._encode(request, self.limits.encoder)
+        waiting.extendleft(reversed(passed))
         return chunks
+
+    def _has_slot(self, request: Request, adapters: Adapters) -> bool:
+        """Whether a request's adapter is in use, or can be beside those that are."""
+        used = {other.adapter for other in self.running if other.adapter >= 0}
+        return request.adapter < 0 or request.adapter in used or len(used) < adapters.slots
+
+    def _move_in(self, request: Request, adapters: Adapters) -> None:
+        """Its adapter is there when the step begins; one that nobody uses makes room."""
+        if request.adapter in self._moved_in:
+            self._moved_in.move_to_end(request.adapter)
+            return
+        if len(self._moved_in) >= adapters.slots:
+            used = {other.adapter for other in self.running}
+            del self._moved_in[next(other for other in self._moved_in if other not in used)]
+        self._moved_in[request.adapter] = None
+        self.adapter_loads += 1
+        self._extra_s += adapters.load_s
+
+    def _encode(self, request: Request, encoder: Encoder) -> None:
+        """Its images become tokens in the step that begins its prompt, but for those whose result is kept."""
+        for image in request.images:
+            if image in self._encoded:
+                self._encoded.move_to_end(image)
+                self.images_found += 1
+                continue
+            self._extra_s += encoder.image_s
+            self.images_encoded += 1
+            self._encoded[image] = None
+            while len(self._encoded) > max(1, encoder.cache_tokens // encoder.image_tokens):
+                self._encoded.popitem(last=False)
 
     def _has_room(self, request: Request, size: int) -> bool:
         """Blocks for the next chunk of a prompt that was begun; others give way for it, or it gives way itself."""
@@ -541,6 +674,8 @@ class Replica:
         blocks = max(-(-reached // block), shared + held)
         if blocks > shared + held:
             pool.take(blocks - shared - held)
+        if self.limits.adapters is not None and request.adapter >= 0:
+            self._move_in(request, self.limits.adapters)
         request.blocks, request.shared, request.done = blocks, shared, done
         self.hit_tokens += done
         return size
@@ -560,7 +695,7 @@ class Replica:
         """Blocks that an estimate keeps for the answers under way."""
         if not self._fall or not self.decoding:
             return 0
-        left = min(self._end_sum - self.decoding * self.tick, _CLIP * self.decoding) * self.limits.kept
+        left = min(self._end_sum - self.decoding * self.tick, _CLIP * self.decoding) * self.rate / self.decoding
         return ceil(self._ratio * left / self.limits.block_tokens)
 
     def _admit_ready(self, request: Request) -> bool:
@@ -576,6 +711,10 @@ class Replica:
         if self.limits.swap_s_per_block is not None and request.left_at == request.left_at:
             self._extra_s += need * self.limits.swap_s_per_block
         request.ready = False
+        if self.limits.adapters is not None and request.adapter >= 0:
+            self._move_in(request, self.limits.adapters)
+        if self.on_room is not None:
+            self.on_room(request)
         self.running[request] = None
         self._start_decoding(request)
         if self._taken is not None and self._is_full(request):

@@ -20,14 +20,18 @@ class Request:
     """
 
     __slots__ = (
-        "answer", "base", "blocks", "done", "due", "end", "first", "input_tokens", "last", "left_at", "made", "number",
-        "output_tokens", "pieces", "priority", "ready", "sent", "shared", "target", "turn",
+        "adapter", "answer", "base", "blocks", "done", "due", "end", "first", "images", "input_tokens", "last",
+        "left_at", "made", "number", "output_tokens", "pieces", "priority", "ready", "sent", "shared", "target", "turn",
+        "until",
     )  # fmt: skip
 
     base: float
     turn: int
     blocks: int  # set when it is admitted
     first: float
+    until: float  # when whoever asked goes away; set where somebody may
+    adapter: int  # −1 for none; set where there are adapters
+    images: tuple[int, ...]  # set where there is an encoder
 
     def __init__(self, number: int, due: float, input_tokens: int, output_tokens: int) -> None:
         self.number = number

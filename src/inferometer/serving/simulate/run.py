@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferometer.core.errors import DomainError
 from inferometer.core.profile import DeviceFacts, ModelFacts, Profile, Provenance
 from inferometer.core.served import Level, LevelFigures, ServerReadings, Spread, Window
 from inferometer.core.served import Served as ServedLevels
@@ -23,7 +22,7 @@ from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
 from inferometer.serving.load.profile import phases_of, summary_of, workload_of
 from inferometer.serving.load.saturate import next_step, next_within, within_words
 from inferometer.serving.simulate.building import ENDLESS, service_of
-from inferometer.serving.simulate.service import Cluster, Service
+from inferometer.serving.simulate.service import Cluster, Service, TwoPools
 from inferometer.serving.simulate.sinks import BROKEN_OFF, Columns, Streamed
 from inferometer.serving.simulate.source import Source, class_of
 from inferometer.version import __version__
@@ -45,6 +44,8 @@ _MOST_LEVELS = 24
 def simulate(plan: SimulationPlan, *, progress: Callable[[str], None] | None = None) -> Profile:
     service, notes = service_of(plan)
     traffic = plan.traffic
+    if plan.answers > 1:
+        notes = (*notes, f"Each of the {plan.answers} answers to a prompt counts as a request of its own.")
     levels: list[Level] = []
     figures: list[LevelFigures] = []
     steps = list(traffic.steps)
@@ -76,7 +77,7 @@ def _level(plan: SimulationPlan, service: Service, step: LoadStep, number: int) 
     count = traffic.requests or 0
     if count > MOST_KEPT and traffic.trace is None and step.concurrency is None and traffic.sharing.turns == 1:
         return _streamed_level(plan, service, step, number)
-    demand = demand_of(traffic, step, number=number)
+    demand = _asked(plan, demand_of(traffic, step, number=number))
     sink = Columns()
     clusters = _run(plan, service, [demand], sink.ended, sink.refused, step.concurrency)
     columns = sink.columns()
@@ -103,16 +104,24 @@ def _streamed_level(plan: SimulationPlan, service: Service, step: LoadStep, numb
     count = traffic.requests or 0
     rate = step.arrivals.rate_per_s if step.arrivals is not None else 1.0
     sink = Streamed(traffic.objectives, start_s=_WARM * count / rate)
-    clusters = _run(plan, service, _parts(traffic, step, number, count), sink.ended, sink.refused, None)
+    clusters = _run(plan, service, _parts(plan, step, number, count), sink.ended, sink.refused, None)
     words = f"{count:,} requests: distributions are kept and not every request; the first {_WARM:.0%} are in none."
     return replace(_bare_level(step, clusters), stated=sink.figures(), notes=(words,))
 
 
-def _parts(traffic: LoadPlan, step: LoadStep, number: int, count: int) -> Iterator[Demand]:
+def _asked(plan: SimulationPlan, demand: Demand) -> Demand:
+    """With the tokens of images, and an entry for each answer to a prompt."""
+    if plan.vision is not None:
+        demand = replace(demand, input_tokens=demand.input_tokens + plan.vision.images * plan.vision.tokens)
+    return demand.with_answers(plan.answers)
+
+
+def _parts(plan: SimulationPlan, step: LoadStep, number: int, count: int) -> Iterator[Demand]:
     """The demand in pieces, each with its own arrivals after those of the piece before."""
+    traffic = plan.traffic
     for part, first in enumerate(range(0, count, _PART)):
         few = replace(traffic, requests=min(_PART, count - first), seed=traffic.seed * 1009 + part)
-        yield demand_of(few, step, number=number)
+        yield _asked(plan, demand_of(few, step, number=number))
 
 
 def _run(  # noqa: PLR0913, PLR0917 - what runs, and who hears of it
@@ -123,29 +132,26 @@ def _run(  # noqa: PLR0913, PLR0917 - what runs, and who hears of it
     refused: Callable[[Request, str], None],
     concurrency: int | None,
 ) -> list[Cluster]:
-    source = Source(demands, concurrency=concurrency, priorities=plan.priorities)
-    if service.reading is None:
+    source = Source(demands, concurrency=concurrency, kinds=plan.kinds)
 
-        def on_end(request: Request) -> None:
-            ended(request)
-            source.ended(request)
+    def on_end(request: Request) -> None:
+        ended(request)
+        source.ended(request)
 
-        def on_refused(request: Request, outcome: str) -> None:
-            refused(request, outcome)
-            for other in source.broken(request):
-                refused(other, BROKEN_OFF)
+    def on_refused(request: Request, outcome: str) -> None:
+        refused(request, outcome)
+        for other in source.broken(request):
+            refused(other, BROKEN_OFF)
 
-        told = (on_end, on_refused) if source.follows else (ended, refused)
-        cluster = Cluster(service.pool, *told, routing=service.routing, scaling=service.scaling)
-        with _without_collecting():
-            cluster.run(source)
-        return [cluster]
-    if source.follows:
-        raise DomainError(
-            "Two pools are simulated with arrivals by the clock.", remedy="Use --rate, or a trace without turns."
-        )
+    told = (on_end, on_refused) if source.follows else (ended, refused)
     with _without_collecting():
-        return _run_apart(service, source, ended, refused)
+        if service.reading is not None:
+            pools = TwoPools(service, *told)
+            pools.run(source)
+            return [pools.writers, pools.readers]
+        cluster = Cluster(service.pool, *told, routing=service.routing, scaling=service.scaling)
+        cluster.run(source)
+        return [cluster]
 
 
 @contextmanager
@@ -158,77 +164,6 @@ def _without_collecting() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _run_apart(
-    service: Service, source: Source, ended: Callable[[Request], None], refused: Callable[[Request, str], None]
-) -> list[Cluster]:
-    """Two pools: what the first has read is handed to the second, in the order in which it is ready."""
-    assert service.reading is not None  # noqa: S101 - asked before
-    read: list[Request] = []
-    wanted: dict[int, int] = {}
-
-    def on_read(request: Request) -> None:
-        request.output_tokens = wanted.pop(request.number)
-        if request.output_tokens <= 1:
-            ended(request)
-            return
-        request.sent = request.last + service.handover_s * request.input_tokens
-        request.done, request.ready = request.input_tokens, True
-        read.append(request)
-
-    first = Cluster(service.reading, on_read, refused, routing=service.routing)
-    first.run(_Shortened(source, wanted))
-    second = Cluster(service.pool, ended, refused, routing=service.routing)
-    second.run(_Handed(read))
-    return [second, first]
-
-
-class _Shortened:
-    """Requests that end with their first token: what a pool of readers makes of them."""
-
-    @property
-    def follows(self) -> bool:
-        return False
-
-    def plain(self) -> None:
-        return None
-
-    def __init__(self, source: Source, wanted: dict[int, int]) -> None:
-        self._source, self._wanted = source, wanted
-
-    @property
-    def next_s(self) -> float:
-        return self._source.next_s
-
-    def take(self) -> Request:
-        request = self._source.take()
-        self._wanted[request.number] = request.output_tokens
-        request.output_tokens = 1
-        return request
-
-
-class _Handed:
-    """Requests whose prompts are read, in the order in which their cache arrives."""
-
-    @property
-    def follows(self) -> bool:
-        return False
-
-    def plain(self) -> None:
-        return None
-
-    def __init__(self, read: list[Request]) -> None:
-        self._read = sorted(read, key=lambda request: -request.sent)
-
-    @property
-    def next_s(self) -> float:
-        return self._read[-1].sent if self._read else float("inf")
-
-    def take(self) -> Request:
-        request = self._read.pop()
-        request.pieces = ()
-        return request
 
 
 def _bare_level(step: LoadStep, clusters: Sequence[Cluster]) -> Level:
@@ -269,6 +204,13 @@ def _readings(clusters: Sequence[Cluster], end_s: float) -> ServerReadings:
         counters |= {"cached_tokens": float(hit), "cache_hit_share": hit / (hit + read)}
     if any(replica.limits.tiers for replica in replicas):
         counters["loaded_tokens"] = float(sum(r.pool.loaded * r.limits.block_tokens for r in replicas))
+    for name, values in (
+        ("adapter_loads", (replica.adapter_loads for replica in replicas)),
+        ("images_encoded", (replica.images_encoded for replica in replicas)),
+        ("images_found", (replica.images_found for replica in replicas)),
+    ):
+        if total := sum(values):
+            counters[name] = float(total)
     whole = max(end_s, 1e-9)
     blocks = sum(replica.limits.blocks for replica in replicas)
     gauges: dict[str, tuple[float, float]] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import ceil, inf
+from heapq import heappop, heappush
+from math import ceil, inf, nextafter
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from inferometer.core.errors import DomainError
@@ -10,7 +11,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.scheduler import SchedulerRules
 from inferometer.serving.simulate.plain import play
 from inferometer.serving.simulate.replica import MOST_STEPS, EngineLimits, Replica
-from inferometer.serving.simulate.sinks import QUEUE_FULL, TIMED_OUT, TOO_LONG
+from inferometer.serving.simulate.sinks import CANCELLED, QUEUE_FULL, TIMED_OUT, TOO_LONG
 from inferometer.serving.simulate.times import GangTimes, Times
 
 if TYPE_CHECKING:
@@ -84,10 +85,16 @@ _UNEVEN = 32  # a router that follows prefixes evens out loads that differ by mo
 _WORTH = 0.5  # of a prompt: what must be cached to be worth following
 
 
+Signal = Literal["requests", "waiting", "cache"]
+SIGNALS: tuple[Signal, ...] = ("requests", "waiting", "cache")
+
+
 @frozen
 class Scaling:
-    """Replicas that come and go: as many as have `target` requests each, looked at every `interval_s`.
+    """Replicas that come and go: as many as have `target` each of what the signal counts, looked at every `interval_s`.
 
+    The signal is the requests under way, those that wait, or the share of the cache that is used; of the last two, as
+    Kubernetes' autoscaler does it, the replicas that are there are multiplied by what they have over what they should.
     A new one takes `cold_start_s` before it takes requests; one too many is stopped after `idle_s` with too little
     load, and ends what it has.
     """
@@ -98,6 +105,7 @@ class Scaling:
     cold_start_s: float = 60.0
     interval_s: float = 10.0
     idle_s: float = 300.0
+    signal: Signal = "requests"
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most or not self.target > 0:
@@ -186,7 +194,8 @@ class Cluster:
 
     def _dropped(self, request: Request) -> None:
         self.under_way -= 1
-        self._on_refused(request, TIMED_OUT)
+        is_early = request.until < request.due + self._pool.limits.patience_s
+        self._on_refused(request, CANCELLED if is_early else TIMED_OUT)
 
     def run(self, source: Coming) -> None:
         """Until nothing comes any more and everything has ended."""
@@ -194,17 +203,17 @@ class Cluster:
         is_usual = (
             len(self.replicas) == 1 and self._pool.gang is None and self._scaling is None and limits.queue is None
         )
-        plain = source.plain() if is_usual and limits.patience_s == inf else None
+        plain = source.plain() if is_usual and not limits.is_left else None
         if plain is not None:
             replica = self.replicas[0]
             replica.on_end = self._on_end
-            play(replica, plain, self._refuses)
+            play(replica, plain, self.refuses)
         elif source.follows:
             self._run_following(source)
         else:
             self._run_timed(source)
 
-    def _refuses(self, request: Request) -> bool:
+    def refuses(self, request: Request) -> bool:
         """Whether a request is longer than the whole cache, or than the engine takes."""
         if request.input_tokens + request.output_tokens <= self._most_tokens:
             return False
@@ -217,8 +226,7 @@ class Cluster:
             for replica in self.replicas:
                 if replica.now < due:
                     self.advance(replica, due)
-            if self._scaling is not None:
-                self._scale(due, self._scaling)
+            self.scale(due)
             self.submit(source.take())
         for replica in self.replicas:
             self.advance(replica)
@@ -234,18 +242,20 @@ class Cluster:
             if behind is not None and behind.now < due:
                 self.advance(behind, due)
             elif due != inf:
-                if self._scaling is not None:
-                    self._scale(due, self._scaling)
+                self.scale(due)
                 self.submit(source.take())
             else:
                 return
 
-    def submit(self, request: Request) -> None:
-        """Hand a request to a replica, or refuse it."""
-        if self._refuses(request):
-            return
+    def choose(self, request: Request) -> Replica:
         taking = [replica for replica in self.replicas if replica.from_s <= request.sent < replica.until_s]
-        chosen, most = self._chosen(taking or self.replicas[:1], request), self._pool.limits.queue
+        return self._chosen(taking or self.replicas[:1], request)
+
+    def submit(self, request: Request, to: Replica | None = None) -> None:
+        """Hand a request to a replica, or refuse it."""
+        if self.refuses(request):
+            return
+        chosen, most = to or self.choose(request), self._pool.limits.queue
         if most is not None and len(chosen.waiting) >= most:
             self._on_refused(request, QUEUE_FULL)
             return
@@ -268,12 +278,14 @@ class Cluster:
         is_worth = most * self._pool.limits.block_tokens > _WORTH * request.input_tokens
         return replicas[held.index(most)] if is_worth else idlest
 
-    def _scale(self, now: float, scaling: Scaling) -> None:
-        if now < self._looked_s:
+    def scale(self, now: float) -> None:
+        """Look at the signal, where replicas come and go and it is time to."""
+        scaling = self._scaling
+        if scaling is None or now < self._looked_s:
             return
         self._looked_s = now + scaling.interval_s
         there = [replica for replica in self.replicas[:: self._pool.ranks] if replica.until_s > now]
-        wanted = min(scaling.most, max(scaling.least, ceil(self.under_way / scaling.target)))
+        wanted = min(scaling.most, max(scaling.least, ceil(self._signal(scaling, len(there)) / scaling.target)))
         if wanted >= len(there):
             self._low_since = inf
             for _ in range(wanted - len(there)):
@@ -286,6 +298,15 @@ class Cluster:
                 rank.until_s = now
             self._low_since = now
 
+    def _signal(self, scaling: Scaling, there: int) -> float:
+        """What the replicas have together of what the signal counts."""
+        if scaling.signal == "requests":
+            return self.under_way
+        if scaling.signal == "waiting":
+            return sum(len(replica.waiting) for replica in self.replicas)
+        ready = [replica.pool for replica in self.replicas if replica.busy_s]
+        return there * sum(pool.used / pool.blocks for pool in ready) / max(1, len(ready))
+
     def replica_seconds(self, end_s: float) -> float:
         """Time that replicas were paid for, from their cold start on."""
         cold = self._scaling.cold_start_s if self._scaling is not None else 0.0
@@ -297,3 +318,99 @@ class Cluster:
     @property
     def ranks(self) -> int:
         return self._pool.ranks
+
+
+class TwoPools:
+    """One pool reads prompts, the other makes the answers, on one clock.
+
+    A cache goes over the link when its prompt is read: one after the other at each replica that sends and at each that
+    receives. The blocks of who sent it stay taken until who receives it has room for it, as vLLM's connectors do
+    (NixlConnector frees a prompt's blocks when they have been fetched), so that a full pool of answers stops the
+    readers.
+    """
+
+    def __init__(
+        self, service: Service, on_end: Callable[[Request], None], on_refused: Callable[[Request, str], None]
+    ) -> None:
+        assert service.reading is not None  # noqa: S101 - asked before
+        self._token_s, self._on_end, self._on_refused = service.handover_s, on_end, on_refused
+        self.readers = Cluster(service.reading, print, self._refused, routing=service.routing)
+        self.writers = Cluster(service.pool, on_end, self._refused, routing=service.routing, scaling=service.scaling)
+        for replica in self.readers.replicas:
+            replica.pause = replica.holds = True
+            replica.on_end = lambda request, replica=replica: self._read(request, replica)  # type: ignore[misc] # bound
+        self._wanted: dict[int, int] = {}  # tokens of an answer, by the number of its request
+        self._sent: list[tuple[float, int, Request, Replica]] = []  # on the link, by when they arrive
+        self._free_s: dict[int, float] = {}  # by replica: when its end of the link is free
+        self._holding: dict[int, Replica] = {}  # by request: the reader whose blocks it still has
+        self.waited_s = 0.0  # for the link
+
+    def run(self, source: Coming) -> None:
+        """Until nothing comes any more and everything has ended: whoever is furthest behind works."""
+        while True:
+            coming_s, sent_s = source.next_s, self._sent[0][0] if self._sent else inf
+            due = min(coming_s, sent_s)
+            reading, writing = _working(self.readers), _working(self.writers)
+            reader = min(reading, key=_clock, default=None)
+            read_s = inf if reader is None else reader.now
+            writer = min(writing, key=_clock, default=None)
+            if reader is not None and read_s < due and (writer is None or read_s <= writer.now):
+                self.readers.advance(reader, due)
+            elif writer is not None and writer.now < due:
+                # A prompt that is read until then may come to it; and readers that wait for room hear of it at once.
+                soon = nextafter(writer.now, inf) if any(one.is_stalled for one in self.readers.replicas) else read_s
+                self.writers.advance(writer, min(due, soon))
+            elif due == inf:
+                return
+            elif sent_s <= coming_s:
+                self._arrive()
+            else:
+                self._begin(source.take())
+
+    def _begin(self, request: Request) -> None:
+        if not self.writers.refuses(request):
+            self._wanted[request.number], request.output_tokens = request.output_tokens, 1
+            self.readers.submit(request)
+
+    def _read(self, request: Request, reader: Replica) -> None:
+        """Its first token is there: it needs the other pool for the next ones."""
+        self.readers.under_way -= 1
+        request.output_tokens = self._wanted.pop(request.number)
+        self._holding[request.number] = reader
+        if request.output_tokens <= 1:
+            self._let_go(request, request.last)
+            self._on_end(request)
+            return
+        writer = self.writers.choose(request)
+        ends = id(reader), id(writer)
+        begun = max(request.last, *(self._free_s.get(end, 0.0) for end in ends))
+        self.waited_s += begun - request.last
+        request.sent = begun + self._token_s * request.input_tokens
+        self._free_s |= dict.fromkeys(ends, request.sent)
+        request.done, request.ready, request.pieces, request.answer = request.input_tokens, True, (), ()
+        heappush(self._sent, (request.sent, request.number, request, writer))
+
+    def _arrive(self) -> None:
+        at, _, request, writer = heappop(self._sent)
+        self.writers.scale(at)
+        writer.pause = True
+        writer.on_room = lambda other: self._let_go(other, writer.now)
+        self.writers.submit(request, writer)
+
+    def _let_go(self, request: Request, now: float) -> None:
+        reader = self._holding.pop(request.number, None)
+        if reader is not None:  # one that was preempted there has come back
+            reader.let_go(request, now)
+
+    def _refused(self, request: Request, outcome: str) -> None:
+        request.output_tokens = self._wanted.pop(request.number, request.output_tokens)
+        self._let_go(request, request.sent)
+        self._on_refused(request, outcome)
+
+
+def _working(cluster: Cluster) -> list[Replica]:
+    return [replica for replica in cluster.replicas if not replica.is_idle and not replica.is_stalled]
+
+
+def _clock(replica: Replica) -> float:
+    return replica.now

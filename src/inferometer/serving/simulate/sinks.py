@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TOO_LONG = "too_long"  # the outcome of a request that the cache could not hold even alone, or the engine refuses
 QUEUE_FULL = "queue_full"  # of one that came when as many waited as may
 TIMED_OUT = "timeout"  # of one whose answer was not complete in time
+CANCELLED = "cancelled"  # of one that was taken back before that
 BROKEN_OFF = "broken_off"  # of one that waits for an answer that never comes
 _PIECE = 5 * 65_536
 

@@ -8,6 +8,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.serving.simulate.request import Request
 
 if TYPE_CHECKING:
@@ -17,21 +18,36 @@ if TYPE_CHECKING:
     from inferometer.serving.simulate.cache import Piece
 
 
+@frozen
+class Kinds:
+    """What differs between requests beside their lengths, each spread evenly over them.
+
+    `priorities` are the shares of classes, the most urgent first. Of `adapters` each request asks for one. It has
+    `images`, of `pictures` that there are; 0: no two are the same.
+    """
+
+    priorities: tuple[float, ...] = ()
+    adapters: int = 0
+    images: int = 0
+    pictures: int = 0
+
+
+_ALIKE = Kinds()
+
+
 class Source:
     """`next_s` is when the next request comes; `take` gives it. `ended` makes those that waited for an end.
 
     Several demands, one after the other, are the parts of one that would be too large as a whole: times go on.
     """
 
-    def __init__(
-        self, demands: Iterable[Demand], *, concurrency: int | None = None, priorities: tuple[float, ...] = ()
-    ) -> None:
+    def __init__(self, demands: Iterable[Demand], *, concurrency: int | None = None, kinds: Kinds = _ALIKE) -> None:
         parts = iter(demands)
         first = next(parts, None)
-        self._is_plain = first is not None and not priorities and concurrency is None and _is_plain(first)
+        self._is_plain = first is not None and kinds == _ALIKE and concurrency is None and _is_plain(first)
         self._has_followers = first is not None and bool(first.after)
         self._coming = self._requests(parts if first is None else chain((first,), parts))
-        self._priorities = priorities
+        self._kinds = kinds
         self._ready: list[tuple[float, int, Request]] = []
         self._waiting: dict[int, list[_Waiting]] = {}  # by the number of a request: those that wait for its answer
         self._strands: list[int] = []  # by request: all that wait for each other are one, and take one place
@@ -133,12 +149,11 @@ class Source:
         for index, tokens in enumerate(prompts):
             request = Request(number + index, due[index], tokens, int(demand.output_tokens[index]))
             request.pieces = talks.pieces(index, tokens)
-            if self._priorities:
-                request.priority = class_of(self._priorities, number + index)
+            self._mark(request)
             requests.append(request)
             before = demand.after[index] if demand.after else ()
             for other in before:
-                if demand.session[other] == demand.session[index]:
+                if demand.session[other] == demand.session[index] and not other % demand.answers:
                     requests[other].answer = _after(requests[other], request)
             if not before:
                 continue
@@ -146,6 +161,17 @@ class Source:
             for other in before:
                 self._waiting.setdefault(number + other, []).append(waiting)
         return iter([requests[index] for index in demand.first])
+
+    def _mark(self, request: Request) -> None:
+        kinds, number = self._kinds, request.number
+        if kinds.priorities:
+            request.priority = class_of(kinds.priorities, number)
+        request.adapter = int(_place(number, _ADAPTERS) * kinds.adapters) if kinds.adapters else -1
+        first = number * kinds.images
+        images = range(first, first + kinds.images)
+        request.images = (
+            tuple(int(_place(one, _PICTURES) * kinds.pictures) for one in images) if kinds.pictures else (*images,)
+        )
 
 
 class _Waiting:
@@ -174,8 +200,9 @@ class _Talks:
         else:
             shared = min(demand.sharing.prefix_tokens, tokens)
             before = ((("group", int(demand.group[index])), shared),) if shared else ()
-        if not len(demand.continues):
+        if not len(demand.continues) and demand.answers == 1:
             return before
+        index -= index % demand.answers  # of several answers to one prompt, all have read the same
         new = tokens - sum(size for _, size in before)
         pieces = (*before, (("talk", self._number + index), new)) if new > 0 else before
         self._said[index] = (*pieces, (("answer", self._number + index), int(demand.output_tokens[index])))
@@ -197,12 +224,20 @@ def _after(earlier: Request, later: Request) -> tuple[Piece, ...]:
 
 
 def _is_plain(demand: Demand) -> bool:
-    return not demand.after and not demand.pieces and not demand.sharing.prefix_tokens
+    return not demand.after and not demand.pieces and not demand.sharing.prefix_tokens and demand.answers == 1
+
+
+# Irrational numbers whose multiples fall evenly between 0 and 1; one for each thing, so that none follows another.
+_CLASSES, _ADAPTERS, _PICTURES = 0.6180339887498949, 0.7320508075688772, 0.6457513110645906
+
+
+def _place(number: int, by: float) -> float:
+    return number * by % 1.0
 
 
 def class_of(shares: tuple[float, ...], number: int) -> int:
     """The class of a request: each has its share of them, spread evenly (by the golden ratio's multiples)."""
-    place, reached = number * 0.6180339887498949 % 1.0, 0.0
+    place, reached = _place(number, _CLASSES), 0.0
     for order, share in enumerate(shares):
         reached += share
         if place < reached:

@@ -16,7 +16,7 @@ from inferometer.predict.served.step import EngineStep
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.predict.served.step import Grid
+    from inferometer.predict.served.step import SecondsGrid
 
 _EVERY = 64  # tokens of context between two entries of a row
 _ENTRIES = 513  # beyond the last one the grids themselves are asked
@@ -24,10 +24,9 @@ _ENTRIES = 513  # beyond the last one the grids themselves are asked
 
 @frozen
 class Speculation:
-    """A draft of `length` tokens a step, of which the engine keeps `kept` on average, its own next token included."""
+    """A draft of `length` tokens a step. What drafts reads the prompts too."""
 
     length: int
-    kept: float
     draft: EngineStep | None = None  # none: what drafts costs nothing, as tokens looked up in the prompt
 
 
@@ -79,6 +78,9 @@ class StepTimes:
         count = len(chunks)
         if count > 1:
             reading -= (count - 1) * first[1]  # what one call costs at least is paid once: engines batch the chunks
+        if self._speculation is not None and self._speculation.draft is not None:
+            draft = self._speculation.draft
+            reading += draft.dense.at(tokens) + sum(draft.prompt.at(size, before + 1.0) for size, before in chunks)
         dense, logits, decoding = self._dense, self._logits, sequences * self._per
         added = dense[tokens + decoding] - dense[decoding] + logits[decoding + count] - logits[decoding] + reading
         seconds = self.decode(sequences, context) if sequences else self._step_s
@@ -144,7 +146,14 @@ class GangTimes:
     """
 
     def __init__(  # noqa: PLR0913 - its parts
-        self, own: StepTimes, ranks: int, *, alone: Grid, together: tuple[Grid, Grid], most: int, padded_up_to: int
+        self,
+        own: StepTimes,
+        ranks: int,
+        *,
+        alone: SecondsGrid,
+        together: tuple[SecondsGrid, SecondsGrid],
+        most: int,
+        padded_up_to: int,
     ) -> None:
         self._own, self._ranks, self._padded_up_to = own, ranks, padded_up_to
         sizes = np.arange(1, ranks * most + 2)

@@ -10,7 +10,7 @@ from inferometer.core.frozen import frozen
 from inferometer.store import names
 from inferometer.store.finding import project_id
 from inferometer.store.queue.rows import device_named, no_device
-from inferometer.store.queue.values import DEVICE_STATES, DeviceState, Fault, Moment, NewDevice
+from inferometer.store.queue.values import DEVICE_STATES, DeviceFault, DeviceState, Moment, NewDevice
 from inferometer.store.queue.wanted import valid_label
 from inferometer.store.tables import fleet_checks, fleet_device_projects, fleet_devices, fleet_faults, projects
 from inferometer.store.upserts import put_new
@@ -183,7 +183,7 @@ def _wrong_with(connection: Connection, name: str, reference_s: float | None) ->
     return None if 1 / _FAR < times < _FAR else f"its reference takes {times:.2g} times as long as usual."
 
 
-def mark(connection: Connection, fault: Fault, lease: str | None, document: bytes | None = None) -> bool:
+def mark(connection: Connection, fault: DeviceFault, lease: str | None, document: bytes | None = None) -> bool:
     """Write down what a device did wrong; of one lease each thing once, however often it is sent."""
     reason = names.clean(fault.reason, most=2000) or ""
     same = (fleet_faults.c.device == fault.device, fleet_faults.c.lease == lease, fleet_faults.c.reason == reason)
@@ -197,13 +197,13 @@ def mark(connection: Connection, fault: Fault, lease: str | None, document: byte
     return True
 
 
-def faults_of(connection: Connection, name: str, most: int) -> tuple[Fault, ...]:
+def faults_of(connection: Connection, name: str, most: int) -> tuple[DeviceFault, ...]:
     """The newest first."""
     kept = fleet_faults.c.document.is_not(None).label("kept")
     columns = (fleet_faults.c.device, fleet_faults.c.job_id, fleet_faults.c.at_us, fleet_faults.c.reason, kept)
     query = select(*columns).where(fleet_faults.c.device == name).order_by(fleet_faults.c.at_us.desc()).limit(most)
     return tuple(
-        Fault(device=row.device, job=row.job_id, at=row.at_us / 1e6, reason=row.reason, kept=bool(row.kept))
+        DeviceFault(device=row.device, job=row.job_id, at=row.at_us / 1e6, reason=row.reason, kept=bool(row.kept))
         for row in connection.execute(query)
     )
 

@@ -17,7 +17,7 @@ from inferometer.store import ids, names, writing
 from inferometer.store.queue import devices, events, shares
 from inferometer.store.queue.leasing import held_row, others_can
 from inferometer.store.queue.rows import devices_of, job_of, no_job, packed_result, unpacked_job, unpacked_result
-from inferometer.store.queue.values import HELD, Check, Fault, JobRow, Moment
+from inferometer.store.queue.values import HELD, DeviceFault, JobRow, LeaseCheck, Moment
 from inferometer.store.queue.wanted import fits
 from inferometer.store.queue.wanted import read as read_wanted
 from inferometer.store.tables import (
@@ -51,7 +51,7 @@ class Finished:
 
     result: JobResult
     belongings: Sequence[writing.Belongings] = ()  # of each profile, in their order
-    check: Check | None = None
+    check: LeaseCheck | None = None
     device: str | None = None
     doubt: str | None = None
 
@@ -119,7 +119,7 @@ def _not_taken(connection: Connection, row: Any, lease_id: str, brought: Finishe
         return Taken(refused=refusal)
     what = "a second answer" if mine else "an answer that it had no lease for"
     reason = f"{device} brought {what}, which was not taken."
-    fault = Fault(device=device, job=row.id, at=moment.now_us / 1e6, reason=reason)
+    fault = DeviceFault(device=device, job=row.id, at=moment.now_us / 1e6, reason=reason)
     if devices.mark(connection, fault, lease_id) and row.state not in FINAL:  # the final state is the last event
         said = JobEvent(job=row.key, number=1, at=moment.now_us / 1e6, kind="notice", text=reason)
         have = events.add(connection, row.id, row.events, [said])
@@ -149,7 +149,7 @@ def _untried(connection: Connection, row: Any, moment: Moment) -> bool:
     return others_can(connection, read_wanted(wish), row.project_id, {row.device, *faulty}, moment.now_us)
 
 
-def _note_check(connection: Connection, row: Any, check: Check, now_us: int) -> None:
+def _note_check(connection: Connection, row: Any, check: LeaseCheck, now_us: int) -> None:
     values = {
         "id": row.lease, "device": row.device, "job_id": row.id, "at_us": now_us, "before_s": check.before_s,
         "after_s": check.after_s, "moved": check.moved, "waited_s": check.waited_s,
@@ -169,7 +169,7 @@ def _store_runs(connection: Connection, row: Any, brought: Finished, now_us: int
     agent = connection.execute(select(fleet_devices.c.user).where(fleet_devices.c.name == row.device)).scalar()
     first: str | None = None
     for belongings in brought.belongings:
-        draft = writing.Draft(
+        draft = writing.RunDraft(
             project=project, name=row.name, kind=row.verb, tags=tuple(sorted(set(tags))), parent=first, author=row.user,
             parameters={
                 "job": row.id, "device": row.device or "", "submitted by": row.user,
@@ -229,7 +229,7 @@ def lose(
     """The device did not bring the job to an end: back into the queue, or inconclusive after too many attempts."""
     timing, now_us, reason = moment.timing, moment.now_us, loss.reason
     if loss.counts and row.device is not None:
-        fault = Fault(device=row.device, job=row.id, at=now_us / 1e6, reason=reason)
+        fault = DeviceFault(device=row.device, job=row.id, at=now_us / 1e6, reason=reason)
         devices.mark(connection, fault, row.lease, None if loss.answer is None else packed_result(loss.answer))
         if loss.blames:
             devices.failed(connection, row.device, reason, moment, lied=loss.answer is not None)
@@ -431,15 +431,15 @@ def job_document(connection: Connection, job_id: str) -> Job:
     return unpacked_job(data)
 
 
-def checks_of(connection: Connection, device: str, most: int) -> tuple[Check, ...]:
+def checks_of(connection: Connection, device: str, most: int) -> tuple[LeaseCheck, ...]:
     """The newest checks of a device, oldest first."""
     query = select(fleet_checks).where(fleet_checks.c.device == device).order_by(fleet_checks.c.at_us.desc())
     rows = connection.execute(query.limit(most)).all()
     return tuple(_check(row) for row in reversed(rows))
 
 
-def _check(row: Any) -> Check:
-    return Check(
+def _check(row: Any) -> LeaseCheck:
+    return LeaseCheck(
         before_s=row.before_s,
         after_s=row.after_s,
         moved=row.moved,
@@ -450,10 +450,10 @@ def _check(row: Any) -> Check:
     )
 
 
-def checks_since(connection: Connection, since_us: int, most: int) -> dict[str, list[Check]]:
+def checks_since(connection: Connection, since_us: int, most: int) -> dict[str, list[LeaseCheck]]:
     """The newest checks of every device since a time, oldest first."""
     query = select(fleet_checks).where(fleet_checks.c.at_us >= since_us).order_by(fleet_checks.c.at_us)
-    found: dict[str, list[Check]] = {}
+    found: dict[str, list[LeaseCheck]] = {}
     for row in connection.execute(query):
         found.setdefault(row.device, []).append(_check(row))
     return {device: checks[-most:] for device, checks in found.items()}

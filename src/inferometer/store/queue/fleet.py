@@ -22,16 +22,16 @@ from inferometer.store.queue.trust import Trust, grade
 from inferometer.store.queue.values import (
     FAULTS_S,
     HELD,
-    Check,
+    DeviceFault,
     DeviceState,
-    Fault,
     FleetDevice,
     JobRow,
     Lease,
+    LeaseCheck,
+    LeaseTiming,
     Moment,
     NewDevice,
     NewJob,
-    Timing,
 )
 from inferometer.store.tables import fleet_events, fleet_faults, fleet_files, fleet_jobs, fleet_wants, projects
 
@@ -44,12 +44,12 @@ _GRADED_US = 30 * 86_400_000_000
 class Fleet(Opened):
     """Every call is one transaction: all of it or nothing, durable when it returns."""
 
-    def __init__(self, database: Database, *, timing: Timing | None = None, **opened: Any) -> None:
+    def __init__(self, database: Database, *, timing: LeaseTiming | None = None, **opened: Any) -> None:
         super().__init__(database, **opened)
-        self.timing = timing or Timing()
+        self.timing = timing or LeaseTiming()
 
     @classmethod
-    def of(cls, store: Opened, timing: Timing | None = None) -> "Fleet":
+    def of(cls, store: Opened, timing: LeaseTiming | None = None) -> "Fleet":
         """The queue in a store's database, by the store's clock."""
         return cls(store.database, timing=timing, clock=store._clock)  # noqa: SLF001 - the same kind of object
 
@@ -110,7 +110,7 @@ class Fleet(Opened):
         self._write(devices.probed, name, reference_s)
         return self.device(name, facts=False)
 
-    def faults(self, name: str, most: int = _FAULTS) -> tuple[Fault, ...]:
+    def faults(self, name: str, most: int = _FAULTS) -> tuple[DeviceFault, ...]:
         """What a device did wrong, the newest first."""
         return self._read(devices.faults_of, name, most)
 
@@ -230,7 +230,7 @@ class Fleet(Opened):
         job: str,
         lease: str,
         result: JobResult,
-        check: Check | None = None,
+        check: LeaseCheck | None = None,
         *,
         device: str | None = None,
         doubt: str | None = None,
@@ -319,7 +319,7 @@ class Fleet(Opened):
         )
         return self._read(lambda connection: frozenset(connection.execute(query).scalars()))
 
-    def checks(self, device: str, most: int = _CHECKS) -> tuple[Check, ...]:
+    def checks(self, device: str, most: int = _CHECKS) -> tuple[LeaseCheck, ...]:
         """Which job each belongs to is left out where that is not in sight."""
         checks = self._read(ending.checks_of, device, most)
         if self.sight is None:

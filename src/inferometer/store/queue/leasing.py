@@ -34,7 +34,7 @@ from inferometer.store.queue.rows import (
     unpacked_job,
     working_for,
 )
-from inferometer.store.queue.values import HELD, JobRow, Lease, Moment, NewJob, Timing, Wanted
+from inferometer.store.queue.values import HELD, JobRow, Lease, LeaseTiming, Moment, NewJob, Wanted
 from inferometer.store.queue.wanted import fits, read, refuse_unfitting, written
 from inferometer.store.tables import (
     HELD_ONLY,
@@ -216,7 +216,7 @@ def others_can(connection: Connection, wanted: Wanted, project: int, without: Co
     )
 
 
-def _held(connection: Connection, devices_: Collection[str], until: int, timing: Timing) -> dict[str, Lease]:
+def _held(connection: Connection, devices_: Collection[str], until: int, timing: LeaseTiming) -> dict[str, Lease]:
     """What these devices have already, which they keep until then."""
     query = leased_query().where(fleet_jobs.c.device.in_(devices_), literal_column(HELD_ONLY))
     rows = connection.execute(query).mappings().all()
@@ -330,7 +330,7 @@ def _handed_out(connection: Connection, pairs: Sequence[tuple[str, RowMapping]],
     return leases
 
 
-def _leased(row: Mapping[str, Any], timing: Timing) -> Lease:
+def _leased(row: Mapping[str, Any], timing: LeaseTiming) -> Lease:
     return Lease(id=row["lease"], job=unpacked_job(row["document"]), row=job_row(row), lease_s=timing.lease_s)
 
 

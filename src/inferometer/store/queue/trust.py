@@ -12,7 +12,7 @@ from statistics import median
 from typing import Literal
 
 from inferometer.core.frozen import frozen
-from inferometer.store.queue.values import Check
+from inferometer.store.queue.values import LeaseCheck
 
 Grade = Literal["A", "B", "C", "ungraded"]
 LEASES = 5  # that a grade needs
@@ -21,7 +21,7 @@ MOVED = 0.05  # within one lease: the job is marked and measured again
 
 
 @frozen
-class Spread:
+class DifferenceSpread:
     """Relative differences: half of them are within `typical`, nine in ten within `p90`."""
 
     count: int
@@ -38,11 +38,11 @@ class Trust:
     why: str
     leases: int
     moved: int = 0
-    references: Spread | None = None
-    repeats: Spread | None = None
+    references: DifferenceSpread | None = None
+    repeats: DifferenceSpread | None = None
 
 
-def grade(checks: Sequence[Check], repeated: Iterable[Sequence[float]] = ()) -> Trust:
+def grade(checks: Sequence[LeaseCheck], repeated: Iterable[Sequence[float]] = ()) -> Trust:
     """`repeated` are the times of each job that was measured there more than once."""
     moved, repeats = sum(check.moved for check in checks), _spread(_differences(repeated))
     if len(checks) < LEASES:
@@ -65,14 +65,14 @@ def _differences(repeated: Iterable[Sequence[float]]) -> list[float]:
     return [abs(time_s / median(times) - 1) for times in repeated if len(times) > 1 for time_s in times]
 
 
-def _spread(apart: Sequence[float]) -> Spread | None:
+def _spread(apart: Sequence[float]) -> DifferenceSpread | None:
     if not apart:
         return None
     ordered = sorted(apart)
-    return Spread(count=len(ordered), typical=median(ordered), p90=ordered[-(-9 * len(ordered) // 10) - 1])
+    return DifferenceSpread(count=len(ordered), typical=median(ordered), p90=ordered[-(-9 * len(ordered) // 10) - 1])
 
 
-def _words(references: Spread, repeats: Spread | None) -> str:
+def _words(references: DifferenceSpread, repeats: DifferenceSpread | None) -> str:
     text = (
         f"Over its last {references.count} leases the reference differed by {references.typical:.1%} typically and "
         f"{references.p90:.1%} in one lease of ten"

@@ -17,7 +17,7 @@ _FAULTS = 3  # in that time, from which on it fails often
 
 
 @frozen
-class Timing:
+class LeaseTiming:
     """How long a lease holds without a sign of life, and when a job that was lost is tried again."""
 
     lease_s: float = 300.0
@@ -38,7 +38,7 @@ class Timing:
 class Moment:
     """When something happens to a job, and by which times it is judged."""
 
-    timing: Timing
+    timing: LeaseTiming
     now_us: int
 
 
@@ -164,7 +164,7 @@ class Lease:
 
 
 @frozen
-class Check:
+class LeaseCheck:
     """The reference job, in seconds, before and after a lease; and how long the device had to cool down before."""
 
     before_s: float
@@ -181,7 +181,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class DeviceFault:
     """What a device did wrong: a job that it lost, or an answer that was refused. `kept`: that answer is set aside."""
 
     device: str
@@ -193,4 +193,4 @@ class Fault:
 
 def fails_often(failures: int, faults: int) -> bool:
     """Of jobs in a row that a device did not finish, and of its faults in `FAULTS_S`."""
-    return failures >= Timing().often or faults >= _FAULTS
+    return failures >= LeaseTiming().often or faults >= _FAULTS

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.known.atlas.measurement import PublishedMeasurement
-    from inferometer.predict.served.question import Served
+    from inferometer.predict.served.question import ServedReplica
 
 
 # Published figures of serving engines as questions: what was served, on how many devices, for how many users.
@@ -90,7 +90,7 @@ class ServedCase:
     cold: bool = False  # the figure holds what the first run of a process takes
     fronted: bool = False  # the figure holds what a front before the engine takes
 
-    def served(self) -> Served:
+    def served(self) -> ServedReplica:
         limited = served(self.question).limited(tokens=self.step_tokens, sequences=self.sequences, waits=self.waits)
         return limited if self.memory_share is None else limited.with_memory_share(self.memory_share)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration, Utilisation
     from inferometer.measure.calibrate.from_table import MeasuringPlan
-    from inferometer.measure.calibrate.here import Standing
+    from inferometer.measure.calibrate.here import HeldCalibration
 
 _COLUMNS = (
     Column(key="what", heading="what"),
@@ -72,7 +72,7 @@ _STANDINGS = (
 )
 
 
-def standings_table(standings: Sequence[Standing]) -> ReportTable:
+def standings_table(standings: Sequence[HeldCalibration]) -> ReportTable:
     """What predictions for this machine stand on: a row for each calibration."""
     rows = []
     for standing in standings:
@@ -116,13 +116,13 @@ def measuring_table(plan: MeasuringPlan) -> ReportTable:
     )
 
 
-def _state(standing: Standing) -> str:
+def _state(standing: HeldCalibration) -> str:
     if standing.path is None:
         return f"shipped, of {standing.calibration.device}"
     return "changed since" if standing.changed else "as it was made"
 
 
-def standing_document(standing: Standing) -> dict[str, Any]:
+def standing_document(standing: HeldCalibration) -> dict[str, Any]:
     """The same of one for programs, with the models that fed it and what has changed since."""
     made = standing.calibration
     plain = {

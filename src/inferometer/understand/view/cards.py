@@ -42,7 +42,7 @@ class View:
     charts: tuple[Callable[[], str], ...] = ()
 
 
-class Sources:
+class CitedSources:
     """Numbers the sources in the order they are first cited."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Sources:
 
 
 def device_card(device: Device) -> Card:
-    sources = Sources()
+    sources = CitedSources()
     facts: list[Fact] = [("unit", device.unit, " · ".join(filter(None, (device.kind, device.family, device.chip))))]
     facts += [(f"peak {name}", _rate(name, peak), sources.cite(peak)) for name, peak in device.peaks.items()]
     facts += [fact for memory in device.memories for fact in _memory_facts(memory, sources)]
@@ -76,7 +76,7 @@ def _rate(name: str, peak: Sourced) -> str:
     return format_quantity(peak.value, "OP/s" if DTYPES[name].name.startswith("i") else "FLOP/s")
 
 
-def _memory_facts(memory: Memory, sources: Sources) -> Iterator[Fact]:
+def _memory_facts(memory: Memory, sources: CitedSources) -> Iterator[Fact]:
     named = f"{memory.level} ({memory.kind})" if memory.kind else memory.level
     for label, size in (("capacity", memory.capacity_bytes), ("usable", memory.usable_bytes)):
         if size:
@@ -89,14 +89,14 @@ def _memory_facts(memory: Memory, sources: Sources) -> Iterator[Fact]:
             yield f"{named} {label}", format_quantity(sourced.value, unit), sources.cite(sourced)
 
 
-def _link_fact(end: str, link: Link, sources: Sources) -> Fact:
+def _link_fact(end: str, link: Link, sources: CitedSources) -> Fact:
     bandwidth = link.bandwidth_bytes_per_s
     if bandwidth is None:
         return end, link.title, ""
     return end, f"{link.title}, {format_quantity(bandwidth.value, 'B/s')} each way", sources.cite(bandwidth)
 
 
-def _plain_facts(device: Device, sources: Sources) -> Iterator[Fact]:
+def _plain_facts(device: Device, sources: CitedSources) -> Iterator[Fact]:
     for label, sourced, unit in (
         ("cores", device.cores, "1"),
         ("clock", device.clock_hz, "Hz"),
@@ -104,10 +104,13 @@ def _plain_facts(device: Device, sources: Sources) -> Iterator[Fact]:
         ("call", device.call_s, "s"),
         ("power", device.power_w, "W"),
         ("idle", device.idle_w, "W"),
+        ("cooling", device.cooling_w, "W"),
+        ("warms in", device.warms_s, "s"),
         ("battery", device.battery_j, "J"),
         ("energy of an operation", device.joules_per_flop, "J"),
         ("energy of a byte", device.joules_per_byte, "J"),
         ("storage", device.storage_bytes_per_s, "B/s"),
+        ("flash", device.flash_bytes, "B"),
         ("price", device.price_usd, "USD"),
     ):
         if sourced is not None:

@@ -16,7 +16,7 @@ from inferometer.core.frozen import frozen
 from inferometer.known.hardware import link, links
 from inferometer.known.places import grid, grids, instance, instances, pue, pues
 from inferometer.known.reference import dtype_facts, memory_level, memory_levels
-from inferometer.understand.view.cards import Card, Sources
+from inferometer.understand.view.cards import Card, CitedSources
 from inferometer.understand.view.table import Column, ReportTable, cell_text
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class CatalogTable:
 
     def card(self, value: Any) -> Card:
         """Every figure of a row with its source."""
-        sources = Sources()
+        sources = CitedSources()
         facts: list[Fact] = []
         for column in (*self.columns, *self.more):
             part = getattr(value, column.machine_name, None)

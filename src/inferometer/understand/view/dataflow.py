@@ -6,7 +6,7 @@ from dataclasses import asdict
 from inferometer.core.frozen import frozen
 from inferometer.core.trace import Trace
 from inferometer.core.units import format_quantity
-from inferometer.measure.spans.attribution import Call, Part, Trend
+from inferometer.measure.spans.attribution import CallPart, CallTimes, Trend
 from inferometer.measure.spans.build import from_trace
 from inferometer.measure.spans.flow import Flow, FlowRow, PhaseFlow, flow
 from inferometer.measure.spans.recording import Recording
@@ -92,7 +92,7 @@ def _line(depth: int, tag: str, name: str, time: str) -> str:
     return f"{head:<{_NAME_WIDTH}} {time:>10}"
 
 
-def _parts(parts: tuple[Part, ...]) -> str:
+def _parts(parts: tuple[CallPart, ...]) -> str:
     if not parts:
         return ""
     return "  (" + " / ".join(f"{part.name} {duration(part.time_s)}" for part in parts) + ")"
@@ -193,13 +193,13 @@ def part_table(phase: PhaseFlow) -> ReportTable:
     return ReportTable(title=f"{phase.name}: segments", columns=tuple(columns), rows=tuple(rows), note=note)
 
 
-def _part_row(call: Call) -> dict[str, object]:
+def _part_row(call: CallTimes) -> dict[str, object]:
     sizes = [part.bytes for part in call.parts if part.bytes is not None]
     row: dict[str, object] = {"call": call.name, "time_s": call.mean_s}
     return row | {part.name: part.time_s for part in call.parts} | ({"bytes": sum(sizes)} if sizes else {})
 
 
-def _part_s(call: Call, name: str) -> float:
+def _part_s(call: CallTimes, name: str) -> float:
     return sum(part.time_s for part in call.parts if part.name == name)
 
 

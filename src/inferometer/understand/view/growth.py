@@ -20,7 +20,7 @@ def growths(rows: Sequence[Sequence[float] | None]) -> list[float | None]:
     import numpy as np  # noqa: PLC0415 - only where steps were kept
 
     found: list[float | None] = [None] * len(rows)
-    places = [place for place, row in enumerate(rows) if row is not None and len(row) >= _LEAST]
+    places = [index for index, row in enumerate(rows) if row is not None and len(row) >= _LEAST]
     lengths = {len(rows[place] or ()) for place in places}
     for count in lengths:  # one for all ops of a phase
         mine = [place for place in places if len(rows[place] or ()) == count]

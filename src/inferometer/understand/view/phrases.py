@@ -128,6 +128,9 @@ def sustained_fact(sustained: Sustained | None) -> Iterator[tuple[str, str, str]
     if sustained is None:
         return
     share, span = sustained.slower, duration_text(sustained.span_s)
+    if not sustained.span_s:
+        yield "sustained", format_quantity(sustained.steady_s, "s"), _foretold_heat(sustained)
+        return
     if not sustained.changes_s:
         told = [f"for all of {span}"]
     else:
@@ -141,7 +144,20 @@ def sustained_fact(sustained: Sustained | None) -> Iterator[tuple[str, str, str]
         told.append("clock {} to {}".format(*(format_quantity(hz, "Hz", digits=2) for hz in sustained.clock_hz)))
     if sustained.temperature_c:
         told.append("{:.0f} to {:.0f} °C".format(*sustained.temperature_c))
+    if sustained.power_w:
+        told.append("{} to {}".format(*(format_quantity(watts, "W", digits=2) for watts in sustained.power_w)))
     yield "sustained", format_quantity(sustained.steady_s, "s"), ", ".join(told)
+
+
+def _foretold_heat(sustained: Sustained) -> str:
+    """Of a prediction: how much slower it becomes, when, and what it draws beside what is taken away."""
+    drawn, taken = (format_quantity(watts, "W", digits=3) for watts in sustained.power_w)
+    if not sustained.changes_s:
+        return f"for good: it draws {drawn}, and its cooling takes that away"
+    ends = interval_text(sustained.low_s or 0.0, sustained.high_s or 0.0, "s")
+    since = f"from {duration_text(sustained.steady_after_s)} on, " if sustained.steady_after_s else ""
+    cause = f"it would draw {drawn}, and {taken} are taken away"
+    return f"{ends}, {since}{sustained.slower:.0%} slower than {format_quantity(sustained.first_s, 's')}: {cause}"
 
 
 def energy_remarks(profile: Profile) -> list[str]:

@@ -18,6 +18,7 @@ from inferometer.understand.view.phrases import (
     profile_notes,
     profile_title,
     sizes_of,
+    sustained_fact,
     time_remarks,
 )
 from inferometer.understand.view.table import Bars, Column, ReportTable, columns, filled
@@ -53,7 +54,7 @@ _WHY = columns(Column(key="name", heading="op"), "count", "time_s", "share", "lo
 _COMPARED = columns(
     "model", "device", "runtime", "weights", "latency_s", "inputs_per_s", "ttft_s", "tpot_s", "tokens_per_s",
     "real_time_factor", "peak_memory_bytes", "fits", "energy_j", "usd_per_million_tokens",
-    "usd_per_million_inferences", "co2e_g", "battery_s", "inferences_per_charge", "frame_headroom",
+    "usd_per_million_inferences", "co2e_g", "sustained_s", "battery_s", "inferences_per_charge", "frame_headroom",
     "error",
 )  # fmt: skip
 _ENDS = columns(
@@ -64,7 +65,7 @@ _ENDS = columns(
 _FIGURES = {
     "latency_s": "s", "ttft_s": "s", "tpot_s": "s", "e2e_s": "s", "tokens_per_s": "1/s", "tokens_per_s_per_user": "1/s",
     "inputs_per_s": "1/s", "real_time_factor": "1", "peak_memory_bytes": "B",
-    "energy_j": "J", "battery_s": "s", "usd_per_million_tokens": "USD", "co2e_g": "g",
+    "energy_j": "J", "sustained_s": "s", "battery_s": "s", "usd_per_million_tokens": "USD", "co2e_g": "g",
 }  # fmt: skip
 _ENDED = ("latency_s", "ttft_s", "tpot_s", "e2e_s")  # times of the headline with an interval of their own
 _EVERYTHING = columns(
@@ -99,6 +100,7 @@ def prediction_card(profile: Profile) -> Card:
     facts += _memory_facts(profile)
     if summary.energy_j is not None:
         facts.append(("energy", format_quantity(summary.energy_j, "J"), ", ".join(energy_remarks(profile))))
+    facts += sustained_fact(profile.sustained)
     if summary.battery_s is not None:
         facts.append(_battery_fact(profile))
     if summary.frame_budget_s is not None:

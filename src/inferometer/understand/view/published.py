@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.known.atlas.measurement import AtlasSource, PublishedMeasurement
     from inferometer.known.atlas.table import AtlasTable
-    from inferometer.predict.published import Beside
+    from inferometer.predict.published import BesidePublished
     from inferometer.predict.question import Question
     from inferometer.understand.view.cards import Fact
 
@@ -171,7 +171,7 @@ def cited(row: PublishedMeasurement, source: AtlasSource) -> str:
     return ", ".join(filter(None, (source.short, told, row.date or source.date)))
 
 
-def beside_facts(besides: Sequence[Beside], *, model: str, device: str) -> tuple[Fact, ...]:
+def beside_facts(besides: Sequence[BesidePublished], *, model: str, device: str) -> tuple[Fact, ...]:
     """Lines of a card: what others measured, who, and how far the two are apart; else how many measured otherwise."""
     from inferometer.known.atlas.nearest import count_published  # noqa: PLC0415 - brings numpy
 
@@ -184,7 +184,7 @@ def beside_facts(besides: Sequence[Beside], *, model: str, device: str) -> tuple
     return (("others measured", counted(many, "figure"), where),)
 
 
-def _beside_fact(beside: Beside) -> Fact:
+def _beside_fact(beside: BesidePublished) -> Fact:
     from inferometer.known.atlas.shipped import source_named  # noqa: PLC0415 - brings numpy
 
     row = beside.measured
@@ -194,7 +194,7 @@ def _beside_fact(beside: Beside) -> Fact:
     return label, format_quantity(row.seconds, "s"), f"{cited(row, source_named(row.source))}, {formats}; {apart}"
 
 
-def beside_documents(besides: Iterable[Beside]) -> list[dict[str, Any]]:
+def beside_documents(besides: Iterable[BesidePublished]) -> list[dict[str, Any]]:
     from inferometer.known.atlas.shipped import source_named  # noqa: PLC0415 - brings numpy
 
     return [

@@ -29,7 +29,7 @@ _OUTPUTS = columns(
     Column(key="e2e_s", heading="request", unit="s"),
     Column(key="e2e_interval", heading="between"),
     "tokens_per_s", "peak_memory_bytes", "fits", "energy_j", "usd_per_million_tokens", "usd_per_million_inferences",
-    "co2e_g", "battery_s", "inferences_per_charge", "frame_headroom",
+    "co2e_g", "sustained_s", "battery_s", "inferences_per_charge", "frame_headroom",
     Column(key="reason", heading="why not"),
     # What repeats, side by side: a row has a forward pass or a decode step. Then what loading takes, once.
     *(

@@ -64,6 +64,7 @@ _SHARED = {
         Column(key="usd_per_million_tokens", heading="USD/Mtoken", unit="1"),
         Column(key="usd_per_million_inferences", heading="USD/Minference", unit="1"),
         Column(key="co2e_g", heading="CO₂e", unit="g"),
+        Column(key="sustained_s", heading="sustained", unit="s"),
         Column(key="battery_s", heading="battery", unit="s"),
         Column(key="inferences_per_charge", heading="a charge", exact=True),
         Column(key="frame_headroom", heading="frame left", unit="1"),

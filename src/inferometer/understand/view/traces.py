@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from inferometer.measure.spans.batch import READINGS, Batch
+from inferometer.measure.spans.batch import READINGS, SpanBatch
 from inferometer.measure.spans.build import Titles, batches_of
 from inferometer.measure.spans.nest import Ints, by_lane
 from inferometer.measure.spans.power import Series
 from inferometer.measure.spans.record import NOTE
-from inferometer.measure.spans.recording import Lane, Recording, Run
+from inferometer.measure.spans.recording import Lane, Recording, RecordingRun
 from inferometer.version import __version__
 
 _ARGUMENTS = ("phase", "layer", "token", "tokens", "flops", "bytes", "energy", *READINGS)
@@ -28,7 +28,11 @@ _REMEMBERED = 1024  # spans of a lane that a later one is compared with
 
 
 def chrome(
-    source: Recording | Iterable[Batch], *, run: Run | None = None, titles: Titles | None = None, process: int = 0
+    source: Recording | Iterable[SpanBatch],
+    *,
+    run: RecordingRun | None = None,
+    titles: Titles | None = None,
+    process: int = 0,
 ) -> Iterator[bytes]:
     """Trace Event Format, as chrome://tracing and ui.perfetto.dev open it: complete events, times in microseconds.
 
@@ -126,7 +130,7 @@ def _named(what: str, process: int, lane: int, title: str) -> str:
     return f',\n{{"ph":"M","name":"{what}","pid":{process},"tid":{lane},"args":{{"name":{json.dumps(title)}}}}}'
 
 
-def _events(batch: Batch, rows: slice, lanes: _Lanes) -> str:
+def _events(batch: SpanBatch, rows: slice, lanes: _Lanes) -> str:
     columns = {name: batch.columns[name][rows] for name in batch.columns}
     names, starts, ends = columns["name"], columns["start"], columns["end"]
     silent: list[Any] = [None] * len(names)

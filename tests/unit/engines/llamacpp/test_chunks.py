@@ -3,7 +3,7 @@
 import pytest
 
 from inferometer.core.errors import EngineError
-from inferometer.engines.llamacpp.server import Chunk, events_of, read_chunk
+from inferometer.engines.llamacpp.server import StreamedChunk, events_of, read_chunk
 
 
 def document(text, made, made_ms, **more):
@@ -57,4 +57,4 @@ def test_a_cache_that_was_not_kept_is_an_error():
 
 def test_an_error_of_the_server_is_its_words():
     chunk = read_chunk({"error": {"code": 400, "message": '"prompt" must not be empty'}}, 5)
-    assert chunk == Chunk(at_ns=5, error='"prompt" must not be empty')
+    assert chunk == StreamedChunk(at_ns=5, error='"prompt" must not be empty')

@@ -2,11 +2,11 @@
 
 import pytest
 
-from inferometer.engines.llamacpp.nodes import Node, Source, StepNodes, layers_of_nodes
+from inferometer.engines.llamacpp.nodes import LlamaNode, NodeInput, StepNodes, layers_of_nodes
 
 
 def node(name, kind, *sources, key=0, **more):
-    return Node(name=name, kind=kind, key=key, sources=tuple(Source(name=each) for each in sources), **more)
+    return LlamaNode(name=name, kind=kind, key=key, sources=tuple(NodeInput(name=each) for each in sources), **more)
 
 
 RECORDED = [
@@ -41,12 +41,12 @@ def test_a_node_names_its_layer(given, expected):
 
 
 def test_a_norm_belongs_to_the_weight_that_is_applied_to_it():
-    norm = Node(name="norm-0", kind="RMS_NORM", key=7, sources=(Source(name="embd", key=1),))
-    scaled = Node(
+    norm = LlamaNode(name="norm-0", kind="RMS_NORM", key=7, sources=(NodeInput(name="embd", key=1),))
+    scaled = LlamaNode(
         name="attn_norm-0",
         kind="MUL",
         key=8,
-        sources=(Source(name="norm-0", key=7), Source(name="blk.0.attn_norm.weight", key=9)),
+        sources=(NodeInput(name="norm-0", key=7), NodeInput(name="blk.0.attn_norm.weight", key=9)),
     )
     assert layers_of_nodes([norm, scaled]) == (("blk.0.attn_norm",), ("blk.0.attn_norm",))
 
@@ -74,10 +74,12 @@ def test_each_step_is_a_sample_and_pieces_of_a_prompt_are_one():
 def test_bytes_are_what_is_read_and_written_where_all_of_it_is():
     steps = StepNodes()
     steps.begin("decode")
-    weight = Source(name="blk.0.attn_q.weight", dtype="q4_1", nbytes=200)
-    whole = Node(name="q", kind="MUL_MAT", sources=(weight, Source(name="x", nbytes=10)), nbytes=20, dtype="f32")
-    part = Node(name="embd", kind="GET_ROWS", sources=(weight,), nbytes=20)
-    unknown = Node(name="y", kind="ADD", sources=(Source(name="x"),), nbytes=20, dtype="f32")
+    weight = NodeInput(name="blk.0.attn_q.weight", dtype="q4_1", nbytes=200)
+    whole = LlamaNode(
+        name="q", kind="MUL_MAT", sources=(weight, NodeInput(name="x", nbytes=10)), nbytes=20, dtype="f32"
+    )
+    part = LlamaNode(name="embd", kind="GET_ROWS", sources=(weight,), nbytes=20)
+    unknown = LlamaNode(name="y", kind="ADD", sources=(NodeInput(name="x"),), nbytes=20, dtype="f32")
     steps.add("decode", [(whole, 1.0), (part, 1.0), (unknown, 1.0)])
     kernels = steps.take()["decode"]
     assert [kernel.bytes for kernel in kernels] == [230.0, None, None]

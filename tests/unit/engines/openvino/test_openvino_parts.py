@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.engines.base import Target
-from inferometer.engines.openvino.counters import Means, Reading, mean_between
+from inferometer.engines.openvino.counters import CounterReading, Means, mean_between
 from inferometer.engines.openvino.devices import choose_device, placement_note, precision_hint, unit_of
 from inferometer.engines.openvino.faults import engine_words, fault_of
 from inferometer.engines.openvino.names import listed_layers, own_names
@@ -40,20 +40,20 @@ def test_a_name_with_a_comma_is_still_a_name():
 
 
 def test_running_means_become_the_mean_since_the_last_reading():
-    before, after = Reading(steps=2, means_s={"k": 10e-6}), Reading(steps=6, means_s={"k": 20e-6})
+    before, after = CounterReading(steps=2, means_s={"k": 10e-6}), CounterReading(steps=6, means_s={"k": 20e-6})
     # 6 · 20.5 − 2 · 10.5 = 102 µs in 4 steps
     assert mean_between(before, after) == pytest.approx({"k": 25.5e-6})
 
 
 def test_a_kernel_that_was_not_there_before_has_all_its_time():
-    assert mean_between(Reading(), Reading(steps=4, means_s={"k": 8e-6})) == pytest.approx({"k": 8.5e-6})
+    assert mean_between(CounterReading(), CounterReading(steps=4, means_s={"k": 8e-6})) == pytest.approx({"k": 8.5e-6})
 
 
 def test_no_step_gives_no_sample():
     means = Means()
-    assert means.take(Reading(steps=0, means_s={})) == {}
-    assert len(means.take(Reading(steps=3, means_s={"k": 1e-6}))["k"]) == 3
-    assert means.take(Reading(steps=3, means_s={"k": 1e-6})) == {}
+    assert means.take(CounterReading(steps=0, means_s={})) == {}
+    assert len(means.take(CounterReading(steps=3, means_s={"k": 1e-6}))["k"]) == 3
+    assert means.take(CounterReading(steps=3, means_s={"k": 1e-6})) == {}
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=2, max_size=50), st.data())
@@ -62,7 +62,7 @@ def test_the_mean_is_right_to_the_rounding_of_the_counters(micros, data):
     cut = data.draw(st.integers(1, len(micros) - 1))
 
     def reading(count):
-        return Reading(steps=count, means_s={"k": sum(micros[:count]) // count * 1e-6})
+        return CounterReading(steps=count, means_s={"k": sum(micros[:count]) // count * 1e-6})
 
     found = mean_between(reading(cut), reading(len(micros)))["k"]
     truth = sum(micros[cut:]) / (len(micros) - cut) * 1e-6

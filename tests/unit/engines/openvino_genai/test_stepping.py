@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("openvino", reason="openvino is not installed")
 
 from inferometer.engines.openvino_genai import session
-from inferometer.engines.openvino_genai.session import Reading, SteppedNetwork
+from inferometer.engines.openvino_genai.session import CounterReading, SteppedNetwork
 
 
 def test_a_kernel_that_runs_only_in_later_steps_took_nothing_in_those_before(monkeypatch):
     network = object.__new__(SteppedNetwork)
-    network._counting, network._request, network._read = True, SimpleNamespace(), Reading()
+    network._counting, network._request, network._read = True, SimpleNamespace(), CounterReading()
     network._samples, network._counts = {}, {}
     for steps, means in ((1, {"a": 1.0}), (3, {"a": 1.0, "b": 2.0})):
         monkeypatch.setattr(session, "executed_seconds", lambda _request, means=means: means)

@@ -10,15 +10,15 @@ from inferometer.engines.base import Target
 from inferometer.engines.torch import compiled, eager
 from inferometer.engines.torch.engine import (
     PRECISIONS,
-    Place,
     Threads,
-    choose_place,
+    TorchDevice,
+    choose_device,
     choose_precision,
     refused,
 )
 from inferometer.engines.torch.provenance import call_name, module_path
 
-CPU, GPU = Place(unit="cpu", device="cpu"), Place(unit="gpu", device="cuda:0")
+CPU, GPU = TorchDevice(unit="cpu", device="cpu"), TorchDevice(unit="gpu", device="cuda:0")
 
 
 def engine(cards):
@@ -36,20 +36,20 @@ def target(**changes):
         (1, {}, GPU),
         (1, {"unit": "cpu"}, CPU),
         (1, {"unit": "gpu"}, GPU),
-        (2, {"unit": "gpu:1"}, Place(unit="gpu:1", device="cuda:1")),
+        (2, {"unit": "gpu:1"}, TorchDevice(unit="gpu:1", device="cuda:1")),
         (1, {"providers": ("cuda",)}, GPU),
         (1, {"unit": "gpu", "providers": ("cpu",)}, CPU),
         (0, {"providers": ("cuda:0", "cpu")}, CPU),
     ],
 )
 def test_a_place_is_the_one_asked_for(cards, asked, expected):
-    assert choose_place(target(**asked), engine(cards)) == expected
+    assert choose_device(target(**asked), engine(cards)) == expected
 
 
 @pytest.mark.parametrize("asked", [{"unit": "gpu:3"}, {"unit": "npu"}, {"providers": ("xpu",)}])
 def test_a_place_that_is_not_there_is_refused_with_those_that_are(asked):
     with pytest.raises(EngineError, match=r"here it has cpu \(cpu\), gpu \(cuda:0\)"):
-        choose_place(target(**asked), engine(1))
+        choose_device(target(**asked), engine(1))
 
 
 @pytest.mark.parametrize(

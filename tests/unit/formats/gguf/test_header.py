@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from inferometer.core.errors import FormatError
-from inferometer.formats.gguf.header import Counted, parse_header, read_header
+from inferometer.formats.gguf.header import CountedValue, parse_header, read_header
 from unit.formats.gguf.gguf_bytes import header, text, typed, write
 
 HERE = Path("model.gguf")
@@ -46,14 +46,14 @@ def test_small_arrays_are_kept_and_large_ones_are_counted():
     assert found.metadata["pattern"] == (True, False, True)
     assert found.metadata["lengths"] == (1, 2, 3)
     assert found.metadata["languages"] == ("en", "fr")
-    assert found.metadata["tokens"] == Counted(type="string", count=1000)
-    assert found.metadata["scores"] == Counted(type="f32", count=5000)
+    assert found.metadata["tokens"] == CountedValue(type="string", count=1000)
+    assert found.metadata["scores"] == CountedValue(type="f32", count=5000)
     assert found.metadata["nested"] == (("a",), ("b", "c"))
-    assert found.metadata["many"] == Counted(type="array", count=100)
+    assert found.metadata["many"] == CountedValue(type="array", count=100)
 
 
 def test_a_text_too_long_to_keep_is_counted():
-    assert parsed({"template": "x" * 2_000_000}).metadata["template"] == Counted(type="string", count=2_000_000)
+    assert parsed({"template": "x" * 2_000_000}).metadata["template"] == CountedValue(type="string", count=2_000_000)
 
 
 def test_bytes_that_are_no_text_do_not_stop_a_value():

@@ -8,7 +8,7 @@ import pytest
 from inferometer.core.errors import FormatError
 from inferometer.formats.gguf import cursor, header
 from inferometer.formats.gguf.architecture import Architecture, _holds, _rotated_share, config_of
-from inferometer.formats.gguf.header import TENSOR_TYPES, Counted, parse_header
+from inferometer.formats.gguf.header import TENSOR_TYPES, CountedValue, parse_header
 from unit.formats.gguf.gguf_bytes import header as written
 
 
@@ -37,14 +37,14 @@ def test_a_header_may_have_so_much_and_no_more(monkeypatch, module, limit, numbe
 @pytest.mark.parametrize(
     ("limit", "number", "metadata", "kept"),
     [
-        ("_KEPT_TEXT", 3, {"a": "abc", "b": "abcd"}, {"a": "abc", "b": Counted(type="string", count=4)}),
+        ("_KEPT_TEXT", 3, {"a": "abc", "b": "abcd"}, {"a": "abc", "b": CountedValue(type="string", count=4)}),
         ("_KEPT_BYTES", 5, {"a": "abc", "b": "de", "c": "f"},
-         {"a": "abc", "b": "de", "c": Counted(type="string", count=1)}),
+         {"a": "abc", "b": "de", "c": CountedValue(type="string", count=1)}),
         ("_KEPT_STRINGS", 2, {"a": ["x", "y"], "b": ["x", "y", "z"]},
-         {"a": ("x", "y"), "b": Counted(type="string", count=3)}),
+         {"a": ("x", "y"), "b": CountedValue(type="string", count=3)}),
         ("_KEPT_NUMBERS", 2, {"a": ("u16", [1, 2]), "b": ("u16", [1, 2, 3])},
-         {"a": (1, 2), "b": Counted(type="u16", count=3)}),
-        ("_KEPT_STRINGS", 1, {"a": [["x"], ["y"]], "b": 7}, {"a": Counted(type="array", count=2), "b": 7}),
+         {"a": (1, 2), "b": CountedValue(type="u16", count=3)}),
+        ("_KEPT_STRINGS", 1, {"a": [["x"], ["y"]], "b": 7}, {"a": CountedValue(type="array", count=2), "b": 7}),
     ],
 )  # fmt: skip
 def test_what_is_kept_and_what_is_only_counted(monkeypatch, limit, number, metadata, kept):

@@ -8,7 +8,7 @@ import pytest
 
 from inferometer.core.dims import Symbol, evaluate
 from inferometer.formats.onnx import algebra
-from inferometer.formats.onnx.content import Ratio
+from inferometer.formats.onnx.content import SizeRatio
 from inferometer.formats.onnx.rules import items
 
 N = Symbol("n")
@@ -23,7 +23,7 @@ PLAIN = {
 
 def known(item, size):
     """What an item is once the size is known; rounded no more than it says."""
-    if isinstance(item, Ratio):
+    if isinstance(item, SizeRatio):
         return Fraction(evaluate(item.top, {"n": size}), item.bottom)
     return evaluate(item, {"n": size}) if isinstance(item, algebra.Expression | Symbol) else item
 
@@ -94,17 +94,17 @@ def test_a_quotient_of_floats_may_be_a_fraction_of_a_size():
     assert items.divide_floats(algebra.mul(N, 6), algebra.mul(N, 3)) == 2
     assert items.divide_floats(algebra.mul(N, 6), 2.0) == algebra.mul(N, 3)
     half = items.divide_floats(N, 2)
-    assert (half, items.mul(half, 2), items.mul(half, 0.5)) == (Ratio(N, 2), N, Ratio(N, 4))
-    assert items.mul(1.5, N) == items.mul(N, 1.5) == Ratio(algebra.mul(N, 3), 2)
+    assert (half, items.mul(half, 2), items.mul(half, 0.5)) == (SizeRatio(N, 2), N, SizeRatio(N, 4))
+    assert items.mul(1.5, N) == items.mul(N, 1.5) == SizeRatio(algebra.mul(N, 3), 2)
     assert [items.mul(N, factor) for factor in (0.00123, math.inf, math.nan)] == [None] * 3
-    assert items.mul(N, 1 / 3) == Ratio(N, 3)
+    assert items.mul(N, 1 / 3) == SizeRatio(N, 3)
     assert [items.to_integer(item) for item in (2.9, -2.9, 3, None)] == [2, -2, 3, None]
     assert [known(items.to_integer(half), size) for size in (4, 5)] == [2, 2]
 
 
 def test_functions_of_one_item():
     unary = items.UNARY
-    half = Ratio(N, 2)
+    half = SizeRatio(N, 2)
     assert [known(unary["Floor"](half), size) for size in (4, 5)] == [2, 2]
     assert [known(unary["Ceil"](half), size) for size in (4, 5)] == [2, 3]
     table = {

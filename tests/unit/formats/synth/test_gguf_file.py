@@ -9,8 +9,8 @@ from inferometer.core.errors import InferometerError
 from inferometer.formats.gguf import write as writer
 from inferometer.formats.gguf.header import read_header
 from inferometer.formats.gguf.write.metadata import LEAST, vocabulary
-from inferometer.formats.gguf.write.names import Target
-from inferometer.formats.gguf.write.recipe import FORMATS, ModelFacts, format_of
+from inferometer.formats.gguf.write.names import WrittenTensor
+from inferometer.formats.gguf.write.recipe import FORMATS, GgufFacts, format_of
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.synth.order import Order
 from inferometer.formats.synth.weights import planned, whole
@@ -152,16 +152,16 @@ def test_the_same_order_writes_the_same_bytes(tmp_path):
 
 
 def target(stem, *shape, layer=0):
-    return Target(name=f"blk.{layer}.{stem}.weight", shape=shape, parts=(), stem=stem, layer=layer, matrix=True)
+    return WrittenTensor(name=f"blk.{layer}.{stem}.weight", shape=shape, parts=(), stem=stem, layer=layer, matrix=True)
 
 
 def test_a_plain_name_means_every_matrix():
-    model = ModelFacts(layers=32)
+    model = GgufFacts(layers=32)
     assert {format_of(target(stem, 512, 256), "q6_k", model) for stem in ("output", "attn_v", "ffn_up")} == {"q6_k"}
 
 
 def test_q4_k_m_spends_bits_where_llama_cpp_does():
-    model = ModelFacts(layers=32, heads=32, kv_heads=8)
+    model = GgufFacts(layers=32, heads=32, kv_heads=8)
     down = [format_of(target("ffn_down", 4096, 14336, layer=layer), "q4_k_m", model) for layer in range(32)]
     assert [layer for layer, kind in enumerate(down) if kind == "q6_k"] == [
         0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31,
@@ -172,15 +172,15 @@ def test_q4_k_m_spends_bits_where_llama_cpp_does():
 
 def test_a_tied_embedding_is_the_output_too():
     embedding = target("token_embd", 1000, 256)
-    assert format_of(embedding, "q4_k_m", ModelFacts(layers=4, tied=True)) == "q6_k"
-    assert format_of(embedding, "q4_k_m", ModelFacts(layers=4)) == "q4_k"
+    assert format_of(embedding, "q4_k_m", GgufFacts(layers=4, tied=True)) == "q6_k"
+    assert format_of(embedding, "q4_k_m", GgufFacts(layers=4)) == "q4_k"
 
 
 @pytest.mark.parametrize(
     ("asked", "row", "found"), [("q4_k", 896, "q5_0"), ("q6_k", 896, "q8_0"), ("q4_0", 40, "f16"), ("q8_0", 64, "q8_0")]
 )
 def test_rows_that_are_no_whole_blocks_take_the_next_format(asked, row, found):
-    assert format_of(target("attn_q", 8, row), asked, ModelFacts(layers=1)) == found
+    assert format_of(target("attn_q", 8, row), asked, GgufFacts(layers=1)) == found
 
 
 # vocabulary

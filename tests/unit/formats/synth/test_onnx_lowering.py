@@ -10,7 +10,7 @@ from inferometer.core.errors import InferometerError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.onnx.write.lowering import Numbers, lower, numbers_of
-from inferometer.formats.onnx.write.nodes import Nodes, Value
+from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
 from inferometer.formats.onnx.write.shapes import concat_axis, fixed, reinterpreted, reshaped
 
 BATCH, QUERY, CONTEXT = Symbol("batch"), Symbol("query"), Symbol("context")
@@ -124,7 +124,7 @@ def test_a_value_nobody_reads_is_an_output():
 def shaped(have, want, **others):
     nodes = Nodes("float32")
     nodes.scope = "op"
-    value = reinterpreted(nodes, Value("x", have), want, **others)
+    value = reinterpreted(nodes, WrittenValue("x", have), want, **others)
     assert value.shape == want
     return [node.kind for node in nodes.nodes if node.kind != "Constant"]
 
@@ -155,7 +155,7 @@ def test_a_shape_that_cannot_follow_is_refused():
 def test_one_open_size_needs_no_computing():
     nodes = Nodes("float32")
     nodes.scope = "op"
-    reshaped(nodes, Value("x", (BATCH, QUERY, 8)), (BATCH * QUERY, 8))
+    reshaped(nodes, WrittenValue("x", (BATCH, QUERY, 8)), (BATCH * QUERY, 8))
     constant, reshape = nodes.nodes
     assert constant.attributes["value"].tolist() == [-1, 8]
     assert reshape.inputs == ("x", constant.outputs[0])

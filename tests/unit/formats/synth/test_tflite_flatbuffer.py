@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.formats.flatbuffer import Buffer
-from inferometer.formats.tflite.write.flatbuffer import Blob, Numbers, Scalar, TableNode, Tables, Text, placed, write
+from inferometer.formats.tflite.write.flatbuffer import (
+    Blob,
+    FlatNumbers,
+    FlatText,
+    Scalar,
+    TableNode,
+    Tables,
+    placed,
+    write,
+)
 
 
 def written(root):
@@ -53,7 +62,7 @@ def test_numbers_come_back_and_the_others_have_their_default(fields):
 
 @given(st.text(max_size=40), st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20), st.binary(max_size=50))
 def test_texts_vectors_and_bytes_come_back(text, values, raw):
-    root = TableNode({0: Text(text), 1: Numbers("i", tuple(values)), 2: Blob(len(raw), lambda: [raw])})
+    root = TableNode({0: FlatText(text), 1: FlatNumbers("i", tuple(values)), 2: Blob(len(raw), lambda: [raw])})
     table = read(root)
     assert (table.text(0, "text") or "") == text
     assert table.numbers(1, "i", "numbers", most=100) == tuple(values)
@@ -63,7 +72,7 @@ def test_texts_vectors_and_bytes_come_back(text, values, raw):
 
 
 def test_tables_in_tables_keep_their_order():
-    inner = tuple(TableNode({1: Scalar("i", number), 0: Text(f"name {number}")}) for number in range(5))
+    inner = tuple(TableNode({1: Scalar("i", number), 0: FlatText(f"name {number}")}) for number in range(5))
     table = read(TableNode({3: Tables(inner), 0: Scalar("b", 1)}))
     found = [(each.number(1, "i"), each.text(0, "name")) for each in table.tables(3, "entry", most=10)]
     assert found == [(number, f"name {number}") for number in range(5)]
@@ -71,7 +80,7 @@ def test_tables_in_tables_keep_their_order():
 
 def test_every_number_lies_at_a_multiple_of_its_size():
     inner = Tables((TableNode({0: Scalar("?", 1)}),))
-    root = TableNode({0: Scalar("b", 1), 1: Text("odd"), 2: Scalar("i", 2), 3: inner})
+    root = TableNode({0: Scalar("b", 1), 1: FlatText("odd"), 2: Scalar("i", 2), 3: inner})
     nodes, _ = placed(root)
     assert all(start % 4 == 0 for _, start in nodes)
 

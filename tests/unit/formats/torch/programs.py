@@ -1,6 +1,6 @@
 """Programs by hand: calls, shapes, and what is held."""
 
-from inferometer.formats.torch.program import Body, Call, Held, Program, Ref, Value
+from inferometer.formats.torch.program import HeldInput, Program, ProgramBody, ProgramCall, ProgramValue, Ref
 
 
 def value(*shape, dtype="f32", strides="regular"):
@@ -10,23 +10,25 @@ def value(*shape, dtype="f32", strides="regular"):
             regular.insert(0, step)
             step = step * size
         strides = tuple(regular)
-    return Value(shape=shape, dtype=dtype, strides=strides)
+    return ProgramValue(shape=shape, dtype=dtype, strides=strides)
 
 
 def call(target, outputs, path="", **arguments):
     """`aten.` is left out of targets; arguments that are Refs are tensors."""
     names = outputs.split()
     full = target if target.startswith(("higher_order", "quantized", "mylib")) else f"aten.{target}"
-    return Call(name=names[0] if names else target, target=full, arguments=arguments, outputs=tuple(names), path=path)
+    return ProgramCall(
+        name=names[0] if names else target, target=full, arguments=arguments, outputs=tuple(names), path=path
+    )
 
 
 def body(inputs, outputs, calls, values):
-    return Body(inputs=tuple(inputs.split()), outputs=tuple(outputs.split()), calls=tuple(calls), values=values)
+    return ProgramBody(inputs=tuple(inputs.split()), outputs=tuple(outputs.split()), calls=tuple(calls), values=values)
 
 
 def program(calls, values, *, inputs="x", outputs="y", weights="", buffers="", mutated=""):
-    held = {name: Held(name=name, role="weight") for name in weights.split()}
-    held |= {name: Held(name=name, role="constant") for name in buffers.split()}
+    held = {name: HeldInput(name=name, role="weight") for name in weights.split()}
+    held |= {name: HeldInput(name=name, role="constant") for name in buffers.split()}
     return Program(
         name="p",
         body=body(inputs, outputs, calls, values),

@@ -9,7 +9,7 @@ from inferometer.core.dims import Symbol
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import KINDS
 from inferometer.formats.torch.convert import program_graph
-from inferometer.formats.torch.program import Held, Ref
+from inferometer.formats.torch.program import HeldInput, Ref
 from inferometer.formats.torch.table import base_name, row_of, rows
 from inferometer.predict import coverage, work_of
 from unit.formats.torch.programs import B, W, X, Y, body, call, program, value
@@ -257,7 +257,7 @@ def test_a_buffer_called_like_a_call_keeps_its_name():
         call("copy_.default", "n", self=B, src=Ref("relu")),
         call("mm.default", "y", self=X, mat2=B),
     ]
-    found = replace(program(calls, values, buffers="b"), held={"b": Held(name="relu", role="constant")})
+    found = replace(program(calls, values, buffers="b"), held={"b": HeldInput(name="relu", role="constant")})
     names = {tensor.name for _, op in program_graph(found).ops() for tensor in op.inputs if tensor.role == "kv"}
     assert names == {"relu"}
 

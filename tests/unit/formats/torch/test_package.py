@@ -8,7 +8,7 @@ import pytest
 
 import inferometer as im
 from inferometer.core.errors import EngineError, FormatError
-from inferometer.engines.torch.engine import Place
+from inferometer.engines.torch.engine import TorchDevice
 from inferometer.engines.torch.modules import open_package, require_here
 from inferometer.formats.detect import read_graph
 
@@ -58,7 +58,7 @@ def test_a_package_without_its_program_is_named_with_the_way_to_one_that_has_it(
 def test_a_package_for_another_machine_is_refused_before_it_is_loaded(tmp_path):
     path = package(tmp_path, whole=True)
     with pytest.raises(EngineError, match="compiled for riscv64 and not") as error:
-        require_here(open_package(path), path, place=Place(unit="cpu", device="cpu"), version="2.13.0")
+        require_here(open_package(path), path, place=TorchDevice(unit="cpu", device="cpu"), version="2.13.0")
     assert "Prepare the model on this machine" in (error.value.remedy or "")
 
 

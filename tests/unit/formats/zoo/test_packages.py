@@ -76,7 +76,7 @@ def test_a_detector_is_its_backbone_and_its_head():
 
 
 def test_an_image_of_another_side_is_a_square():
-    asked = read.Package(
+    asked = read.NetworkPackage(
         name="p", needs=(), names=tuple, build=lambda _name, image: SimpleNamespace(eval=lambda: image),
         usual=lambda _: (3, 4, 6),
     )  # fmt: skip

@@ -33,7 +33,7 @@ from inferometer.hub.agent.reference import cool_down, measure_reference, moved
 from inferometer.hub.agent.runner import LEASE, EventLog, _Watch
 from inferometer.hub.agent.serving_hub import AgentPlan, HubAgent
 from inferometer.hub.agent.told import EventTail, ToldLog
-from inferometer.hub.agent.warden import Limits, Verdict, Warden, limits_for
+from inferometer.hub.agent.warden import JobLimits, Verdict, Warden, limits_for
 from inferometer.hub.box.seccomp import Refused
 from inferometer.hub.places.artifacts import ArtifactFolder
 from inferometer.hub.places.hub_client import HubAwayError, HubRefusalError
@@ -746,7 +746,7 @@ def test_an_agent_that_is_stopped_gives_its_job_back_and_one_that_ended_keeps_it
 # The warden
 
 
-LIMITS = Limits(
+LIMITS = JobLimits(
     memory_bytes=1000, memory_said="1 kB", floor_bytes=100, disk_bytes=5000, disk_said="5 kB", processes=3, seconds=60.0
 )
 

@@ -18,16 +18,16 @@ from inferometer.core.job import JobEvent, JobFile, JobModel
 from inferometer.core.profile import Verification
 from inferometer.hub.agent import carrying_out, warden
 from inferometer.hub.agent.carrying_out import carry_out, result_of
-from inferometer.hub.agent.warden import Limits, Warden
+from inferometer.hub.agent.warden import JobLimits, Warden
 from inferometer.hub.box import entering
 from inferometer.hub.box.entering import EntryPlan
 from inferometer.hub.box.seccomp import Refused
-from inferometer.hub.box.view import View
+from inferometer.hub.box.view import BoxView
 from inferometer.measure.run.model import MeasureRequest
 from unit.hub.web.samples import network
 
 JOB = a_job()
-LIMITS = Limits(
+LIMITS = JobLimits(
     memory_bytes=1000, memory_said="1 kB", floor_bytes=100, disk_bytes=5000, disk_said="5 kB", processes=3, seconds=60.0
 )
 
@@ -143,7 +143,7 @@ def test_what_was_measured_becomes_the_result(monkeypatch, complete, kind):
 
 
 @pytest.mark.parametrize("filtered", [True, False])
-@pytest.mark.parametrize("view", [None, View(readable=("/r",), writable=("/w",), devices=("/d",))])
+@pytest.mark.parametrize("view", [None, BoxView(readable=("/r",), writable=("/w",), devices=("/d",))])
 def test_a_process_gives_up_what_its_plan_says_in_this_order(monkeypatch, view, filtered):
     done = []
 

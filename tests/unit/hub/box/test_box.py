@@ -9,7 +9,7 @@ from inferometer.core.box import Ceiling, Means, parse_ceiling
 from inferometer.core.errors import DomainError, UnitError
 from inferometer.hub.box import cgroups, view, wrapping
 from inferometer.hub.box.cgroups import place_here, scope_of
-from inferometer.hub.box.view import View, environment_in, view_of
+from inferometer.hub.box.view import BoxView, environment_in, view_of
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_variables_that_steer_engines_go_in_and_secrets_stay_outside(tmp_path):
 
 def test_a_file_system_of_its_own_has_the_view_and_nothing_else(tmp_path):
     (tmp_path / "lib").symlink_to("usr/lib")
-    shown = View(readable=("/usr", str(tmp_path / "lib")), writable=("/job/own",), devices=("/dev/nvidia0",))
+    shown = BoxView(readable=("/usr", str(tmp_path / "lib")), writable=("/job/own",), devices=("/dev/nvidia0",))
     words = wrapping.in_bubblewrap("bwrap", shown, ["python", "x"], inside=Path("/job/own"))
     text = " ".join(words)
     assert "--ro-bind-try /usr /usr" in text

@@ -15,8 +15,8 @@ import pytest
 
 from inferometer.core.box import BoxOrder, Ceiling, Means, parse_ceiling
 from inferometer.hub.box import cgroups, found, landlock, process, seccomp, view, wrapping
-from inferometer.hub.box.cgroups import Cgroup, CgroupPlace, place_here, scope_of
-from inferometer.hub.box.view import View
+from inferometer.hub.box.cgroups import CgroupPlace, JobCgroup, place_here, scope_of
+from inferometer.hub.box.view import BoxView
 
 # The filter of calls
 
@@ -438,7 +438,7 @@ def test_a_group_is_ended_until_nothing_is_in_it_or_time_is_over(tmp_path, monke
     folder = tmp_path / "job"
     folder.mkdir()
     (folder / "cgroup.procs").write_text("11 12\n")
-    group = Cgroup(version=2, folders={"memory": folder, "pids": folder})
+    group = JobCgroup(version=2, folders={"memory": folder, "pids": folder})
 
     def sleep(seconds):
         now[0] += seconds
@@ -456,14 +456,14 @@ def test_a_group_is_ended_until_nothing_is_in_it_or_time_is_over(tmp_path, monke
 
     group.end(clock=lambda: now[0], sleep=long)
     assert len(slept) == 5
-    assert Cgroup(version=2, folders={}).ran_out_of_memory() is False
+    assert JobCgroup(version=2, folders={}).ran_out_of_memory() is False
 
 
 def test_a_scope_is_found_by_the_line_of_version_2(monkeypatch, tmp_path):
     text = "1:name=x:/a/u.scope\n0::/b/u.scope\n"
     monkeypatch.setattr(cgroups.Path, "read_text", lambda *_given, **_more: text)
     scope = scope_of(1, "u", tmp_path)
-    assert scope == Cgroup(version=2, folders=dict.fromkeys(("memory", "pids"), tmp_path / "b/u.scope"))
+    assert scope == JobCgroup(version=2, folders=dict.fromkeys(("memory", "pids"), tmp_path / "b/u.scope"))
     monkeypatch.setattr(cgroups.Path, "read_text", lambda *_given, **_more: "1:name=x:/a/u.scope\n")
     assert scope_of(1, "u", tmp_path) is None
 
@@ -529,7 +529,7 @@ def test_a_ceiling_as_it_is_written(text, ceiling):
 
 
 def test_a_view_shows_what_lies_in_it():
-    shown = View(readable=("/usr",), writable=("/own",), devices=("/dev/null",))
+    shown = BoxView(readable=("/usr",), writable=("/own",), devices=("/dev/null",))
     asked = ("/usr", "/usr/lib/x", "/own/a", "/dev/null", "/usrx", "/etc", "/dev")
     assert [shown.shows(path) for path in asked] == [True, True, True, True, False, False, False]
 
@@ -547,7 +547,7 @@ def test_paths_are_shown_once_by_the_outermost_and_without_what_is_hidden(tmp_pa
 
 
 def test_the_words_of_bubblewrap_come_in_their_order():
-    shown = View(readable=("/usr",), writable=("/own",), devices=("/dev/x",))
+    shown = BoxView(readable=("/usr",), writable=("/own",), devices=("/dev/x",))
     words = wrapping.in_bubblewrap("bwrap", shown, ["c"], inside=Path("/own"))
     begin = ["bwrap", *found.NAMESPACES, "--new-session", "--proc", "/proc", "--dev", "/dev"]
     assert words[: len(begin)] == begin

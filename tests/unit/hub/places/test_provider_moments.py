@@ -30,6 +30,7 @@ from inferometer.hub.places.adb import place as phones
 from inferometer.hub.places.adb.protocol import Ran
 from inferometer.hub.places.artifacts import ArtifactFolder, FileHashes, ModelFiles
 from inferometer.hub.places.base import Handle, is_place, parse_address
+from inferometer.hub.places.benchmarks import BENCHMARKS
 from inferometer.hub.places.bundle import BundlePlace
 from inferometer.hub.places.following import LOST, follow, result_in
 from inferometer.hub.places.hub import HubPlace
@@ -806,12 +807,12 @@ def test_an_adb_server_is_here_unless_the_address_says_where(tmp_path, server, w
     ],
 )  # fmt: skip
 def test_what_a_benchmark_of_litert_is_asked(request_, words):
-    assert phones.BENCHMARKS[0].arguments("m", MeasureRequest(model="m", **request_)) == words
+    assert BENCHMARKS[0].arguments("m", MeasureRequest(model="m", **request_)) == words
 
 
 def test_what_llama_bench_is_asked():
     asked = MeasureRequest(model="m", workload=Workload(generate=5, context=0), plan=Plan(runs=3), options={"fa": "1"})
-    assert phones.BENCHMARKS[1].arguments("m", asked) == [
+    assert BENCHMARKS[1].arguments("m", asked) == [
         "-m", "m", "-o", "json", "-n", "5", "-d", "0", "-r", "3", "--fa", "1",
     ]  # fmt: skip
 
@@ -864,7 +865,7 @@ def test_how_a_benchmark_on_a_phone_ended(phone, files, ended, words):
 
 @pytest.mark.parametrize(("code", "says"), [(126, "arm64-v8a"), (127, "arm64-v8a"), (125, "by hand"), (128, "by hand")])
 def test_a_program_that_a_phone_cannot_start_is_of_another_machine(phone, code, says):
-    assert says in phone()._failed(JOB, code, "").remedy
+    assert says in phone()._program.failed(JOB, code, "").remedy
 
 
 def test_a_phone_is_watched_until_its_benchmark_has_ended_or_is_gone(phone):

@@ -20,7 +20,7 @@ from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.forecasting import Forecaster
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.store.queue.fleet import Fleet
-from inferometer.store.queue.values import Check
+from inferometer.store.queue.values import LeaseCheck
 from inferometer.store.tables import fleet_devices, fleet_jobs, runs
 from unit.hub.web.samples import ENDING, HOSTILE, emptied, hub, network
 
@@ -257,7 +257,7 @@ def test_the_pages_tell_what_happens_and_escape_what_agents_say(here):
     for seed in range(6):
         row = submit(client, seed=seed, name=f"{HOSTILE} {seed}")
         lease = fleet.lease("pi")
-        check = Check(before_s=1.0, after_s=1.0 + seed / 50, moved=seed == 5)
+        check = LeaseCheck(before_s=1.0, after_s=1.0 + seed / 50, moved=seed == 5)
         fleet.finish(row["id"], lease.id, a_result(a_job(seed, model=MODEL), network()), check)
     waits = submit(client, seed=7)
     jobs = (f"/fleet/jobs/{row['id']}", f"/fleet/jobs/{waits['id']}")

@@ -29,7 +29,7 @@ from inferometer.hub.web.pages.run import badges_of, environment_groups, environ
 from inferometer.hub.web.pages.run_view import percentile_rows, phase_rows
 from inferometer.hub.web.rendering import _coded, _linked, _moment, _share, _span
 from inferometer.store.errors import StoreError
-from inferometer.store.queue.values import Check, FleetDevice, JobRow, Wanted
+from inferometer.store.queue.values import FleetDevice, JobRow, LeaseCheck, Wanted
 from inferometer.store.queue.wanted import written
 from inferometer.store.values import AuditEntry, Metric, RunRow, Visitor
 from unit.hub.web.samples import decoder, network
@@ -551,7 +551,7 @@ def test_an_agents_clock_is_put_right():
 
 def test_the_points_of_a_device_are_drawn_about_its_median():
     checks = tuple(
-        Check(before_s=before, after_s=after, moved=after > 1.1) for before, after in ((1, 1), (1, 1.2), (0.9, 1))
+        LeaseCheck(before_s=before, after_s=after, moved=after > 1.1) for before, after in ((1, 1), (1, 1.2), (0.9, 1))
     )
     found = fleet_pages._drawing(checks)
     assert found["most"] == pytest.approx(0.2)

@@ -10,7 +10,7 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.known.atlas import own
 from inferometer.known.atlas.looking import atlas
 from inferometer.known.atlas.measurement import PublishedMeasurement
-from inferometer.known.atlas.nearest import Comparison, count_published, nearest_published
+from inferometer.known.atlas.nearest import AtlasComparison, count_published, nearest_published
 from inferometer.known.atlas.shipped import load, own_folder
 from inferometer.known.atlas.storing import write_table
 from inferometer.known.atlas.table import table_of
@@ -130,7 +130,7 @@ def _measured(**facts):
 def _nearest(rows, **asked):
     own_folder().mkdir(parents=True)
     write_table(own_folder() / "mine.json.gz", table_of(rows))
-    question = Comparison(
+    question = AtlasComparison(
         model="my-net", device="my-board", quantity="forward", engine="torch-compile", weights="f16",
         computed=frozenset({"f16"}), image=224,
     )  # fmt: skip
@@ -254,7 +254,7 @@ def test_a_decode_step_is_compared_near_its_context():
 
 
 def test_a_model_that_nobody_measured_reads_no_table():
-    assert nearest_published(Comparison(model="no-such", device="nvidia-rtx-4090", quantity="forward")) is None
+    assert nearest_published(AtlasComparison(model="no-such", device="nvidia-rtx-4090", quantity="forward")) is None
 
 
 def test_a_model_that_was_measured_in_parts_is_found_by_its_name():
@@ -264,7 +264,7 @@ def test_a_model_that_was_measured_in_parts_is_found_by_its_name():
 
 
 def test_of_rows_that_are_as_near_the_one_with_the_same_activations_counts():
-    asked = Comparison(
+    asked = AtlasComparison(
         model="llama-3.2-1b", device="qualcomm-snapdragon-8-elite-npu", quantity="decode", engine="genie", weights="i4",
         computed=frozenset({"f16", "i16"}),
     )  # fmt: skip

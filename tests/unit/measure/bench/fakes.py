@@ -1,7 +1,7 @@
 """A clock that only moves when told, subjects with a script, and a watch that says what it is told to say."""
 
 from inferometer.measure.bench.disturbance import Disturbance
-from inferometer.measure.bench.subject import Outcome
+from inferometer.measure.bench.subject import RunOutcome
 
 
 class FakeClock:
@@ -38,11 +38,11 @@ class Scripted:
             raise step
         if isinstance(step, tuple):
             self.clock.now += 1.0
-            return Outcome(seconds=None, error=step[0], lost=True)
+            return RunOutcome(seconds=None, error=step[0], lost=True)
         if isinstance(step, str):
-            return Outcome(seconds=None, error=step)
+            return RunOutcome(seconds=None, error=step)
         self.clock.now += step
-        return Outcome(seconds=step, peak_bytes=1000 if watched else None)
+        return RunOutcome(seconds=step, peak_bytes=1000 if watched else None)
 
     def close(self):
         self.closed = True

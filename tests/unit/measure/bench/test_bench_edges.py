@@ -244,7 +244,9 @@ def test_figures_are_of_phases_ops_and_the_headline():
         (("forward", "a"), 1.0), (("forward", "b"), 2.0), (("forward", "a #2"), 3.0),
     ]  # fmt: skip
     assert [*phase_times(profile(Phase(name="forward", time_s=6.0)))] == [(None, "forward")]
-    assert scalars(profile(peak_memory_bytes=3, energy_j=2.0)) == {"memory": 3, "energy": 2.0, "tokens_per_s": None}
+    assert scalars(profile(peak_memory_bytes=3, energy_j=2.0)) == {
+        "memory": 3, "energy": 2.0, "energy_per_token": None, "energy_per_input": None, "tokens_per_s": None,
+    }  # fmt: skip
     assert Figure(value=1.0, low=0.5, high=1.0).interval == (0.5, 1.0, 1.0)
     for low, high in ((None, 2.0), (0.5, None), (0.0, 2.0), (1.1, 2.0), (0.5, 0.9)):
         assert Figure(value=1.0, low=low, high=high).interval is None

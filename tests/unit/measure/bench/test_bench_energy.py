@@ -9,7 +9,7 @@ from inferometer.measure.bench.energy import MeteredSubject
 from inferometer.measure.bench.guard import NoGuard
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.run import measure
-from inferometer.measure.bench.subject import Outcome
+from inferometer.measure.bench.subject import RunOutcome
 from inferometer.measure.spans.energy import energy_meter
 from inferometer.understand.view.measured import measurement_card
 
@@ -26,7 +26,7 @@ class Working:
     def run(self, *, watched=False):  # noqa: ARG002 - the seam's signature
         self.runs += 1
         self.machine.clock.draw(self.seconds * self.calls, watts=self.watts)
-        return Outcome(seconds=self.seconds, calls=self.calls)
+        return RunOutcome(seconds=self.seconds, calls=self.calls)
 
     def close(self):
         pass
@@ -90,7 +90,7 @@ def test_the_card_shows_joules_beside_the_draw_at_rest():
 def test_a_gpu_counts_for_a_command_that_kept_it_busy():
     machine = PoweredMachine(gpu=True)
     subject = Working(machine, 2.0)
-    subject.run = lambda **_: machine.clock.draw(2.0, watts=30.0, gpu_watts=300.0) or Outcome(seconds=2.0)
+    subject.run = lambda **_: machine.clock.draw(2.0, watts=30.0, gpu_watts=300.0) or RunOutcome(seconds=2.0)
     assert measured(machine, subject).energy_j == pytest.approx(660.0)
 
 
@@ -100,7 +100,7 @@ def test_a_run_that_fails_meanwhile_costs_only_its_energy():
     meter = replace(energy_meter(machine), clock_ns=machine.clock, sleep=machine.clock.rest, every_s=None)
     metered = MeteredSubject(subject=subject, meter=meter)
     metered.run()
-    subject.run = lambda **_: Outcome(seconds=None, error="no")
+    subject.run = lambda **_: RunOutcome(seconds=None, error="no")
     found = metered.energy("run")
     assert found.energy_j is None
     assert "failed" in found.facts.reason

@@ -32,7 +32,7 @@ from inferometer.measure.bench.measurement import Measurement, turns_of
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.processes import OwnUse, Tree, Watchdog, own_use
 from inferometer.measure.bench.pytest_plugin import _whole
-from inferometer.measure.bench.subject import Outcome, Stopwatch, calls_for
+from inferometer.measure.bench.subject import RunOutcome, Stopwatch, calls_for
 from unit.measure.bench.fakes import FakeClock, FakeWatch, Scripted
 
 
@@ -177,7 +177,7 @@ def test_a_failure_tells_the_last_words():
 
 def test_a_child_over_its_limit_gives_no_time():
     child = ChildSubject(int, memory_bytes=100)
-    within, over = (Outcome(seconds=1.0, peak_bytes=size) for size in (100, 101))
+    within, over = (RunOutcome(seconds=1.0, peak_bytes=size) for size in (100, 101))
     assert child._within_limit(within) is within
     found = child._within_limit(over)
     assert (found.seconds, found.lost, found.error) == (
@@ -282,9 +282,9 @@ class Lasting:
         taken = self.seconds[min(self.runs, len(self.seconds) - 1)]
         self.runs += 1
         if taken is None:
-            return Outcome(seconds=None, error="no")
+            return RunOutcome(seconds=None, error="no")
         self.meter.now += int(taken * self.calls * 1e9)
-        return Outcome(seconds=taken, calls=self.calls)
+        return RunOutcome(seconds=taken, calls=self.calls)
 
     def close(self):
         self.closed = True

@@ -17,8 +17,8 @@ from inferometer.measure.calibrate.fitting.assemble import (
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, measured_point, overhead
 from inferometer.measure.calibrate.fitting.single import linear, vector, work_of_single
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
-from inferometer.measure.calibrate.job import Job, PreparedEngine, calibrate
-from inferometer.measure.calibrate.run import Candidate, CandidateResult
+from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, calibrate
+from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
 from inferometer.predict.answer import predict_graph
 from inferometer.predict.basis.calibrations import calibration_for
 from inferometer.predict.basis.files import content_hash
@@ -127,7 +127,7 @@ class Half:
     """A provider of the points above."""
 
     def candidates(self):
-        return [Candidate(key=each.op or each.probe, op_class="vector", axes=each.axes) for each in points()]
+        return [ProbeCandidate(key=each.op or each.probe, op_class="vector", axes=each.axes) for each in points()]
 
     def measure(self, candidate):
         found = next(each for each in points() if (each.op or each.probe) == candidate.key)
@@ -135,7 +135,7 @@ class Half:
 
 
 def test_a_job_measures_fits_and_writes(tmp_path):
-    job = Job(device=H200, runtime="torch-graph", dtype="bf16", budget_s=60.0, folder=tmp_path)
+    job = CalibrationJob(device=H200, runtime="torch-graph", dtype="bf16", budget_s=60.0, folder=tmp_path)
     found = calibrate(job, PreparedEngine(provider=Half(), versions={"torch": "2.11"}))
     assert found.path.exists()
     assert found.calibration.versions == {"torch": "2.11"}
@@ -155,7 +155,7 @@ def test_an_interrupted_job_writes_nothing_and_keeps_its_journal(tmp_path):
                 raise KeyboardInterrupt
             return super().measure(candidate)
 
-    job = Job(device=H200, runtime="torch-graph", dtype="bf16", budget_s=60.0, folder=tmp_path)
+    job = CalibrationJob(device=H200, runtime="torch-graph", dtype="bf16", budget_s=60.0, folder=tmp_path)
     found = calibrate(job, PreparedEngine(provider=Stopped()))
     assert found.outcome.interrupted
     assert found.path is None

@@ -32,9 +32,9 @@ from inferometer.measure.calibrate.fitting.steps import (
     whole_fit,
 )
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
-from inferometer.measure.calibrate.job import Job, PreparedEngine, begin_journal, calibrate
+from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, begin_journal, calibrate
 from inferometer.measure.calibrate.probes.provider import Ceilings, spanning, with_rates
-from inferometer.measure.calibrate.run import Candidate, CandidateResult
+from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
 from inferometer.predict.basis.calibrations import WIDER_VERSION
 from inferometer.predict.basis.files import sealed, write_calibration
 from inferometer.predict.price.utilisation import interpolate
@@ -369,7 +369,7 @@ def local(**given):
 
 def job(folder, **given):
     values = {"device": LOCAL, "runtime": "onnxruntime", "dtype": "f32", "budget_s": 30.0, "threads": 2}
-    return Job(folder=folder, **values | given)
+    return CalibrationJob(folder=folder, **values | given)
 
 
 def base_of(folder, versions=None, environment=HERE, **given):
@@ -409,7 +409,7 @@ def test_a_resumed_run_starts_where_its_journal_did_and_a_fresh_one_from_what_th
 
 def test_a_journal_that_was_begun_with_nothing_goes_on_with_nothing(tmp_path):
     assert base_of(tmp_path) is None
-    job(tmp_path).journal.add(Candidate(key="a", op_class="linear"), CandidateResult())
+    job(tmp_path).journal.add(ProbeCandidate(key="a", op_class="linear"), CandidateResult())
     write_calibration(local(), tmp_path)
     assert base_of(tmp_path) is None
 
@@ -423,12 +423,12 @@ def test_a_gpu_starts_from_its_shipped_calibration_whatever_its_driver(tmp_path)
 def test_a_job_hands_its_base_to_the_fit(tmp_path):
     class Few:
         def candidates(self):
-            return [Candidate(key="all", op_class="linear")]
+            return [ProbeCandidate(key="all", op_class="linear")]
 
         def measure(self, _):
             return CandidateResult(points=tuple(measured(some(0.2, 0))))
 
-    asked = Job(device=H200, runtime="torch-graph", dtype="bf16", budget_s=60.0, folder=tmp_path)
+    asked = CalibrationJob(device=H200, runtime="torch-graph", dtype="bf16", budget_s=60.0, folder=tmp_path)
     made = calibrate(asked, PreparedEngine(provider=Few(), base=BASE)).calibration
     assert made.environment["started_from"] == BASE.content_hash
 

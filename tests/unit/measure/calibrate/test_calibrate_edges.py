@@ -70,7 +70,7 @@ from inferometer.measure.calibrate.fitting.steps import (
     strays,
 )
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
-from inferometer.measure.calibrate.probes.points import Beside, PricedProbe
+from inferometer.measure.calibrate.probes.points import PricedProbe, SmallOps
 from inferometer.measure.calibrate.probes.provider import (
     Ceilings,
     best_of,
@@ -456,7 +456,7 @@ def test_a_device_takes_the_rates_that_were_reached():
 
 
 def test_small_ops_take_their_floor_until_enough_ran_alone():
-    beside = Beside(kernel_s=0.5)
+    beside = SmallOps(kernel_s=0.5)
     alone = [point(2.5, 1.0, f"p{n}", 1.0 + n, classes=("vector",)) for n in range(7)]
     beside.add([point(classes=("linear",)), point(classes=("vector",), floor=0.0), *alone])
     assert {name: len(points) for name, points in beside.points.items()} == {"vector": 7}

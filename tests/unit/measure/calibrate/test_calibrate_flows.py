@@ -16,7 +16,7 @@ from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate import job as jobs
 from inferometer.measure.calibrate.fitting.points import StepPoint, overhead
-from inferometer.measure.calibrate.job import Job, PreparedEngine, calibrate
+from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, calibrate
 from inferometer.measure.calibrate.probes import pace as paces
 from inferometer.measure.calibrate.probes.decoders import _once, generation_kernels
 from inferometer.measure.calibrate.probes.models import WRITES
@@ -24,7 +24,7 @@ from inferometer.measure.calibrate.probes.pace import Flood
 from inferometer.measure.calibrate.probes.points import ops_of
 from inferometer.measure.calibrate.probes.provider import _sizes, _timed, ceiling_runs
 from inferometer.measure.calibrate.probes.steps import ProbeTimes
-from inferometer.measure.calibrate.run import CalibrationJournal, CalibrationOutcome, Candidate, CandidateResult
+from inferometer.measure.calibrate.run import CalibrationJournal, CalibrationOutcome, CandidateResult, ProbeCandidate
 from inferometer.measure.calibrate.torch.kernels import KernelSizes
 from inferometer.measure.calibrate.torch.models import TINY
 from inferometer.measure.calibrate.torch.provider import TorchReadings, torch_provider
@@ -36,7 +36,7 @@ CPU = Device(name="local", title="L", vendor="v", unit="cpu", kind="desktop")
 
 
 def asked(tmp_path, **given):
-    return Job(
+    return CalibrationJob(
         **{"device": CPU, "runtime": "onnxruntime", "dtype": "f32", "budget_s": 60.0, "folder": tmp_path} | given
     )
 
@@ -154,7 +154,7 @@ def test_a_journal_keeps_points_steps_and_what_is_done(tmp_path):
     assert (journal.points(), journal.steps(), journal.done().total()) == ((), (), 0)
     for key, result in (("a", CandidateResult(points=(point,))), ("b", CandidateResult(steps=(step,))),
                         ("a", CandidateResult(points=(point,), steps=(step,)))):  # fmt: skip
-        journal.add(Candidate(key=key, op_class="c"), result)
+        journal.add(ProbeCandidate(key=key, op_class="c"), result)
     assert (journal.points(), journal.steps(), dict(journal.done())) == ((point, point), (step, step), {"a": 2, "b": 1})
     assert journal.base(lambda: "chosen") is None, "a journal that was begun without a base has none"
     journal.clear()

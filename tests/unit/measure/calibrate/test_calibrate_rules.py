@@ -11,7 +11,7 @@ from inferometer.core.device import Device, Memory, Sourced
 from inferometer.engines.base import Kernel
 from inferometer.measure.calibrate import from_table
 from inferometer.measure.calibrate.fitting.points import OpPoint, OpWork, StepPoint, drifts, middle_of, middle_steps
-from inferometer.measure.calibrate.fitting.streams import StepWorks, Streams, points_from, streams_of
+from inferometer.measure.calibrate.fitting.streams import StepWorks, StreamFit, points_from, streams_of
 from inferometer.measure.calibrate.from_table import _in_one_format, _usable, _why
 from inferometer.measure.calibrate.priors import cases, own
 from inferometer.measure.calibrate.priors.cases import device_as_run
@@ -27,7 +27,7 @@ from inferometer.measure.calibrate.probes.pace import (
 )
 from inferometer.measure.calibrate.probes.steps import _reading
 from inferometer.measure.calibrate.progress import line_of, step_of
-from inferometer.measure.calibrate.run import CalibrationProgress, Candidate, _is_step
+from inferometer.measure.calibrate.run import CalibrationProgress, ProbeCandidate, _is_step
 from inferometer.measure.calibrate.torch.kernels import SIZES
 from inferometer.predict.price.deviations import PARAMETERS, Standing
 
@@ -37,7 +37,7 @@ from inferometer.predict.price.deviations import PARAMETERS, Standing
     [("step", True), ("step.decode", True), ("step.decode.long", True), ("linear.step", False), ("steps", False)],
 )
 def test_a_candidate_of_a_whole_model_is_a_step(name, step):
-    assert _is_step(Candidate(key="k", op_class=name)) is step
+    assert _is_step(ProbeCandidate(key="k", op_class=name)) is step
 
 
 def test_the_sizes_of_vectors_grow_by_the_root_of_two_in_whole_kilobytes():
@@ -118,7 +118,7 @@ def test_every_level_without_a_row_adds_its_own_variance_to_the_devices(monkeypa
     monkeypatch.setattr(own, "known_deviations", lambda **_tokens: known)
     standing = Standing(device="d", unit="npu", vendor="v", family="f", engine="qnn", kind="phone", weights="i8",
                         activations="i8", memory="hbm")  # fmt: skip
-    found = own._variances(standing, tokens=False)
+    found = own.own_variances(standing, tokens=False)
     place = PARAMETERS.index("compute")
     assert found["device"][place] == pytest.approx(0.3**2 + 0.4**2 + 0.5**2), "a vendor and a family nobody measured"
     assert found["device"][PARAMETERS.index("memory")] == pytest.approx(0.3**2)
@@ -179,7 +179,7 @@ def test_what_a_step_took_beyond_falls_to_its_ops_alike():
     known = StepWorks(
         step=step(24.0, query=1, context=5), works=(work(launches=0), work(floor_s=0.0, compute_s=0.0, memory_s=0.0))
     )
-    streams = Streams(times={"linear/compute": 2.0}, overheads={"kernel": 1e-9, "step": 4.0}, steps=(known,))
+    streams = StreamFit(times={"linear/compute": 2.0}, overheads={"kernel": 1e-9, "step": 4.0}, steps=(known,))
     # one op: 2 · 2 of arithmetic and 4 of bytes; two of them explain 16 of the 20 s beyond the step's own 4
     found = points_from(streams, {"peak:f32": 1.0})
     assert [(each.op, each.seconds) for each in found[:2]] == [("kernel", 1e-9), ("step", 4.0)]

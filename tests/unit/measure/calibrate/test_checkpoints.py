@@ -13,7 +13,7 @@ from inferometer.measure.calibrate.probes.checkpoints import beyond_caches, deep
 from inferometer.measure.calibrate.probes.decoders import whole_rates
 from inferometer.measure.calibrate.probes.models import WRITES, graph_of, read_probes
 from inferometer.measure.calibrate.probes.points import price_probe
-from inferometer.measure.calibrate.run import CalibrationJournal, Candidate, CandidateResult, calibrate_with
+from inferometer.measure.calibrate.run import CalibrationJournal, CandidateResult, ProbeCandidate, calibrate_with
 
 PROBES = {probe.name: probe for probe in read_probes()}
 LLM = [
@@ -79,13 +79,13 @@ def test_an_engine_without_timers_has_peaks_above_what_its_whole_steps_reach():
 
 def test_what_takes_long_to_make_is_begun_only_while_there_is_time_for_it(tmp_path):
     class Provider:
-        def candidates(self) -> list[Candidate]:
+        def candidates(self) -> list[ProbeCandidate]:
             return [
-                Candidate(key=key, op_class="linear", seconds=1.0, making_s=making)
+                ProbeCandidate(key=key, op_class="linear", seconds=1.0, making_s=making)
                 for key, making in (("made", 0.0), ("short", 50.0), ("long", 150.0))
             ]
 
-        def measure(self, candidate: Candidate) -> CandidateResult:
+        def measure(self, candidate: ProbeCandidate) -> CandidateResult:
             measured.append(candidate.key)
             return CandidateResult()
 

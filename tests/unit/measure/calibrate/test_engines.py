@@ -17,7 +17,7 @@ from inferometer.known import device
 from inferometer.measure.bench.disturbance import Disturbance
 from inferometer.measure.calibrate.engines import ProbedEngine, disturbed_by, engine_provider, require_quiet_machine
 from inferometer.measure.calibrate.job import (
-    Job,
+    CalibrationJob,
     calibration_threads,
     default_calibration_runtime,
     default_dtype,
@@ -96,7 +96,7 @@ def test_what_is_calibrated_where_nothing_is_said():
 
 def test_another_number_of_threads_has_a_journal_of_its_own(tmp_path: Path):
     one, two = (
-        Job(device=HERE, runtime="onnxruntime", dtype="f32", budget_s=9.0, folder=tmp_path, threads=threads)
+        CalibrationJob(device=HERE, runtime="onnxruntime", dtype="f32", budget_s=9.0, folder=tmp_path, threads=threads)
         for threads in (1, 2)
     )
     assert one.journal.folder != two.journal.folder
@@ -104,7 +104,7 @@ def test_another_number_of_threads_has_a_journal_of_its_own(tmp_path: Path):
 
 def test_a_unit_without_probes_is_refused(tmp_path: Path):
     npu = replace(HERE, unit="npu")
-    job = Job(device=npu, runtime="onnxruntime", dtype="f32", budget_s=9.0, folder=tmp_path)
+    job = CalibrationJob(device=npu, runtime="onnxruntime", dtype="f32", budget_s=9.0, folder=tmp_path)
     with pytest.raises(DomainError, match="onnxruntime on a npu has no probes"):
         prepare_engine(job)
 

@@ -30,7 +30,7 @@ from inferometer.measure.calibrate.fitting.single import (
 )
 from inferometer.measure.calibrate.fitting.steps import WholeStep, whole_fit
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
-from inferometer.measure.calibrate.run import CalibrationJournal, Candidate, CandidateResult, calibrate_with
+from inferometer.measure.calibrate.run import CalibrationJournal, CandidateResult, ProbeCandidate, calibrate_with
 
 TOLD = Path(__file__).parent / "fits_told.json"
 H200 = device("nvidia-h200")
@@ -119,12 +119,12 @@ class Measured:
 
     def __init__(self):
         self.now, self.order = 0.0, []
-        self.all = [Candidate(key="kernel", op_class="overhead", first=True, seconds=0.5)]
+        self.all = [ProbeCandidate(key="kernel", op_class="overhead", first=True, seconds=0.5)]
         for number, work in enumerate(works()):
-            self.all.append(Candidate(key=f"{number} {work.name}", op_class=work.classes[-1], axes=work.axes,
+            self.all.append(ProbeCandidate(key=f"{number} {work.name}", op_class=work.classes[-1], axes=work.axes,
                                       seconds=0.2 + 0.1 * (number % 3), floor_s=work.floor_s, probe=f"p{number % 2}",
                                       weight=1 + number % 2))  # fmt: skip
-        self.all += [Candidate(key=f"step {n}", op_class=f"step.{phase}", seconds=0.6, probe=f"m{n}")
+        self.all += [ProbeCandidate(key=f"step {n}", op_class=f"step.{phase}", seconds=0.6, probe=f"m{n}")
                      for n, phase in enumerate(("decode", "prefill", "decode"))]  # fmt: skip
 
     def candidates(self):

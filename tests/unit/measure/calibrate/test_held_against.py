@@ -20,9 +20,9 @@ from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate import here
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, measured_point, works_of
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
-from inferometer.measure.calibrate.job import Job, PreparedEngine, calibrate
+from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, calibrate
 from inferometer.measure.calibrate.probes.models import SEES, read_probes
-from inferometer.measure.calibrate.run import CalibrationJournal, Candidate, CandidateResult
+from inferometer.measure.calibrate.run import CalibrationJournal, CandidateResult, ProbeCandidate
 from inferometer.predict.basis.files import files_in
 from inferometer.predict.request import step_sizes
 
@@ -32,9 +32,14 @@ SUBJECT = CalibrationSubject(device=CPU, runtime=RUNTIME, dtype="f32", created="
 SLOWER = {"convolution": 1.6, "linear": 1.3, "depthwise": 0.8}  # the machine, over what the prior says of each class
 
 
-@cache
 def ops_and_step(probe, run):
     """Every op of a probe with what the prior says of it, and its step without seconds."""
+    return _ops_and_step(probe.name, run)
+
+
+@cache
+def _ops_and_step(name, run):
+    probe = next(probe for probe in PROBES if probe.name == name)  # its config cannot be hashed
     step = StepPoint(
         model=probe.name, phase="forward", seconds=1.0, dtype="f32", config=dict(probe.config), batch=run.batch,
         image=run.image,
@@ -58,7 +63,7 @@ class Noisy:
         self.random, self.noise = np.random.default_rng(seed), noise
 
     def candidates(self):
-        return [Candidate(key=f"{probe.name} {run.words}", op_class="convolution") for probe, run in MEASURED]
+        return [ProbeCandidate(key=f"{probe.name} {run.words}", op_class="convolution") for probe, run in MEASURED]
 
     def measure(self, candidate):
         probe, run = next(case for case in MEASURED if f"{case[0].name} {case[1].words}" == candidate.key)
@@ -83,7 +88,7 @@ def true_seconds(probe, run):
 
 
 def job(folder):
-    return Job(device=CPU, runtime="onnxruntime", dtype="f32", budget_s=3600.0, folder=folder)
+    return CalibrationJob(device=CPU, runtime="onnxruntime", dtype="f32", budget_s=3600.0, folder=folder)
 
 
 def off_by(calibration):
@@ -171,18 +176,18 @@ def full_disk(room):
 
 def test_a_disk_that_is_full_keeps_what_was_whole_and_nothing_else(tmp_path):
     journal = CalibrationJournal(folder=tmp_path)
-    journal.add(Candidate(key="whole", op_class="linear"), CandidateResult(points=(POINT, POINT)))
+    journal.add(ProbeCandidate(key="whole", op_class="linear"), CandidateResult(points=(POINT, POINT)))
     size = (tmp_path / "points.jsonl").stat().st_size
     with full_disk(size + size // 2 + 40), pytest.raises(EngineError, match=r"cannot be kept.*File too large"):
-        journal.add(Candidate(key="cut", op_class="linear"), CandidateResult(points=(POINT, POINT)))
+        journal.add(ProbeCandidate(key="cut", op_class="linear"), CandidateResult(points=(POINT, POINT)))
     assert (journal.points(), journal.done()) == ((POINT, POINT), {"whole": 1})
-    journal.add(Candidate(key="cut", op_class="linear"), CandidateResult(points=(POINT,)))
+    journal.add(ProbeCandidate(key="cut", op_class="linear"), CandidateResult(points=(POINT,)))
     assert (len(journal.points()), journal.done()) == (3, {"whole": 1, "cut": 1})
 
 
 def test_a_process_that_is_killed_between_two_files_leaves_nothing_that_counts(tmp_path):
     journal = CalibrationJournal(folder=tmp_path)
-    journal.add(Candidate(key="whole", op_class="linear"), CandidateResult(points=(POINT,)))
+    journal.add(ProbeCandidate(key="whole", op_class="linear"), CandidateResult(points=(POINT,)))
     child = os.fork()
     if child == 0:  # it dies where its points are written and its key is not
         with (tmp_path / "points.jsonl").open("ab") as file:
@@ -198,7 +203,7 @@ def test_a_process_that_is_killed_between_two_files_leaves_nothing_that_counts(t
 def test_a_key_that_was_cut_off_does_not_count(tmp_path):
     journal = CalibrationJournal(folder=tmp_path)
     for key in ("one", "two"):
-        journal.add(Candidate(key=key, op_class="linear"), CandidateResult(points=(POINT,)))
+        journal.add(ProbeCandidate(key=key, op_class="linear"), CandidateResult(points=(POINT,)))
     done = tmp_path / "done.txt"
     os.truncate(done, done.stat().st_size - 3)
     journal.mend()

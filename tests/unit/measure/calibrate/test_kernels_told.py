@@ -17,7 +17,7 @@ from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.torch.kernels import Kernels, KernelSizes
 from inferometer.measure.calibrate.torch.models import TINY, ProbeModels
 from inferometer.measure.calibrate.torch.provider import TorchReadings
-from inferometer.measure.calibrate.torch.timing import Timing
+from inferometer.measure.calibrate.torch.timing import KernelTiming
 
 TOLD = Path(__file__).parent / "kernels_told.json"
 SIZES = KernelSizes(
@@ -117,7 +117,7 @@ class Clock:
     def replayed(self, call, *, calls=1):
         call()
         self.torch.log[f"calls {calls}"] += 1
-        return Timing(seconds=1e-3, runs=7)
+        return KernelTiming(seconds=1e-3, runs=7)
 
     def tidy(self):
         self.torch.log["tidied"] += 1

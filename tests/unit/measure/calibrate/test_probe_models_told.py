@@ -10,7 +10,7 @@ import pytest
 
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.torch.models import TINY, ProbeModels, _made, _Run
-from inferometer.measure.calibrate.torch.timing import Timing
+from inferometer.measure.calibrate.torch.timing import KernelTiming
 
 torch = pytest.importorskip("torch", reason="torch is not installed: no probe model can be run")
 
@@ -91,8 +91,8 @@ def test_a_step_is_timed_as_the_runtime_runs_it(runtime, phase, place, asked):
         cuda=place == "cuda",
         torch=SimpleNamespace(compiler=SimpleNamespace(reset=lambda: seen.append("reset")),
                               compile=lambda call, **_: seen.append("compile") or call),
-        wall=lambda _call: seen.append("wall") or Timing(seconds=1.0, runs=3),
-        replayed=lambda _call, **_: seen.append("replayed") or Timing(seconds=1.0, runs=3),
+        wall=lambda _call: seen.append("wall") or KernelTiming(seconds=1.0, runs=3),
+        replayed=lambda _call, **_: seen.append("replayed") or KernelTiming(seconds=1.0, runs=3),
     )  # fmt: skip
     models = ProbeModels(clock=clock, runtime=require_effects(runtime), dtype="bf16", probes=TINY)
     net = SimpleNamespace(prepared=lambda _run, *, masked, config: (masked, config))

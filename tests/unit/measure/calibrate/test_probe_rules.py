@@ -21,9 +21,9 @@ from inferometer.measure.calibrate.probes.pace import (
     steady_seconds,
     usual_seconds,
 )
-from inferometer.measure.calibrate.probes.points import Beside, PricedProbe, probe_points
+from inferometer.measure.calibrate.probes.points import PricedProbe, SmallOps, probe_points
 from inferometer.measure.calibrate.probes.steps import _reading, run_in_turns
-from inferometer.measure.calibrate.run import CalibrationJournal, Candidate, CandidateResult, calibrate_with
+from inferometer.measure.calibrate.run import CalibrationJournal, CandidateResult, ProbeCandidate, calibrate_with
 
 PACE = MachinePace(piece=lambda _rounds: None, fastest_s=1.0)
 
@@ -204,7 +204,7 @@ def work(name, *, flops=0.0, floor_s=1e-6, classes=("linear",), launches=1):
 def pointed(*ops, works=(), beside=None, **more):
     known = PricedProbe(works={each.name: each for each in works}, launches=1.0, floor_s=1.0)
     found = probe_points(
-        ops, known, beside or Beside(), dtype="f32", probe="p", workload="w", rates={"peak:f32": 1.0}, **more
+        ops, known, beside or SmallOps(), dtype="f32", probe="p", workload="w", rates={"peak:f32": 1.0}, **more
     )
     return {point.op: point.seconds for point in found}
 
@@ -264,7 +264,7 @@ def test_repetitions_of_an_op_give_their_median():
 
 
 def test_small_ops_are_known_from_those_that_ran_alone():
-    beside = Beside(kernel_s=0.0)
+    beside = SmallOps(kernel_s=0.0)
     alone = OpPoint(
         classes=("vector",), axes={"bytes": 1e3, "elements": 1e2}, seconds=4e-6, floor_s=2e-6, dtype="f32", probe="p"
     )
@@ -282,7 +282,7 @@ def test_small_ops_are_known_from_those_that_ran_alone():
 
 
 def test_only_kernels_of_one_op_tell_how_long_it_takes_alone():
-    beside = Beside()
+    beside = SmallOps()
     works = (work("relu", classes=("vector",)), work("gelu", classes=("vector",)), work("fc", flops=1.0))
     pointed(ran("k", 5e-6, "relu"), ran("l", 9e-6, "fc", "gelu"), works=works, beside=beside)
     assert [point.op for point in beside.points["vector"]] == ["relu"]
@@ -321,7 +321,7 @@ class Choices:
 
 def choice(key, op_class="linear", **more):
     values = {"axes": {"rows": 1.0, "weight_bytes": 1e6}, "seconds": 0.1, "floor_s": 1e-4}
-    return Candidate(key=key, op_class=op_class, **values | more)
+    return ProbeCandidate(key=key, op_class=op_class, **values | more)
 
 
 def test_classes_begin_with_those_that_take_most_of_a_models_time(tmp_path):

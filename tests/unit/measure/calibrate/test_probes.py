@@ -18,7 +18,7 @@ from inferometer.engines.base import Capabilities, Kernel, Opened
 from inferometer.known.zoo import models
 from inferometer.measure.calibrate.probes.models import PROBES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.measure.calibrate.probes.pace import MachinePace, Timed, first_decile, steady_places, steady_seconds
-from inferometer.measure.calibrate.probes.points import Beside, ops_of, price_probe, probe_points
+from inferometer.measure.calibrate.probes.points import SmallOps, ops_of, price_probe, probe_points
 from inferometer.measure.calibrate.probes.provider import (
     Ceilings,
     ProbeProvider,
@@ -273,7 +273,7 @@ def test_an_op_at_a_share_of_its_peak_is_a_point_of_that_share(share: float):
     found = probe_points(
         ops_of(graph_of(NARROW), run.workload(F32), sizes, ran),
         known,
-        Beside(),
+        SmallOps(),
         dtype="f32",
         probe="p",
         workload="w",
@@ -296,7 +296,7 @@ def test_small_ops_inside_a_kernel_leave_the_large_one_what_their_own_table_does
     kernel = Kernel(name="k", kind="Conv", samples_s=(whole,), layers=(main, inside))
     ran = ProbeTimes(clean_s=whole, kernels=(kernel,), runs=3, steady=3)
     found = probe_points(
-        ops_of(graph_of(NARROW), run.workload(F32), sizes, ran), known, Beside(), dtype="f32", probe="p",
+        ops_of(graph_of(NARROW), run.workload(F32), sizes, ran), known, SmallOps(), dtype="f32", probe="p",
         workload="w", rates={},
     )  # fmt: skip
     floor_s = known.works[inside].floor_s
@@ -317,7 +317,7 @@ def test_where_most_of_the_time_is_in_no_op_of_the_graph_there_are_no_points():
         )
         ran = ProbeTimes(clean_s=1.0, kernels=kernels, runs=3, steady=3)
         ops = ops_of(graph_of(NARROW), run.workload(F32), sizes, ran)
-        return probe_points(ops, known, Beside(), dtype="f32", probe="p", workload="w", rates={})
+        return probe_points(ops, known, SmallOps(), dtype="f32", probe="p", workload="w", rates={})
 
     assert points(0.3) == ()
     (point,) = points(0.7)

@@ -8,8 +8,8 @@ from inferometer.measure.calibrate.progress import line_of
 from inferometer.measure.calibrate.run import (
     CalibrationJournal,
     CalibrationProgress,
-    Candidate,
     CandidateResult,
+    ProbeCandidate,
     calibrate_with,
 )
 
@@ -27,11 +27,13 @@ class Bench:
 
     def __init__(self, clock, sizes=tuple(range(10)), *, takes=1.0, slow=1.0, steps=0):
         self.clock, self.takes, self.slow, self.order = clock, takes, slow, []
-        self.all = {f"copy {n}": Candidate(key=f"copy {n}", op_class="vector", axes={"bytes": 10.0**n},
+        self.all = {f"copy {n}": ProbeCandidate(key=f"copy {n}", op_class="vector", axes={"bytes": 10.0**n},
                                            seconds=takes, floor_s=10.0**n / 1e12) for n in sizes}  # fmt: skip
-        self.all["kernel"] = Candidate(key="kernel", op_class="overhead", first=True)
+        self.all["kernel"] = ProbeCandidate(key="kernel", op_class="overhead", first=True)
         for n in range(steps):
-            self.all[f"step {n}"] = Candidate(key=f"step {n}", op_class="step.decode", seconds=takes, probe=f"m{n % 2}")
+            self.all[f"step {n}"] = ProbeCandidate(
+                key=f"step {n}", op_class="step.decode", seconds=takes, probe=f"m{n % 2}"
+            )
 
     def candidates(self):
         return list(self.all.values())
@@ -157,8 +159,10 @@ def test_every_probe_is_measured_once_before_any_is_measured_again(tmp_path):
     for n in range(6):
         for workload in range(3):
             key = f"probe {n} {workload}"
-            bench.all[key] = Candidate(key=key, op_class="linear", axes={"rows": 8.0 * 9.0**n, "weight_bytes": 1e6},
-                                       floor_s=1e-6 * 9.0**n, probe=f"probe {n}")  # fmt: skip
+            axes = {"rows": 8.0 * 9.0**n, "weight_bytes": 1e6}
+            bench.all[key] = ProbeCandidate(
+                key=key, op_class="linear", axes=axes, floor_s=1e-6 * 9.0**n, probe=f"probe {n}"
+            )
     del bench.all["probe 3 1"], bench.all["probe 3 2"]
     run(bench, tmp_path)
     probes = [key.split()[1] for key in bench.order if key.startswith("probe")]
@@ -214,14 +218,14 @@ def test_what_cannot_be_measured_is_tried_once_and_stops_no_round(tmp_path):
 
 def test_a_case_that_takes_much_of_the_budget_is_measured_once_nothing_smaller_is_left(tmp_path):
     bench = Bench(Clock(), sizes=range(3))
-    bench.all["long"] = Candidate(key="long", op_class="vector", axes={"bytes": 1e9}, seconds=40.0, floor_s=1e-3)
+    bench.all["long"] = ProbeCandidate(key="long", op_class="vector", axes={"bytes": 1e9}, seconds=40.0, floor_s=1e-3)
     found = run(bench, tmp_path, budget_s=100.0)
     assert (found.done, found.left, bench.order[-1]) == (5, 0, "long")
 
 
 def test_one_that_does_not_fit_any_more_keeps_no_other_from_being_measured_again(tmp_path):
     bench = Bench(Clock(), sizes=range(3))
-    bench.all["never"] = Candidate(key="never", op_class="vector", axes={"bytes": 1e9}, seconds=1e3, floor_s=1e-3)
+    bench.all["never"] = ProbeCandidate(key="never", op_class="vector", axes={"bytes": 1e9}, seconds=1e3, floor_s=1e-3)
     found = run(bench, tmp_path, budget_s=100.0, rounds=6)
     assert (found.done, found.left) == (24, 1)
     assert found.unspent_s == 76.0
@@ -234,7 +238,7 @@ def test_one_that_does_not_fit_any_more_keeps_no_other_from_being_measured_again
 def test_a_run_ends_only_when_nothing_unmeasured_fits_what_is_left(tmp_path_factory, costs, budget_s):
     bench = Bench(Clock(), sizes=(), takes=0.1)
     for place, cost in enumerate(costs):
-        bench.all[f"case {place}"] = Candidate(
+        bench.all[f"case {place}"] = ProbeCandidate(
             key=f"case {place}", op_class="vector", axes={"bytes": 10.0**place}, seconds=cost, floor_s=1e-9
         )
     found = run(bench, tmp_path_factory.mktemp("run"), budget_s=budget_s)

@@ -15,7 +15,7 @@ from inferometer.measure.calibrate.fitting.assemble import (
 )
 from inferometer.measure.calibrate.fitting.points import StepPoint
 from inferometer.measure.calibrate.fitting.steps import WholeStep
-from inferometer.measure.calibrate.fitting.streams import Streams, fit_streams, left_out_fit, points_from
+from inferometer.measure.calibrate.fitting.streams import StreamFit, fit_streams, left_out_fit, points_from
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, graph_of_step
 from inferometer.measure.calibrate.probes.models import WRITES, read_probes
 from inferometer.predict.options import Options
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SUBJECT = CalibrationSubject(
     device=device("arm-neoverse-n1-2-cores"), runtime=engine("ctranslate2").effects, dtype="i8", created="2026-11-16"
 )
-TRUTH = Streams(
+TRUTH = StreamFit(
     times={
         "linear/compute": 3.0, "linear/weights": 9.0, "linear/activations": 2.0, "attention.decode/cache": 12.0,
         "attention.prefill/compute": 20.0, "vector/activations": 4.0,
@@ -135,7 +135,7 @@ def test_a_model_is_off_by_what_tables_of_the_others_make_of_it():
     """Those of all steps hold what a model takes beyond the numbers, and would not be off."""
     told = fit_streams([works_of_step(SUBJECT, step) for step in STEPS], {})
 
-    def tabled(found: Streams, left: Sequence[StepPoint]) -> list[WholeStep]:
+    def tabled(found: StreamFit, left: Sequence[StepPoint]) -> list[WholeStep]:
         (model,) = {step.model for step in left}
         assert {known.step.model for known in found.steps} == {step.model for step in STEPS} - {model}
         return [

@@ -5,7 +5,7 @@ import pytest
 from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.steps import alone_note
-from inferometer.measure.calibrate.job import Job, PreparedEngine, calibrate
+from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, calibrate
 from inferometer.measure.calibrate.torch.kernels import KernelSizes
 from inferometer.measure.calibrate.torch.models import TINY, ProbeModels, _made, _Run
 from inferometer.measure.calibrate.torch.provider import torch_environment, torch_provider
@@ -38,7 +38,7 @@ def test_every_case_runs_and_the_fit_holds_all_classes(tmp_path, runtime):
         torch, gpu, require_effects(runtime), "f16", place="cpu", limit_s=0.002, sizes=SMALL, probes=TINY, most=100
     )
     versions, environment = torch_environment(torch)
-    job = Job(device=gpu, runtime=runtime, dtype="f16", budget_s=120.0, folder=tmp_path)
+    job = CalibrationJob(device=gpu, runtime=runtime, dtype="f16", budget_s=120.0, folder=tmp_path)
     found = calibrate(job, PreparedEngine(provider=provider, versions=versions, environment=environment))
     assert found.outcome.skipped == ()
     assert found.outcome.left == 0

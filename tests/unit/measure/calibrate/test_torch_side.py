@@ -7,8 +7,8 @@ import pytest
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.known import device
-from inferometer.measure.calibrate.job import Job, prepare_engine
-from inferometer.measure.calibrate.run import Candidate, CandidateResult
+from inferometer.measure.calibrate.job import CalibrationJob, prepare_engine
+from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
 from inferometer.measure.calibrate.together import Together
 from inferometer.measure.calibrate.torch.kernels import torch_dtype
 from inferometer.measure.calibrate.torch.provider import _Careful, now_and_then, others_on, require_cuda
@@ -138,7 +138,7 @@ class Provider:
         self.key, self.error = key, error
 
     def candidates(self):
-        return [Candidate(key=self.key, op_class="linear")]
+        return [ProbeCandidate(key=self.key, op_class="linear")]
 
     def measure(self, candidate):
         if self.error:
@@ -164,10 +164,14 @@ def test_a_format_that_torch_has_no_kernels_for_is_refused():
 
 def test_a_budget_that_measures_nothing_is_refused(tmp_path):
     with pytest.raises(DomainError, match="measures nothing"):
-        Job(device=device("nvidia-h200"), runtime="torch-compile", dtype="bf16", budget_s=0.0, folder=tmp_path)
+        CalibrationJob(
+            device=device("nvidia-h200"), runtime="torch-compile", dtype="bf16", budget_s=0.0, folder=tmp_path
+        )
 
 
 def test_a_runtime_that_is_not_known_is_named(tmp_path):
-    job = Job(device=device("nvidia-h200"), runtime="torch-magic", dtype="bf16", budget_s=9.0, folder=tmp_path)
+    job = CalibrationJob(
+        device=device("nvidia-h200"), runtime="torch-magic", dtype="bf16", budget_s=9.0, folder=tmp_path
+    )
     with pytest.raises(UnknownNameError, match="torch-magic"):
         prepare_engine(job)

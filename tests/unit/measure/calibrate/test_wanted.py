@@ -14,8 +14,8 @@ from inferometer.known.engines import require_effects
 from inferometer.known.machine.detect.identity import this_machine
 from inferometer.measure.calibrate.fitting.points import StepPoint
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
-from inferometer.measure.calibrate.job import Job, prepare_engine
-from inferometer.measure.calibrate.run import Candidate, CandidateResult
+from inferometer.measure.calibrate.job import CalibrationJob, prepare_engine
+from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
 from inferometer.measure.calibrate.wanted import WantedModels, asked_steps, keep_asked, lately_profiled
 from inferometer.predict.basis.learned import LearnedStep, keep_learned, learned_file, read_learned
 
@@ -23,10 +23,10 @@ CPU = device("intel-emerald-rapids-1-vcpu")
 SUBJECT = CalibrationSubject(device=CPU, runtime=require_effects("onnxruntime"), dtype="f32", created="2026-11-17")
 SHAPE = {"flops": 2e8, "bytes": 2e6, "weight_bytes": 1e6}
 PROBES = [
-    Candidate(key="products", op_class="linear", axes=SHAPE),
-    Candidate(key="windows", op_class="convolution", axes=SHAPE),
-    Candidate(key="tiny windows", op_class="convolution", axes={"flops": 2e3, "bytes": 2e2, "weight_bytes": 1e2}),
-    Candidate(key="lookups", op_class="indexing", axes={"bytes": 1e6}),
+    ProbeCandidate(key="products", op_class="linear", axes=SHAPE),
+    ProbeCandidate(key="windows", op_class="convolution", axes=SHAPE),
+    ProbeCandidate(key="tiny windows", op_class="convolution", axes={"flops": 2e3, "bytes": 2e2, "weight_bytes": 1e2}),
+    ProbeCandidate(key="lookups", op_class="indexing", axes={"bytes": 1e6}),
 ]
 
 
@@ -130,7 +130,7 @@ def test_what_a_model_took_is_learned_as_from_a_profile(tmp_path, own_data, monk
 
 
 def test_kernels_of_a_gpu_are_measured_for_no_model(tmp_path):
-    job = Job(
+    job = CalibrationJob(
         device=device("nvidia-h200"), runtime="torch-compile", dtype="bf16", budget_s=60.0, folder=tmp_path,
         models=("resnet50",),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from inferometer.core.errors import EngineError, FormatError
 from inferometer.engines.order import ToolOrder
 from inferometer.measure.calibrate.probes.workshop import Workshop
 from inferometer.measure.prepare.carrying_out import Made, carry_out
-from inferometer.measure.prepare.steps import Step
+from inferometer.measure.prepare.steps import PrepareStep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def carried_out(function: str, content: str, tools: Workshop, *, seconds: float = 30.0) -> Made:
         source = tmp_path / f"{content}.txt"
         source.write_text(content, encoding="utf-8")
-        step = Step(
+        step = PrepareStep(
             name=function, title=function, takes=("x",), gives="x", packages=("pytest",), modules=("pytest",),
             extra="x", work=f"made_up.tool:{function}",
         )  # fmt: skip

@@ -29,8 +29,8 @@ from inferometer.measure.prepare.artifact import bytes_of, goal_of, require_anot
 from inferometer.measure.prepare.calibration import numpy_type, ports_of, write_calibration
 from inferometer.measure.prepare.carrying_out import _key, _size, answer_of, carry_out, content_hash, model_files
 from inferometer.measure.prepare.proof import (
-    Candidate,
     MeasuredGain,
+    ProvedFile,
     Proving,
     measured_gain,
     of_file_and_engine,
@@ -343,13 +343,13 @@ def test_files_and_folders_are_taken_in_order_and_only_what_the_model_takes(tmp_
 
 
 def proving(**given):
-    values = {"original": Candidate(path=Path("m.onnx"), runtime="onnxruntime", sizes={"n": 2}), "graph": GRAPH,
+    values = {"original": ProvedFile(path=Path("m.onnx"), runtime="onnxruntime", sizes={"n": 2}), "graph": GRAPH,
               "device": "local", "here": True, "workload": Workload(batch=2, prompt=7), "threads": 3,
               "plan": Plan(runs=4), "seed": 9}  # fmt: skip
     return Proving(**{**values, **given})
 
 
-AFTER = Candidate(path=Path("m.xml"), runtime="openvino", changes={"weights": "i8"})
+AFTER = ProvedFile(path=Path("m.xml"), runtime="openvino", changes={"weights": "i8"})
 GOOD, BAD = Verification(status="verified"), Verification(status="failed", reason="off")
 
 
@@ -406,7 +406,7 @@ def test_a_file_is_looked_at_in_f32_too_where_its_engine_computes_in_less_and_ca
 
 
 def test_nothing_is_verified_where_nothing_can_run(verify):
-    none = proving(original=Candidate(path=Path("m"), runtime=None))
+    none = proving(original=ProvedFile(path=Path("m"), runtime=None))
     assert proof.verified(none, AFTER).reason == "no engine here opens the original"
     for runtime, reason in (("gone", "not here"), ("strange", "nothing here runs strange")):
         found = proof.verified(proving(), replace(AFTER, runtime=runtime))
@@ -498,7 +498,10 @@ def test_a_prediction_asks_the_question_of_the_original_in_the_formats_that_were
     load = Workload(batch=2, prompt=7, generate=5, image=96)
     assert proof._predicted(proving(workload=load), told) == "told"
     ((model, question),) = asked
-    assert model == ("g", {"weights": "i8", "activations": "i8", "kinds": engine("openvino").effects.dynamic})
+    assert model == (
+        "g",
+        {"weights": "i8", "activations": "i8", "kinds": engine("openvino").effects.dynamic, "named": True},
+    )
     assert question == {
         "on": "local", "runtime": "openvino", "weights": "i8", "activations": "i8", "batch": 2, "prompt": 7,
         "generate": 5, "image": 96, "sizes": {"n": 2},
@@ -617,8 +620,8 @@ def finished(monkeypatch, tmp_path, *, last=None, right=True, here=True, **asked
     calls = []
     monkeypatch.setattr(run, "measured_gain", lambda *pair, shape: calls.append((pair[1:], shape)) or total)
     monkeypatch.setattr(run, "predicted_gain", lambda *_: SimpleNamespace(gain=1.5))
-    where = proving(original=Candidate(path=source, runtime="onnxruntime"), here=here)
-    candidate = Candidate(path=made, runtime="onnxruntime") if last is None else last(source, made)
+    where = proving(original=ProvedFile(path=source, runtime="onnxruntime"), here=here)
+    candidate = ProvedFile(path=made, runtime="onnxruntime") if last is None else last(source, made)
     request = PrepareRequest(model="resnet50", runtime="onnxruntime", quantise="i8", **asked)
     rows = [result(drift=0.1), result("b", drift=0.2), result("c", drift=0.3, verdict="on the way"),
             result("d", drift=0.4, kept=False, verdict="slower")]  # fmt: skip
@@ -649,8 +652,8 @@ def test_the_whole_is_measured_against_the_original_and_written(monkeypatch, tmp
     [
         ({"here": False}, True, None, 1.5), ({"right": False}, False, 3.0, 1.5),
         ({"right": False, "force": True}, True, 3.0, 1.5),
-        ({"last": lambda _source, made: Candidate(path=made, runtime=None)}, False, None, None),
-        ({"last": lambda source, _made: Candidate(path=source, runtime="onnxruntime")}, False, None, None),
+        ({"last": lambda _source, made: ProvedFile(path=made, runtime=None)}, False, None, None),
+        ({"last": lambda source, _made: ProvedFile(path=source, runtime="onnxruntime")}, False, None, None),
     ],
     ids=["elsewhere", "wrong", "forced", "on the way", "as it was"],
 )  # fmt: skip

@@ -22,7 +22,7 @@ from inferometer.measure.prepare import carrying_out, proof, run
 from inferometer.measure.prepare import search as searching
 from inferometer.measure.prepare.calibration import ports_of, write_calibration
 from inferometer.measure.prepare.carrying_out import _key, _size, answer_of, model_files
-from inferometer.measure.prepare.proof import Candidate, MeasuredGain, _gain, after_step, of_file_and_engine
+from inferometer.measure.prepare.proof import MeasuredGain, ProvedFile, _gain, after_step, of_file_and_engine
 from inferometer.measure.prepare.run import Prepared, PrepareRequest, prepare, prepared_document
 from inferometer.measure.prepare.search import Found, with_best
 from inferometer.measure.prepare.source import source_of
@@ -206,7 +206,7 @@ def test_the_ends_of_a_gain_are_those_of_the_ratio_turned_round():
 def test_what_is_predicted_to_be_faster_has_a_gain_above_one(monkeypatch):
     answers = {device: ask("resnet50", on=device).answer() for device in ("nvidia-t4", "nvidia-h200")}
     monkeypatch.setattr(proof, "_predicted", lambda _proving, candidate: answers[candidate.path.name])
-    slow, quick_one = (Candidate(path=Path(name), runtime=name) for name in answers)
+    slow, quick_one = (ProvedFile(path=Path(name), runtime=name) for name in answers)
     found = proof.predicted_gain(None, slow, quick_one)
     assert found.gain > 1
     assert found.low < found.gain < found.high
@@ -214,7 +214,7 @@ def test_what_is_predicted_to_be_faster_has_a_gain_above_one(monkeypatch):
 
 
 def test_a_later_step_has_the_last_word_on_a_format():
-    before = Candidate(path=Path("a"), runtime=None, changes={"weights": "f16", "activations": "f16"}, sizes={"n": 2})
+    before = ProvedFile(path=Path("a"), runtime=None, changes={"weights": "f16", "activations": "f16"}, sizes={"n": 2})
     step = replace(step_named("ort-i8"), changes={"weights": "i8"}, fixed=True)
     after = after_step(step, before, Path("b"), "onnxruntime")
     assert (after.changes, after.sizes) == ({"weights": "i8", "activations": "f16"}, {})

@@ -10,7 +10,7 @@ from inferometer.core.profile import Verification
 from inferometer.core.workload import Workload
 from inferometer.measure.prepare import run
 from inferometer.measure.prepare.carrying_out import Made
-from inferometer.measure.prepare.proof import Candidate, MeasuredGain
+from inferometer.measure.prepare.proof import MeasuredGain, ProvedFile
 from inferometer.measure.prepare.run import PrepareRequest, StepResult
 
 
@@ -42,8 +42,8 @@ def proven(monkeypatch, *, measured=GAIN, status="verified", reason=None, here=T
     monkeypatch.setattr(run, "verified", lambda *_: check)
     monkeypatch.setattr(run, "measured_gain", lambda *_: measured)
     made = Made(path=Path("x"), bytes=10, seconds=2.0, cached=True, notes=("made",))
-    after = Candidate(path=Path("x"), runtime=runtime)
-    return run._proven(step, made, SimpleNamespace(here=here), Candidate(path=Path("o"), runtime="r"), after)
+    after = ProvedFile(path=Path("x"), runtime=runtime)
+    return run._proven(step, made, SimpleNamespace(here=here), ProvedFile(path=Path("o"), runtime="r"), after)
 
 
 def test_a_row_says_what_was_proven_and_measured(monkeypatch):

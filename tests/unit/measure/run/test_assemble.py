@@ -7,7 +7,7 @@ from inferometer.core.profile import EnergyFacts, EnergySensor, ModelFacts, OpTi
 from inferometer.core.workload import Precision, Workload
 from inferometer.engines.base import Event, Kernel, Opened, Stage
 from inferometer.formats.resolve import read
-from inferometer.measure.bench.loop import Collected
+from inferometer.measure.bench.loop import LoopSamples
 from inferometer.measure.run.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.run.beside import remarks, with_prediction
 from inferometer.measure.run.order import TextOrder
@@ -23,7 +23,7 @@ OPENED = Opened(
 
 
 def collected(*samples):
-    return Collected(
+    return LoopSamples(
         name="x", samples_s=samples, warmup_s=(), failures=(), runs=len(samples), discarded=0, settled=True,
         complete=True, calls=1, peak_memory_bytes=None, disturbances=(),
     )  # fmt: skip

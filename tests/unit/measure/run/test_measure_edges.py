@@ -31,7 +31,7 @@ from inferometer.measure.run.spans import trace_of
 from inferometer.measure.run.steps import _factors, _like_each_other, _readings
 from inferometer.measure.run.texts import _instrumented_tokens, _shape, _thinned
 from inferometer.measure.run.watch import MemoryWatch
-from inferometer.measure.spans.energy import Stretch
+from inferometer.measure.spans.energy import EnergyStretch
 from unit.measure.bench.profiles import profile
 from unit.measure.run.test_profiles_told import graph, subject
 
@@ -410,7 +410,7 @@ class Meter:
     def repeated(self, work, seconds=None):
         self.asked.append(("repeated", seconds))
         times = sum(work() for _ in range(3))
-        return Stretch(joules=60.0 if seconds is None else 300.0, seconds=9.0, count=times)
+        return EnergyStretch(joules=60.0 if seconds is None else 300.0, seconds=9.0, count=times)
 
     def facts(self, stretches, reason=None):
         return SimpleNamespace(counts={name: each.count for name, each in stretches.items()}, reason=reason)

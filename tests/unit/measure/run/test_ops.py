@@ -4,11 +4,11 @@ import pytest
 
 from inferometer.engines.base import Kernel
 from inferometer.measure.run.correct import Corrected
-from inferometer.measure.run.layers import Layer, Layers
+from inferometer.measure.run.layers import GraphLayer, Layers
 from inferometer.measure.run.ops import measured_ops
 
-CONV = Layer(name="conv1", kind="convolution", block="body", place=0, flops=100.0, bytes=8.0)
-RELU = Layer(name="relu1", kind="activation", block="body", place=1, flops=1.0, bytes=4.0)
+CONV = GraphLayer(name="conv1", kind="convolution", block="body", place=0, flops=100.0, bytes=8.0)
+RELU = GraphLayer(name="relu1", kind="activation", block="body", place=1, flops=1.0, bytes=4.0)
 LAYERS = Layers(by_name={"conv1": CONV, "relu1": RELU})
 
 

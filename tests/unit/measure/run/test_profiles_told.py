@@ -21,7 +21,7 @@ from inferometer.engines.base import Event, Kernel, Opened, Stage
 from inferometer.formats.huggingface import graph_from_config
 from inferometer.formats.sizes import bind
 from inferometer.known import device
-from inferometer.measure.bench.loop import Collected
+from inferometer.measure.bench.loop import LoopSamples
 from inferometer.measure.run.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.run.beside import remarks, with_prediction
 from inferometer.measure.run.energy import CaseEnergy, with_energy
@@ -91,7 +91,7 @@ def kernels(steps, scale=1.0, device=False):
 
 
 def clean(*seconds):
-    return Collected(
+    return LoopSamples(
         name="it", samples_s=seconds, warmup_s=(), failures=(), runs=len(seconds), discarded=0, settled=True,
         complete=True, calls=1, peak_memory_bytes=None, disturbances=(),
     )  # fmt: skip

@@ -1,6 +1,9 @@
 """Speed that lasts: levels are found in the times of a long run, and clock and temperature stand beside them."""
 
+import json
+import math
 import random
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -9,10 +12,19 @@ from hypothesis import strategies as st
 
 from inferometer.cli.commands import profile as profiling
 from inferometer.cli.measuring import ONCE, measurement_from
-from inferometer.core.errors import DomainError
+from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Sustained
 from inferometer.core.workload import Workload
-from inferometer.measure.run.sustained import sensed_at, sustained, with_sustained
+from inferometer.measure.bench.compare import compare
+from inferometer.measure.run.sustained import (
+    cool_down,
+    cooling_fit,
+    power_reader,
+    read_record,
+    sensed_at,
+    sustained,
+    with_sustained,
+)
 from inferometer.measure.run.watch import Resident
 from inferometer.understand.view.phrases import sustained_fact
 
@@ -108,3 +120,120 @@ def test_how_long_is_asked_once_and_within_reason():
     ):
         with pytest.raises(DomainError, match=words):
             subject(**more)
+
+
+# ── what the cooling takes away ─────────────────────────────────────────────────────────────────────────────────────
+
+BOARD = {"idle": 2.9, "full": 8.1, "resistance": 9.0, "warms": 95.0, "rest": 52.0}  # made up, like a Pi 5 without a fan
+
+
+def record(path, *, limit=85.0, clock_power=2.6, seconds=1200, **other):
+    """A board that warms as one body and lowers its clock at its limit; a third of a step waits for memory."""
+    board, drawn = {**BOARD, **other}, random.Random(7)  # noqa: S311 - noise
+    heat, clock = board["rest"], 1.0
+    rows = ["time_s,latency_ms,clock_mhz,temperature_c,power_w"]
+    rows += [f"{at},,1500,{board['rest']},{board['idle'] + drawn.gauss(0, 0.05):.2f}" for at in range(-20, 0, 2)]
+    for at in range(0, seconds, 2):
+        watts = board["idle"] + (board["full"] - board["idle"]) * clock**clock_power
+        heat += 2 / board["warms"] * (board["rest"] + board["resistance"] * (watts - board["idle"]) - heat)
+        clock = max(0.4, clock - 0.004) if heat > limit - 0.3 else min(1.0, clock + 0.004 * (heat < limit - 1))
+        step_ms = 83.3 * (1 / 3 + 2 / 3 / clock) * (1 + drawn.gauss(0, 0.01))
+        rows.append(f"{at},{step_ms:.3f},{2400 * clock:.0f},{heat + drawn.gauss(0, 0.3):.1f},{watts:.2f}")
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return 1e-3 * step_ms, watts
+
+
+@pytest.mark.parametrize("clock_power", [1.2, 2.6])
+def test_a_recorded_board_that_throttles_says_what_its_cooling_takes_away(tmp_path, clock_power):
+    last_s, watts = record(tmp_path / "pi.csv", clock_power=clock_power)
+    found, idle_w = read_record(tmp_path / "pi.csv")
+    assert found.steady_s == pytest.approx(last_s, rel=0.05)
+    assert found.temperature_c[1] == pytest.approx(85, abs=1.5)
+    fit = cooling_fit(found, idle_w=idle_w)
+    assert fit.throttled
+    assert (fit.idle_w, fit.power_w, fit.cooling_w) == (
+        pytest.approx(2.9, rel=0.03), pytest.approx(8.1, rel=0.03), pytest.approx(watts, rel=0.05)
+    )  # fmt: skip
+    assert fit.resistance_c_per_w == pytest.approx(9.0, rel=0.15)
+    assert fit.warms_s == pytest.approx(95, rel=0.2)
+
+
+def test_a_board_that_stays_below_its_limit_is_told_by_it(tmp_path):
+    record(tmp_path / "fan.csv", resistance=4.0, limit=85.0)
+    found, idle_w = read_record(tmp_path / "fan.csv")
+    with pytest.raises(DomainError, match="never slowed down at 8"):
+        cooling_fit(found, idle_w=idle_w)
+    fit = cooling_fit(found, idle_w=idle_w, limit_c=85.0)
+    assert fit.cooling_w == pytest.approx(2.9 + (85 - 52) / 4.0, rel=0.05)
+    assert not fit.throttled
+
+
+def test_a_prediction_with_the_fitted_cooling_has_the_board_between_its_ends(tmp_path, answered):
+    """The loop closed: fit one board, write its row, predict, and hold that against what the board did."""
+    last_s, _ = record(tmp_path / "pi.csv")
+    shown = answered("calibrate", "--cooling", str(tmp_path / "pi.csv"))
+    assert "slower than 83" in shown.stderr
+    line = shown.stdout.strip()
+    row = tmp_path / "board.toml"
+    row.write_text(
+        '[sources.made-up]\ntitle = "made up"\norigin = "datasheet"\ndate = "2026-11-18"\n'
+        '[devices.board]\nsource = "made-up"\ntitle = "Board"\nvendor = "nobody"\nunit = "gpu"\nyear = 2026\n'
+        f'{line}\n[devices.board.peaks]\nf32 = "100 GFLOP/s"\n'
+        '[[devices.board.memory]]\nlevel = "dram"\ncapacity = "8 GB"\nbandwidth = "15 GB/s"\n',
+        encoding="utf-8",
+    )
+    found = json.loads(
+        answered("predict", "resnet18", "--on", str(row), "--runtime", "ideal", "--format", "json").stdout
+    )
+    lasts = found["sustained"]
+    assert lasts["low_s"] / lasts["first_s"] < last_s / 0.0833 < lasts["high_s"] / lasts["first_s"]
+    assert found["summary"]["sustained_s"] == lasts["steady_s"] > lasts["first_s"]
+    assert lasts["steady_after_s"] == pytest.approx(-95 * math.log(1 - 33 / (9.0 * 5.2)), rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("", "columns are none"), ("a,b\n1,2\n", "no record of a long run"), ("time_s,latency_s\n1,0.1\n", "1 rows")],
+)
+def test_a_record_that_is_none_is_told(tmp_path, text, told):
+    (tmp_path / "x.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(FormatError, match=told):
+        read_record(tmp_path / "x.csv")
+    with pytest.raises(DomainError, match="no power_w and temperature_c over time"):
+        cooling_fit(sustained(THROTTLED, 600.0))
+
+
+def test_what_lasts_is_what_two_long_runs_are_compared_by():
+    quick = with_sustained(measured(noisy(9000, 0.035)), 600.0, {})
+    slowed = with_sustained(measured(THROTTLED), 600.0, {})
+    found = compare(quick, slowed)
+    assert (found.metric, found.main.verdict) == ("sustained", "slower")
+    assert found.main.ratio == pytest.approx(41 / 35, rel=0.01)
+    assert compare(measured(THROTTLED), slowed).metric == "latency", "one of them was not watched"
+
+
+def test_the_machine_rests_until_it_no_longer_becomes_cooler():
+    now = [0.0]
+    heat = lambda: round(1e3 * (45 + 35 * math.exp(-now[0] / 40)))  # noqa: E731 - a body that cools
+    told = cool_down(600, heat, clock=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    assert 120 < now[0] < 240
+    assert told.startswith("It rested for ")
+    assert told.endswith("80 to 45 °C.")
+    now[0] = 0.0
+    told = cool_down(20, heat, clock=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    assert "still cooling" in told
+    with pytest.raises(DomainError, match="No temperature can be read here"):
+        cool_down(20, None)
+
+
+def test_power_is_what_channels_say_and_how_far_counters_move():
+    now, joules = [0.0], [100.0]
+    counter = SimpleNamespace(name="rapl", quantity="energy", range_j=1000.0, read=lambda: joules[0])
+    plug = SimpleNamespace(name="plug", quantity="power", range_j=None, read=lambda: 5.0)
+    read = power_reader(SimpleNamespace(channels=(counter, plug)), lambda: now[0])
+    assert read() is None
+    now[0], joules[0] = 2.0, 130.0
+    assert read() == 20_000
+    now[0], joules[0] = 3.0, 10.0  # the counter began anew
+    assert read() == 885_000
+    assert power_reader(SimpleNamespace(channels=()))() is None

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.powered_machine import RANGE_UJ, Clock, PoweredMachine
-from inferometer.measure.spans.energy import EnergyMeter, Window, energy_meter
+from inferometer.measure.spans.energy import EnergyMeter, EnergyWindow, energy_meter
 from inferometer.measure.spans.power import Power, Series
 
 SECOND = 1_000_000_000
@@ -101,7 +101,7 @@ def test_a_part_of_the_work_has_its_part_of_the_energy():
     counter = Series(
         name="c", quantity="energy", times_ns=(0, SECOND, 2 * SECOND), values=(5.0, 15.0, 45.0), counted=True
     )
-    window = Window(power=Power(series=(counter,)), start_ns=0, end_ns=2 * SECOND)
+    window = EnergyWindow(power=Power(series=(counter,)), start_ns=0, end_ns=2 * SECOND)
     assert (window.joules(0, SECOND), window.joules(SECOND, 2 * SECOND), window.joules()) == (10.0, 30.0, 40.0)
     assert window.joules(0, 3 * SECOND) is None  # nothing was read then
 

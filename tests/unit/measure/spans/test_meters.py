@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from inferometer.measure.spans import Measure, Profiler
-from inferometer.measure.spans.meters import Level, PeakMeter, ProcessMemory, PsutilMemory, process_memory
+from inferometer.measure.spans.meters import MeterLevel, PeakMeter, ProcessMemory, PsutilMemory, process_memory
 from inferometer.measure.spans.record import Open
 from unit.measure.spans.clocks import Manual, Ticking
 
@@ -25,7 +25,7 @@ class Heap:
         self.peak = max(self.peak, self.current)
 
     def read(self):
-        return Level(self.current, self.peak)
+        return MeterLevel(self.current, self.peak)
 
     def restart(self):
         if self.restarts:
@@ -76,7 +76,7 @@ def test_linux_memory_is_read_from_status(tmp_path):
     (tmp_path / "status").write_text("Name:\tpython\nVmHWM:\t  2048 kB\nVmRSS:\t  1024 kB\n")
     (tmp_path / "clear_refs").write_text("")
     gauge = ProcessMemory(tmp_path)
-    assert gauge.read() == Level(1024 * 1024, 2048 * 1024)
+    assert gauge.read() == MeterLevel(1024 * 1024, 2048 * 1024)
     assert gauge.restart()
     assert (tmp_path / "clear_refs").read_text() == "5"
 
@@ -85,7 +85,7 @@ def test_a_mark_that_may_not_be_put_back_says_so(tmp_path):
     (tmp_path / "status").write_text("VmRSS:\t 4 kB\n")
     (tmp_path / "clear_refs").mkdir()
     assert not ProcessMemory(tmp_path).restart()
-    assert ProcessMemory(tmp_path).read() == Level(4096, None)
+    assert ProcessMemory(tmp_path).read() == MeterLevel(4096, None)
 
 
 def test_this_process_has_memory():

@@ -10,13 +10,13 @@ from inferometer.core.errors import SchemaError
 from inferometer.core.trace import Segment, Span, Trace
 from inferometer.measure.spans import energy, from_trace, load, merge, nest, sensors
 from inferometer.measure.spans.attribution import attribute, calls_of, time_by_layer, trend_of
-from inferometer.measure.spans.batch import Batch
+from inferometer.measure.spans.batch import SpanBatch
 from inferometer.measure.spans.build import build
 from inferometer.measure.spans.files import SpanFile
 from inferometer.measure.spans.flow import Repeat, Stretch, flow, fold, stretches
 from inferometer.measure.spans.keeping import Everything, Reservoir, Ring, Spilling, log_for
 from inferometer.measure.spans.loading import _placed, _process_numbers, _shift_ns, _sound, run_of
-from inferometer.measure.spans.meters import Level, PeakMeter
+from inferometer.measure.spans.meters import MeterLevel, PeakMeter
 from inferometer.measure.spans.power import Power, Series, energy_curve, energy_of_spans, uses
 from inferometer.measure.spans.recorder import Watcher
 from inferometer.measure.spans.span_stats import stats, stats_of_all
@@ -330,7 +330,7 @@ def test_another_machine_is_shifted_by_the_wall_clocks():
     assert [note.partition(" machine")[2] for note in notes] == [
         ": aligned by the machines' wall clocks.", " and says no time of day: it is not aligned.",
     ]  # fmt: skip
-    batch = Batch(count=2, columns={"start": [1, 2], "end": [3, None], "link": [1, None], "above": [None, 1]})
+    batch = SpanBatch(count=2, columns={"start": [1, 2], "end": [3, None], "link": [1, None], "above": [None, 1]})
     moved = _placed(batch, 4, 10, 5)
     assert moved.columns == {
         "process": [4, 4], "start": [11, 12], "end": [13, None], "link": [6, None], "above": [None, 6],
@@ -422,7 +422,7 @@ class Gauge:
 
 
 def test_nested_spans_each_have_their_own_peak():
-    gauge = Gauge(Level(10, 10), Level(20, 50), Level(15, 30, 99), Level(12, 40))
+    gauge = Gauge(MeterLevel(10, 10), MeterLevel(20, 50), MeterLevel(15, 30, 99), MeterLevel(12, 40))
     meter = PeakMeter(gauge)
     outer, inner = meter.begin(None), meter.begin(None)
     assert meter.end(None, inner) == {"rss_delta_bytes": -5, "rss_peak_bytes": 30, "rss_reserved_bytes": 99}
@@ -431,7 +431,9 @@ def test_nested_spans_each_have_their_own_peak():
 
 
 def test_a_mark_that_stays_is_a_spans_own_only_if_it_raised_it():
-    meter = PeakMeter(Gauge(Level(10, 80), Level(20, 80), Level(20, 80), Level(30, 90), restarts=False))
+    meter = PeakMeter(
+        Gauge(MeterLevel(10, 80), MeterLevel(20, 80), MeterLevel(20, 80), MeterLevel(30, 90), restarts=False)
+    )
     first = meter.begin(None)
     assert meter.end(None, first) == {"rss_delta_bytes": 10}
     second = meter.begin(None)
@@ -458,7 +460,7 @@ def test_a_span_that_nobody_saw_begin_is_kept_without_readings():
 
 def test_a_clock_that_went_back_leaves_no_negative_time_and_is_told():
     columns = {"name": ["a", "b", "c"], "start": [0, 10, 20], "end": [5, 4, 15]}
-    found = build([Batch(count=3, columns=columns)])
+    found = build([SpanBatch(count=3, columns=columns)])
     assert (found.end - found.start).tolist() == [5, 0, 0]
     assert found.run.notes == (
         "The clock went backwards 2 times, by up to 6 ns: 2 spans that would end before they began have no duration.",
@@ -467,9 +469,9 @@ def test_a_clock_that_went_back_leaves_no_negative_time_and_is_told():
 
 def test_batches_that_lack_a_column_are_filled_and_lanes_are_numbered():
     batches = [
-        Batch(count=1, columns={"name": ["a"], "start": np.array([0]), "end": np.array([9]), "thread": np.array([3]),
-                                "flops": [2.0]}),
-        Batch(count=2, columns={"name": ["b", "c"], "start": [1, 20], "end": [2, 21], "thread": [3, 4],
+        SpanBatch(count=1, columns={"name": ["a"], "start": np.array([0]), "end": np.array([9]),
+                                    "thread": np.array([3]), "flops": [2.0]}),
+        SpanBatch(count=2, columns={"name": ["b", "c"], "start": [1, 20], "end": [2, 21], "thread": [3, 4],
                                 "process": [8, 8],
                                 "failed": [True, False]}),
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from inferometer.core.trace import Span, Trace
 from inferometer.measure.spans import Profiler, from_trace
 from inferometer.measure.spans.power import Power, Series
 from inferometer.measure.spans.profiler import EXPORTS
-from inferometer.measure.spans.recording import Run
+from inferometer.measure.spans.recording import RecordingRun
 from inferometer.understand.view.spans_page import timeline, tree_table
 from inferometer.understand.view.traces import chrome
 from unit.measure.spans.clocks import Manual
@@ -278,7 +278,7 @@ def test_a_time_before_zero_keeps_its_sign():
 
 def test_sensors_are_counters():
     power = Power(series=(Series(name="gpu 0", quantity="power", times_ns=(0, 1500), values=(90.0, 95.5)),))
-    events = json.loads(b"".join(chrome([], run=Run(power=power))))["traceEvents"]
+    events = json.loads(b"".join(chrome([], run=RecordingRun(power=power))))["traceEvents"]
     counters = [(e["name"], e["ts"], e["args"]) for e in events if e["ph"] == "C"]
     assert counters == [("gpu 0 power", 0.0, {"W": 90.0}), ("gpu 0 power", 1.5, {"W": 95.5})]
 

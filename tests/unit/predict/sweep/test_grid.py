@@ -117,9 +117,9 @@ def test_a_format_that_is_not_known_is_refused_before_anything_is_computed(axis)
 
 
 def test_a_place_that_is_not_known_is_refused_before_anything_is_computed():
-    from inferometer.predict.options import Options, Place
+    from inferometer.predict.options import Hosting, Options
 
-    for place in (Place(grid="atlantis"), Place(instance="atlantis-8x")):
+    for place in (Hosting(grid="atlantis"), Hosting(instance="atlantis-8x")):
         with pytest.raises(UnknownNameError, match="atlantis"):
             study_of(axes(), options=Options(place=place))
 

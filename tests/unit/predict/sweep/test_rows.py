@@ -10,7 +10,7 @@ from inferometer import predict
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.profile import Headline
-from inferometer.predict.options import HostCosts, Options, Place
+from inferometer.predict.options import HostCosts, Hosting, Options
 from inferometer.predict.sweep import DETAILS, Rows, run_study, sweep
 from inferometer.predict.sweep.choose import front, parse_condition
 from inferometer.predict.sweep.table import table_of
@@ -79,7 +79,7 @@ def test_the_verbs_can_be_called_again_when_their_packages_are_loaded():
 @pytest.mark.parametrize("asked", [{"tp": 3}, {"pp": 40}, {"context": 10**7}, {"tp": 8}])
 def test_of_several_reasons_a_row_has_the_one_that_a_prediction_gives(asked):
     asked = {"dp": 2, "batch": 1, "context": 100, **asked}
-    place = Options(place=Place(instance="aws-p5en.48xlarge"))
+    place = Options(place=Hosting(instance="aws-p5en.48xlarge"))
     for on in (device(), device("nvidia-l4"), device("apple-m4-pro-ane")):
         with pytest.raises(DomainError) as caught:
             predict(graph(), on=on, runtime="ideal", options=place, **asked)

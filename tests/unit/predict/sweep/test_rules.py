@@ -10,14 +10,14 @@ import pytest
 
 from inferometer import predict
 from inferometer.core.errors import DomainError, InferometerError
-from inferometer.predict.options import HostCosts, Options, Place
+from inferometer.predict.options import HostCosts, Hosting, Options
 from inferometer.predict.sweep import Rows, answer, evaluate, grid, run_study, serving, study_of
 from inferometer.predict.sweep.choose import parse_condition
 from inferometer.predict.sweep.engines import _in_order, _process_count, spread_over
 from inferometer.predict.sweep.grid import Sizes, _tiles
 from inferometer.predict.sweep.sinks import discard, partial_of
 from inferometer.predict.sweep.table import table_of
-from inferometer.predict.sweep.write import Journal, Progress, Standing, _together, fingerprint
+from inferometer.predict.sweep.write import Journal, Progress, SweepProgress, _together, fingerprint
 from unit.predict.sweep.studies import device, graph, small
 
 
@@ -43,8 +43,8 @@ def test_the_key_of_a_sweep_is_of_everything_that_is_asked():
         {"threads": 2}, {"weights": ["bf16", "q8_0"]}, {"activations": "f32"}, {"kv": "f8e4m3"}, {"tp": 2}, {"pp": 2},
         {"dp": 2}, {"batch": [1, 9]}, {"prompt": [16, 512, 2047]}, {"generate": [5]}, {"context": [100, 200_001]},
         {"batch": [8, 1]}, {"options": Options(cached_prefix=1)}, {"options": Options(overlap=0.25)},
-        {"options": Options(host=HostCosts(sampling_s=1.0))}, {"options": Options(place=Place(usd_per_hour=1.0))},
-        {"options": Options(place=Place(usd_per_hour=2.0))}, {"chunk_rows": 7},
+        {"options": Options(host=HostCosts(sampling_s=1.0))}, {"options": Options(place=Hosting(usd_per_hour=1.0))},
+        {"options": Options(place=Hosting(usd_per_hour=2.0))}, {"chunk_rows": 7},
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("inferometer.predict.sweep.grid._require_used", lambda *_: None)
@@ -57,9 +57,9 @@ def test_the_key_of_a_sweep_is_of_everything_that_is_asked():
 
 
 def test_a_journal_adds_up(tmp_path):
-    journal = Journal(tmp_path / "j", Standing())
+    journal = Journal(tmp_path / "j", SweepProgress())
     journal.add(rows=5, impossible=1, mark=100)
-    assert journal.add(rows=7, impossible=2, mark=90) == Standing(chunks=2, rows=12, impossible=3, mark=90)
+    assert journal.add(rows=7, impossible=2, mark=90) == SweepProgress(chunks=2, rows=12, impossible=3, mark=90)
     journal.close()
 
 

@@ -9,7 +9,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.traffic.demand import Demand
 from inferometer.known.schedulers import scheduler_of
 from inferometer.predict.ask import ask
-from inferometer.predict.served.step import Grid
+from inferometer.predict.served.step import SecondsGrid
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate.building import service_of
 from inferometer.serving.simulate.plan import SimulationPlan
@@ -35,9 +35,9 @@ class OneRank:
 
 
 def gang(*, padded_up_to=512):
-    each = Grid(sizes=SIZES, seconds=1e-3 * SIZES)
-    half = Grid(sizes=SIZES, seconds=0.5e-3 * SIZES)
-    nothing = Grid(sizes=SIZES, seconds=0.0 * SIZES)
+    each = SecondsGrid(sizes=SIZES, seconds=1e-3 * SIZES)
+    half = SecondsGrid(sizes=SIZES, seconds=0.5e-3 * SIZES)
+    nothing = SecondsGrid(sizes=SIZES, seconds=0.0 * SIZES)
     return GangTimes(OneRank(), 2, alone=each, together=(half, nothing), most=2048, padded_up_to=padded_up_to)
 
 

@@ -17,7 +17,7 @@ from inferometer.serving.simulate.replica import EngineLimits, Replica
 from inferometer.serving.simulate.request import Request
 from inferometer.serving.simulate.service import Cluster, Pool
 from inferometer.serving.simulate.sinks import Columns
-from inferometer.serving.simulate.source import Source
+from inferometer.serving.simulate.source import Kinds, Source
 
 PLAIN = SchedulerRules(
     engine="none", since="0", title="a queue", order="decode", admission="chunk", victim="last", prefix_cache=False
@@ -233,7 +233,7 @@ def test_urgent_requests_go_first():
         limits=EngineLimits(tokens=4096, sequences=1, blocks=1 << 20, block_tokens=16, by_priority=True),
     )  # fmt: skip
     seen: list[Request] = []
-    Cluster(pool, seen.append, sink.refused).run(Source([given], priorities=(0.3, 0.7)))
+    Cluster(pool, seen.append, sink.refused).run(Source([given], kinds=Kinds(priorities=(0.3, 0.7))))
     order = [request.priority for request in seen[1:]]
     assert order == sorted(order)
 

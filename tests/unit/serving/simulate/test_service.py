@@ -24,7 +24,7 @@ from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.request import Request
 from inferometer.serving.simulate.service import Cluster, Pool, Scaling, Service
 from inferometer.serving.simulate.sinks import Columns, Streamed
-from inferometer.serving.simulate.source import class_of
+from inferometer.serving.simulate.source import Kinds, class_of
 from unit.serving.simulate.test_queues import PLAIN, STEP_S, EvenSteps, demand
 
 LIMITS = EngineLimits(tokens=4096, sequences=4, blocks=1000, block_tokens=16)
@@ -103,7 +103,7 @@ def test_replicas_come_with_the_load_and_go_one_by_one_after_a_while():
         (100, 0), (110, 0), (130, 0),
     ):  # fmt: skip
         service.under_way = under_way
-        service._scale(float(now), SCALING)
+        service.scale(float(now))
         there.append(sum(replica.until_s > now for replica in service.replicas))
     assert there == [1, 2, 2, 3, 3, 3, 3, 3, 3, 3, 2, 2, 1, 1, 1]
     assert [replica.from_s for replica in service.replicas] == [0.0, 15.0, 25.0]
@@ -125,7 +125,7 @@ def test_two_pools_read_here_and_decode_there():
     pool = Pool(times=EvenSteps(), rules=PLAIN, limits=LIMITS)
     service = Service(pool=pool, reading=pool, handover_s=0.001)
     sink = Columns()
-    plan = SimpleNamespace(priorities=())
+    plan = SimpleNamespace(kinds=Kinds())
     given = demand([0.0, 0.5, 0.6], [5, 3, 1], [100, 200, 50])
     clusters = running._run(plan, service, [given], sink.ended, sink.refused, None)
     columns = sink.columns()
@@ -139,7 +139,7 @@ def test_a_closed_loop_keeps_its_places_full_and_no_more():
     sink = Columns()
     service = Service(pool=Pool(times=EvenSteps(), rules=PLAIN, limits=LIMITS))
     given = closed(6, np.full(6, 4))
-    (one,) = running._run(SimpleNamespace(priorities=()), service, [given], sink.ended, sink.refused, 2)
+    (one,) = running._run(SimpleNamespace(kinds=Kinds()), service, [given], sink.ended, sink.refused, 2)
     assert sink.columns().due_s == pytest.approx(np.repeat([0, 4, 8], 2) * STEP_S)
     assert one.replicas[0].most_running == 2
 
@@ -147,7 +147,7 @@ def test_a_closed_loop_keeps_its_places_full_and_no_more():
 def replica(**values):
     given = dict.fromkeys(
         ("busy_s", "hit_tokens", "read_tokens", "steps", "preempted", "sequence_s", "block_s", "most_running",
-         "most_waiting", "most_blocks"), 0,
+         "most_waiting", "most_blocks", "adapter_loads", "images_encoded", "images_found"), 0,
     )  # fmt: skip
     return SimpleNamespace(**{**given, "limits": LIMITS, **values})
 
@@ -204,7 +204,7 @@ def test_a_level_that_is_streamed_has_the_figures_of_its_requests():
 def test_the_parts_of_a_long_level_make_up_all_of_it(monkeypatch):
     monkeypatch.setattr(running, "_PART", 40)
     traffic = LoadPlan(url="", steps=(LoadStep(arrivals=Arrivals(rate_per_s=5)),), requests=100, seed=3)
-    parts = list(running._parts(traffic, traffic.steps[0], 0, 100))
+    parts = list(running._parts(SimulationPlan(question=None, traffic=traffic), traffic.steps[0], 0, 100))
     assert [len(part) for part in parts] == [40, 40, 20]
     assert len({part.seed for part in parts}) == 3
 
@@ -253,7 +253,7 @@ def test_places_of_several_replicas_are_filled_in_the_order_in_which_they_become
     pool = Pool(times=EvenSteps(), rules=PLAIN, limits=limits, replicas=2)
     service = Service(pool=pool, routing="least-loaded")
     given = closed(6, [8, 2, 2, 2, 3, 1])
-    clusters = running._run(SimpleNamespace(priorities=()), service, [given], sink.ended, sink.refused, 3)
+    clusters = running._run(SimpleNamespace(kinds=Kinds()), service, [given], sink.ended, sink.refused, 3)
     columns = sink.columns()
     found = {number: (round(due / STEP_S), round(last / STEP_S))
              for number, due, last in zip(columns.session, columns.due_s, columns.last_s, strict=True)}  # fmt: skip
@@ -268,7 +268,7 @@ def test_both_pools_are_routed_alike():
     service = Service(pool=pool, reading=pool, handover_s=0.0, routing="least-loaded")
     sink = Columns()
     given = demand([0.0, 1.0, 2.0], [3, 3, 3], [10, 10, 10])
-    clusters = running._run(SimpleNamespace(priorities=()), service, [given], sink.ended, sink.refused, None)
+    clusters = running._run(SimpleNamespace(kinds=Kinds()), service, [given], sink.ended, sink.refused, None)
     for cluster in clusters:  # the first is idle whenever one comes, so that it gets all of them
         assert [replica.steps > 0 for replica in cluster.replicas] == [True, False]
 
@@ -403,7 +403,7 @@ def test_what_no_device_holds_or_no_link_reaches_is_refused(served_by_vllm):
     with pytest.raises(DomainError, match="does not fit on nvidia-l4"):
         built(ask("llama-3.1-70b", on="nvidia-l4", runtime="vllm"))
     unlinked = replace(served_by_vllm, device=replace(served_by_vllm.device, host_link=None))
-    with pytest.raises(DomainError, match="cannot be swapped"):
+    with pytest.raises(DomainError, match="and its host is not known"):
         built(unlinked, swap=True)
 
 

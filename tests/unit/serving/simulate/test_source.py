@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from inferometer.core.traffic.demand import Demand, Sharing
-from inferometer.serving.simulate.source import Source, class_of
+from inferometer.serving.simulate.source import Kinds, Source, class_of
 
 
 def demand(inputs, outputs, *, due=(), turns=1, prefix=0, pieces=(), group=None):
@@ -42,7 +42,7 @@ def test_parts_of_a_demand_follow_each_other_in_time_and_number():
 
 @pytest.mark.parametrize(
     ("more", "asked"),
-    [({}, {"concurrency": 1}), ({}, {"priorities": (0.5, 0.5)}), ({"turns": 2}, {}), ({"prefix": 3}, {}),
+    [({}, {"concurrency": 1}), ({}, {"kinds": Kinds(priorities=(0.5, 0.5))}), ({"turns": 2}, {}), ({"prefix": 3}, {}),
      ({"pieces": (((1, 5),), ((2, 6),))}, {})],
 )  # fmt: skip
 def test_what_waits_or_shares_or_is_urgent_is_not_plain(more, asked):

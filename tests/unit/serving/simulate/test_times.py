@@ -40,8 +40,12 @@ def times(*, eager_s=0.0, length=None):
         dense=Linear(dense), logits=Linear(logits), decode=Linear(attention), prompt=Linear(reading), eager_s=eager_s,
         costs=SimpleNamespace(**{name: SimpleNamespace(value=value) for name, value in COSTS.items()}),
     )  # fmt: skip
-    draft = SimpleNamespace(decode_seconds=lambda sequences, _context: DRAFT_S * sequences)
-    speculation = None if length is None else Speculation(length=length, kept=2.0, draft=draft)
+    draft = SimpleNamespace(
+        decode_seconds=lambda sequences, _context: DRAFT_S * sequences,
+        dense=SimpleNamespace(at=lambda tokens: dense(tokens) / 4),
+        prompt=SimpleNamespace(at=lambda tokens, before: reading(tokens, before) / 4),
+    )
+    speculation = None if length is None else Speculation(length=length, draft=draft)
     return StepTimes(step, 64, 8, speculation)
 
 
@@ -70,7 +74,9 @@ def test_an_empty_cache_counts_as_one_token():
 def test_a_step_that_reads_pays_what_the_prompts_add(chunks, sequences, length):
     tokens, count = sum(size for size, _ in chunks), len(chunks)
     added = dense(tokens) + logits(count) + sum(reading(size, before + 1) for size, before in chunks)
+    own = dense(tokens) + sum(reading(size, before + 1) for size, before in chunks)
     added -= (count - 1) * reading(1, 1)  # what one call costs at least is paid once
+    added += own / 4 if length else 0.0  # what drafts reads the prompts too
     alone = decode_s(sequences, 128.0, length=length or 0) if sequences else 0.01
     expected = alone + 2.0 * added + 0.001 * count
     assert times(length=length).mixed(chunks, sequences, 128.0) == pytest.approx(expected)

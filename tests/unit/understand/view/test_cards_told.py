@@ -11,7 +11,7 @@ from inferometer.known.machine.detect.host import (
     Cpu,
     Gpu,
     Host,
-    Limits,
+    HostLimits,
     MemoryFacts,
     OperatingSystem,
     PowerSensor,
@@ -234,7 +234,7 @@ def test_a_machine_is_told_with_what_it_does_not_say():
                         Cache(level=2, kind="unified", total_bytes=MIB))),
         memory=MemoryFacts(total_bytes=16 * 10**9, available_bytes=8 * 10**9),
         gpus=(Gpu(name="G", memory_bytes=10**9, source="x"), Gpu(source="x")),
-        limits=Limits(quota_cpus=1.5, memory_bytes=10**9, container="docker", hypervisor="KVM"),
+        limits=HostLimits(quota_cpus=1.5, memory_bytes=10**9, container="docker", hypervisor="KVM"),
         sensors=(PowerSensor(name="rapl", available=True, why=None, domains=()),
                  PowerSensor(name="nvml", available=False, why="no", domains=())),
     )  # fmt: skip
@@ -246,7 +246,7 @@ def test_a_machine_is_told_with_what_it_does_not_say():
         ("power sensors", "rapl", ""), ("system", "L 1", "Python 3.12"),
     ]  # fmt: skip
     bare = Host(board=None, python=None, os=OperatingSystem(), cpu=Cpu(logical_cores=8), memory=MemoryFacts(), gpus=(),
-                limits=Limits(hypervisor="KVM"), sensors=())  # fmt: skip
+                limits=HostLimits(hypervisor="KVM"), sensors=())  # fmt: skip
     assert host_facts(bare) == [
         ("cpu", "unknown", ""), ("cores", "unknown physical, 8 logical", ""), ("instructions", "unknown", ""),
         ("caches", "unknown", "all cores together"), ("memory", "unknown", "unknown available"),

@@ -9,7 +9,7 @@ from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.workload import Workload
-from inferometer.measure.spans.attribution import Attribution, Call, Part, Trend
+from inferometer.measure.spans.attribution import Attribution, CallPart, CallTimes, Trend
 from inferometer.measure.spans.flow import Flow, FlowRow, PhaseFlow
 from inferometer.understand.view.charts.roofline import roofline
 from inferometer.understand.view.dataflow import part_table, trend_table
@@ -227,14 +227,22 @@ def test_what_cannot_be_drawn_says_why():
 
 
 def call(name, count, mean_s, *parts):
-    return Call(name=name, unit="cpu", count=count, mean_s=mean_s, min_s=mean_s, max_s=mean_s, total_s=count * mean_s,
-                parts=parts)  # fmt: skip
+    return CallTimes(
+        name=name,
+        unit="cpu",
+        count=count,
+        mean_s=mean_s,
+        min_s=mean_s,
+        max_s=mean_s,
+        total_s=count * mean_s,
+        parts=parts,
+    )
 
 
 def test_segments_are_of_a_call_and_close_to_what_a_run_has_of_them():
     calls = (
-        call("a", 4, 0.5, Part(name="copy", time_s=0.1, bytes=10.0), Part(name="run", time_s=0.4, bytes=5.0)),
-        call("b", 2, 0.3, Part(name="run", time_s=0.3)),
+        call("a", 4, 0.5, CallPart(name="copy", time_s=0.1, bytes=10.0), CallPart(name="run", time_s=0.4, bytes=5.0)),
+        call("b", 2, 0.3, CallPart(name="run", time_s=0.3)),
         call("bare", 9, 1.0),
     )
     table = part_table(replace(phase(runs=2), calls=calls))

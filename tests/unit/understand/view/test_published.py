@@ -8,7 +8,7 @@ import pytest
 
 from inferometer.known.atlas.measurement import AtlasSource, PublishedMeasurement
 from inferometer.known.atlas.reading import read_atlas
-from inferometer.predict.published import Beside
+from inferometer.predict.published import BesidePublished
 from inferometer.understand.view.published import (
     apart_text,
     beside_documents,
@@ -60,7 +60,7 @@ def test_our_own_form_can_be_read_back(tmp_path):
 
 
 def beside(row, phase, predicted_s):
-    return Beside(phase=phase, predicted_s=predicted_s, measured=row)
+    return BesidePublished(phase=phase, predicted_s=predicted_s, measured=row)
 
 
 def told(*besides):

@@ -5,8 +5,8 @@ from pathlib import Path
 from inferometer.core.graph import Graph
 from inferometer.formats.gguf.write.file import data_bytes, write
 from inferometer.formats.gguf.write.metadata import architecture_row, metadata_of
-from inferometer.formats.gguf.write.names import Target, targets
-from inferometer.formats.gguf.write.recipe import FORMATS, ModelFacts, file_type, format_of, require_format
+from inferometer.formats.gguf.write.names import WrittenTensor, targets
+from inferometer.formats.gguf.write.recipe import FORMATS, GgufFacts, file_type, format_of, require_format
 from inferometer.formats.synth.files import landing
 from inferometer.formats.synth.order import Order
 
@@ -27,10 +27,10 @@ def save(order: Order) -> tuple[Path, ...]:
     return (path,)
 
 
-def model_facts(graph: Graph, tensors: tuple[Target, ...]) -> ModelFacts:
+def model_facts(graph: Graph, tensors: tuple[WrittenTensor, ...]) -> GgufFacts:
     core = next((op for _, op in graph.ops() if op.kind == "attention"), None)
     stack = next((op for _, op in graph.ops() if op.kind == "moe_experts"), None)
-    return ModelFacts(
+    return GgufFacts(
         layers=1 + max(target.layer for target in tensors),
         heads=core["heads"] if core else 1,
         kv_heads=core["kv_heads"] if core else 1,

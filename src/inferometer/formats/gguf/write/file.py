@@ -11,7 +11,7 @@ import numpy as np
 
 from inferometer.core.dtypes import DTYPES
 from inferometer.formats.gguf.write.blocks import BLOCK_FORMATS, pack
-from inferometer.formats.gguf.write.names import Target
+from inferometer.formats.gguf.write.names import WrittenTensor
 from inferometer.formats.safetensors.write import as_stored
 from inferometer.formats.synth.weights import Array, Weight, numbers, units
 
@@ -20,7 +20,9 @@ Value = bool | int | float | str | Sequence[str] | Sequence[int] | Sequence[floa
 _UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
 
 
-def write(file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[tuple[Target, str]], seed: int) -> None:
+def write(
+    file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[tuple[WrittenTensor, str]], seed: int
+) -> None:
     """With random numbers."""
     write_tensors(file, metadata, tensors, lambda target, dtype: _random(target, dtype, seed))
 
@@ -28,8 +30,8 @@ def write(file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[tupl
 def write_tensors(
     file: IO[bytes],
     metadata: Mapping[str, Value],
-    tensors: Sequence[tuple[Target, str]],
-    stored: Callable[[Target, str], Iterable[bytes]],
+    tensors: Sequence[tuple[WrittenTensor, str]],
+    stored: Callable[[WrittenTensor, str], Iterable[bytes]],
 ) -> None:
     """`tensors` are with their formats, in the order they are stored in; `stored` gives each one's bytes in pieces."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
@@ -48,11 +50,11 @@ def write_tensors(
         file.write(bytes(-DTYPES[dtype].nbytes(target.elements) % ALIGNMENT))
 
 
-def data_bytes(tensors: Sequence[tuple[Target, str]]) -> int:
+def data_bytes(tensors: Sequence[tuple[WrittenTensor, str]]) -> int:
     return sum(_padded(DTYPES[dtype].nbytes(target.elements)) for target, dtype in tensors)
 
 
-def _random(target: Target, dtype: str, seed: int) -> Iterator[Any]:
+def _random(target: WrittenTensor, dtype: str, seed: int) -> Iterator[Any]:
     for part in target.parts:
         if dtype in BLOCK_FORMATS:
             yield from (pack(piece, part.spread, dtype).data for piece in turned(units(part, seed), part, target))
@@ -60,7 +62,7 @@ def _random(target: Target, dtype: str, seed: int) -> Iterator[Any]:
             yield from (as_stored(piece, dtype).data for piece in turned(numbers(part, seed), part, target))
 
 
-def turned(pieces: Iterator[Array], part: Weight, target: Target) -> Iterator[Array]:
+def turned(pieces: Iterator[Array], part: Weight, target: WrittenTensor) -> Iterator[Array]:
     """GPT-2's matrices are stored the other way round, and llama's heads interleaved: both fit into memory."""
     if not target.transposed and not target.heads:
         yield from pieces

@@ -17,7 +17,7 @@ from inferometer.formats.synth.weights import Weight, executed, planned_op
 
 
 @frozen
-class Target:
+class WrittenTensor:
     """A tensor of the file. Its numbers are those of `parts`, one after the other."""
 
     name: str
@@ -38,9 +38,9 @@ _INTERLEAVED = "llama"  # the architecture whose rotation llama.cpp does on neig
 _NEVER_QUANTISED = {"ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "ssm_conv1d", "ssm_norm"}
 
 
-def targets(graph: Graph, row: Architecture) -> tuple[Target, ...]:
+def targets(graph: Graph, row: Architecture) -> tuple[WrittenTensor, ...]:
     """Every tensor of the file once, in the order of execution."""
-    tensors: dict[str, Target] = {}
+    tensors: dict[str, WrittenTensor] = {}
     sources: set[str] = set()
     for block, repetition, op in executed(graph):
         weights = planned_op(block, op, repetition)
@@ -54,7 +54,7 @@ def targets(graph: Graph, row: Architecture) -> tuple[Target, ...]:
     return tuple(tensors.values())
 
 
-def _of_op(block: Block, op: Op, weights: tuple[Weight, ...], row: Architecture) -> Iterator[Target]:
+def _of_op(block: Block, op: Op, weights: tuple[Weight, ...], row: Architecture) -> Iterator[WrittenTensor]:
     """Names have `{}` for the layer still."""
     if op.kind == "moe_experts":
         return _experts(op, weights)
@@ -63,7 +63,7 @@ def _of_op(block: Block, op: Op, weights: tuple[Weight, ...], row: Architecture)
     return (_plain(block, op, tensor.name, weight, row) for tensor, weight in zip(op.weights, weights, strict=True))
 
 
-def _plain(block: Block, op: Op, template: str, weight: Weight, row: Architecture) -> Target:
+def _plain(block: Block, op: Op, template: str, weight: Weight, row: Architecture) -> WrittenTensor:
     place = next(iter(row.places(template)), ())
     if len(place) != 1:
         raise InferometerError(
@@ -77,7 +77,9 @@ def _plain(block: Block, op: Op, template: str, weight: Weight, row: Architectur
     matrix = len(shape) > 1 and name.endswith(".weight") and stem not in _NEVER_QUANTISED
     swapped = matrix and op.get("layout") == "in_out"
     heads = _interleaved(block, stem) if row.name == _INTERLEAVED else 0
-    return Target(name=name, shape=shape, parts=(weight,), stem=stem, matrix=matrix, transposed=swapped, heads=heads)
+    return WrittenTensor(
+        name=name, shape=shape, parts=(weight,), stem=stem, matrix=matrix, transposed=swapped, heads=heads
+    )
 
 
 def _interleaved(block: Block, stem: str) -> int:
@@ -103,18 +105,18 @@ def _stored(block: Block, op: Op, stem: str, weight: Weight) -> tuple[int, ...]:
     return weight.shape
 
 
-def _target(stem: str, ending: str, weight: Weight, shape: tuple[int, ...], *, matrix: bool = False) -> Target:
-    return Target(name=f"blk.{{}}.{stem}.{ending}", shape=shape, parts=(weight,), stem=stem, matrix=matrix)
+def _target(stem: str, ending: str, weight: Weight, shape: tuple[int, ...], *, matrix: bool = False) -> WrittenTensor:
+    return WrittenTensor(name=f"blk.{{}}.{stem}.{ending}", shape=shape, parts=(weight,), stem=stem, matrix=matrix)
 
 
-def _experts(op: Op, weights: tuple[Weight, ...]) -> Iterator[Target]:
+def _experts(op: Op, weights: tuple[Weight, ...]) -> Iterator[WrittenTensor]:
     """One stack a projection. Where gate and up are one tensor in the checkpoint, they are two here."""
     count, hidden, width = op["experts"], op["hidden"], op["intermediate"]
     shapes = {"gate": (count, width, hidden), "up": (count, width, hidden), "down": (count, hidden, width)}
     if len(weights) == 3 * count:
         for index, (part, shape) in enumerate(shapes.items()):
             stack = weights[index * count : (index + 1) * count]
-            yield Target(
+            yield WrittenTensor(
                 name=f"blk.{{}}.ffn_{part}_exps.weight", shape=shape, parts=stack, stem=f"ffn_{part}_exps", matrix=True
             )
         return
@@ -126,7 +128,7 @@ def _experts(op: Op, weights: tuple[Weight, ...]) -> Iterator[Target]:
         yield _target(f"ffn_{part}_exps", "bias", small, shape[:2])
 
 
-def _latent(block: Block, weight: Weight) -> Iterator[Target]:
+def _latent(block: Block, weight: Weight) -> Iterator[WrittenTensor]:
     """kv_b_proj is stored as what each head's keys and values are made with, the keys' part transposed."""
     core = next(op for op in block.ops if op.kind == "attention")
     heads, rank, value = core["heads"], core["kv_latent"] - core["rope_dim"], core["value_dim"]

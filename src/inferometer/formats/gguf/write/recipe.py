@@ -9,7 +9,7 @@ from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.formats.gguf.write.blocks import BLOCK_FORMATS
-from inferometer.formats.gguf.write.names import Target
+from inferometer.formats.gguf.write.names import WrittenTensor
 
 # our name → llama.cpp's number for the file
 _FILE_TYPES = {
@@ -23,7 +23,7 @@ _NARROWER = {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6
 
 
 @frozen
-class ModelFacts:
+class GgufFacts:
     """What the mixtures look at."""
 
     layers: int
@@ -44,7 +44,7 @@ def file_type(name: str) -> int:
     return _FILE_TYPES[name]
 
 
-def format_of(target: Target, name: str, model: ModelFacts) -> str:
+def format_of(target: WrittenTensor, name: str, model: GgufFacts) -> str:
     """The format of one tensor in a file of that format."""
     if not target.matrix:
         return "f32"
@@ -55,7 +55,7 @@ def format_of(target: Target, name: str, model: ModelFacts) -> str:
     return "f16" if chosen in BLOCK_FORMATS and row % DTYPES[chosen].elements else chosen
 
 
-def _mixed(target: Target, name: str, model: ModelFacts) -> str:
+def _mixed(target: WrittenTensor, name: str, model: GgufFacts) -> str:
     """The mixture's own rules, the first that holds; its base where none does."""
     base, part = _MIXTURES[name], target.stem
     more, eight = _more(target.layer, model.layers), model.experts == 8

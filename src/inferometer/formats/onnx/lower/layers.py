@@ -3,7 +3,7 @@
 from typing import Any
 
 from inferometer.core.graph import Op
-from inferometer.formats.onnx.content import Ratio
+from inferometer.formats.onnx.content import SizeRatio
 from inferometer.formats.onnx.rules.common import static
 from inferometer.formats.onnx.rules.layers import directions_of, hidden_size
 from inferometer.formats.onnx.rules.reductions import reduce_axes
@@ -106,7 +106,7 @@ def lower_sort(step: OnnxStep, maker: Maker) -> list[Op]:
     k = items[0] if items else None
     if not call.value(0).shape:
         return maker.custom(step, "the shape of what it sorts is not known")
-    return [maker.op(step, axis=call.integer("axis", -1), k=None if isinstance(k, float | Ratio) else k)]
+    return [maker.op(step, axis=call.integer("axis", -1), k=None if isinstance(k, float | SizeRatio) else k)]
 
 
 def lower_unique(step: OnnxStep, maker: Maker) -> list[Op]:

@@ -82,11 +82,11 @@ def _normed(step: OnnxStep, maker: Maker) -> tuple[Tensor, list[Op]]:
     return inner, [part_op(step, "norm", "norm", wires, norm="rms")]
 
 
-def _projection(step: OnnxStep, maker: Maker, name: str, place: int, ends: tuple[Tensor, Tensor]) -> Op:
+def _projection(step: OnnxStep, maker: Maker, name: str, index: int, ends: tuple[Tensor, Tensor]) -> Op:
     """Packed weight, scales and bias stand at `place` and the two after it."""
     call, bits, depth = step.call, step.call.integer("bits", 4), step.call.integer("K")
     x, y = ends
-    weights = maker.weights([call.inputs[i] for i in (place, place + 2, place + 1) if call.has(i)])
+    weights = maker.weights([call.inputs[i] for i in (index, index + 2, index + 1) if call.has(i)])
     op = part_op(step, name, "linear", Wires((x,), (y,), weights), contracted=depth, bits=bits)
     return _unpacked_first(op, (y.shape[-1], depth), bits)
 

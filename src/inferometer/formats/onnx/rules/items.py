@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from inferometer.core.dims import Dim, Expression, Symbol
 from inferometer.formats.onnx import algebra
-from inferometer.formats.onnx.content import Item, Ratio
+from inferometer.formats.onnx.content import Item, SizeRatio
 
 _MAX_DENOMINATOR = 1024  # scale factors are ratios of small numbers; anything else is not followed
 
@@ -50,20 +50,20 @@ def mul(one: Item, other: Item) -> Item:
     return None if pair is None else algebra.mul(*pair)
 
 
-def _scaled(item: Dim | Ratio, factor: float) -> Item:
+def _scaled(item: Dim | SizeRatio, factor: float) -> Item:
     """A size times a number, which may leave a fraction."""
     if not math.isfinite(factor):
         return None
     ratio = Fraction(factor).limit_denominator(_MAX_DENOMINATOR)
     if abs(float(ratio) - factor) > 1e-6 * abs(factor):
         return None
-    top, bottom = (item.top, item.bottom) if isinstance(item, Ratio) else (item, 1)
+    top, bottom = (item.top, item.bottom) if isinstance(item, SizeRatio) else (item, 1)
     return _ratio(algebra.mul(top, ratio.numerator), bottom * ratio.denominator)
 
 
 def _ratio(top: Dim, bottom: int) -> Item:
     exact = algebra.divide(top, bottom)
-    return Ratio(top, bottom) if exact is None else exact
+    return SizeRatio(top, bottom) if exact is None else exact
 
 
 def divide_integers(one: Item, other: Item) -> Item:
@@ -109,7 +109,7 @@ def _power(one: Item, other: Item) -> Item:
 
 def sign(item: Item) -> int | None:
     """-1, 0 or 1 where the sign is certain. A size is at least 1."""
-    if item is None or isinstance(item, Ratio):
+    if item is None or isinstance(item, SizeRatio):
         return None
     if isinstance(item, int | float):
         return (item > 0) - (item < 0)
@@ -168,7 +168,7 @@ BINARY: dict[str, Callable[[Item, Item], Item]] = {
 
 
 def to_integer(item: Item) -> Item:
-    if isinstance(item, Ratio):
+    if isinstance(item, SizeRatio):
         return algebra.floordiv(item.top, item.bottom)
     return math.trunc(item) if isinstance(item, float) else item
 
@@ -178,7 +178,7 @@ def _floor(item: Item) -> Item:
 
 
 def _ceil(item: Item) -> Item:
-    if isinstance(item, Ratio):
+    if isinstance(item, SizeRatio):
         return algebra.ceildiv(item.top, item.bottom)
     return float(math.ceil(item)) if isinstance(item, float) else item
 

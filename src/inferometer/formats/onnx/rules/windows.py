@@ -11,7 +11,7 @@ from inferometer.formats.onnx.value import Call, Out, Shape
 
 
 @frozen
-class Window:
+class SlidingWindow:
     """`pads` None: as much as keeps ⌈size / stride⌉ (SAME)."""
 
     kernel: tuple[int, ...]
@@ -22,7 +22,7 @@ class Window:
     ceil: bool = False
 
 
-def window_of(call: Call, kernel: tuple[int, ...]) -> Window:
+def window_of(call: Call, kernel: tuple[int, ...]) -> SlidingWindow:
     rank = len(kernel)
     strides = _per_axis(call, "strides", rank, 1)
     dilations = _per_axis(call, "dilations", rank, 1)
@@ -38,7 +38,7 @@ def window_of(call: Call, kernel: tuple[int, ...]) -> Window:
     if any(k < 1 for k in (*kernel, *strides, *dilations)):
         raise Fault(f"a window of {kernel} with strides {strides} and dilations {dilations}")
     ceil = bool(call.integer("ceil_mode"))
-    return Window(kernel=kernel, strides=strides, dilations=dilations, before=before, after=after, ceil=ceil)
+    return SlidingWindow(kernel=kernel, strides=strides, dilations=dilations, before=before, after=after, ceil=ceil)
 
 
 def _per_axis(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
@@ -48,14 +48,14 @@ def _per_axis(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]
     return given
 
 
-def windowed(space: Shape, window: Window) -> Shape:
+def windowed(space: Shape, window: SlidingWindow) -> Shape:
     """Places the window fits: ⌊(size + pads − reach) / stride⌋ + 1 in each dimension."""
     if len(space) != len(window.kernel):
         raise Fault(f"a window of {len(window.kernel)} dimensions over {len(space)}")
     return tuple(_places(size, window, axis) for axis, size in enumerate(space))
 
 
-def _places(size: Dim, window: Window, axis: int) -> Dim:
+def _places(size: Dim, window: SlidingWindow, axis: int) -> Dim:
     stride = window.strides[axis]
     if window.before is None or window.after is None:
         return algebra.ceildiv(size, stride)

@@ -13,7 +13,7 @@ import numpy as np
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op
 from inferometer.formats.onnx.write.lowering import Lowering, positions, rule
-from inferometer.formats.onnx.write.nodes import Nodes, Port, Value
+from inferometer.formats.onnx.write.nodes import Nodes, WrittenPort, WrittenValue
 from inferometer.formats.onnx.write.pointwise import soft_capped
 from inferometer.formats.onnx.write.shapes import reshaped, transposed
 from inferometer.formats.onnx.write.windows import relative_bias, window_mask
@@ -39,12 +39,12 @@ def attention(lowering: Lowering, op: Op) -> None:
     lowering.give(op.outputs[0], reshaped(nodes, rows, lowering.shape(op.outputs[0])))
 
 
-def _by_head(nodes: Nodes, x: Value, heads: int, features: int) -> Value:
+def _by_head(nodes: Nodes, x: WrittenValue, heads: int, features: int) -> WrittenValue:
     """[batch, tokens, heads · features] → [batch, heads, tokens, features]."""
     return transposed(nodes, reshaped(nodes, x, (*x.shape[:2], heads, features)), 0, 2, 1, 3)
 
 
-def _appended(lowering: Lowering, key: Value, value: Value) -> tuple[Value, Value]:
+def _appended(lowering: Lowering, key: WrittenValue, value: WrittenValue) -> tuple[WrittenValue, WrittenValue]:
     """The cache with the new tokens after it, which is also what the next step needs."""
     nodes, index = lowering.nodes, lowering.caches
     lowering.caches += 1
@@ -53,12 +53,12 @@ def _appended(lowering: Lowering, key: Value, value: Value) -> tuple[Value, Valu
         past = lowering.made[f"past_key_values.{index}.{part}"]
         shape = (*new.shape[:2], past.shape[2] + new.shape[2], new.shape[3])
         name = nodes.add("Concat", past.name, new.name, axis=2)
-        nodes.outputs.append(Port(name=nodes.named(f"present.{index}.{part}", name), shape=shape))
-        both.append(Value(name, shape))
+        nodes.outputs.append(WrittenPort(name=nodes.named(f"present.{index}.{part}", name), shape=shape))
+        both.append(WrittenValue(name, shape))
     return both[0], both[1]
 
 
-def _weighted(lowering: Lowering, op: Op, query: Value, key: Value, value: Value) -> Value:
+def _weighted(lowering: Lowering, op: Op, query: WrittenValue, key: WrittenValue, value: WrittenValue) -> WrittenValue:
     """softmax(q · kᵀ · scale + bias) · v."""
     nodes, rank = lowering.nodes, len(query.shape)
     scale = lowering.numbers.attention_scale or 1 / sqrt(op["head_dim"])
@@ -68,15 +68,15 @@ def _weighted(lowering: Lowering, op: Op, query: Value, key: Value, value: Value
     if op.get("soft_cap"):
         scores = soft_capped(nodes, scores, lowering.numbers.attention_cap)
     tokens, keys = query.shape[-2], key.shape[-2]
-    scores = _biased(lowering, op, Value(scores, (*query.shape[:-1], keys)))
+    scores = _biased(lowering, op, WrittenValue(scores, (*query.shape[:-1], keys)))
     if op.get("causal") or op.get("window"):
         scores = nodes.add("Add", scores, _mask(lowering, op, tokens, keys))
     shares = nodes.add("Softmax", scores, axis=-1)
     y = nodes.add("MatMul", shares, value.name)
-    return Value(y, (*query.shape[:-1], value.shape[-1]))
+    return WrittenValue(y, (*query.shape[:-1], value.shape[-1]))
 
 
-def _biased(lowering: Lowering, op: Op, scores: Value) -> str:
+def _biased(lowering: Lowering, op: Op, scores: WrittenValue) -> str:
     """What is added to the scores by position: ALiBi's slopes, or Swin's table and the mask of shifted windows."""
     nodes = lowering.nodes
     if not op.get("biased"):
@@ -86,7 +86,7 @@ def _biased(lowering: Lowering, op: Op, scores: Value) -> str:
     if op.weights:
         table = lowering.weights(op)[0]
         added = nodes.add("Add", scores.name, relative_bias(nodes, table))
-        return window_mask(lowering, op, Value(added, scores.shape))
+        return window_mask(lowering, op, WrittenValue(added, scores.shape))
     if not op.get("causal"):
         raise lowering.refuse(op, "its position bias is not among its inputs")
     return str(nodes.add("Add", scores.name, _alibi(lowering, op, scores.shape)))
@@ -149,11 +149,11 @@ def rotary(lowering: Lowering, op: Op) -> None:
             raise lowering.refuse(op, f"{tensor.name!r} has no whole number of heads of {features}")
         heads = reshaped(nodes, x, (*x.shape[:-1], width // features, features))
         angles = _angles(lowering, x.shape[1], turned)
-        y = Value(_turned(nodes, heads, turned, angles), heads.shape)
+        y = WrittenValue(_turned(nodes, heads, turned, angles), heads.shape)
         lowering.give(result, reshaped(nodes, y, x.shape))
 
 
-def _turned(nodes: Nodes, x: Value, count: int, angles: tuple[str, str]) -> str:
+def _turned(nodes: Nodes, x: WrittenValue, count: int, angles: tuple[str, str]) -> str:
     """(a, b) → (a·cos − b·sin, b·cos + a·sin); what is not turned passes."""
     cosine, sine = angles
     features = x.shape[-1]

@@ -3,7 +3,7 @@
 from inferometer.core.dims import product
 from inferometer.core.graph import Op
 from inferometer.formats.onnx.write.lowering import Lowering, rule
-from inferometer.formats.onnx.write.nodes import Value
+from inferometer.formats.onnx.write.nodes import WrittenValue
 from inferometer.formats.onnx.write.shapes import probe, reshaped, transposed
 
 
@@ -31,7 +31,7 @@ def linear(lowering: Lowering, op: Op) -> None:
     rows = reshaped(nodes, x, (product(x.shape[:-1]), x.shape[-1]))
     swap = 0 if kept == stored else 1
     y = nodes.add("Gemm", rows.name, weight.name, *bias, transB=swap)
-    flat = Value(y, (rows.shape[0], shape[-1]))
+    flat = WrittenValue(y, (rows.shape[0], shape[-1]))
     lowering.give(op.outputs[0], reshaped(nodes, flat, shape))
 
 
@@ -46,7 +46,7 @@ def matmul(lowering: Lowering, op: Op) -> None:
         if sizes[2:] != sizes[1::-1]:
             raise lowering.refuse(op, "its factors do not fit")
         b = transposed(nodes, b, *range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2)
-    lowering.give(op.outputs[0], Value(nodes.add("MatMul", a.name, b.name), shape))
+    lowering.give(op.outputs[0], WrittenValue(nodes.add("MatMul", a.name, b.name), shape))
 
 
 @rule("embedding")

@@ -9,7 +9,7 @@ import numpy as np
 
 from inferometer.core.errors import MissingDependencyError
 from inferometer.core.graph import Graph
-from inferometer.formats.onnx.write.nodes import Node, Nodes, Port, Stored
+from inferometer.formats.onnx.write.nodes import Nodes, WrittenNode, WrittenPort, WrittenWeight
 from inferometer.formats.synth.weights import CHUNK, Array, numbers, whole
 
 OPSET, IR_VERSION = 20, 9  # what ONNX Runtime has taken since 1.17
@@ -73,7 +73,7 @@ def write_data(path: Path, nodes: Nodes, seed: int) -> None:
                 file.write(piece.astype(nodes.float_type, copy=False).data)
 
 
-def _write_columns(path: Path, stored: Stored, offset: int, kind: Any, seed: int) -> None:
+def _write_columns(path: Path, stored: WrittenWeight, offset: int, kind: Any, seed: int) -> None:
     """Rows come out of the generator and go into the file as columns, through a mapping of the file."""
     rows, width = stored.weight.shape
     target = np.memmap(path, dtype=kind, mode="r+", offset=offset, shape=(width, rows))
@@ -82,7 +82,7 @@ def _write_columns(path: Path, stored: Stored, offset: int, kind: Any, seed: int
     target.flush()
 
 
-def _row_blocks(stored: Stored, seed: int) -> Iterator[tuple[int, Array]]:
+def _row_blocks(stored: WrittenWeight, seed: int) -> Iterator[tuple[int, Array]]:
     """Whole rows at a time. A piece is a multiple of 4 numbers, as the generator asks."""
     _, width = stored.weight.shape
     rows = 4 * max(1, CHUNK // (4 * width))
@@ -93,7 +93,7 @@ def _row_blocks(stored: Stored, seed: int) -> Iterator[tuple[int, Array]]:
         start += len(block)
 
 
-def _places(nodes: Nodes) -> list[tuple[Stored, int, int]]:
+def _places(nodes: Nodes) -> list[tuple[WrittenWeight, int, int]]:
     """Each weight with where it begins in the data file and how much room it takes there."""
     indices, offset = [], 0
     for stored in nodes.stored.values():
@@ -104,12 +104,12 @@ def _places(nodes: Nodes) -> list[tuple[Stored, int, int]]:
     return indices
 
 
-def _node(onnx: Any, node: Node) -> Any:
+def _node(onnx: Any, node: WrittenNode) -> Any:
     attributes = {key: _attribute(onnx, node, value) for key, value in node.attributes.items()}
     return onnx.helper.make_node(node.kind, list(node.inputs), list(node.outputs), name=node.name, **attributes)
 
 
-def _attribute(onnx: Any, node: Node, value: Any) -> Any:
+def _attribute(onnx: Any, node: WrittenNode, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return onnx.numpy_helper.from_array(value, name=node.name)
     if isinstance(value, np.dtype):
@@ -117,7 +117,7 @@ def _attribute(onnx: Any, node: Node, value: Any) -> Any:
     return value
 
 
-def _port(onnx: Any, nodes: Nodes, port: Port) -> Any:
+def _port(onnx: Any, nodes: Nodes, port: WrittenPort) -> Any:
     kind = np.dtype(np.int64) if port.integer else nodes.float_type
     shape = [dim if isinstance(dim, int) else str(dim) for dim in port.shape]
     return onnx.helper.make_tensor_value_info(port.name, onnx.helper.np_dtype_to_tensor_dtype(kind), shape)

@@ -14,7 +14,7 @@ from inferometer.core.dims import Dim, Symbol
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op, Tensor
-from inferometer.formats.onnx.write.nodes import Nodes, Port, Value
+from inferometer.formats.onnx.write.nodes import Nodes, WrittenPort, WrittenValue
 from inferometer.formats.onnx.write.shapes import fixed, probe, reinterpreted, shown
 from inferometer.formats.synth.order import epsilon_of, rope_theta_of
 from inferometer.formats.synth.weights import Weight, executed, planned_op
@@ -62,7 +62,7 @@ class Lowering:
     nodes: Nodes
     sizes: Mapping[str, int]
     numbers: Numbers = field(default_factory=Numbers)
-    made: dict[str, Value] = field(default_factory=dict)
+    made: dict[str, WrittenValue] = field(default_factory=dict)
     notes: dict[Any, Any] = field(default_factory=dict)  # what an op leaves for a later one of its layer
     used: set[str] = field(default_factory=set)
     caches: int = 0  # attention ops with a cache so far
@@ -79,7 +79,7 @@ class Lowering:
     def size(self, dim: Dim) -> Dim:
         return fixed(dim, self.sizes)
 
-    def read(self, tensor: Tensor) -> Value:
+    def read(self, tensor: Tensor) -> WrittenValue:
         """The value of an op's input, in the shape the op sees it in."""
         name = self.full(tensor.name)
         shape = self.shape(tensor)
@@ -92,17 +92,17 @@ class Lowering:
         self.used.add(self.made[name].name)
         return reinterpreted(self.nodes, self.made[name], shape)
 
-    def give(self, tensor: Tensor, value: Value | str) -> None:
+    def give(self, tensor: Tensor, value: WrittenValue | str) -> None:
         """The op's output. It must have the shape that the graph says."""
         shape = self.shape(tensor)
-        if isinstance(value, Value):
+        if isinstance(value, WrittenValue):
             both = probe((*value.shape, *shape))
             if both[: len(value.shape)] != both[len(value.shape) :]:
                 raise InferometerError(
                     f"{self.nodes.scope!r} gives {shown(value.shape)}, and the graph says {shown(shape)}."
                 )
             value = value.name
-        self.made[self.full(tensor.name)] = Value(value, shape)
+        self.made[self.full(tensor.name)] = WrittenValue(value, shape)
 
     def weights(self, op: Op) -> tuple[Weight, ...]:
         return planned_op(self.block, op, self.repetition)
@@ -113,20 +113,20 @@ class Lowering:
             remedy="Write this model as .gguf or .safetensors where that fits, or choose another.",
         )
 
-    def _index(self, name: str, shape: tuple[Dim, ...]) -> Value:
+    def _index(self, name: str, shape: tuple[Dim, ...]) -> WrittenValue:
         """Indices that the model makes itself: positions count on from the cache, token types are 0."""
         if "position" in name and len(shape) <= 2:
-            return Value(positions(self, shape[-1]), (shape[-1],)) if len(shape) == 1 else self._rows(shape)
+            return WrittenValue(positions(self, shape[-1]), (shape[-1],)) if len(shape) == 1 else self._rows(shape)
         if "types" in name:
             zero = np.zeros(1, np.int64)
             made = self.nodes.add("ConstantOfShape", self.nodes.shape(shape), value=zero)
-            return Value(made, shape)
+            return WrittenValue(made, shape)
         raise InferometerError(f"{self.nodes.scope!r} needs the indices {name!r}, which nothing in the graph gives.")
 
-    def _rows(self, shape: tuple[Dim, ...]) -> Value:
+    def _rows(self, shape: tuple[Dim, ...]) -> WrittenValue:
         """The same positions for every sequence."""
         row = positions(self, shape[-1])
-        return Value(self.nodes.add("Expand", row, self.nodes.shape(shape)), shape)
+        return WrittenValue(self.nodes.add("Expand", row, self.nodes.shape(shape)), shape)
 
 
 def positions(lowering: Lowering, count: Dim) -> str:
@@ -169,7 +169,7 @@ def _lower_op(lowering: Lowering, op: Op) -> None:
 def _accept(lowering: Lowering, graph: Graph) -> None:
     """The model's inputs, and the caches that its attention reads."""
     for tensor in graph.inputs:
-        port = Port(name=tensor.name, shape=lowering.shape(tensor), integer=tensor.role == "index")
+        port = WrittenPort(name=tensor.name, shape=lowering.shape(tensor), integer=tensor.role == "index")
         lowering.made[tensor.name] = lowering.nodes.accept(port)
     ops = (op for _, _, op in executed(graph))
     cached = [op for op in ops if op.kind == "attention" and op.get("cached") and not op.get("cross")]
@@ -183,7 +183,7 @@ def _accept_cache(lowering: Lowering, op: Op, index: int) -> None:
     context = lowering.size(op["context"])
     for part, features in (("key", op["head_dim"]), ("value", op.get("value_dim", op["head_dim"]))):
         name = f"past_key_values.{index}.{part}"
-        port = Port(name=name, shape=(batch, op["kv_heads"], context, features))
+        port = WrittenPort(name=name, shape=(batch, op["kv_heads"], context, features))
         lowering.made[name] = lowering.nodes.accept(port)
 
 
@@ -201,5 +201,5 @@ def _finish(lowering: Lowering, graph: Graph) -> None:
         value = lowering.made[name]
         shown = "logits" if lowering.notes["cached"] and named == (name,) else name
         shown = f"{shown}.output" if shown in given else shown
-        results.append(Port(name=nodes.named(shown, value.name), shape=value.shape))
+        results.append(WrittenPort(name=nodes.named(shown, value.name), shape=value.shape))
     nodes.outputs[:0] = results

@@ -16,7 +16,7 @@ from inferometer.formats.synth.weights import Array, Weight
 
 
 @frozen
-class Node:
+class WrittenNode:
     kind: str  # ONNX's op type
     name: str
     inputs: tuple[str, ...]
@@ -25,7 +25,7 @@ class Node:
 
 
 @frozen
-class Stored:
+class WrittenWeight:
     """A weight as the file holds it: `transposed` swaps its two axes."""
 
     weight: Weight
@@ -37,7 +37,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class WrittenValue:
     """A tensor that flows: its name in the ONNX graph and the shape it has there."""
 
     name: str
@@ -45,7 +45,7 @@ class Value:
 
 
 @frozen
-class Port:
+class WrittenPort:
     """An input or output of the model. `integer` is int64; everything else has the weights' format."""
 
     name: str
@@ -62,10 +62,10 @@ class Nodes:
 
     def __init__(self, float_type: str) -> None:
         self.float_type = np.dtype(float_type)
-        self.nodes: list[Node] = []
-        self.stored: dict[str, Stored] = {}
-        self.inputs: list[Port] = []
-        self.outputs: list[Port] = []
+        self.nodes: list[WrittenNode] = []
+        self.stored: dict[str, WrittenWeight] = {}
+        self.inputs: list[WrittenPort] = []
+        self.outputs: list[WrittenPort] = []
         self.scope = ""
         self._names: dict[str, int] = {}
         self._made: dict[Any, str] = {}
@@ -75,7 +75,7 @@ class Nodes:
         """Add a node; the name of its output, or of all of them where it has several."""
         name = self._fresh(f"{self.scope}/{kind}")
         names = (name,) if outputs == 1 else tuple(f"{name}.{index}" for index in range(outputs))
-        self.nodes.append(Node(kind=kind, name=name, inputs=inputs, outputs=names, attributes=attributes))
+        self.nodes.append(WrittenNode(kind=kind, name=name, inputs=inputs, outputs=names, attributes=attributes))
         return names[0] if outputs == 1 else names
 
     def floats(self, *values: float) -> str:
@@ -100,7 +100,7 @@ class Nodes:
 
     def named(self, name: str, value: str) -> str:
         """Give a value a name of its own, as outputs have."""
-        self.nodes.append(Node(kind="Identity", name=f"{self.scope}/{name}", inputs=(value,), outputs=(name,)))
+        self.nodes.append(WrittenNode(kind="Identity", name=f"{self.scope}/{name}", inputs=(value,), outputs=(name,)))
         return name
 
     def constant(self, array: Array) -> str:
@@ -117,16 +117,16 @@ class Nodes:
 
     def weight(self, weight: Weight, *, transposed: bool = False) -> str | None:
         """Store a weight and give its name; None where it is stored already the other way round."""
-        known = self.stored.setdefault(weight.name, Stored(weight=weight, transposed=transposed))
+        known = self.stored.setdefault(weight.name, WrittenWeight(weight=weight, transposed=transposed))
         return weight.name if known.transposed == transposed or len(weight.shape) < 2 else None
 
-    def accept(self, port: Port) -> Value:
+    def accept(self, port: WrittenPort) -> WrittenValue:
         """Add an input of the model; from then on its symbolic axes give the symbols' sizes."""
         self.inputs.append(port)
         for axis, dim in enumerate(port.shape):
             if isinstance(dim, Symbol):
                 self._symbols.setdefault(dim.name, (port.name, axis))
-        return Value(port.name, port.shape)
+        return WrittenValue(port.name, port.shape)
 
     def size(self, dim: Dim) -> str:
         """A dimension as an int64 vector of one element."""

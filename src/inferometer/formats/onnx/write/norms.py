@@ -4,7 +4,7 @@ import numpy as np
 
 from inferometer.core.graph import Op
 from inferometer.formats.onnx.write.lowering import Lowering, rule
-from inferometer.formats.onnx.write.nodes import Nodes, Value
+from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
 from inferometer.formats.onnx.write.shapes import reshaped, transposed
 
 
@@ -15,32 +15,32 @@ def norm(lowering: Lowering, op: Op) -> None:
     match op["norm"]:
         case "batch":
             scale, bias, mean, variance = names
-            y = Value(nodes.add("BatchNormalization", x.name, scale, bias, mean, variance), x.shape)
+            y = WrittenValue(nodes.add("BatchNormalization", x.name, scale, bias, mean, variance), x.shape)
         case "group":
-            y = Value(_group(nodes, x.name, names, op, lowering.numbers.epsilon), x.shape)
+            y = WrittenValue(_group(nodes, x.name, names, op, lowering.numbers.epsilon), x.shape)
         case "layer" | "rms":
             y = _last_axis(lowering, op, x, names)
         case "l2":
-            y = Value(nodes.add("LpNormalization", x.name, axis=-1, p=2), x.shape)
+            y = WrittenValue(nodes.add("LpNormalization", x.name, axis=-1, p=2), x.shape)
         case other:
             raise lowering.refuse(op, f"the norm {other!r} has no rule")
     lowering.give(op.outputs[0], y)
 
 
-def _last_axis(lowering: Lowering, op: Op, x: Value, names: list[str]) -> Value:
+def _last_axis(lowering: Lowering, op: Op, x: WrittenValue, names: list[str]) -> WrittenValue:
     """Over the last axis, over a head's part of it, or over the channels of a plane."""
     nodes, features = lowering.nodes, op.get("features", x.shape[-1])
     if x.shape[-1] == features:
-        return Value(_normed(lowering, op, x.name, features, names), x.shape)
+        return WrittenValue(_normed(lowering, op, x.name, features, names), x.shape)
     if len(x.shape) == 4 and x.shape[1] == features:
         last = transposed(nodes, x, 0, 2, 3, 1)
-        y = Value(_normed(lowering, op, last.name, features, names), last.shape)
+        y = WrittenValue(_normed(lowering, op, last.name, features, names), last.shape)
         return transposed(nodes, y, 0, 3, 1, 2)
     width = x.shape[-1]
     if not isinstance(width, int) or width % features:
         raise lowering.refuse(op, f"{features} features do not divide an axis of {width}")
     heads = reshaped(nodes, x, (*x.shape[:-1], width // features, features))
-    y = Value(_normed(lowering, op, heads.name, features, names), heads.shape)
+    y = WrittenValue(_normed(lowering, op, heads.name, features, names), heads.shape)
     return reshaped(nodes, y, x.shape)
 
 

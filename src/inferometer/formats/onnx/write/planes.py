@@ -5,7 +5,7 @@ from typing import Any
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op
 from inferometer.formats.onnx.write.lowering import Lowering, rule
-from inferometer.formats.onnx.write.nodes import Value
+from inferometer.formats.onnx.write.nodes import WrittenValue
 from inferometer.formats.onnx.write.shapes import concat_axis, probe, reinterpreted
 from inferometer.formats.onnx.write.windows import gathered, partitioned, reversed_windows
 
@@ -52,7 +52,7 @@ def pool(lowering: Lowering, op: Op) -> None:
     lowering.give(op.outputs[0], nodes.add(kind, x.name, **attributes))
 
 
-def _global(lowering: Lowering, op: Op, x: Value, shape: tuple[Dim, ...]) -> Value:
+def _global(lowering: Lowering, op: Op, x: WrittenValue, shape: tuple[Dim, ...]) -> WrittenValue:
     """One value a channel, with or without axes of one after it; or a plane of a given size (adaptive)."""
     nodes = lowering.nodes
     if len(shape) == len(x.shape) and set(probe(shape[2:])) != {1}:
@@ -60,12 +60,12 @@ def _global(lowering: Lowering, op: Op, x: Value, shape: tuple[Dim, ...]) -> Val
         if any(a % b for a, b in zip(have, want, strict=True)):
             raise lowering.refuse(op, f"a plane of {have} has no equal parts of {want}")
         kernel = [a // b for a, b in zip(have, want, strict=True)]
-        return Value(nodes.add("AveragePool", x.name, kernel_shape=kernel, strides=kernel), shape)
+        return WrittenValue(nodes.add("AveragePool", x.name, kernel_shape=kernel, strides=kernel), shape)
     y = nodes.add("GlobalAveragePool", x.name)
     full = (*x.shape[:2], *[1] * (len(x.shape) - 2))
     if len(shape) == len(full):
-        return Value(y, full)
-    return Value(nodes.add("Flatten", y, axis=1), x.shape[:2])
+        return WrittenValue(y, full)
+    return WrittenValue(nodes.add("Flatten", y, axis=1), x.shape[:2])
 
 
 def _padding(lowering: Lowering, op: Op, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ def resize(lowering: Lowering, op: Op) -> None:
     if mode == "nearest":
         attributes["nearest_mode"] = "floor"
     y = nodes.add("Resize", x.name, "", "", nodes.shape(shape), **attributes)
-    lowering.give(op.outputs[0], Value(y, shape))
+    lowering.give(op.outputs[0], WrittenValue(y, shape))
 
 
 @rule("view")
@@ -115,7 +115,7 @@ def view(lowering: Lowering, op: Op) -> None:
     sizes = [shape[axis] for shape in shapes]
     names = nodes.add("Split", x.name, nodes.shape(sizes), outputs=len(sizes), axis=axis)
     for tensor, name, shape in zip(op.outputs, names, shapes, strict=True):
-        lowering.give(tensor, Value(name, shape))
+        lowering.give(tensor, WrittenValue(name, shape))
 
 
 @rule("copy")
@@ -133,7 +133,7 @@ def copy(lowering: Lowering, op: Op) -> None:
             # A learned tensor, the same for every picture.
             (weight,), shape = lowering.weights(op), lowering.shape(op.outputs[0])
             name = lowering.nodes.weight(weight) or weight.name
-            value = Value(lowering.nodes.add("Expand", name, lowering.nodes.shape(shape)), shape)
+            value = WrittenValue(lowering.nodes.add("Expand", name, lowering.nodes.shape(shape)), shape)
         case "transpose" | "reshape":
             value = reinterpreted(lowering.nodes, lowering.read(op.inputs[0]), lowering.shape(op.outputs[0]))
         case other:
@@ -141,7 +141,7 @@ def copy(lowering: Lowering, op: Op) -> None:
     lowering.give(op.outputs[0], value)
 
 
-def _concat(lowering: Lowering, op: Op) -> Value:
+def _concat(lowering: Lowering, op: Op) -> WrittenValue:
     """Inputs one after the other; learned tokens go before them, the same for every picture."""
     nodes, shape = lowering.nodes, lowering.shape(op.outputs[0])
     values = [lowering.read(tensor) for tensor in op.inputs]
@@ -151,17 +151,17 @@ def _concat(lowering: Lowering, op: Op) -> Value:
     for weight in lowering.weights(op)[:missing]:
         name = nodes.weight(weight) or weight.name
         token = (shape[0], 1, shape[-1])
-        values.insert(0, Value(nodes.add("Expand", name, nodes.shape(token)), token))
+        values.insert(0, WrittenValue(nodes.add("Expand", name, nodes.shape(token)), token))
     axis = concat_axis([value.shape for value in values], shape)
     whole = shape
     if axis is None:  # joined along their last axis, then looked at in another shape
         axis = len(values[0].shape) - 1
         whole = (*values[0].shape[:-1], sum((value.shape[-1] for value in values[1:]), start=values[0].shape[-1]))
-    joined = Value(nodes.add("Concat", *[value.name for value in values], axis=axis), whole)
+    joined = WrittenValue(nodes.add("Concat", *[value.name for value in values], axis=axis), whole)
     return reinterpreted(nodes, joined, shape)
 
 
-def _missing(values: list[Value], shape: tuple[Dim, ...]) -> int:
+def _missing(values: list[WrittenValue], shape: tuple[Dim, ...]) -> int:
     """How many tokens the inputs lack of the output's."""
     sizes = probe((shape[1], *[value.shape[1] for value in values]))
     return sizes[0] - sum(sizes[1:])

@@ -7,7 +7,7 @@ from typing import Any
 
 from inferometer.core.graph import Op
 from inferometer.formats.onnx.write.lowering import Lowering, rule
-from inferometer.formats.onnx.write.nodes import Nodes, Value
+from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
 from inferometer.formats.onnx.write.shapes import probe, reshaped, shown
 
 _ONE_NODE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -61,7 +61,7 @@ def activation(lowering: Lowering, op: Op) -> None:
 def elementwise(lowering: Lowering, op: Op) -> None:
     nodes, function = lowering.nodes, op["function"]
     values = [lowering.read(tensor) for tensor in op.inputs]
-    values += [Value(nodes.weight(weight) or weight.name, weight.shape) for weight in lowering.weights(op)]
+    values += [WrittenValue(nodes.weight(weight) or weight.name, weight.shape) for weight in lowering.weights(op)]
     if function == "soft_cap":
         lowering.give(op.outputs[0], soft_capped(nodes, values[0].name, lowering.numbers.logit_cap))
         return
@@ -73,7 +73,7 @@ def elementwise(lowering: Lowering, op: Op) -> None:
         return
     if len(values) == 1:  # by a number that the graph does not name: a language model's scale of its embedding
         (features,) = probe(values[0].shape[-1:])
-        values.append(Value(nodes.floats(sqrt(features)), ()))
+        values.append(WrittenValue(nodes.floats(sqrt(features)), ()))
     first = values[0]
     names = [first.name]
     for value in values[1:]:
@@ -88,7 +88,7 @@ def _pairwise(nodes: Nodes, kind: str) -> Callable[[str, str], str]:
     return lambda left, right: str(nodes.add(kind, left, right))
 
 
-def aligned(nodes: Nodes, value: Value, like: Value) -> str | None:
+def aligned(nodes: Nodes, value: WrittenValue, like: WrittenValue) -> str | None:
     """A smaller value ready to be broadcast: by its last axes, or, where those do not fit, by its first ones.
 
     [batch, channels] beside [batch, channels, height, width], or a factor a channel. None where neither fits.

@@ -9,7 +9,7 @@ from typing import Any
 
 from inferometer.core.dims import Dim, Expression, Symbol, evaluate, symbols_in
 from inferometer.core.errors import InferometerError
-from inferometer.formats.onnx.write.nodes import Nodes, Value
+from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
 
 _OPERATIONS: dict[str, Any] = {
     "+": operator.add,
@@ -38,7 +38,7 @@ def probe(dims: Sequence[Dim]) -> tuple[int, ...]:
     return tuple(int(evaluate(dim, values)) for dim in dims)
 
 
-def reshaped(nodes: Nodes, value: Value, shape: Sequence[Dim]) -> Value:
+def reshaped(nodes: Nodes, value: WrittenValue, shape: Sequence[Dim]) -> WrittenValue:
     """The same numbers in another shape. Sizes that stay in place, and one more, need not be computed at run time."""
     shape = tuple(shape)
     if value.shape == shape:
@@ -51,27 +51,27 @@ def reshaped(nodes: Nodes, value: Value, shape: Sequence[Dim]) -> Value:
         name = nodes.add("Reshape", value.name, nodes.wholes(*target))
     else:
         name = nodes.add("Reshape", value.name, nodes.shape(shape))
-    return Value(name, shape)
+    return WrittenValue(name, shape)
 
 
-def transposed(nodes: Nodes, value: Value, *order: int) -> Value:
+def transposed(nodes: Nodes, value: WrittenValue, *order: int) -> WrittenValue:
     name = nodes.add("Transpose", value.name, perm=list(order))
-    return Value(name, tuple(value.shape[axis] for axis in order))
+    return WrittenValue(name, tuple(value.shape[axis] for axis in order))
 
 
-def _sliced(nodes: Nodes, value: Value, axis: int, start: int, end: int) -> Value:
+def _sliced(nodes: Nodes, value: WrittenValue, axis: int, start: int, end: int) -> WrittenValue:
     """`end` may lie beyond the axis."""
     name = nodes.add("Slice", value.name, nodes.wholes(start), nodes.wholes(end), nodes.wholes(axis))
     length = end - start
-    return Value(name, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
+    return WrittenValue(name, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
 
 
-def reinterpreted(nodes: Nodes, value: Value, shape: Sequence[Dim], *, last: bool = False) -> Value:
+def reinterpreted(nodes: Nodes, value: WrittenValue, shape: Sequence[Dim], *, last: bool = False) -> WrittenValue:
     """Look at a value in another shape: a reshape, a transpose, or a part of it (`last`: from the end)."""
     shape = tuple(shape)
     have, want = probe((*value.shape, *shape))[: len(value.shape)], probe((*value.shape, *shape))[len(value.shape) :]
     if have == want:
-        return Value(value.name, shape)
+        return WrittenValue(value.name, shape)
     if sorted(have) == sorted(want):
         return transposed(nodes, value, *_order(have, want))
     if len(have) == 4 and want == (have[0], have[2] * have[3], have[1]):  # a plane as a sequence of tokens
@@ -86,20 +86,25 @@ def reinterpreted(nodes: Nodes, value: Value, shape: Sequence[Dim], *, last: boo
 
 
 def _part(
-    nodes: Nodes, value: Value, shape: tuple[Dim, ...], sizes: tuple[tuple[int, ...], tuple[int, ...]], *, last: bool
-) -> Value:
+    nodes: Nodes,
+    value: WrittenValue,
+    shape: tuple[Dim, ...],
+    sizes: tuple[tuple[int, ...], tuple[int, ...]],
+    *,
+    last: bool,
+) -> WrittenValue:
     """One axis dropped (its first or last entry), or one axis shortened."""
     have, want = sizes
     if len(want) == len(have) - 1:
         axis = next(axis for axis in range(len(have)) if have[:axis] + have[axis + 1 :] == want)
         name = nodes.add("Gather", value.name, nodes.scalar(-1 if last else 0), axis=axis)
-        return Value(name, shape)
+        return WrittenValue(name, shape)
     differing = [axis for axis in range(len(have)) if len(have) == len(want) and have[axis] != want[axis]]
     if len(differing) == 1 and isinstance(shape[differing[0]], int):
         axis, count = differing[0], want[differing[0]]
         start, end = (-count, 2**62) if last else (0, count)
         part = _sliced(nodes, value, axis, start, end)
-        return Value(part.name, shape)
+        return WrittenValue(part.name, shape)
     raise InferometerError(
         f"{nodes.scope!r} looks at {shown(value.shape)} as {shown(shape)}, which cannot be lowered to ONNX."
     )
@@ -109,7 +114,7 @@ def _order(have: tuple[int, ...], want: tuple[int, ...]) -> list[int]:
     left = list(enumerate(have))
     order = []
     for size in want:
-        place = next(place for place, (_, other) in enumerate(left) if other == size)
+        place = next(index for index, (_, other) in enumerate(left) if other == size)
         order.append(left.pop(place)[0])
     return order
 

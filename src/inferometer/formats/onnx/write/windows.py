@@ -6,12 +6,12 @@ import numpy as np
 
 from inferometer.core.graph import Op
 from inferometer.formats.onnx.write.lowering import Lowering
-from inferometer.formats.onnx.write.nodes import Nodes, Value
+from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
 from inferometer.formats.onnx.write.shapes import reshaped, transposed
 from inferometer.formats.synth.weights import Array, Weight, relative_index
 
 
-def partitioned(lowering: Lowering, op: Op, *, shifted: bool) -> Value:
+def partitioned(lowering: Lowering, op: Op, *, shifted: bool) -> WrittenValue:
     """[batch, side², features] → [batch · windows, window², features]. A shift moves the plane by half a window."""
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     shape = lowering.shape(op.outputs[0])
@@ -23,14 +23,14 @@ def partitioned(lowering: Lowering, op: Op, *, shifted: bool) -> Value:
     extra = across * window - side
     if extra:
         name = nodes.add("Pad", plane.name, nodes.wholes(0, 0, 0, 0, 0, extra, extra, 0))
-        plane = Value(name, (batch, side + extra, side + extra, features))
+        plane = WrittenValue(name, (batch, side + extra, side + extra, features))
     if shifted:
         plane = _rolled(nodes, plane, window // 2)
     cut = reshaped(nodes, plane, (batch, across, window, across, window, features))
     return reshaped(nodes, transposed(nodes, cut, 0, 1, 3, 2, 4, 5), shape)
 
 
-def reversed_windows(lowering: Lowering, op: Op) -> Value:
+def reversed_windows(lowering: Lowering, op: Op) -> WrittenValue:
     """The windows put back into the plane they were cut from."""
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     side, window, shifted, batch = lowering.notes[_key(lowering, op)]
@@ -45,11 +45,13 @@ def reversed_windows(lowering: Lowering, op: Op) -> Value:
         plane = _rolled(nodes, plane, across * window - window // 2)
     if across * window != side:
         ends, axes = nodes.wholes(side, side), nodes.wholes(1, 2)
-        plane = Value(nodes.add("Slice", plane.name, nodes.wholes(0, 0), ends, axes), (batch, side, side, features))
+        plane = WrittenValue(
+            nodes.add("Slice", plane.name, nodes.wholes(0, 0), ends, axes), (batch, side, side, features)
+        )
     return reshaped(nodes, plane, shape)
 
 
-def gathered(lowering: Lowering, op: Op) -> Value:
+def gathered(lowering: Lowering, op: Op) -> WrittenValue:
     """Four neighbours side by side: [batch, (2n)², features] → [batch, n², 4 · features]."""
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     half = _side(lowering, op, x) // 2
@@ -66,7 +68,7 @@ def relative_bias(nodes: Nodes, table: Weight) -> str:
     return str(nodes.add("Unsqueeze", nodes.add("Transpose", rows, perm=[2, 0, 1]), nodes.wholes(0)))
 
 
-def window_mask(lowering: Lowering, op: Op, scores: Value) -> str:
+def window_mask(lowering: Lowering, op: Op, scores: WrittenValue) -> str:
     """A shifted window holds parts of the plane that are no neighbours: they do not see each other."""
     side, window, shifted, batch = lowering.notes.get(_key(lowering, op), (0, 0, False, 0))
     if not shifted:
@@ -78,7 +80,7 @@ def window_mask(lowering: Lowering, op: Op, scores: Value) -> str:
     heads = scores.shape[1]
     by_window = reshaped(nodes, scores, (batch, across * across, heads, window * window, window * window))
     added = nodes.add("Add", by_window.name, nodes.constant(hidden))
-    return reshaped(nodes, Value(added, by_window.shape), scores.shape).name
+    return reshaped(nodes, WrittenValue(added, by_window.shape), scores.shape).name
 
 
 def _regions(side: int, window: int) -> Array:
@@ -94,7 +96,7 @@ def _regions(side: int, window: int) -> Array:
     return same
 
 
-def _rolled(nodes: Nodes, plane: Value, shift: int) -> Value:
+def _rolled(nodes: Nodes, plane: WrittenValue, shift: int) -> WrittenValue:
     """Both axes of the plane moved `shift` places towards the beginning, around the edge."""
     side, name = plane.shape[1], plane.name
     if not isinstance(side, int):
@@ -102,10 +104,10 @@ def _rolled(nodes: Nodes, plane: Value, shift: int) -> Value:
     for axis in (1, 2):
         first, rest = nodes.add("Split", name, nodes.wholes(shift, side - shift), outputs=2, axis=axis)
         name = nodes.add("Concat", rest, first, axis=axis)
-    return Value(name, plane.shape)
+    return WrittenValue(name, plane.shape)
 
 
-def _side(lowering: Lowering, op: Op, x: Value) -> int:
+def _side(lowering: Lowering, op: Op, x: WrittenValue) -> int:
     tokens = _whole(lowering, op, x.shape[1])
     side = isqrt(tokens)
     if side * side != tokens:

@@ -37,12 +37,12 @@ class Tables:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Text:
+class FlatText:
     text: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Numbers:
+class FlatNumbers:
     letter: str
     values: tuple[Any, ...]
 
@@ -55,7 +55,7 @@ class Blob:
     make: Callable[[], Iterable[bytes | memoryview]]
 
 
-Node = TableNode | Tables | Text | Numbers | Blob
+Node = TableNode | Tables | FlatText | FlatNumbers | Blob
 
 
 def placed(root: TableNode) -> tuple[list[tuple[Node, int]], int]:
@@ -116,9 +116,9 @@ def _size(node: Node) -> int:
             return _layout(node)[1]
         case Tables():
             return 4 + 4 * len(node.tables)
-        case Text():
+        case FlatText():
             return 4 + len(node.text.encode()) + 1
-        case Numbers():
+        case FlatNumbers():
             return 4 + _WIDTHS[node.letter] * len(node.values)
         case Blob():
             return 4 + node.nbytes
@@ -155,10 +155,10 @@ def _pieces(node: Node, start: int, where: Mapping[int, int]) -> Iterator[bytes 
         case Tables():
             indices = [where[id(table)] - (start + 4 + 4 * number) for number, table in enumerate(node.tables)]
             yield struct.pack(f"<{1 + len(indices)}I", len(indices), *indices)
-        case Text():
+        case FlatText():
             raw = node.text.encode()
             yield struct.pack("<I", len(raw)) + raw + b"\0"
-        case Numbers():
+        case FlatNumbers():
             yield struct.pack(f"<I{len(node.values)}{node.letter}", len(node.values), *node.values)
         case Blob():
             yield struct.pack("<I", node.nbytes)

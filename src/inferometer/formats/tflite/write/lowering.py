@@ -16,8 +16,8 @@ from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.formats.synth.weights import Array, Weight, whole
-from inferometer.formats.tflite.write.network import Network, Stored
-from inferometer.formats.tflite.write.steps import Program, TfliteStep, Value, written_out
+from inferometer.formats.tflite.write.network import Network, TfliteStored
+from inferometer.formats.tflite.write.steps import TfliteProgram, TfliteStep, TfliteValue, written_out
 
 Rule = Callable[["Lowering", TfliteStep], None]
 RULES: dict[str, Rule] = {}
@@ -53,7 +53,7 @@ class Form:
 class Tail:
     """What follows an op and becomes a part of it: at most a batch norm and a clamp."""
 
-    result: Value
+    result: TfliteValue
     norm: TfliteStep | None = None
     clamp: str | None = None
     names: tuple[str, ...] = ()
@@ -61,14 +61,14 @@ class Tail:
 
 @dataclass(slots=True, kw_only=True)
 class Lowering:
-    program: Program
+    program: TfliteProgram
     network: Network
     epsilon: float  # of a layer norm
     seed: int
-    forms: dict[Value, Form] = field(default_factory=dict)
+    forms: dict[TfliteValue, Form] = field(default_factory=dict)
     fused: set[TfliteStep] = field(default_factory=set)
 
-    def form(self, value: Value) -> Form:
+    def form(self, value: TfliteValue) -> Form:
         return self.forms[value]
 
     def numbers(self, weight: Weight) -> Array:
@@ -99,7 +99,7 @@ class Lowering:
         **options: Any,
     ) -> int:
         """An operator of a step, with a result of this stored shape. Without a name it is one of several."""
-        result = Stored(name=name or f"{step.name}/{kind}", shape=shape, open=step.result.open)
+        result = TfliteStored(name=name or f"{step.name}/{kind}", shape=shape, open=step.result.open)
         return self.network.add(kind, inputs, result, **options)
 
     def give(self, tail: Tail, tensor: int, **form: Any) -> None:
@@ -113,7 +113,7 @@ def lower(graph: Graph, sizes: Mapping[str, int], *, epsilon: float, seed: int) 
     for value in program.inputs:
         moved = len(value.shape) == _PLANE
         shape = (value.shape[0], *value.shape[2:], value.shape[1]) if moved else value.shape
-        tensor = lowering.network.tensor(Stored(name=value.name, shape=shape, open=value.open))
+        tensor = lowering.network.tensor(TfliteStored(name=value.name, shape=shape, open=value.open))
         lowering.network.inputs.append(tensor)
         lowering.forms[value] = Form(tensor=tensor, moved=moved)
     for step in program.steps:

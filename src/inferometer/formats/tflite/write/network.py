@@ -11,7 +11,7 @@ from inferometer.core.frozen import frozen
 from inferometer.formats.synth.weights import Array
 from inferometer.formats.tflite.operators import OPERATORS
 from inferometer.formats.tflite.schema import ACTIVATIONS, OPTIONS, TENSOR_TYPES
-from inferometer.formats.tflite.write.flatbuffer import Blob, Numbers, Scalar, TableNode, Tables, Text
+from inferometer.formats.tflite.write.flatbuffer import Blob, FlatNumbers, FlatText, Scalar, TableNode, Tables
 
 _CODES = {operator.name: number for number, operator in OPERATORS.items()}
 _TYPES = {name: number for number, name in TENSOR_TYPES.items()}
@@ -27,7 +27,7 @@ _OPTIONS = {
 
 
 @frozen
-class Stored:
+class TfliteStored:
     """A tensor. `open` says that its first size is the batch, which may change; `make` gives a constant's numbers."""
 
     name: str
@@ -42,7 +42,7 @@ class Stored:
 
 
 @frozen
-class Operator:
+class WrittenOperator:
     kind: str  # TFLite's name
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -54,14 +54,14 @@ class Network:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.tensors: list[Stored] = []
-        self.operators: list[Operator] = []
+        self.tensors: list[TfliteStored] = []
+        self.operators: list[WrittenOperator] = []
         self.inputs: list[int] = []
         self.outputs: list[int] = []
         self._constants: dict[Any, int] = {}
         self._names: dict[str, int] = {}
 
-    def tensor(self, stored: Stored) -> int:
+    def tensor(self, stored: TfliteStored) -> int:
         self.tensors.append(stored)
         return len(self.tensors) - 1
 
@@ -69,7 +69,7 @@ class Network:
         """A constant that has a name of its own. With another op `folded` into it, it is another one."""
         key = ("weight", name, folded)
         if key not in self._constants:
-            self._constants[key] = self.tensor(Stored(name=name, shape=shape, make=make))
+            self._constants[key] = self.tensor(TfliteStored(name=name, shape=shape, make=make))
         return self._constants[key]
 
     def wholes(self, values: Any) -> int:
@@ -86,15 +86,17 @@ class Network:
         key = (dtype, array.shape, array.tobytes())
         if key not in self._constants:
             name = f"constants/{len(self._constants)}"
-            self._constants[key] = self.tensor(Stored(name=name, shape=array.shape, dtype=dtype, make=lambda: array))
+            self._constants[key] = self.tensor(
+                TfliteStored(name=name, shape=array.shape, dtype=dtype, make=lambda: array)
+            )
         return self._constants[key]
 
-    def add(self, kind: str, inputs: tuple[int, ...], result: Stored, **options: Any) -> int:
+    def add(self, kind: str, inputs: tuple[int, ...], result: TfliteStored, **options: Any) -> int:
         """An operator with one result; its tensor."""
         made = self.tensor(replace(result, name=self._fresh(result.name)))
         if "fused" in options:
             options["fused"] = _FUSED[options["fused"]]
-        self.operators.append(Operator(kind=kind, inputs=inputs, outputs=(made,), options=options))
+        self.operators.append(WrittenOperator(kind=kind, inputs=inputs, outputs=(made,), options=options))
         return made
 
     def _fresh(self, name: str) -> str:
@@ -106,16 +108,16 @@ class Network:
 
 def model_of(network: Network, description: str) -> TableNode:
     """The root table. Buffer 0 is the empty one, which everything that flows names."""
-    constants = [place for place, tensor in enumerate(network.tensors) if tensor.make is not None]
+    constants = [index for index, tensor in enumerate(network.tensors) if tensor.make is not None]
     buffers = {place: number for number, place in enumerate(constants, start=1)}
     kinds = tuple(dict.fromkeys(operator.kind for operator in network.operators))
     subgraph = TableNode(
         {
-            0: Tables(tuple(_tensor(tensor, buffers.get(place, 0)) for place, tensor in enumerate(network.tensors))),
-            1: Numbers("i", tuple(network.inputs)),
-            2: Numbers("i", tuple(network.outputs)),
+            0: Tables(tuple(_tensor(tensor, buffers.get(index, 0)) for index, tensor in enumerate(network.tensors))),
+            1: FlatNumbers("i", tuple(network.inputs)),
+            2: FlatNumbers("i", tuple(network.outputs)),
             3: Tables(tuple(_operator(operator, kinds.index(operator.kind)) for operator in network.operators)),
-            4: Text(network.name),
+            4: FlatText(network.name),
         }
     )
     return TableNode(
@@ -123,26 +125,26 @@ def model_of(network: Network, description: str) -> TableNode:
             0: Scalar("I", _VERSION),
             1: Tables(tuple(_code(kind) for kind in kinds)),
             2: Tables((subgraph,)),
-            3: Text(description),
+            3: FlatText(description),
             4: Tables((TableNode({}), *(_buffer(network.tensors[place]) for place in constants))),
         }
     )
 
 
-def _tensor(tensor: Stored, buffer: int) -> TableNode:
+def _tensor(tensor: TfliteStored, buffer: int) -> TableNode:
     fields: dict[int, Any] = {
-        0: Numbers("i", tensor.shape),
+        0: FlatNumbers("i", tensor.shape),
         1: Scalar("b", _TYPES[tensor.dtype]),
         2: Scalar("I", buffer),
-        3: Text(tensor.name),
+        3: FlatText(tensor.name),
         8: Scalar("?", True),  # noqa: FBT003 - the value of a field: its rank is known
     }
     if tensor.open:
-        fields[7] = Numbers("i", (-1, *tensor.shape[1:]))
+        fields[7] = FlatNumbers("i", (-1, *tensor.shape[1:]))
     return TableNode(fields)
 
 
-def _buffer(tensor: Stored) -> TableNode:
+def _buffer(tensor: TfliteStored) -> TableNode:
     def make() -> list[memoryview]:
         if tensor.make is None:
             return []
@@ -160,11 +162,11 @@ def _code(kind: str) -> TableNode:
     return TableNode({0: Scalar("b", min(number, _LARGEST_OLD_CODE)), 2: Scalar("i", 1), 3: Scalar("i", number)})
 
 
-def _operator(operator: Operator, code: int) -> TableNode:
+def _operator(operator: WrittenOperator, code: int) -> TableNode:
     fields: dict[int, Any] = {
         0: Scalar("I", code),
-        1: Numbers("i", operator.inputs),
-        2: Numbers("i", operator.outputs),
+        1: FlatNumbers("i", operator.inputs),
+        2: FlatNumbers("i", operator.outputs),
     }
     member = _OPTIONS.get(operator.kind)
     if member is not None:
@@ -177,5 +179,5 @@ def _options(member: int, given: Mapping[str, Any]) -> dict[int, Any]:
     fields: dict[int, Any] = {}
     for name, value in given.items():
         number, letter, _ = OPTIONS[member][name]
-        fields[number] = Numbers(letter[1:], tuple(value)) if letter.startswith("*") else Scalar(letter, value)
+        fields[number] = FlatNumbers(letter[1:], tuple(value)) if letter.startswith("*") else Scalar(letter, value)
     return fields

@@ -108,9 +108,9 @@ def norm(lowering: Lowering, step: TfliteStep) -> None:
     lowering.give(tail, made, moved=form.moved)
 
 
-def _folded(lowering: Lowering, step: TfliteStep, place: int) -> int:
-    weight = step.weights[place]
-    return lowering.network.weight(weight.name, weight.shape, lambda: scale_and_shift(lowering, step)[place])
+def _folded(lowering: Lowering, step: TfliteStep, index: int) -> int:
+    weight = step.weights[index]
+    return lowering.network.weight(weight.name, weight.shape, lambda: scale_and_shift(lowering, step)[index])
 
 
 def _layer_norm(lowering: Lowering, step: TfliteStep, x: int, tail: Tail) -> int:

@@ -13,7 +13,7 @@ BATCH = "batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Value:
+class TfliteValue:
     """What flows, in the shape the graph says; `shape` has a batch of 1 where that is open. Compared as itself."""
 
     name: str
@@ -27,12 +27,12 @@ class TfliteStep:
 
     op: Op
     name: str
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[TfliteValue, ...]
+    outputs: tuple[TfliteValue, ...]
     weights: tuple[Weight, ...]
 
     @property
-    def result(self) -> Value:
+    def result(self) -> TfliteValue:
         return self.outputs[0]
 
     @property
@@ -47,19 +47,19 @@ class TfliteStep:
 
 
 @frozen
-class Program:
+class TfliteProgram:
     steps: tuple[TfliteStep, ...]
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
-    readers: Mapping[Value, tuple[TfliteStep, ...]]
+    inputs: tuple[TfliteValue, ...]
+    outputs: tuple[TfliteValue, ...]
+    readers: Mapping[TfliteValue, tuple[TfliteStep, ...]]
 
-    def only_reader(self, value: Value) -> TfliteStep | None:
+    def only_reader(self, value: TfliteValue) -> TfliteStep | None:
         """The one step that reads a value, where nothing else does and the model does not give it."""
         readers = self.readers.get(value, ())
         return readers[0] if len(readers) == 1 and value not in self.outputs else None
 
 
-def written_out(graph: Graph, sizes: Mapping[str, int]) -> Program:
+def written_out(graph: Graph, sizes: Mapping[str, int]) -> TfliteProgram:
     """`sizes` fixes symbols; only the batch may stay open, as a first size."""
     made = {tensor.name: _value(tensor.name, tensor, sizes) for tensor in graph.inputs}
     inputs = tuple(made.values())
@@ -77,18 +77,18 @@ def written_out(graph: Graph, sizes: Mapping[str, int]) -> Program:
         made |= {value.name: value for value in step.outputs}
         steps.append(step)
     outputs = tuple(made[tensor.name] for tensor in graph.outputs)
-    return Program(steps=tuple(steps), inputs=inputs, outputs=outputs, readers=_readers(steps))
+    return TfliteProgram(steps=tuple(steps), inputs=inputs, outputs=outputs, readers=_readers(steps))
 
 
-def _readers(steps: list[TfliteStep]) -> dict[Value, tuple[TfliteStep, ...]]:
-    readers: dict[Value, tuple[TfliteStep, ...]] = {}
+def _readers(steps: list[TfliteStep]) -> dict[TfliteValue, tuple[TfliteStep, ...]]:
+    readers: dict[TfliteValue, tuple[TfliteStep, ...]] = {}
     for step in steps:
         for value in step.inputs:
             readers[value] = (*readers.get(value, ()), step)
     return readers
 
 
-def _read(reader: str, name: str, made: Mapping[str, Value]) -> Value:
+def _read(reader: str, name: str, made: Mapping[str, TfliteValue]) -> TfliteValue:
     if name not in made:
         raise InferometerError(f"{reader!r} reads {name!r}, which no op before it makes: the graph cannot be run.")
     return made[name]
@@ -101,7 +101,7 @@ def _require_shapes(step: TfliteStep, sizes: Mapping[str, int]) -> None:
             raise step.refuse(f"it looks at {value.name!r}, {list(value.shape)}, as {list(seen)}")
 
 
-def _value(name: str, tensor: Tensor, sizes: Mapping[str, int]) -> Value:
+def _value(name: str, tensor: Tensor, sizes: Mapping[str, int]) -> TfliteValue:
     if tensor.role == "index":
         raise InferometerError(
             f"{name!r} holds indices, and TFLite files are written for models of pictures alone.",
@@ -109,7 +109,7 @@ def _value(name: str, tensor: Tensor, sizes: Mapping[str, int]) -> Value:
         )
     known = {BATCH: 1, **sizes}
     is_open = BATCH not in sizes and bool(tensor.shape) and tensor.shape[0] == Symbol(BATCH)
-    return Value(name=name, shape=tuple(_size(name, dim, known) for dim in tensor.shape), open=is_open)
+    return TfliteValue(name=name, shape=tuple(_size(name, dim, known) for dim in tensor.shape), open=is_open)
 
 
 def _size(name: str, dim: Dim, known: Mapping[str, int]) -> int:

@@ -1,85 +1,35 @@
 """The provider `adb`: a phone, with a benchmark that its user names. `adb:SERIAL?binary=PATH&with=LIB.so,LIB.so`.
 
 A phone has no Python, so that the job does not run there: an engine's own benchmark does (LiteRT's benchmark_model,
-llama.cpp's llama-bench), and what it prints is read through the importer for it. It takes fewer options than our own
-measuring, and those that it does not take are refused. The binary is the user's, named in the address; a job has none.
+llama.cpp's llama-bench), and what it prints is read through the importer for it. See benchmarks.py.
 """
 
 from __future__ import annotations
 
 import shlex
-import tempfile
 import time
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core import notices
 from inferometer.core.codec import decode, document
-from inferometer.core.errors import DomainError, InferometerError, PlaceError, UnknownNameError
-from inferometer.core.frozen import frozen
+from inferometer.core.errors import PlaceError, UnknownNameError
 from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.units import format_quantity
-from inferometer.engines.results.detect import import_file
 from inferometer.hub.places.adb.protocol import PORT, AdbServer
 from inferometer.hub.places.artifacts import FileHashes, chunks_from
 from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
-from inferometer.hub.places.requests import request_of
-from inferometer.measure.run.model import MeasureRequest
+from inferometer.hub.places.benchmarks import program_of
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
+
+    from inferometer.measure.run.model import MeasureRequest
 
 _FOLDER = "/data/local/tmp/inferometer"  # where a phone lets its user's programs run
 _LOOK_S = 0.5
 _SPARE_BYTES = 50_000_000
-# Options of a job that such a benchmark can be asked for, or that mean nothing on a phone.
-_TAKEN = frozenset({
-    "threads", "options", "guarded", "energy", "shape", "strict", "limits", "predict", "seed", "cases",
-})  # fmt: skip
-
-
-@frozen
-class Benchmark:
-    """A benchmark that an engine comes with: how it is asked, and which importer reads what it prints."""
-
-    name: str
-    runtime: str
-    importer: str
-    suffixes: tuple[str, ...]
-
-    def arguments(self, model: str, request: MeasureRequest) -> list[str]:
-        options = request.options
-        if self.runtime == "llamacpp":
-            return _llama_bench(model, request, options)
-        runs = [f"--num_runs={request.plan.runs}"] if request.plan else []
-        threads = [f"--num_threads={request.threads}"] if request.threads else []
-        shape = ["--enable_op_profiling=true"] if request.shape else []
-        return [f"--graph={model}", *shape, *runs, *threads, *(f"--{key}={value}" for key, value in options.items())]
-
-
-def _llama_bench(model: str, request: MeasureRequest, options: Mapping[str, str]) -> list[str]:
-    workload = request.workload
-    sizes = {
-        "-p": workload.prompt, "-n": workload.generate, "-d": workload.context, "-t": request.threads,
-        "-r": request.plan.runs if request.plan else None,
-    }  # fmt: skip
-    asked = [word for flag, value in sizes.items() if value is not None for word in (flag, str(value))]
-    return [
-        "-m",
-        model,
-        "-o",
-        "json",
-        *asked,
-        *(word for pair in options.items() for word in (f"--{pair[0]}", pair[1])),
-    ]
-
-
-BENCHMARKS = (
-    Benchmark(name="benchmark_model", runtime="litert", importer="litert", suffixes=(".tflite",)),
-    Benchmark(name="llama-bench", runtime="llamacpp", importer="llama-bench", suffixes=(".gguf",)),
-)
 
 
 class AdbPlace(Closing):
@@ -89,9 +39,7 @@ class AdbPlace(Closing):
     def __init__(self, address: PlaceAddress, *, sleep: Callable[[float], None] = time.sleep) -> None:
         address.require_options("binary", "with", "kind", "server", "folder")
         self._address, self._sleep = address, sleep
-        self._binary = _existing(address.options.get("binary"), address)
-        self._libraries = [_existing(name, address) for name in address.options.get("with", "").split(",") if name]
-        self._benchmark = _benchmark(address.options.get("kind") or self._binary.name)
+        self._program = program_of(address)
         host, _, port = address.options.get("server", "").partition(":")
         self._server = AdbServer(host=host or "127.0.0.1", port=int(port) if port.isdecimal() else PORT)
         self._root = address.options.get("folder", _FOLDER)
@@ -102,7 +50,7 @@ class AdbPlace(Closing):
         return f"the phone {self._serial}" if self._serial else "the phone"
 
     def submit(self, job: Job, files: LocalFiles) -> Handle:
-        request = self._request(job)
+        request = self._program.request(job)
         self._choose_phone()
         folder = f"{self._root}/jobs/{job.id}"
         handle = Handle(address=self._address.text, job=job.id, folder=folder)
@@ -110,9 +58,9 @@ class AdbPlace(Closing):
             notices.tell(f"This job was begun on {self.title} before: it is picked up where it is.")
             return handle
         hashes = FileHashes()
-        programs = [hashes.file(path.resolve(), path.name) for path in (self._binary, *self._libraries)]
+        programs = [hashes.file(path.resolve(), path.name) for path in self._program.files]
         hashes.remember()
-        sources = {**files, **{file.sha256: path for file, path in zip(programs, self._programs(), strict=True)}}
+        sources = {**files, **{file.sha256: path for file, path in zip(programs, self._program.files, strict=True)}}
         self._require_room(sum(file.size_bytes for file in (*job.files, *programs)))
         # What an earlier attempt left is no answer to what is asked now.
         self._shell(f"rm -rf {shlex.quote(folder)}; mkdir -p {shlex.quote(folder)} {shlex.quote(self._root)}/artifacts")
@@ -124,33 +72,6 @@ class AdbPlace(Closing):
         self._push_json(job, folder)
         self._start(job, folder, request)
         return handle
-
-    def _programs(self) -> tuple[Path, ...]:
-        return (self._binary, *self._libraries)
-
-    def _request(self, job: Job) -> MeasureRequest:
-        """What is asked of the benchmark. What it cannot be asked is refused here."""
-        if job.verb not in {"profile", "bench"}:
-            raise DomainError(f"A phone cannot {job.verb}: it runs an engine's own benchmark, which only measures.")
-        if job.model is None or not job.model.files:
-            raise DomainError("A phone needs a model file.", remedy="`inferometer synth MODEL -o FILE` makes one.")
-        if job.runtime not in {None, self._benchmark.runtime}:
-            raise DomainError(
-                f"{self._binary.name} is of {self._benchmark.runtime}, and --runtime is {job.runtime}.",
-                remedy="Name the benchmark of that engine: ?binary=PATH.",
-            )
-        if not job.model.entry.endswith(self._benchmark.suffixes):
-            takes = " or ".join(self._benchmark.suffixes)
-            raise DomainError(f"{self._benchmark.name} opens {takes} files, and this is {job.model.entry}.")
-        known = {entry.name for entry in fields(MeasureRequest)}
-        for name in (*job.options, *(["inputs"] if job.inputs else []), *(["reference"] if job.reference else [])):
-            if name not in _TAKEN:
-                what = name if name in known else f"{name} (which needs our own measuring)"
-                raise DomainError(
-                    f"{self._benchmark.name} on a phone cannot be asked for {what}.",
-                    remedy="Leave it out; --option KEY=VALUE passes on what the benchmark itself knows.",
-                )
-        return request_of(job, Path())
 
     def _choose_phone(self) -> None:
         """The phone of the serial number; if none is given, the only one there is."""
@@ -201,7 +122,7 @@ class AdbPlace(Closing):
     def _start(self, job: Job, folder: str, request: MeasureRequest) -> None:
         """In a session of its own, so that it goes on without us: `out`, `err` and, at its end, `code` are left."""
         model = job.model.entry if job.model is not None else ""
-        words = shlex.join([f"./{self._binary.name}", *self._benchmark.arguments(model, request)])
+        words = shlex.join([f"./{self._program.binary.name}", *self._program.benchmark.arguments(model, request)])
         script = f"LD_LIBRARY_PATH=. {words} >out 2>err; echo $? >code.part; mv code.part code"
         quiet = "</dev/null >/dev/null 2>&1"
         self._shell(f"cd {shlex.quote(folder)} && (setsid sh -c {shlex.quote(script)} {quiet} & echo $! >pid)")
@@ -259,63 +180,11 @@ class AdbPlace(Closing):
         log = (err + b"\n" + out).decode("utf-8", "replace")[-64_000:]
         code = self._code(handle)
         if code == 0:
-            return self._imported(job, out, log)
+            phone = self._server.run(self._serial, "getprop ro.product.model").text or self._serial
+            return self._program.result(job, out, log, phone)
         if self._server.size_of(self._serial, f"{handle.folder}/cancel") is not None:
             return JobResult(job=job, ended="stopped", error="It was stopped before it was done.", log=log)
-        return self._failed(job, code, log)
-
-    def _failed(self, job: Job, code: int | None, log: str) -> JobResult:
-        lines = [line.strip() for line in log.splitlines() if line.strip()]
-        said = f" It said: {' / '.join(lines[-3:])}" if lines else ""
-        how = "was ended without an exit code" if code is None else f"ended with exit code {code}"
-        remedy = "Run it by hand with `adb shell` to see more."
-        if code in {126, 127}:  # what a shell says of a program that it cannot start
-            remedy = "Build it for the phone (mostly arm64-v8a), and name the libraries that it needs: &with=LIB.so."
-        return JobResult(
-            job=job, ended="failed" if code is not None else "lost", error=f"{self._binary.name} {how}.{said}",
-            remedy=remedy, error_kind="EngineError", log=log,
-        )  # fmt: skip
-
-    def _imported(self, job: Job, out: bytes, log: str) -> JobResult:
-        phone = self._server.run(self._serial, "getprop ro.product.model").text or self._serial
-        name = job.model.name if job.model is not None else None
-        with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
-            path = Path(folder) / "out"
-            path.write_bytes(out)
-            try:
-                profiles = import_file(path, source=self._benchmark.importer, model=_stem(name), device=phone)
-            except InferometerError as error:
-                words = f"What {self._binary.name} printed cannot be read: {error.message}"
-                return JobResult(
-                    job=job, ended="failed", error=words, remedy=error.remedy, error_kind="EngineError", log=log
-                )  # fmt: skip
-        named = tuple(replace(profile, runtime=self._benchmark.runtime) for profile in profiles)
-        return JobResult(job=job, ended="done", profiles=named, log=log)
-
-
-def _stem(name: str | None) -> str | None:
-    return None if name is None else Path(name).stem
-
-
-def _existing(text: str | None, address: PlaceAddress) -> Path:
-    if not text:
-        names = " or ".join(benchmark.name for benchmark in BENCHMARKS)
-        raise DomainError(
-            f"{address.text!r} names no program to run on the phone.",
-            remedy=f"Write adb:SERIAL?binary=PATH, with a build of {names} for the phone.",
-        )
-    path = Path(text).expanduser()
-    if not path.is_file():
-        raise DomainError(f"There is no file {text!r} to send to the phone.", remedy="Check the path.")
-    return path
-
-
-def _benchmark(name: str) -> Benchmark:
-    for benchmark in BENCHMARKS:
-        if benchmark.name in name:
-            return benchmark
-    known = [benchmark.name for benchmark in BENCHMARKS]
-    raise UnknownNameError("benchmark", name, known, listing=f"Known: {', '.join(known)}; ?kind=NAME says which it is.")
+        return self._program.failed(job, code, log)
 
 
 class AdbProvider:

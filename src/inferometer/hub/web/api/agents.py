@@ -23,7 +23,7 @@ from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.people import user_of, visitor_of
 from inferometer.store.files import MOST_BYTES
 from inferometer.store.queue.devices import Registrar
-from inferometer.store.queue.values import Check, Lease, NewDevice
+from inferometer.store.queue.values import Lease, LeaseCheck, NewDevice
 
 PROTOCOL = 1  # what agents and hubs of different versions agree by
 _MOST_EVENTS = 1000
@@ -277,7 +277,7 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
         desk.owned(request, brought.device)
         result = decode(msgspec.json.encode(brought.result), JobResult)
         given = brought.reference
-        check = None if given is None else Check(**given.model_dump())
+        check = None if given is None else LeaseCheck(**given.model_dump())
         doubt = desk.doubt(job, brought.lease, brought.device, result) or desk.unbrought(request, result)
         files: dict[str, Any] = {file.path: desk.artifacts.path(file.sha256) for file in result.made}
         if result.prepared is not None:

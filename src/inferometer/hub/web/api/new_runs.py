@@ -104,7 +104,10 @@ def router(desk: FleetDesk) -> APIRouter:
         request: Request, files: Annotated[list[ChosenFile], Field(min_length=1, max_length=10_000)]
     ) -> Response:
         """What somebody chose as a model, before it is sent: its format, and which of the files belong to it."""
-        return answer(request, sorted_out(files))
+        found = sorted_out(files)
+        # Now, and not when it is sent: a browser reads a file of 20 GB for minutes before it knows its hash.
+        desk.uploads.require_at_most(sum(files[file["at"]].size_bytes for file in found["files"]))
+        return answer(request, found)
 
     @api.post("/models/fetched", responses={200: json_response()})
     def fetch_model(request: Request, source: Source) -> Response:

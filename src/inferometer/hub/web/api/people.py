@@ -29,7 +29,7 @@ from inferometer.store.store import Store
 from inferometer.store.values import AuditEntry, Role, Scope, Visitor
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
-Place = Annotated[str, Path(min_length=1, max_length=100)]
+PathName = Annotated[str, Path(min_length=1, max_length=100)]
 Id = Annotated[str, Path(pattern="^[0-9a-z]{12}$")]
 _DAY_S = 86_400.0
 _MOST_COMPARED = 40
@@ -172,12 +172,12 @@ def _grants(visitor: Visitor, scope: Scope, project: str | None) -> bool:
 
 def _add_members(api: APIRouter, store: Store) -> None:
     @api.get("/projects/{project}/members", tags=["projects"], responses={200: json_response([None])})
-    def list_members(request: Request, project: Place) -> Response:
+    def list_members(request: Request, project: PathName) -> Response:
         seen(request, store).project(project)
         return answer(request, store.members(project))
 
     @api.put("/projects/{project}/members/{user}", tags=["projects"], status_code=204)
-    def set_member(request: Request, project: Place, user: Place, change: MemberChange) -> Response:
+    def set_member(request: Request, project: PathName, user: PathName, change: MemberChange) -> Response:
         """Make somebody a member, or change their role. An owner may. An e-mail address invites who has it."""
         _owned(request, store, project)
         if user not in {known.name for known in store.users()}:
@@ -190,7 +190,7 @@ def _add_members(api: APIRouter, store: Store) -> None:
         return Response(status_code=204)
 
     @api.delete("/projects/{project}/members/{user}", tags=["projects"], status_code=204)
-    def remove_member(request: Request, project: Place, user: Place) -> Response:
+    def remove_member(request: Request, project: PathName, user: PathName) -> Response:
         """Remove a member. An owner may; and everybody may leave."""
         seen(request, store).project(project)
         if user != author_of(request):
@@ -201,7 +201,7 @@ def _add_members(api: APIRouter, store: Store) -> None:
         return Response(status_code=204)
 
     @api.patch("/projects/{project}", tags=["projects"], responses={200: json_response()})
-    def change_project(request: Request, project: Place, change: ProjectSettings) -> Response:
+    def change_project(request: Request, project: PathName, change: ProjectSettings) -> Response:
         """Open a project to every reader, or set the ceilings of its priorities. An owner may, up to 50."""
         _owned(request, store, project)
         values: dict[str, Any] = {key: value for key, value in change.model_dump().items() if value is not None}
@@ -219,13 +219,13 @@ def _add_members(api: APIRouter, store: Store) -> None:
 
 def _add_retention(api: APIRouter, store: Store) -> None:
     @api.get("/projects/{project}/retention", tags=["projects"], responses={200: json_response()})
-    def show_retention(request: Request, project: Place) -> Response:
+    def show_retention(request: Request, project: PathName) -> Response:
         """What the project keeps, and for how long. Its owners may."""
         _owned(request, store, project)
         return answer(request, store.retention(project))
 
     @api.put("/projects/{project}/retention", tags=["projects"], responses={200: json_response()})
-    def set_retention(request: Request, project: Place, chosen: RetentionRules) -> Response:
+    def set_retention(request: Request, project: PathName, chosen: RetentionRules) -> Response:
         """The rules from now on, in place of those before. They are applied once a day. An owner may."""
         _owned(request, store, project)
         values = chosen.model_dump()

@@ -23,7 +23,7 @@ from inferometer.hub.web.guard.people import acting, author_of, founding, requir
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.pages.compare import profiles_of
 from inferometer.measure.bench.compare import compare, comparison_document
-from inferometer.store.archive import Limits
+from inferometer.store.archive import ArchiveLimits
 from inferometer.store.errors import ConflictError
 from inferometer.store.listing import MOST_ROWS
 from inferometer.store.recording import hub_link
@@ -231,8 +231,8 @@ def _from_archive(body: bytes, taken_in: Callable[[Path], tuple[str, bool]]) -> 
             raise type(error)(message[:1].upper() + message[1:], remedy=error.remedy) from None
 
 
-def _limits(rules: Rules) -> Limits:
-    default = Limits()
+def _limits(rules: Rules) -> ArchiveLimits:
+    default = ArchiveLimits()
     return replace(
         default,
         total_bytes=min(default.total_bytes, 8 * rules.archive_bytes),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from inferometer.hub.fleet.desk import FleetDesk
     from inferometer.store.queue.fleet import Fleet
-    from inferometer.store.queue.values import Check, FleetDevice, JobRow
+    from inferometer.store.queue.values import FleetDevice, JobRow, LeaseCheck
 
 _DAY_S = 86_400.0
 _SKEW_S = 2.0  # a message may be so long under way
@@ -212,7 +212,7 @@ def _fact(name: str, value: Any) -> tuple[str, str]:
     return name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _drawing(checks: tuple[Check, ...]) -> dict[str, Any] | None:
+def _drawing(checks: tuple[LeaseCheck, ...]) -> dict[str, Any] | None:
     """Points of a small chart: each lease's reference relative to the median, in a box of 100 × 40."""
     if len(checks) < 2:
         return None

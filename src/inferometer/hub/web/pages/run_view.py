@@ -174,7 +174,7 @@ def _cells(phases: Sequence[Phase], rows: Iterable[tuple[str, int]]) -> dict[str
     """For each number of an op a list per phase, each with a place for every row."""
     from inferometer.understand.view.growth import growths  # noqa: PLC0415 - it brings numpy: only a page with layers needs it
 
-    places = {key: place for place, key in enumerate(rows)}
+    places = {key: index for index, key in enumerate(rows)}
     cells: dict[str, list[list[float | None]]] = {
         name: [[None] * len(places) for _ in phases] for name in (*_TIMES, *_ADDED, *_STEPS)
     }

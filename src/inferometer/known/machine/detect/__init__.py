@@ -4,7 +4,7 @@ Each system has a module of pure parsers (text → values); `Machine` is the onl
 files can stand for a machine. Unknown is None, never a guess, and nothing raises because a file is missing or garbage.
 """
 
-from inferometer.known.machine.detect.host import Cpu, Host, Limits, MemoryFacts, OperatingSystem
+from inferometer.known.machine.detect.host import Cpu, Host, HostLimits, MemoryFacts, OperatingSystem
 from inferometer.known.machine.detect.isa import architecture_name
 from inferometer.known.machine.detect.machine import Disk, LocalMachine, Machine
 
@@ -38,6 +38,6 @@ def _unknown(machine: Machine) -> Host:
         gpus=(),
         os=OperatingSystem(name=machine.system or None),
         python=machine.python,
-        limits=Limits(affinity_cpus=machine.affinity()),
+        limits=HostLimits(affinity_cpus=machine.affinity()),
         sensors=(),
     )

@@ -32,7 +32,7 @@ class Cache:
 
 
 @frozen
-class CoreGroup:
+class HostCores:
     """Cores of one design: all of them on most machines, P and E cores apart where there are both."""
 
     name: str | None = None
@@ -62,7 +62,7 @@ class Cpu:
     base_hz: float | None = None
     max_hz: float | None = None
     caches: tuple[Cache, ...] = ()
-    groups: tuple[CoreGroup, ...] = ()
+    groups: tuple[HostCores, ...] = ()
 
     def has(self, flag: str) -> bool | None:
         """Whether the instruction set is there; None where the system did not report it."""
@@ -115,7 +115,7 @@ class OperatingSystem:
 
 
 @frozen
-class Limits:
+class HostLimits:
     """What this process may use of the machine. `quota_cpus` is the cgroup's CPU time per wall time."""
 
     affinity_cpus: int | None = None
@@ -146,7 +146,7 @@ class Host:
     gpus: tuple[Gpu, ...]
     os: OperatingSystem
     python: str | None
-    limits: Limits
+    limits: HostLimits
     sensors: tuple[PowerSensor, ...]
 
     @property

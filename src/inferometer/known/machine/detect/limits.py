@@ -6,7 +6,7 @@ from typing import Literal
 
 from inferometer.core.frozen import frozen
 from inferometer.known.machine.detect.fields import cpu_list, lines_of, number, stripped, whole
-from inferometer.known.machine.detect.host import Limits
+from inferometer.known.machine.detect.host import HostLimits
 from inferometer.known.machine.detect.machine import Machine
 
 _NO_LIMIT_BYTES = 2**60  # cgroup v1 writes "no limit" as the largest number of pages there can be
@@ -53,10 +53,10 @@ class Cgroup:
     memory: tuple[str, ...] = ()
 
 
-def linux_limits(machine: Machine, flags: str | None) -> Limits:
+def linux_limits(machine: Machine, flags: str | None) -> HostLimits:
     cgroup = find_cgroup(machine)
     virtualised, hypervisor = _hypervisor(machine, flags)
-    return Limits(
+    return HostLimits(
         affinity_cpus=machine.affinity(),
         cpuset_cpus=_cpuset(machine, cgroup),
         quota_cpus=_smallest(_quota(machine, folder, cgroup.version) for folder in cgroup.cpu),

@@ -21,10 +21,10 @@ from inferometer.known.machine.detect.gpus import linux_gpus
 from inferometer.known.machine.detect.host import (
     Cache,
     CacheKind,
-    CoreGroup,
     CoreKind,
     Cpu,
     Host,
+    HostCores,
     MemoryFacts,
     NumaNode,
     OperatingSystem,
@@ -178,7 +178,7 @@ def _cpu(machine: Machine, info: CpuInfo) -> Cpu:
     )
 
 
-def _names(first: Mapping[str, str], groups: Sequence[CoreGroup]) -> tuple[str | None, str | None]:
+def _names(first: Mapping[str, str], groups: Sequence[HostCores]) -> tuple[str | None, str | None]:
     """(vendor, model). An ARM kernel's "model name" says no more than ARMv8, so the core designs are named instead."""
     vendor, design = isa.arm_core(whole(first.get("CPU implementer")), whole(first.get("CPU part")))
     if design is None:
@@ -240,14 +240,14 @@ def _design(info: Mapping[str, str]) -> str | None:
     return isa.arm_core(whole(info.get("CPU implementer")), whole(info.get("CPU part")))[1]
 
 
-def _groups(logical: Sequence[LogicalCpu]) -> tuple[CoreGroup, ...]:
+def _groups(logical: Sequence[LogicalCpu]) -> tuple[HostCores, ...]:
     """Cores of one design and kind together, the fastest first."""
     groups: dict[tuple[str | None, CoreKind | None], list[LogicalCpu]] = {}
     for cpu in logical:
         groups.setdefault((cpu.design, cpu.kind), []).append(cpu)
     order = [*get_args(CoreKind), None]
     return tuple(
-        CoreGroup(
+        HostCores(
             name=name,
             kind=kind,
             cores=len({cpu.core for cpu in members}),

@@ -9,12 +9,12 @@ from inferometer.known.machine.detect.fields import decoded, number, pairs, rows
 from inferometer.known.machine.detect.host import (
     Cache,
     CacheKind,
-    CoreGroup,
     CoreKind,
     Cpu,
     Gpu,
     Host,
-    Limits,
+    HostCores,
+    HostLimits,
     MemoryFacts,
     OperatingSystem,
 )
@@ -118,9 +118,9 @@ def _cpu(machine: Machine, sysctl: Mapping[str, str]) -> Cpu:
     )
 
 
-def _group(sysctl: Mapping[str, str], level: int) -> CoreGroup:
+def _group(sysctl: Mapping[str, str], level: int) -> HostCores:
     name = stripped(sysctl.get(f"hw.perflevel{level}.name"))
-    return CoreGroup(
+    return HostCores(
         name=name,
         kind=_KINDS.get(name or ""),
         cores=whole(sysctl.get(f"hw.perflevel{level}.physicalcpu")),
@@ -128,7 +128,7 @@ def _group(sysctl: Mapping[str, str], level: int) -> CoreGroup:
     )
 
 
-def _caches(sysctl: Mapping[str, str], groups: tuple[CoreGroup, ...]) -> tuple[Cache, ...]:
+def _caches(sysctl: Mapping[str, str], groups: tuple[HostCores, ...]) -> tuple[Cache, ...]:
     """Each level of performance has caches of its own; an Intel Mac has one set."""
     if not groups:
         return tuple(_cache(*row[:2], whole(sysctl.get(f"hw.{row[2]}")), None, None) for row in _told(sysctl, "hw."))
@@ -174,9 +174,9 @@ def _gpu(row: Mapping[str, Any], memory_bytes: int | None) -> Gpu:
     )
 
 
-def _limits(machine: Machine, sysctl: Mapping[str, str]) -> Limits:
+def _limits(machine: Machine, sysctl: Mapping[str, str]) -> HostLimits:
     virtual = {"1": True, "0": False}.get(sysctl.get("kern.hv_vmm_present", ""))
-    return Limits(
+    return HostLimits(
         affinity_cpus=machine.affinity(),
         virtualised=virtual,
     )

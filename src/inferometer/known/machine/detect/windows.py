@@ -9,11 +9,11 @@ from inferometer.known.machine.detect.gpus import nvidia_gpus
 from inferometer.known.machine.detect.host import (
     Cache,
     CacheKind,
-    CoreGroup,
     Cpu,
     Gpu,
     Host,
-    Limits,
+    HostCores,
+    HostLimits,
     MemoryFacts,
     OperatingSystem,
 )
@@ -141,7 +141,7 @@ def _cpu(machine: Machine, cim: Cim) -> Cpu:
         sockets=len(sockets) or None,
         base_hz=clock * 1e6 if clock else None,  # MaxClockSpeed is the rated clock: turbo is not in it
         caches=_caches(cim),
-        groups=(CoreGroup(cores=cores, logical_cores=logical),) if cores else (),
+        groups=(HostCores(cores=cores, logical_cores=logical),) if cores else (),
     )
 
 
@@ -188,12 +188,12 @@ def _video(row: Mapping[str, Any], sizes: Mapping[str | None, int | None]) -> Gp
     )
 
 
-def _limits(machine: Machine, cim: Cim) -> Limits:
+def _limits(machine: Machine, cim: Cim) -> HostLimits:
     """A PC that itself runs Hyper-V has a hypervisor too: only its absence, or the model's name, is proof."""
     system = _first(cim, "system")
     kind = hypervisor_of_dmi((_word(system, "Model"), _word(system, "Manufacturer")))
     absent = system.get("HypervisorPresent") is False
-    return Limits(
+    return HostLimits(
         affinity_cpus=machine.affinity(),
         virtualised=True if kind else False if absent else None,
         hypervisor=kind,

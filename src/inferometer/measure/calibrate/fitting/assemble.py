@@ -24,7 +24,7 @@ from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, Fitted, fi
 from inferometer.measure.calibrate.fitting.held_against import FEWEST, without_worse_tables
 from inferometer.measure.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
 from inferometer.measure.calibrate.fitting.steps import StepBase, StepFit, WholeStep, taken_apart, whole_fit
-from inferometer.measure.calibrate.fitting.streams import StepWorks, Streams, fit_streams, left_out_fit, points_from
+from inferometer.measure.calibrate.fitting.streams import StepWorks, StreamFit, fit_streams, left_out_fit, points_from
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
 from inferometer.predict.basis.calibrations import higher_rates
 from inferometer.predict.basis.files import sealed
@@ -212,9 +212,9 @@ def _assembled(
     points: Sequence[OpPoint],
     steps: Sequence[StepPoint],
     base: Calibration | None,
-    told: Streams | None = None,
+    told: StreamFit | None = None,
 ) -> Calibration:
-    """From points of ops; those that were `told` by whole steps have nothing to add to them."""
+    """The calibration from timed points of ops, on top of `base`; `told` is what whole steps say of the ops instead."""
     if base is None:
         calibration, start, before = *_from_points(subject, points), None
     else:
@@ -249,7 +249,7 @@ def _with_steps(
     return _with_drift(calibration, drift)
 
 
-def _told_points(subject: CalibrationSubject, points: Sequence[OpPoint], told: Streams) -> list[OpPoint]:
+def _told_points(subject: CalibrationSubject, points: Sequence[OpPoint], told: StreamFit) -> list[OpPoint]:
     """Points of the ops that whole steps told of, in place of those that were timed; readings of other things stay."""
     others = [point for point in points if not point.floor_s > 0 and point.op not in told.overheads]
     return others + points_from(told, device_rates(subject.device, subject.device.peaks.keys()))

@@ -228,7 +228,7 @@ def with_peaks_of(device: Device, base: Calibration) -> Calibration | None:
 
 
 def with_higher_peaks(calibration: Calibration, device: Device, times: float) -> Calibration:
-    """The calibration with so many times the peaks, and shares that are as many times less: it predicts the same."""
+    """The calibration with its peaks multiplied and its shares divided by one factor: it predicts the same."""
     level = device.memories[0].level
     bandwidth = calibration.bandwidths[level]
     return replace(
@@ -240,6 +240,6 @@ def with_higher_peaks(calibration: Calibration, device: Device, times: float) ->
 
 
 def with_best_share(calibration: Calibration, device: Device) -> Calibration:
-    """The calibration with the peaks that its best ops reach, where those that it has are a guess above them."""
+    """The calibration with the peaks that its best ops reach, where the stated peaks are a guess above them."""
     best = max(max(table.values) for table in calibration.tables)
     return with_higher_peaks(calibration, device, best)

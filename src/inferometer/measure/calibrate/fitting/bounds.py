@@ -49,7 +49,7 @@ def bounded(calibration: Calibration) -> Calibration:
 
 
 def factors_of(calibration: Calibration) -> dict[str, float]:
-    """The factors as they were fitted, those that `bounded` wrote into tables read back from them."""
+    """The fitted factors; a factor that `bounded` moved into a table is read back from the table."""
     factors = dict(calibration.factors)
     for name in factors:
         table, base = calibration.table(name), calibration.table(name.partition(".")[0])

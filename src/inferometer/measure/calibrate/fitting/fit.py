@@ -168,7 +168,7 @@ class KnownPoints:
 
 
 def _axes_for(name: str, points: Sequence[OpPoint], wanted: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The sets of axes to try: those that every point has."""
+    """The sets of axes to try. An axis counts only if every point has it."""
     sets = (wanted,) if wanted else AXES_OF.get(name) or AXES_OF[name.partition(".")[0]]
     had = [axes for axes in sets if all(point.axes.get(axis, 0) > 0 for point in points for axis in axes)]
     return had or [("bytes",)]

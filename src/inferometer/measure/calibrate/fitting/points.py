@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.plan import PricePlan
 
 T = TypeVar("T")
 _REPEATED = 4  # steps that must have been measured again before a drift is stated
@@ -118,7 +118,7 @@ def overhead(name: str, seconds: float, *, dtype: str, probe: str) -> OpPoint:
     return OpPoint(classes=("overhead",), axes={}, seconds=seconds, floor_s=0.0, dtype=dtype, probe=probe, op=name)
 
 
-def works_of(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, ...]:
+def works_of(plan: PricePlan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, ...]:
     """Every op of a step in the order of execution, as the plan would price it. Ops that cost nothing are left out."""
     prepared, path = plan.prepared, plan.prepared.effects.attention
     quantities = prepared.quantities(sizes)
@@ -194,7 +194,7 @@ def middle_of(points: Iterable[OpPoint]) -> list[OpPoint]:
     for of_run in rounds.values():
         complete = [round_points for round_points in of_run if len(round_points) == len(of_run[0])]
         totals = [sum(point.seconds for point in round_points) for round_points in complete]
-        _, place = sorted((total, place) for place, total in enumerate(totals))[len(complete) // 2]
+        _, place = sorted((total, index) for index, total in enumerate(totals))[len(complete) // 2]
         scale = median(totals) / totals[place]
         kept += [replace(point, seconds=scale * point.seconds) for point in complete[place]]
     return kept

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.core.calibration import Calibration
-    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.plan import PricePlan
 
 # How far a factor or an overhead may plausibly be from where it starts: the standard deviation of its logarithm.
 FREEDOM = {
@@ -135,14 +135,14 @@ def alone_note(phase: str) -> str:
 
 
 def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
-    plan: Plan,
+    plan: PricePlan,
     sizes: Mapping[str, Any],
     phase: str,
     *,
     model: str,
     seconds: float,
     workload: str = "",
-    best: Plan | None = None,
+    best: PricePlan | None = None,
 ) -> WholeStep:
     """A step, split by class as the plan prices it. The plan must have no factors yet; `best` prices lower bounds."""
     parts, launches = _parts(plan, sizes, phase)
@@ -160,7 +160,7 @@ def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
 
 
 def _parts(
-    plan: Plan, sizes: Mapping[str, Any], phase: str, *, at_best: bool = False
+    plan: PricePlan, sizes: Mapping[str, Any], phase: str, *, at_best: bool = False
 ) -> tuple[dict[str, float], float]:
     """Seconds by class, and the number of kernels. `at_best` ops without a table take no less than their floor."""
     step = plan.step(sizes, phase)

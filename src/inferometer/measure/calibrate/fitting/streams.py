@@ -51,7 +51,7 @@ class StepWorks:
 
 
 @frozen
-class Streams:
+class StreamFit:
     """What was found: times the seconds at the peaks, by class and stream, and seconds of a kernel and of a step."""
 
     times: Mapping[str, float]
@@ -80,17 +80,17 @@ def streams_of(work: OpWork) -> dict[str, float]:
     return {f"{name}/{stream}": seconds for stream, seconds in streams.items() if seconds > 0}
 
 
-def fit_streams(known: Sequence[StepWorks], start: Mapping[str, float]) -> Streams:
+def fit_streams(known: Sequence[StepWorks], start: Mapping[str, float]) -> StreamFit:
     """The numbers that explain all steps together. `start` has the overheads that are known of the engine."""
     steps = [step.apart() for step in known]
     names = {name for step in steps for name in step.parts}
     together = sum(step.seconds for step in steps) / sum(sum(step.parts.values()) for step in steps)
     base = StepBase(factors=dict.fromkeys(names, together), residuals={}, steps=0.0)
     times, overheads = fit_busy(steps, {**_OVERHEADS, **start}, base, freedom=_FREEDOM)
-    return Streams(times=times, overheads=overheads, start=start, steps=tuple(known))
+    return StreamFit(times=times, overheads=overheads, start=start, steps=tuple(known))
 
 
-def points_from(streams: Streams, rates: Mapping[str, float]) -> list[OpPoint]:
+def points_from(streams: StreamFit, rates: Mapping[str, float]) -> list[OpPoint]:
     """Every op of every step with the seconds that it must have taken, and the overheads."""
     first = streams.steps[0].step
     points = [
@@ -110,7 +110,9 @@ def points_from(streams: Streams, rates: Mapping[str, float]) -> list[OpPoint]:
     return points
 
 
-def left_out_fit(streams: Streams, tabled: Callable[[Streams, Sequence[StepPoint]], Sequence[WholeStep]]) -> StepFit:
+def left_out_fit(
+    streams: StreamFit, tabled: Callable[[StreamFit, Sequence[StepPoint]], Sequence[WholeStep]]
+) -> StepFit:
     """What whole steps are off by, each model left out in turn: of the numbers, and of the tables made of them.
 
     `tabled` has steps as the tables of some streams price them. Ops take inside models what the tables say: no other

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.graph import Graph
     from inferometer.measure.calibrate.fitting.points import StepPoint
-    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.plan import PricePlan
 
 
 @frozen
@@ -46,7 +46,7 @@ def workload_of(subject: CalibrationSubject, step: StepPoint) -> Workload:
     return Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
 
 
-def plan_of(subject: CalibrationSubject, step: StepPoint, calibration: Calibration | None = None) -> Plan:
+def plan_of(subject: CalibrationSubject, step: StepPoint, calibration: Calibration | None = None) -> PricePlan:
     return make_ready(
         graph_of_step(step), subject.device, effects=subject.runtime, workload=workload_of(subject, step),
         options=Options(), calibration=calibration,

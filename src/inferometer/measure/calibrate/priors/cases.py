@@ -28,7 +28,7 @@ from inferometer.known.atlas.shipped import load, shipped_datasets
 from inferometer.known.atlas.sources.ncnn import OF_RELEASES, is_older
 from inferometer.known.engines import known_engine
 from inferometer.known.networks import network_named
-from inferometer.measure.calibrate.priors.stack import Case
+from inferometer.measure.calibrate.priors.stack import StackCase
 from inferometer.predict.ask import model_graph
 from inferometer.predict.options import Options
 from inferometer.predict.price.class_figures import with_class_figures
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.graph import Graph
     from inferometer.known.atlas.measurement import PublishedMeasurement
-    from inferometer.predict.work.prepare import Prepared
+    from inferometer.predict.work.prepare import PreparedWork
 
 
 _VARIANTS = ("layout", "form", "powersave", "provider", "delegate", "backend")
@@ -61,10 +61,10 @@ _TOKENS = re.compile(r"1x(\d+)")
 
 
 @frozen
-class Reading:
+class CaseReading:
     """The cases of some rows, and why others are none: reasons with how many rows each took."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[StackCase, ...]
     left: Counter[str]
 
 
@@ -83,7 +83,7 @@ class _Asked:
         return self.model, self.image or 0, self.prompt or 0
 
 
-def cases_of(rows: Iterable[PublishedMeasurement]) -> Reading:
+def cases_of(rows: Iterable[PublishedMeasurement]) -> CaseReading:
     """Forward passes of whole models on one device. What cannot be asked is counted by its reason."""
     left: Counter[str] = Counter()
     groups: dict[_Asked, list[PublishedMeasurement]] = {}
@@ -95,13 +95,13 @@ def cases_of(rows: Iterable[PublishedMeasurement]) -> Reading:
             left[reason] += 1
             continue
         groups.setdefault(_asked(row), []).append(row)
-    cases: list[Case] = []
+    cases: list[StackCase] = []
     for asked, members in sorted(groups.items(), key=lambda group: group[0].network):  # what is counted once is kept
         try:
             cases += _counted(asked, members, left, older)
         except (InferometerError, OverflowError, ValueError) as error:
             left[f"{asked.model}: {error}".partition("\n")[0]] += len(members)
-    return Reading(cases=tuple(cases), left=left)
+    return CaseReading(cases=tuple(cases), left=left)
 
 
 def _not_asked(row: PublishedMeasurement) -> str | None:
@@ -208,7 +208,7 @@ def _shipped_lists() -> Mapping[str, frozenset[str]]:
 
 def _counted(
     asked: _Asked, members: Sequence[PublishedMeasurement], left: Counter[str], older: frozenset[str]
-) -> Iterable[Case]:
+) -> Iterable[StackCase]:
     graph = graph_of(asked.model, asked.image)
     if is_generative(graph):
         raise ValueError("it makes tokens; a forward pass is no phase of it")
@@ -245,7 +245,7 @@ def _column(values: Any, at: int) -> Any:
 class _Ops:
     """The ops of a graph that cost anything, in the form that cases have them."""
 
-    def __init__(self, prepared: Prepared, model: str, features: tuple[int, ...], older: frozenset[str]) -> None:
+    def __init__(self, prepared: PreparedWork, model: str, features: tuple[int, ...], older: frozenset[str]) -> None:
         rows, repeats = prepared.rows, prepared.counts(once=False)
         names = [fitted_class(row.op, "forward") for row in rows]
         self.kept = np.array([name is not None and repeats[at] > 0 for at, name in enumerate(names)])
@@ -257,8 +257,8 @@ class _Ops:
         self.features = features
         self.older = older
 
-    def case(self, row: PublishedMeasurement, asked: _Asked, device: Device, ideals: tuple[Any, Any]) -> Case:
-        return Case(
+    def case(self, row: PublishedMeasurement, asked: _Asked, device: Device, ideals: tuple[Any, Any]) -> StackCase:
+        return StackCase(
             dataset=row.dataset,
             model=self.model,
             standing=standing_of(device, asked.engine, asked.precision, variants_of(row, self.older)),
@@ -295,7 +295,7 @@ def has_device(row: PublishedMeasurement) -> bool:
 
 
 def device_as_run(row: PublishedMeasurement) -> Device:
-    """The device with the cores that ran: so many threads, the small cores alone, or the big ones."""
+    """The device with the cores that ran: one a thread, the small cores alone, or the big ones."""
     described = None if row.device is not None else _words_of(row)
     return _as_run(row.device, described, row.settings.get("threads"), row.settings.get("powersave"))
 

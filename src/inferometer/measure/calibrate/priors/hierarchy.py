@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.measure.calibrate.priors.stack import CLASSES, FIRST, Case, Stack, log_times, odds, stack_of
+from inferometer.measure.calibrate.priors.stack import CLASSES, FIRST, Stack, StackCase, log_times, odds, stack_of
 from inferometer.predict.price.deviations import PARAMETERS
 from inferometer.predict.price.likeness import ALIKE, NOISE, OWN, SCATTER, SHRINK, alike, in_common
 
@@ -65,7 +65,7 @@ class ModelEffects:
         return expected
 
     def pulls(self, means: Any, counts: Any) -> tuple[Any, Any]:
-        """The usual effect of each engine, and the pull of each group; none of those that no row is kept of."""
+        """The usual effect of each engine, and the pull of each group. A group without rows has none."""
         usual = self.usual(means, counts)
         left, pulls = means - usual[self.engine], np.zeros(len(means))
         if not self.kin:  # language models: each by itself, shrunk
@@ -94,7 +94,7 @@ class ModelEffects:
         return total / np.maximum(counts, 1), counts
 
 
-def effects_of(cases: Sequence[Case]) -> ModelEffects:
+def effects_of(cases: Sequence[StackCase]) -> ModelEffects:
     groups: dict[tuple[str, str], int] = {}
     pairs: dict[tuple[int, str], int] = {}
     features: dict[str, tuple[int, ...]] = {}
@@ -172,7 +172,7 @@ def starting_point(unit: str) -> Any:
 
 
 @dataclass(slots=True)
-class Level:
+class HierarchyLevel:
     name: str
     members: Any  # places of leaves
     unit: str = ""  # whose levels spread as this one does; empty: those of all units
@@ -196,10 +196,10 @@ def pool_of(kind: str, unit: str) -> str:
 
 @dataclass(slots=True)
 class Hierarchy:
-    cases: list[Case]
+    cases: list[StackCase]
     stack: Stack
     leaves: list[tuple[str, ...]]  # the levels of each
-    levels: dict[str, Level]
+    levels: dict[str, HierarchyLevel]
     variances: dict[str, Any]
     weights: Any  # of each case
     noise: Any  # of each leaf
@@ -316,7 +316,7 @@ class Hierarchy:
 
     def estimate_spreads(self) -> None:
         """The variance of each kind of level, by kind of parameter: the members' own, and what is not known of them."""
-        pools: dict[str, list[Level]] = {}
+        pools: dict[str, list[HierarchyLevel]] = {}
         for level in self.levels.values():
             if level.kind != "unit" and level.posterior is not None:
                 pools.setdefault(level.pool, []).append(level)
@@ -373,7 +373,7 @@ def _first_variance(kind: str) -> Any:
     return (wider * spread) ** 2
 
 
-def hierarchy_of(cases: list[Case]) -> Hierarchy:
+def hierarchy_of(cases: list[StackCase]) -> Hierarchy:
     """A leaf is a standing in one source. The habits of a source (its harness, releases, clocks) are its own level.
 
     Nobody who asks is one of the sources, so answers leave that level out. Where an engine has but one source nothing
@@ -401,13 +401,13 @@ def hierarchy_of(cases: list[Case]) -> Hierarchy:
             members.setdefault(name, []).append(index)
     apart = cases[0].tokens
     units = [standing.unit if apart else "" for standing in standings]
-    levels = {name: Level(name=name, members=np.array(at), unit=units[at[0]]) for name, at in members.items()}
+    levels = {name: HierarchyLevel(name=name, members=np.array(at), unit=units[at[0]]) for name, at in members.items()}
     often: dict[str, list[tuple[int, float]]] = {}
     for index, standing in enumerate(standings):
         for name, times in () if apart else standing.slopes():
             often.setdefault(name, []).append((index, times))
     for name, each in often.items():
-        levels[name] = Level(
+        levels[name] = HierarchyLevel(
             name=name, members=np.array([at for at, _ in each]), times=np.array([[times] for _, times in each])
         )
     counts = np.bincount(leaf, minlength=len(leaves))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from inferometer.known.atlas.measurement import PublishedMeasurement
-    from inferometer.measure.calibrate.priors.stack import Case
+    from inferometer.measure.calibrate.priors.stack import StackCase
     from inferometer.predict.price.deviations import ModelEffect, Standing
 
 DEVICE_OUT, FAMILY_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN = (
@@ -122,7 +122,7 @@ def judge_rows(rows: Iterable[PublishedMeasurement], *, from_models: int | None 
     )
 
 
-def _judge(cases: list[Case], from_models: int | None) -> list[JudgedRow]:
+def _judge(cases: list[StackCase], from_models: int | None) -> list[JudgedRow]:
     """Cases of one fit."""
     if not cases:
         return []
@@ -145,13 +145,13 @@ def way_of(device_seen: bool, model_seen: bool) -> str:
     return (BOTH_OUT, DEVICE_OUT, MODEL_OUT, SEEN)[2 * int(device_seen) + int(model_seen)]
 
 
-def effect_on(case: Case) -> ModelEffect:
+def effect_on(case: StackCase) -> ModelEffect:
     """What its model takes over what its work says."""
     standing = known_unit(case.standing, tokens=case.tokens)
     return model_effect(case.model, standing, case.quantity, lambda: case.features)
 
 
-def _answers(cases: Sequence[Case], effects: Sequence[Any], seen: Any) -> tuple[Any, Any]:
+def _answers(cases: Sequence[StackCase], effects: Sequence[Any], seen: Any) -> tuple[Any, Any]:
     """The residuals and the half-widths of the intervals, both as logarithms."""
     standings = list(dict.fromkeys(case.standing for case in cases))
     places = {standing: index for index, standing in enumerate(standings)}
@@ -167,7 +167,7 @@ def _answers(cases: Sequence[Case], effects: Sequence[Any], seen: Any) -> tuple[
     return stack.logs - logs, np.array(halves)
 
 
-def _half(case: Case, *, seen: bool, known: str) -> float:
+def _half(case: StackCase, *, seen: bool, known: str) -> float:
     return spread_of(known_unit(case.standing, tokens=case.tokens), case.quantity, seen=seen, known=known)
 
 
@@ -176,7 +176,7 @@ def sums_vector(standing: Standing, *, tokens: bool = False) -> Any:
     return np.array([sums.get(name, 0.0) for name in PARAMETERS])
 
 
-def _from_few(cases: Sequence[Case], wanted: Any, effects: Sequence[Any], count: int | None) -> tuple[Any, Any]:
+def _from_few(cases: Sequence[StackCase], wanted: Any, effects: Sequence[Any], count: int | None) -> tuple[Any, Any]:
     """The wanted devices, each calibrated from a few of its models; NaN where a row was among those."""
     residuals, halves = np.full(len(cases), np.nan), np.zeros(len(cases))
     out = few_models(cases, wanted, count)
@@ -197,7 +197,7 @@ def _from_few(cases: Sequence[Case], wanted: Any, effects: Sequence[Any], count:
 
 
 def few_models(
-    cases: Sequence[Case], mask: Any, count: int | None = None, *, of_short_lists: bool = False, seed: int = 2
+    cases: Sequence[StackCase], mask: Any, count: int | None = None, *, of_short_lists: bool = False, seed: int = 2
 ) -> Any:
     """Of the devices in a fold: the rows of all but `count` models each, which are left out; ten, of timm's twenty.
 
@@ -221,7 +221,7 @@ def few_models(
     return out
 
 
-def judged_rows(cases: Sequence[Case], residuals: Any, halves: Any, ways: Sequence[str]) -> list[JudgedRow]:
+def judged_rows(cases: Sequence[StackCase], residuals: Any, halves: Any, ways: Sequence[str]) -> list[JudgedRow]:
     """The rows that have a residual."""
     judged = []
     for place in np.flatnonzero(~np.isnan(residuals)).tolist():

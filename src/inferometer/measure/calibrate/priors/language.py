@@ -22,8 +22,8 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.known.engines import known_engine
-from inferometer.measure.calibrate.priors.cases import Reading, device_as_run, has_device, no_engine
-from inferometer.measure.calibrate.priors.stack import Case
+from inferometer.measure.calibrate.priors.cases import CaseReading, device_as_run, has_device, no_engine
+from inferometer.measure.calibrate.priors.stack import StackCase
 from inferometer.predict.ask import model_graph
 from inferometer.predict.options import Options
 from inferometer.predict.price.deviations import PLACE, fitted_class
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from inferometer.core.engine import EngineDescriptor
     from inferometer.core.graph import Graph
     from inferometer.known.atlas.measurement import PublishedMeasurement
-    from inferometer.predict.price.plan import Plan
+    from inferometer.predict.price.plan import PricePlan
     from inferometer.predict.ready import Layout
 
 QUANTITIES = frozenset({"prefill", "decode", "request", "tokens"})
@@ -51,7 +51,7 @@ _SMALL_HOST = re.compile(r"(?i)(?:raspberry )?pi\b")  # a card on one lane of a 
 
 @frozen
 class Steps:
-    """Alike steps of a request, one after the other: so many `times`, the contexts being those of the middle one."""
+    """A run of alike steps of a request, `times` long, priced at the middle step's context."""
 
     phase: str
     query: int
@@ -86,7 +86,7 @@ def seconds_of(row: PublishedMeasurement) -> float:
     return float(row.seconds)
 
 
-def language_cases(rows: Iterable[PublishedMeasurement]) -> Reading:
+def language_cases(rows: Iterable[PublishedMeasurement]) -> CaseReading:
     """The cases of rows that read or make tokens. What cannot be asked is counted by its reason."""
     left: Counter[str] = Counter()
     cases, counted = [], _Counted()
@@ -99,7 +99,7 @@ def language_cases(rows: Iterable[PublishedMeasurement]) -> Reading:
                 reason = f"{row.model}: {error}".partition("\n")[0]
         if reason is not None:
             left[reason] += 1
-    return Reading(cases=tuple(cases), left=left)
+    return CaseReading(cases=tuple(cases), left=left)
 
 
 def _not_asked(row: PublishedMeasurement) -> str | None:  # noqa: PLR0911 - one reason after the other
@@ -159,10 +159,10 @@ class _Counted:
     """Layouts and plans, each made once; and what steps of them are made of."""
 
     def __init__(self) -> None:
-        self._plans: dict[tuple[Any, ...], tuple[Layout, Plan]] = {}
+        self._plans: dict[tuple[Any, ...], tuple[Layout, PricePlan]] = {}
         self._parts: dict[tuple[Any, ...], dict[str, Any]] = {}
 
-    def case(self, row: PublishedMeasurement) -> Case:
+    def case(self, row: PublishedMeasurement) -> StackCase:
         device = device_as_run(row)
         layout, plan = self._plan(row, device)
         steps = steps_of(row)
@@ -172,7 +172,7 @@ class _Counted:
         arrays: dict[str, Any] = {
             name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name != "repeats"
         }
-        return Case(
+        return StackCase(
             dataset=row.dataset,
             model=row.model or "",
             standing=replace(standing_in(layout.prepared, device), variants=variants_of(row)),
@@ -183,7 +183,7 @@ class _Counted:
             **arrays,
         )
 
-    def _plan(self, row: PublishedMeasurement, device: Device) -> tuple[Layout, Plan]:
+    def _plan(self, row: PublishedMeasurement, device: Device) -> tuple[Layout, PricePlan]:
         precision = Precision(weights=row.weights, activations=row.activations)
         engine = known_engine(row.engine or "")
         if engine is None:
@@ -201,14 +201,14 @@ class _Counted:
             self._plans[key] = layout, plan
         return self._plans[key]
 
-    def _part(self, layout: Layout, plan: Plan, batch: int, step: Steps) -> dict[str, Any]:
+    def _part(self, layout: Layout, plan: PricePlan, batch: int, step: Steps) -> dict[str, Any]:
         key = (id(plan), batch, step.phase, step.query, step.context)
         if key not in self._parts:
             self._parts[key] = _part(layout, plan, batch, step)
         return self._parts[key]
 
 
-def _part(layout: Layout, plan: Plan, batch: int, step: Steps) -> dict[str, Any]:
+def _part(layout: Layout, plan: PricePlan, batch: int, step: Steps) -> dict[str, Any]:
     """A step's ops that cost anything, in the form that cases have them."""
     prepared, rows = layout.prepared, layout.prepared.rows
     quantities = prepared.quantities({"batch": batch, "query": step.query, "context": step.context, "logits": 1})

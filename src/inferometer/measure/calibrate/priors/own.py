@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.errors import InferometerError
-from inferometer.measure.calibrate.priors.hierarchy import KINDS, Hierarchy, Level, pool_of
+from inferometer.measure.calibrate.priors.hierarchy import KINDS, Hierarchy, HierarchyLevel, pool_of
 from inferometer.measure.calibrate.priors.stack import stack_of
 from inferometer.predict.price.deviations import PARAMETERS, known_deviations, known_unit, sums_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.measure.calibrate.priors.stack import Case
+    from inferometer.measure.calibrate.priors.stack import StackCase
     from inferometer.predict.price.deviations import ModelEffect, Standing
 
 OWN = frozenset({"device", "device+engine"})  # kinds of levels that are of the device itself
@@ -22,7 +22,7 @@ _ROUNDS = 12
 _LEAST = 0.05
 
 
-def own_levels(cases: Sequence[Case], effects: Sequence[ModelEffect]) -> Hierarchy:
+def own_levels(cases: Sequence[StackCase], effects: Sequence[ModelEffect]) -> Hierarchy:
     """Each way of running is a leaf; all of them share the device's level. Models count without their effects."""
     standings = list(dict.fromkeys(case.standing for case in cases))
     places = {standing: index for index, standing in enumerate(standings)}
@@ -41,7 +41,7 @@ def own_levels(cases: Sequence[Case], effects: Sequence[ModelEffect]) -> Hierarc
         cases=list(cases),
         stack=stack,
         leaves=leaves,
-        levels={name: Level(name=name, members=np.array(at)) for name, at in members.items()},
+        levels={name: HierarchyLevel(name=name, members=np.array(at)) for name, at in members.items()},
         variances=own_variances(known[0], tokens=tokens),
         weights=np.ones(len(cases)),
         noise=np.full(len(leaves), 0.2),

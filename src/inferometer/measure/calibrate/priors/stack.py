@@ -20,7 +20,7 @@ LEAST_ODDS, MOST_ODDS = -9.0, 9.0
 
 
 @frozen
-class Case:
+class StackCase:
     """One published step, flattened. The arrays have a place an op: ideal seconds, kernels, repeats, class."""
 
     dataset: str
@@ -81,7 +81,7 @@ class Stack:
     base: Any  # [leaves, parameters]: where the sums start
 
 
-def stack_of(cases: list[Case], leaves: Any, base: Any) -> Stack:
+def stack_of(cases: list[StackCase], leaves: Any, base: Any) -> Stack:
     """`leaves` are the places of the cases' leaves; repeats are multiplied in, since a price is linear in them."""
     sizes = [len(case.compute) for case in cases]
     at = np.repeat(np.arange(len(cases)), sizes)
@@ -103,7 +103,7 @@ def stack_of(cases: list[Case], leaves: Any, base: Any) -> Stack:
     )
 
 
-def _unpacked(case: Case) -> Any:
+def _unpacked(case: StackCase) -> Any:
     return np.zeros(len(case.compute)) if case.unpack is None else case.unpack
 
 

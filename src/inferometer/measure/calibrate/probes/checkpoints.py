@@ -15,7 +15,7 @@ from inferometer.core.dtypes import dtype
 from inferometer.engines.order import ToolOrder
 from inferometer.measure.calibrate.probes.models import Probe, ProbeRun, file_of, graph_of
 from inferometer.measure.prepare.carrying_out import carry_out
-from inferometer.measure.prepare.steps import STEPS, Step
+from inferometer.measure.prepare.steps import STEPS, PrepareStep
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -35,7 +35,7 @@ _LONGEST_S = 300.0
 _MAKING_S = 6.0  # for the least, and as many more for more
 
 
-def steps_to(formats: Collection[str]) -> dict[str, Step]:
+def steps_to(formats: Collection[str]) -> dict[str, PrepareStep]:
     """What makes folders of these formats of a checkpoint, by the format that it leaves the weights in."""
     ours = [step for step in STEPS if SOURCE in step.takes and step.gives in formats]
     return {step.changes.get("weights", _PLAIN): step for step in ours}
@@ -48,12 +48,12 @@ def beyond_caches(device: Device) -> int:
 
 
 def making_s(read: int) -> float:
-    """Seconds to make a probe that reads so many bytes in a step."""
+    """Seconds to make a probe, by the bytes that its step reads."""
     return _MAKING_S * read / _LEAST_READ
 
 
 def deepened(probe: Probe, weights: str, read: int) -> Probe:
-    """A probe with as many layers as make a step read so many bytes; one for overheads stays small."""
+    """A probe with enough layers for a step to read the bytes wanted; a probe of overheads stays small."""
     if probe.role == "overhead":
         return probe
     had = int(probe.config["num_hidden_layers"])
@@ -68,7 +68,7 @@ def deepened(probe: Probe, weights: str, read: int) -> Probe:
     )  # fmt: skip
 
 
-def converted_checkpoint(step: Step, probe: Probe, run: ProbeRun, *, folder: Path, tools: Tools) -> Path:
+def converted_checkpoint(step: PrepareStep, probe: Probe, run: ProbeRun, *, folder: Path, tools: Tools) -> Path:
     """The probe's folder, made once and kept by what went in."""
     source = file_of(probe, run, format=SOURCE, weights=_PLAIN, folder=folder)
     order = ToolOrder(source=source, target=source, format=step.gives, options=step.options)

@@ -21,7 +21,7 @@ from inferometer.formats.sizes import bind
 from inferometer.measure.calibrate.probes.models import Probe, ProbeRun, file_of, graph_of
 from inferometer.measure.prepare.calibration import ports_of
 from inferometer.measure.prepare.carrying_out import carry_out
-from inferometer.measure.prepare.steps import STEPS, Step
+from inferometer.measure.prepare.steps import STEPS, PrepareStep
 from inferometer.measure.run.inputs import input_shapes
 from inferometer.measure.run.nodes import file_nodes
 
@@ -34,7 +34,7 @@ WRITTEN, EXPORTED = "onnx", "pt2"
 # A process, the tool and its reader take a second for most probes. Exported programs are lowered for ten.
 MAKING_S = {WRITTEN: 2.0, EXPORTED: 10.0}
 _LONGEST_S = 180.0
-_EXPORT = Step(
+_EXPORT = PrepareStep(
     name="probe-program", title="a probe as an exported PyTorch program", takes=("config",), gives=EXPORTED,
     packages=("torch",), modules=("torch",), extra="torch", work="inferometer.measure.calibrate.torch.programs:export",
     fixed=True,
@@ -56,7 +56,7 @@ class ConvertedProbe:
     laid_out: bool = True
 
 
-def converter_to(formats: Iterable[str]) -> Step | None:
+def converter_to(formats: Iterable[str]) -> PrepareStep | None:
     """The step that makes one of these formats of what probes are written as, and leaves its numbers as they are."""
     wanted = frozenset(formats) - {WRITTEN}
     plain = [step for step in STEPS if step.place == "way" and step.quantises is None and not step.runtimes]
@@ -64,13 +64,13 @@ def converter_to(formats: Iterable[str]) -> Step | None:
     return next(able, None)
 
 
-def source_of(step: Step) -> str | None:
+def source_of(step: PrepareStep) -> str | None:
     """What a step's probes are written as."""
     return next((kind for kind in (WRITTEN, EXPORTED) if kind in step.takes), None)
 
 
 def converted_probe(  # noqa: PLR0913 - what is made, of what, by what and where
-    step: Step, probe: Probe, run: ProbeRun, *, weights: str, folder: Path, tools: Tools | None = None
+    step: PrepareStep, probe: Probe, run: ProbeRun, *, weights: str, folder: Path, tools: Tools | None = None
 ) -> ConvertedProbe:
     """The probe's file, made once and kept by what went in."""
     key = (step.name, probe.name, run, weights, folder)
@@ -83,7 +83,7 @@ _MADE: dict[tuple[str, str, ProbeRun, str, Path], ConvertedProbe] = {}
 
 
 def _converted(  # noqa: PLR0913, PLR0917 - as above
-    step: Step, probe: Probe, run: ProbeRun, weights: str, folder: Path, tools: Tools | None
+    step: PrepareStep, probe: Probe, run: ProbeRun, weights: str, folder: Path, tools: Tools | None
 ) -> ConvertedProbe:
     exported = source_of(step) == EXPORTED
     order = _program(probe, run, folder, tools) if exported else _network(probe, run, weights, folder)
@@ -103,7 +103,7 @@ def _converted(  # noqa: PLR0913, PLR0917 - as above
     )
 
 
-def _to(step: Step, order: ToolOrder) -> ToolOrder:
+def _to(step: PrepareStep, order: ToolOrder) -> ToolOrder:
     return ToolOrder(
         source=order.source, target=order.source, format=step.gives, shapes=order.shapes, dtypes=order.dtypes
     )

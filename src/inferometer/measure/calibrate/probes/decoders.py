@@ -45,7 +45,7 @@ from inferometer.measure.calibrate.probes.pace import (
     steady_seconds,
     usual_seconds,
 )
-from inferometer.measure.calibrate.probes.points import Beside, PricedProbe, ops_of, price_probe, probe_points
+from inferometer.measure.calibrate.probes.points import PricedProbe, SmallOps, ops_of, price_probe, probe_points
 from inferometer.measure.calibrate.probes.provider import (
     ABOVE,
     CEILINGS,
@@ -63,8 +63,8 @@ from inferometer.measure.calibrate.probes.provider import (
 )
 from inferometer.measure.calibrate.probes.steps import ProbeTimes
 from inferometer.measure.calibrate.probes.workshop import Workshop
-from inferometer.measure.calibrate.run import Candidate, CandidateResult
-from inferometer.measure.prepare.steps import Step, require_tool
+from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
+from inferometer.measure.prepare.steps import PrepareStep, require_tool
 from inferometer.measure.run.order import TextOrder
 from inferometer.measure.run.texts import prompt_ids
 from inferometer.predict.basis.calibrations import formats_of
@@ -230,9 +230,9 @@ class DecoderProvider:
     pace: MachinePace = field(default_factory=MachinePace)
     flood: Callable[[], None] = field(default_factory=Flood)
     tools: Workshop = field(default_factory=Workshop)
-    _beside: Beside = field(default_factory=Beside)
+    _beside: SmallOps = field(default_factory=SmallOps)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
-    _converter: Step | None = None  # of engines that do not open what is written here
+    _converter: PrepareStep | None = None  # of engines that do not open what is written here
     _read: int = 0  # bytes of weights in a step of what is converted
 
     def __post_init__(self) -> None:
@@ -253,7 +253,7 @@ class DecoderProvider:
     def _per_op(self) -> bool:
         return self.timed and self.runtime.capabilities.per_op
 
-    def _require_converter(self) -> Step:
+    def _require_converter(self) -> PrepareStep:
         steps = steps_to(self.runtime.formats)
         if not steps:
             raise DomainError(
@@ -268,7 +268,7 @@ class DecoderProvider:
         require_tool(step)
         return step
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[ProbeCandidate]:
         """Without timers, the smallest probe tells nothing: its weights stay in a cache, and launches are fitted."""
         timed = self._per_op
         self._cases = {
@@ -279,7 +279,7 @@ class DecoderProvider:
         }
         return [self._candidate(key, *case) for key, case in self._cases.items()]
 
-    def _candidate(self, key: str, probe: Probe, run: ProbeRun) -> Candidate:
+    def _candidate(self, key: str, probe: Probe, run: ProbeRun) -> ProbeCandidate:
         """Its shape is that of its largest product. Most of what a context costs is filling the cache."""
         read = PhaseTimes(phase="prefill", seconds=1.0, query=run.prompt or 1, context=0, runs=1, steady=1)
         known = self.priced(graph_of(probe), read, weights=self.weights)
@@ -288,7 +288,7 @@ class DecoderProvider:
         )
         passes = _PASSES + (run.context or 0) / (run.prompt or 1)
         slowest = _SLOWEST if self._per_op else 1.5 * ABOVE
-        return Candidate(
+        return ProbeCandidate(
             key=key,
             op_class="linear" if self.timed else "step.decode",
             axes=largest.axes,
@@ -299,7 +299,7 @@ class DecoderProvider:
             first=probe.role != "shape",
         )
 
-    def measure(self, candidate: Candidate) -> CandidateResult:
+    def measure(self, candidate: ProbeCandidate) -> CandidateResult:
         probe, run = self._cases[candidate.key]
         points: list[OpPoint] = []
         steps: list[StepPoint] = []

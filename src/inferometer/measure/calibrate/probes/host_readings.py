@@ -21,7 +21,7 @@ from inferometer.core.device import Device
 from inferometer.core.errors import EngineError
 from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.points import OpPoint, overhead
-from inferometer.measure.calibrate.run import Candidate, CandidateResult
+from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
 
 _STORED_BYTES = 96_000_000 // mmap.PAGESIZE * mmap.PAGESIZE
 _CHUNK_BYTES = 4 << 20
@@ -40,11 +40,11 @@ class HostReadings:
     folder: Path  # on the storage that models are read from
     clock: Callable[[], float] = time.perf_counter
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[ProbeCandidate]:
         names = [f"stream {level}" for level in stream_bytes(self.device)] + ["storage read"]
-        return [Candidate(key=name, op_class="reading", seconds=_LONGEST_S, first=True) for name in names]
+        return [ProbeCandidate(key=name, op_class="reading", seconds=_LONGEST_S, first=True) for name in names]
 
-    def measure(self, candidate: Candidate) -> CandidateResult:
+    def measure(self, candidate: ProbeCandidate) -> CandidateResult:
         kind, _, level = candidate.key.partition(" ")
         if kind == "stream":
             rate = stream_bytes_per_s(stream_bytes(self.device)[level], threads=self.threads, clock=self.clock)
@@ -80,7 +80,7 @@ def stream_bytes(device: Device) -> dict[str, int]:
 
 
 def stream_bytes_per_s(nbytes: int, *, threads: int, clock: Callable[[], float]) -> float:
-    """The best rate of a copy within so many bytes, shared by the threads. Bytes read and written both count."""
+    """The best rate of a copy within a buffer, shared by the threads. Bytes read and bytes written both count."""
     elements = max(_LEAST_BYTES, nbytes // threads) // 16
     parts = [(np.ones(elements), np.zeros(elements)) for _ in range(threads)]
     rounds = max(1, 4_000_000 // (16 * elements))  # a copy in a near cache is shorter than starting a thread

@@ -53,7 +53,7 @@ class PricedProbe:
 
 
 @dataclass(slots=True)
-class Beside:
+class SmallOps:
     """How long small ops take when they run alone, by their most specific class; refitted now and then.
 
     A relu says nothing of a gelu, which may take twenty times as long, so an op whose class was never seen alone takes
@@ -121,7 +121,7 @@ def ops_of(graph: Graph, workload: Workload, sizes: Mapping[str, int], ran: Prob
 def probe_points(  # noqa: PLR0913 - an op is measured, priced and named
     ops: Sequence[OpTime],
     known: PricedProbe,
-    beside: Beside,
+    beside: SmallOps,
     *,
     dtype: str,
     probe: str,

@@ -45,11 +45,11 @@ from inferometer.measure.calibrate.probes.models import (
     read_probes,
 )
 from inferometer.measure.calibrate.probes.pace import MachinePace
-from inferometer.measure.calibrate.probes.points import Beside, PricedProbe, ops_of, price_probe, probe_points
+from inferometer.measure.calibrate.probes.points import PricedProbe, SmallOps, ops_of, price_probe, probe_points
 from inferometer.measure.calibrate.probes.steps import ProbeTimes, fed, order_of, run_in_turns
 from inferometer.measure.calibrate.probes.workshop import Workshop
-from inferometer.measure.calibrate.run import Candidate, CandidateResult
-from inferometer.measure.prepare.steps import Step, require_tool
+from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
+from inferometer.measure.prepare.steps import PrepareStep, require_tool
 
 if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
@@ -152,10 +152,10 @@ class ProbeProvider:
     pace: MachinePace = field(default_factory=MachinePace)
     opener: Opener | None = None  # for probes that are not opened as files
     tools: Workshop = field(default_factory=Workshop)
-    _beside: Beside = field(default_factory=Beside)
+    _beside: SmallOps = field(default_factory=SmallOps)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
     _open: tuple[Target, ExitStack, Any, Any] | None = None
-    _converter: Step | None = None
+    _converter: PrepareStep | None = None
 
     def __post_init__(self) -> None:
         if self.runtime.formats.isdisjoint(_FORMATS):
@@ -164,7 +164,7 @@ class ProbeProvider:
         if self.pace.fastest_s == float("inf"):
             self.pace.learn()
 
-    def _require_converter(self) -> Step:
+    def _require_converter(self) -> PrepareStep:
         step = converter_to(self.runtime.formats)
         if step is None:
             raise DomainError(
@@ -175,7 +175,7 @@ class ProbeProvider:
         require_tool(step)
         return step
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[ProbeCandidate]:
         """Decoders are left out: they have phases of their own, and a provider of their own.
 
         So are encoders where a converter renames layers: it merges attention with the products around it.
@@ -189,7 +189,7 @@ class ProbeProvider:
         }
         return [self._candidate(key, *case) for key, case in self._cases.items()]
 
-    def _candidate(self, key: str, probe: Probe, run: ProbeRun) -> Candidate:
+    def _candidate(self, key: str, probe: Probe, run: ProbeRun) -> ProbeCandidate:
         """Its class is the one with most of its floor, and its shape that of the largest op of that class."""
         known = self._priced(graph_of(probe), run)
         by_class: dict[str, float] = {}
@@ -199,7 +199,7 @@ class ProbeProvider:
         largest: OpWork = max(
             (work for work in known.works.values() if work.classes[-1] == name), key=lambda work: work.floor_s
         )
-        return Candidate(
+        return ProbeCandidate(
             key=key,
             op_class=name,
             axes=largest.axes,
@@ -210,7 +210,7 @@ class ProbeProvider:
             first=probe.role != "shape",
         )
 
-    def measure(self, candidate: Candidate) -> CandidateResult:
+    def measure(self, candidate: ProbeCandidate) -> CandidateResult:
         probe, run = self._cases[candidate.key]
         graph = self._graph(probe, run)
         ran = self._run(probe, run)
@@ -290,7 +290,7 @@ class ProbeProvider:
         """The graph that the engine's layers are named after."""
         return graph_of(probe) if self._converter is None else self._converted(self._converter, probe, run).graph
 
-    def _converted(self, step: Step, probe: Probe, run: ProbeRun) -> ConvertedProbe:
+    def _converted(self, step: PrepareStep, probe: Probe, run: ProbeRun) -> ConvertedProbe:
         tools = self.tools if source_of(step) != "onnx" else None
         return converted_probe(step, probe, run, weights=self.dtype, folder=self.folder, tools=tools)
 
@@ -409,7 +409,7 @@ def ceilings_from(
 
 
 def ceiling_runs(probes: Sequence[Probe], *, writes: bool) -> Iterator[tuple[Probe, ProbeRun]]:
-    """The ceiling probes with their runs: decoders if `writes`, otherwise those that take arrays."""
+    """The ceiling probes with their runs: decoders if `writes`, otherwise models of arrays."""
     ours = [probe for probe in probes if probe.role == "ceiling" and (probe.kind == WRITES) == writes]
     runs = [(probe, run) for probe in ours for run in probe.runs]
     if not runs:

@@ -23,7 +23,7 @@ from inferometer.measure.prepare.child import carry_out
 
 if TYPE_CHECKING:
     from inferometer.engines.order import ToolAnswer, ToolOrder
-    from inferometer.measure.prepare.steps import Step
+    from inferometer.measure.prepare.steps import PrepareStep
 
 _LOOK_S = 0.01  # between two looks for the answer
 _LEAVE_S = 5.0  # to end by itself when it is asked to
@@ -36,7 +36,7 @@ class Workshop:
     _process: subprocess.Popen[bytes] | None = None
     _log: Path | None = None
 
-    def __call__(self, step: Step, order: ToolOrder, folder: Path, seconds_at_most: float) -> ToolAnswer:
+    def __call__(self, step: PrepareStep, order: ToolOrder, folder: Path, seconds_at_most: float) -> ToolAnswer:
         process, log = self._running()
         asked, answered = folder / "order", folder / "answer"
         asked.write_bytes(pickle.dumps((step.work, order, answered)))

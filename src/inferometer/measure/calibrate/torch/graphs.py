@@ -38,19 +38,19 @@ def open_probe(runtime: Runtime, target: Target, probe: Probe, run: ProbeRun) ->
 def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, execution: Execution = "launched") -> Session:
     """A session of the graph with random weights, as the runtime opens those of models it knows."""
     from inferometer.engines.torch.arrays import Arrays  # noqa: PLC0415 - brings torch
-    from inferometer.engines.torch.engine import Threads, choose_place, import_torch  # noqa: PLC0415
-    from inferometer.engines.torch.host import Host  # noqa: PLC0415 - as above
+    from inferometer.engines.torch.engine import Threads, choose_device, import_torch  # noqa: PLC0415
+    from inferometer.engines.torch.host import TorchHost  # noqa: PLC0415 - as above
     from inferometer.engines.torch.modules import Module, seeded  # noqa: PLC0415 - as above
 
     torch = import_torch()
-    place = choose_place(target, torch)
+    place = choose_device(target, torch)
     threads = Threads(torch, threads_of(target.threads))
     try:
         with seeded(torch, target.seed):
             model = module_of(torch, graph, sizes).to(place.device).eval()
         ports = tuple(Port(name=tensor.name, dtype="float32", shape=_open(tensor, sizes)) for tensor in graph.inputs)
         module = Module(model=model, precision="f32", inputs=ports, positional=True)
-        host = Host(
+        host = TorchHost(
             torch=torch, target=target, place=place, module=module, threads=threads,
             paid=(Stage(name="load", seconds=0.0),), execution=execution,
         )  # fmt: skip
@@ -82,8 +82,8 @@ def module_of(torch: Any, graph: Graph, sizes: Mapping[str, int]) -> Any:
     return _whole(root, steps, graph.inputs[0].name, result)
 
 
-class _Step:
-    """One op at its place: the names it reads and writes, and those that nothing reads after it."""
+class _OpCall:
+    """One op in the order of execution: the names it reads and writes, and the names whose last reader it is."""
 
     __slots__ = ("inputs", "module", "name", "op", "output", "spent")
 
@@ -93,10 +93,10 @@ class _Step:
         self.spent: tuple[str, ...] = ()
 
 
-def _steps(graph: Graph) -> tuple[list[_Step], str]:
+def _steps(graph: Graph) -> tuple[list[_OpCall], str]:
     """Every op in order, and the name of the result. Names that repetitions share are numbered."""
     now = {graph.inputs[0].name: graph.inputs[0].name}
-    steps: list[_Step] = []
+    steps: list[_OpCall] = []
     for block in graph.blocks:
         for number in range(block.count):
             for op in block.ops:
@@ -104,7 +104,7 @@ def _steps(graph: Graph) -> tuple[list[_Step], str]:
                 given = block.full_name(op.outputs[0].name, number)
                 now[given] = f"{given}@{len(steps)}"
                 name = block.full_name(op.name, number)
-                steps.append(_Step(op=op, name=name, inputs=inputs, output=now[given]))
+                steps.append(_OpCall(op=op, name=name, inputs=inputs, output=now[given]))
     return steps, now[graph.outputs[0].name]
 
 
@@ -118,7 +118,7 @@ def _hang(torch: Any, root: Any, name: str, module: Any) -> None:
     root.add_module(last, module)
 
 
-def _whole(root: Any, steps: Sequence[_Step], first: str, result: str) -> Any:
+def _whole(root: Any, steps: Sequence[_OpCall], first: str, result: str) -> Any:
     def forward(x: Any) -> Any:
         values = {first: x}
         for step in steps:

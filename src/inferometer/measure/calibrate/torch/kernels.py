@@ -20,8 +20,8 @@ from inferometer.measure.calibrate.fitting import single as ops
 from inferometer.measure.calibrate.fitting.fit import class_for
 from inferometer.measure.calibrate.fitting.points import OpPoint, measured_point
 from inferometer.measure.calibrate.fitting.single import Single
-from inferometer.measure.calibrate.run import Candidate, CandidateResult
-from inferometer.measure.calibrate.torch.timing import Timing
+from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
+from inferometer.measure.calibrate.torch.timing import KernelTiming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +118,7 @@ def torch_dtype(torch: Any, name: str) -> Any:
 class KernelCase:
     single: Single
     probe: str
-    time: Callable[[], Timing]
+    time: Callable[[], KernelTiming]
     seconds: float  # about how long the measurement takes
 
 
@@ -133,7 +133,7 @@ class Kernels:
         self.format = torch_dtype(self.torch, dtype)
         self._cases: dict[str, KernelCase] = {}
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[ProbeCandidate]:
         """Every case as a candidate for the scheduler."""
         candidates = []
         for case in self._all():
@@ -141,7 +141,7 @@ class Kernels:
             key = case.single.op.name
             self._cases[key] = case
             candidates.append(
-                Candidate(
+                ProbeCandidate(
                     key=key,
                     op_class=class_for(work.classes),
                     axes=work.axes,
@@ -151,10 +151,10 @@ class Kernels:
             )
         return candidates
 
-    def case(self, candidate: Candidate) -> KernelCase:
+    def case(self, candidate: ProbeCandidate) -> KernelCase:
         return self._cases[candidate.key]
 
-    def measure(self, candidate: Candidate) -> CandidateResult:
+    def measure(self, candidate: ProbeCandidate) -> CandidateResult:
         case = self._cases[candidate.key]
         work = ops.work_of_single(case.single, self.device, runtime=self.runtime, dtype=self.dtype)
         timing = case.time()
@@ -203,7 +203,7 @@ class Kernels:
                 seconds=0.1,
             )
 
-    def _linear(self, rows: int, inputs: int, outputs: int, *, bias: bool) -> Timing:
+    def _linear(self, rows: int, inputs: int, outputs: int, *, bias: bool) -> KernelTiming:
         """With a bias cuBLAS takes other kernels, which in single precision are up to three times as slow."""
         count = self._cycled(inputs * outputs * self.format.itemsize)
         weights = [(self._new(outputs, inputs), self._new(outputs) if bias else None) for _ in range(count)]
@@ -228,7 +228,7 @@ class Kernels:
                 seconds=0.2,
             )
 
-    def _mixture(self, rows: int, hidden: int, inner: int, experts: int, chosen: int) -> Timing:
+    def _mixture(self, rows: int, hidden: int, inner: int, experts: int, chosen: int) -> KernelTiming:
         """As transformers runs one: rows sorted by expert, two grouped products, the results weighed and added up."""
         torch = self.torch
         both, down = self._new(experts, 2 * inner, hidden), self._new(experts, hidden, inner)
@@ -277,7 +277,7 @@ class Kernels:
                     seconds=0.15,
                 )
 
-    def _text(self, batch: int, heads: int, dim: int, query: int) -> Timing:
+    def _text(self, batch: int, heads: int, dim: int, query: int) -> KernelTiming:
         q, k, v = (self._new(batch, heads, query, dim) for _ in range(3))
         mask = padding_mask(self.torch, batch, query, self.clock.place)
         attend = self.torch.nn.functional.scaled_dot_product_attention
@@ -307,15 +307,15 @@ class Kernels:
                         seconds=0.1,
                     )
 
-    def _matmul(self, many: int, rows: int, inner: int, outputs: int) -> Timing:
+    def _matmul(self, many: int, rows: int, inner: int, outputs: int) -> KernelTiming:
         x, y = self._new(many, rows, inner), self._new(many, inner, outputs)
         return self.clock.replayed(lambda: self.torch.bmm(x, y))
 
-    def _mutual(self, batch: int, heads: int, dim: int, query: int) -> Timing:
+    def _mutual(self, batch: int, heads: int, dim: int, query: int) -> KernelTiming:
         q, k, v = (self._new(batch, heads, query, dim) for _ in range(3))
         return self.clock.replayed(lambda: self.torch.nn.functional.scaled_dot_product_attention(q, k, v))
 
-    def _prompt(self, batch: int, heads: tuple[int, int], dim: int, query: int) -> Timing:
+    def _prompt(self, batch: int, heads: tuple[int, int], dim: int, query: int) -> KernelTiming:
         q = self._new(batch, heads[0], query, dim)
         k, v = (self._new(batch, heads[1], query, dim) for _ in range(2))
         attend = self.torch.nn.functional.scaled_dot_product_attention
@@ -325,7 +325,7 @@ class Kernels:
         mask = mask[None, None].expand(batch, 1, query, query)
         return self.clock.replayed(self._compiled(lambda: _masked(attend, q, k, v, mask)))
 
-    def _step(self, batch: int, heads: tuple[int, int], dim: int, context: int) -> Timing:
+    def _step(self, batch: int, heads: tuple[int, int], dim: int, context: int) -> KernelTiming:
         shape = (batch, heads[1], context + 1, dim)
         count = self._cycled(2 * batch * heads[1] * (context + 1) * dim * self.format.itemsize)
         caches = [(self._new(*shape), self._new(*shape)) for _ in range(count)]
@@ -391,7 +391,7 @@ class Kernels:
                 seconds=0.05,
             )
 
-    def _vector(self, kind: str, elements: int, inputs: int, features: int = 1024) -> Timing:
+    def _vector(self, kind: str, elements: int, inputs: int, features: int = 1024) -> KernelTiming:
         torch = self.torch
         features = min(features, elements)
         held = [self._new(elements // features, features) for _ in range(inputs)]
@@ -407,7 +407,7 @@ class Kernels:
 
         return self.clock.replayed(call, calls=_AGAIN)
 
-    def _image_vector(self, kind: str, shape: tuple[int, int, int, int]) -> Timing:
+    def _image_vector(self, kind: str, shape: tuple[int, int, int, int]) -> KernelTiming:
         torch = self.torch
         x = self._new(*shape)
         mean, variance, weight, bias = (self._new(shape[1]).abs() for _ in range(4))
@@ -424,7 +424,7 @@ class Kernels:
 
         return self.clock.replayed(call, calls=_AGAIN)
 
-    def _embedding(self, rows: int) -> Timing:
+    def _embedding(self, rows: int) -> KernelTiming:
         table = self._new(*self.sizes.lookup)
         ids = self.torch.randint(0, self.sizes.lookup[0], (1, rows), device=self.clock.place)
         return self.clock.replayed(lambda: self.torch.nn.functional.embedding(ids, table))
@@ -460,7 +460,7 @@ class Kernels:
 
     def _convolve(  # noqa: PLR0913, PLR0917 - as above
         self, batch: int, channels: tuple[int, int], side: int, kernel: int, stride: int, groups: int
-    ) -> Timing:
+    ) -> KernelTiming:
         shape = (channels[1], channels[0] // groups, kernel, kernel)
         x = self._new(batch, channels[0], side, side)
         weights = [self._new(*shape) for _ in range(_AGAIN)]

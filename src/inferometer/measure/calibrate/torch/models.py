@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.points import StepPoint
-from inferometer.measure.calibrate.run import Candidate, CandidateResult
+from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
 from inferometer.measure.calibrate.torch.kernels import padding_mask, repeated, routed, torch_dtype
 from inferometer.measure.calibrate.torch.timing import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inferometer.measure.calibrate.torch.timing import Timing
+    from inferometer.measure.calibrate.torch.timing import KernelTiming
 
 
 # Probe models as transformers builds them, for a runtime that calls its modules one by one.
@@ -160,12 +160,12 @@ class ProbeModels:
     _runs: dict[str, _Run] = field(default_factory=dict)
     _kept: tuple[str, Any] | None = None
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[ProbeCandidate]:
         """Compiling takes seconds a case, so a runtime that compiles is given fewer of them."""
         slow = 8.0 if self.runtime.execution == "compiled" and self.clock.cuda else 1.0
         self._runs = {run.key: run for run in self._all()}
         return [
-            Candidate(
+            ProbeCandidate(
                 key=run.key,
                 op_class=f"step.{run.phase}",
                 seconds=slow,
@@ -181,7 +181,7 @@ class ProbeModels:
                 if self.most is None or max(run.batch * run.query, run.context) <= self.most:
                     yield run
 
-    def measure(self, candidate: Candidate) -> CandidateResult:
+    def measure(self, candidate: ProbeCandidate) -> CandidateResult:
         run = self._runs[candidate.key]
         config = self.probes[run.model]
         if self._kept is None or self._kept[0] != run.model:
@@ -199,7 +199,7 @@ class ProbeModels:
     def _by_modules(self) -> bool:
         return self.runtime.execution == "launched" and builds_modules()
 
-    def _timed(self, net: _Net, run: _Run, config: Mapping[str, Any]) -> Timing:
+    def _timed(self, net: _Net, run: _Run, config: Mapping[str, Any]) -> KernelTiming:
         masked = self.runtime.attention != "flash"
         call = net.prepared(run, masked=masked, config=config)
         if self.runtime.execution == "compiled" and self.clock.cuda:

@@ -34,11 +34,11 @@ def export(order: ToolOrder) -> Iterator[str]:
 
 def _encoder(torch: Any, order: ToolOrder, name: str) -> Any:
     """As transformers builds it, taking ids alone: every other argument would be an input of the program."""
-    from inferometer.engines.torch.engine import choose_place  # noqa: PLC0415 - brings torch
+    from inferometer.engines.torch.engine import choose_device  # noqa: PLC0415 - brings torch
     from inferometer.engines.torch.modules import find_module  # noqa: PLC0415 - as above
 
     target = Target(path=order.source, format="config")
-    built = find_module(target, choose_place(target, torch), torch)()
+    built = find_module(target, choose_device(target, torch), torch)()
 
     def forward(self: Any, ids: Any) -> Any:
         return self.model(**{name: ids}, **built.given)[0]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import EngineError
 from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.points import OpPoint, overhead
-from inferometer.measure.calibrate.run import Candidate, CandidateResult, Provider
+from inferometer.measure.calibrate.run import CandidateResult, CandidateSource, ProbeCandidate
 from inferometer.measure.calibrate.together import Together
 from inferometer.measure.calibrate.torch.kernels import SIZES, Kernels, KernelSizes, torch_dtype
 from inferometer.measure.calibrate.torch.models import PROBES, ProbeModels
@@ -42,13 +42,13 @@ class TorchReadings:
     def torch(self) -> Any:
         return self.clock.torch
 
-    def candidates(self) -> list[Candidate]:
-        candidates = [Candidate(key=f"overhead {name}", op_class="overhead", first=True) for name in _OVERHEADS]
-        candidates += [Candidate(key=f"copy {name}", op_class="copies", first=True) for name in ("h2d", "d2h")]
-        candidates.append(Candidate(key="sustained product", op_class="sustained", seconds=2.0, first=True))
+    def candidates(self) -> list[ProbeCandidate]:
+        candidates = [ProbeCandidate(key=f"overhead {name}", op_class="overhead", first=True) for name in _OVERHEADS]
+        candidates += [ProbeCandidate(key=f"copy {name}", op_class="copies", first=True) for name in ("h2d", "d2h")]
+        candidates.append(ProbeCandidate(key="sustained product", op_class="sustained", seconds=2.0, first=True))
         return candidates
 
-    def measure(self, candidate: Candidate) -> CandidateResult:
+    def measure(self, candidate: ProbeCandidate) -> CandidateResult:
         kind, _, name = candidate.key.partition(" ")
         if kind == "overhead":
             return CandidateResult(points=(self._overhead(name),))
@@ -114,13 +114,13 @@ _CONTEXT_BYTES = 3_000_000_000  # that a driver and one context of our own may h
 class _Careful:
     """A provider that turns torch's errors into ours: out of memory or not supported skips one case, not all."""
 
-    provider: Provider
+    provider: CandidateSource
     clock: Clock
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[ProbeCandidate]:
         return list(self.provider.candidates())
 
-    def measure(self, candidate: Candidate) -> CandidateResult:
+    def measure(self, candidate: ProbeCandidate) -> CandidateResult:
         try:
             return self.provider.measure(candidate)
         except (RuntimeError, ValueError, TypeError) as error:
@@ -140,7 +140,7 @@ def torch_provider(  # noqa: PLR0913 - what a provider is made for
     sizes: KernelSizes = SIZES,
     probes: Mapping[str, dict[str, Any]] | None = None,
     most: int | None = None,
-) -> Provider:
+) -> CandidateSource:
     """Kernels and probe models. `sizes`, `probes` and `most` make it small, for tests."""
     clock = Clock(torch=torch, place=place, limit_s=limit_s)
     models = ProbeModels(

@@ -19,7 +19,7 @@ _LONG_S, _MOST_AGAIN = 4e-4, 40  # a replay starts in some 8 µs: calls are capt
 
 
 @frozen
-class Timing:
+class KernelTiming:
     """The median of `runs` timings. One run means that the case was too slow for more."""
 
     seconds: float
@@ -48,23 +48,23 @@ class Clock:
         if self.cuda:
             self.torch.cuda.empty_cache()
 
-    def wall(self, call: Callable[[], object]) -> Timing:
+    def wall(self, call: Callable[[], object]) -> KernelTiming:
         """Synchronised calls, one by one."""
         first = self._first(call)
         if first > self.limit_s:
-            return Timing(seconds=first, runs=1)
+            return KernelTiming(seconds=first, runs=1)
         times = [self.once(call) for _ in range(self._runs(first))]
-        return Timing(seconds=median(times), runs=len(times))
+        return KernelTiming(seconds=median(times), runs=len(times))
 
-    def replayed(self, call: Callable[[], object], *, calls: int = 1, wall: bool = False) -> Timing:
+    def replayed(self, call: Callable[[], object], *, calls: int = 1, wall: bool = False) -> KernelTiming:
         """A call captured in a CUDA graph and replayed: seconds per call of its `calls`. Without CUDA, just called.
 
         `wall` reads the synchronised wall clock instead of the device's.
         """
         first = self._first(call)
         if first > self.limit_s or not self.cuda:
-            timing = Timing(seconds=first, runs=1) if first > self.limit_s else self.wall(call)
-            return Timing(seconds=timing.seconds / calls, runs=timing.runs)
+            timing = KernelTiming(seconds=first, runs=1) if first > self.limit_s else self.wall(call)
+            return KernelTiming(seconds=timing.seconds / calls, runs=timing.runs)
         replay, _ = capture_graph(self.torch, call, warm=2)
         once = self.once(replay)
         again = 1 if wall else min(_MOST_AGAIN, int(_LONG_S / max(once, 1e-6)) + 1)
@@ -74,7 +74,7 @@ class Clock:
         read = self.once if wall else self._between_events
         self.once(replay)
         times = [read(replay) / (again * calls) for _ in range(runs)]
-        return Timing(seconds=median(times), runs=len(times))
+        return KernelTiming(seconds=median(times), runs=len(times))
 
     def _first(self, call: Callable[[], object]) -> float:
         """Seconds of a warm call: the one before it compiles, allocates and chooses algorithms."""

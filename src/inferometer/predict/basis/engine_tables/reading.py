@@ -41,7 +41,7 @@ _RENAMED = {"sq": "int8", "w4afp8": "int4_wo"}
 
 
 @frozen
-class Family:
+class TableFamily:
     """Where a family's tables lie and what their columns are called. `texts` and `sizes`: our name → theirs."""
 
     name: str
@@ -76,7 +76,7 @@ _LENT = frozenset({
 _UNEVEN = frozenset({"power_law_1.01"})  # routers do not choose evenly; this is the spread that engines are tuned on
 
 FAMILIES = (
-    Family(
+    TableFamily(
         name="gemm",
         folder="gemm",
         file="gemm_perf.parquet",
@@ -84,49 +84,49 @@ FAMILIES = (
         texts={"format": "gemm_dtype"},
         best="engine",
     ),
-    Family(
+    TableFamily(
         name="attention.prefill",
         folder="attention",
         file="context_attention_perf.parquet",
         sizes=_ATTENTION,
         texts={"kv": "kv_cache_dtype", "format": "attn_dtype"},
     ),
-    Family(
+    TableFamily(
         name="attention.decode",
         folder="attention",
         file="generation_attention_perf.parquet",
         sizes=_ATTENTION,
         texts={"kv": "kv_cache_dtype"},
     ),
-    Family(
+    TableFamily(
         name="mla.prefill",
         folder="mla",
         file="context_mla_perf.parquet",
         sizes=_LATENT,
         texts={"kv": "kv_cache_dtype"},
     ),
-    Family(
+    TableFamily(
         name="mla.decode",
         folder="mla",
         file="generation_mla_perf.parquet",
         sizes=_LATENT,
         texts={"kv": "kv_cache_dtype"},
     ),
-    Family(
+    TableFamily(
         name="mla_module.prefill",
         folder="mla",
         file="mla_context_module_perf.parquet",
         sizes=_LATENT,
         texts={"kv": "kv_cache_dtype", "format": "gemm_type"},
     ),
-    Family(
+    TableFamily(
         name="mla_module.decode",
         folder="mla",
         file="mla_generation_module_perf.parquet",
         sizes=_LATENT,
         texts={"kv": "kv_cache_dtype", "format": "gemm_type"},
     ),
-    Family(
+    TableFamily(
         name="experts",
         folder="moe",
         file="moe_perf.parquet",
@@ -136,7 +136,7 @@ FAMILIES = (
         residual=0.12,
         best="version",
     ),
-    Family(
+    TableFamily(
         name="all_reduce",
         folder="comm",
         file="custom_allreduce_perf.parquet",
@@ -146,7 +146,7 @@ FAMILIES = (
         best="engine",
     ),
     *(
-        Family(
+        TableFamily(
             name=ours,
             folder="comm",
             file="nccl_perf.parquet",
@@ -206,7 +206,7 @@ def read_tables(folder: Path, engine: str, version: str | None, rates: PeakRates
     return ReadTables(kernels=kernels, versions=versions, points=sum(len(each) for each in kernels.values()))
 
 
-def _fastest(family: Family, folder: Path, engine: str) -> dict[str, Any] | None:
+def _fastest(family: TableFamily, folder: Path, engine: str) -> dict[str, Any] | None:
     """Of every point the shortest time that it was measured with on the device.
 
     The tables of one engine and version hold what its servers do not pay: products with scales for blocks that were
@@ -253,7 +253,7 @@ def _is_credible(source: Any, formats: Any, seconds: Any, point: Any) -> Any:
     return credible
 
 
-def _parts(family: Family, folder: Path, engines: Iterable[str], *, strict: bool = False) -> list[dict[str, Any]]:
+def _parts(family: TableFamily, folder: Path, engines: Iterable[str], *, strict: bool = False) -> list[dict[str, Any]]:
     return [
         part
         for engine in engines
@@ -284,7 +284,7 @@ def version_distance(one: str, other: str) -> float:
     return sum(float(abs(a - b)) / float(50**index) for index, (a, b) in enumerate(pairs))
 
 
-def _columns(family: Family, files: Iterable[Path]) -> dict[str, Any] | None:
+def _columns(family: TableFamily, files: Iterable[Path]) -> dict[str, Any] | None:
     """The rows of the first file, and of further ones those in formats that no file before had."""
     parts: list[dict[str, Any]] = []
     formats: set[str] = set()
@@ -304,7 +304,7 @@ def _columns(family: Family, files: Iterable[Path]) -> dict[str, Any] | None:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _read(family: Family, file: Path, *, strict: bool = False) -> dict[str, Any] | None:
+def _read(family: TableFamily, file: Path, *, strict: bool = False) -> dict[str, Any] | None:
     """The rows of a file that the family keeps. A restriction that no row meets does not hold, unless `strict`."""
     from pyarrow import parquet  # type: ignore[import-untyped, unused-ignore]  # noqa: PLC0415 - an extra, slow to import
 
@@ -380,7 +380,7 @@ def _measured_gemm(columns: Mapping[str, Any], rows: Any, n: Any, k: Any) -> Any
     return np.nan_to_num(cube[index])
 
 
-def _shares(family: Family, columns: Mapping[str, Any], rates: PeakRates) -> KernelShares:
+def _shares(family: TableFamily, columns: Mapping[str, Any], rates: PeakRates) -> KernelShares:
     sizes = {name: values for name, values in columns.items() if name in family.sizes}
     texts = {name: values for name, values in columns.items() if name in family.texts and name in columns}
     sizes = _our_sizes(family.name, sizes)
@@ -401,7 +401,7 @@ def _shares(family: Family, columns: Mapping[str, Any], rates: PeakRates) -> Ker
 
 
 def _most_from_memory(sizes: Mapping[str, Any], formats: Any, shares: Any) -> Any:
-    """The most that products of so many rows reach with weights that no cache holds.
+    """The best rate of matrix products with this number of rows, their weights too large for any cache.
 
     A product that is measured again and again finds its weights in the cache where they fit (up to 128 MB on an RTX PRO
     6000: 2.8 TB/s of 1.6, on an L40S 1.9 times its memory); in a step every layer's come from memory.

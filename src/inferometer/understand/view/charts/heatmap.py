@@ -15,7 +15,7 @@ from inferometer.understand.view.charts.theme import INK, column_title, log_tick
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from inferometer.predict.sweep.rows import Part, RowSource
+    from inferometer.predict.sweep.rows import RowSource, RowsPart
 
 _MOST_LABELLED, _MOST_ACROSS = 160, 16  # cells with a number in each
 _CELL_WIDE, _CELL_HIGH = 52, 26
@@ -59,7 +59,7 @@ def _legible(data: list[dict[str, Any]], axes: tuple[str, str]) -> list[dict[str
     return data
 
 
-def best_by(parts: Iterable[Part], keys: Sequence[str], value: str) -> Rows:
+def best_by(parts: Iterable[RowsPart], keys: Sequence[str], value: str) -> Rows:
     """Of the rows that share the values of some inputs, the one with the best value."""
     sign = -1 if value in HIGHER_IS_BETTER else 1
 
@@ -72,7 +72,7 @@ def best_by(parts: Iterable[Part], keys: Sequence[str], value: str) -> Rows:
         codes = [np.unique(rows[name][ordered].astype(str), return_inverse=True)[1].ravel() for name in keys]
         return np.sort(ordered[np.unique(np.column_stack(codes), axis=0, return_index=True)[1]])
 
-    kept: list[Part] = []
+    kept: list[RowsPart] = []
     for part in parts:
         rows = Rows([part])
         kept += rows.take(best(rows)).parts

@@ -35,7 +35,7 @@ def layer_chart(profile: Profile) -> dict[str, Any]:
     """
     phases, times = _required(profile), repeats(profile)
     rows = [
-        _layer(place, op, phase, times.get(phase.name, 1.0)) for phase in phases for place, op in enumerate(phase.ops)
+        _layer(index, op, phase, times.get(phase.name, 1.0)) for phase in phases for index, op in enumerate(phase.ops)
     ]
     names = [phase.name for phase in phases]
     colour = {"field": "phase", "type": "nominal", "scale": {"domain": names, "range": list(COLOURS)}, "title": "Phase"}
@@ -76,9 +76,9 @@ def _overlays(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _layer(place: int, op: OpTime, phase: Phase, times: float) -> dict[str, Any]:
+def _layer(index: int, op: OpTime, phase: Phase, times: float) -> dict[str, Any]:
     return {
-        "place": place + 1,
+        "place": index + 1,
         "name": op.name,
         "phase": phase.name,
         "kind": op.kind,

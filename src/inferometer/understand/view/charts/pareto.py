@@ -15,7 +15,7 @@ from inferometer.understand.view.charts.theme import COLOURS, INK, column_title,
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from inferometer.predict.sweep.rows import Part, RowSource
+    from inferometer.predict.sweep.rows import RowSource, RowsPart
 
 _CELLS = 40  # of a decade: points nearer to each other than that are one
 _MOST = 4000
@@ -64,9 +64,9 @@ def pareto_scatter(
     )
 
 
-def thinned(parts: Iterable[Part], x: str, y: str, colour: str) -> Rows:
+def thinned(parts: Iterable[RowsPart], x: str, y: str, colour: str) -> Rows:
     """One row for each colour and small cell of the plane, in logarithmic steps; the steps widen until it is few."""
-    candidates: list[Part] = []
+    candidates: list[RowsPart] = []
     for part in parts:
         rows = Rows([part])
         points = np.stack([rows[name].astype(float) for name in (x, y)], axis=1)

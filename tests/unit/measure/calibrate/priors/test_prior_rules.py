@@ -24,7 +24,7 @@ from inferometer.measure.calibrate.priors.judged import (
     how_far,
     summaries,
 )
-from inferometer.measure.calibrate.priors.stack import Case, log_times, odds, stack_of
+from inferometer.measure.calibrate.priors.stack import StackCase, log_times, odds, stack_of
 from inferometer.predict.price.deviations import FITTED, PARAMETERS, UNKNOWN_SPREAD, Standing
 from inferometer.predict.price.likeness import ALIKE, IN_COMMON, NOISE, OWN, SCATTER
 from workshop.priors.build import _by_kind, _covered, _effects, _levels, _ways, spreads
@@ -47,7 +47,7 @@ def case(model="m", device="a", *, seconds=1.0, **given):
         "kernels": np.array([1.0, 2.0]), "repeats": np.array([3.0, 1.0]), "classes": np.array([CONVOLUTION, LINEAR]),
     }  # fmt: skip
     where = given.pop("standing", None) or standing(device)
-    return Case(model=model, standing=where, seconds=seconds, **{**values, **given})
+    return StackCase(model=model, standing=where, seconds=seconds, **{**values, **given})
 
 
 def point(**logs):
