@@ -40,7 +40,7 @@ _ANONYMOUS = re.compile(r"node_\d+$")
 _WEIGHT = re.compile(r"(?P<stem>.+)\.(?:weight|bias|scale|input_scale|scales)$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeInput:
     """What a node reads. `key` distinguishes it from another of the same name within one pass."""
 

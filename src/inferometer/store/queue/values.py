@@ -1,7 +1,7 @@
 """The values of the queue's interface. Times are seconds since 1970, UTC."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, get_args
 
 from inferometer.core.frozen import frozen
@@ -180,7 +180,7 @@ class LeaseCheck:
         return self.after_s / self.before_s - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceFault:
     """What a device did wrong: a job that it lost, or an answer that was refused. `kept`: that answer is set aside."""
 
