@@ -9,13 +9,10 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import PluginError, UnknownNameError, same_but_for_case
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
 
 GROUPS: dict[str, str] = {
     "inferometer.readers": "Turn a model file or config into a Graph.",
@@ -51,8 +48,8 @@ def _changed(folder: str) -> int | None:
 
 
 @lru_cache(maxsize=8)
-def _announced(folders: tuple[tuple[str, int | None], ...]) -> EntryPoints:  # noqa: ARG001 - the key
-    """Read once while the folders stay as they are: the metadata of hundreds of packages takes 25 ms each time."""
+def _announced(folders: tuple[tuple[str, int | None], ...]) -> Any:  # noqa: ARG001 - the key
+    """What `select` finds groups in. Read once while the folders stay as they are: hundreds of packages take 25 ms."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - a prediction by its own rows asks for no plug-in
 
     return entry_points()
