@@ -85,9 +85,9 @@ def _source(entry: Field[Any]) -> str:
 
 
 @cache
-def _compared(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """What equality and hash look at, as a tuple."""
-    names = [entry.name for entry in fields(cls) if entry.compare]
+def _compared(cls: Any, *, hashed: bool = False) -> Callable[[Any], tuple[Any, ...]]:
+    """What equality, or the hash, looks at, as a tuple: a field may be left out of the hash alone (`hash=False`)."""
+    names = [entry.name for entry in fields(cls) if entry.compare and not (hashed and entry.hash is False)]
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)
@@ -106,7 +106,7 @@ def _equal(self: Any, other: Any) -> Any:
 
 
 def _hash(self: Any) -> int:
-    return hash(_compared(self.__class__)(self))
+    return hash(_compared(self.__class__, hashed=True)(self))
 
 
 def _refuse_set(self: Any, name: str, value: Any) -> NoReturn:  # noqa: ARG001 - Python's signature

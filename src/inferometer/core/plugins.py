@@ -9,13 +9,10 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import PluginError, UnknownNameError, same_but_for_case
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 GROUPS: dict[str, str] = {
     "inferometer.readers": "Turn a model file or config into a Graph.",
@@ -35,12 +32,6 @@ class Listed:
     entry: Any  # an importlib.metadata.EntryPoint, which is slow to import
 
 
-def found_in(group: str) -> tuple[EntryPoint, ...]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - a prediction by its own rows asks for no plug-in
-
-    return tuple(entry_points(group=group))
-
-
 def listed(group: str) -> tuple[Listed, ...]:
     """The plug-ins of a group, ours first, then others' by name. A name that two packages claim is an error."""
     if group not in GROUPS:
@@ -56,12 +47,22 @@ def _changed(folder: str) -> int | None:
         return None
 
 
+@lru_cache(maxsize=8)
+def _announced(folders: tuple[tuple[str, int | None], ...]) -> Any:  # noqa: ARG001 - the key
+    """What `select` finds groups in. Read once while the folders stay as they are: hundreds of packages take 25 ms."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - a prediction by its own rows asks for no plug-in
+
+    return entry_points()
+
+
 @lru_cache(maxsize=32)
-def _listed(group: str, folders: tuple[tuple[str, int | None], ...]) -> tuple[Listed, ...]:  # noqa: ARG001 - the key
-    """Read once while the folders stay as they are: the metadata of hundreds of packages takes 25 ms each time."""
+def _listed(group: str, folders: tuple[tuple[str, int | None], ...]) -> tuple[Listed, ...]:
     by_name: dict[str, Listed] = {}
-    for entry in found_in(group):
-        plugin = Listed(name=entry.name, group=group, package=_package(entry), entry=entry)
+    packages: dict[int, str] = {}  # a name is read among all that a package says of itself, its README too: once each
+    for entry in _announced(folders).select(group=group):
+        if id(entry.dist) not in packages:
+            packages[id(entry.dist)] = entry.dist.name if entry.dist is not None else "an unknown package"
+        plugin = Listed(name=entry.name, group=group, package=packages[id(entry.dist)], entry=entry)
         other = by_name.setdefault(plugin.name, plugin)
         if other.entry.value != entry.value:
             raise PluginError(
@@ -102,7 +103,3 @@ def load_listed(plugin: Listed) -> Any:
             f"{type(error).__name__}: {error}.",
             remedy=f"Upgrade or uninstall {plugin.package}.",
         ) from error
-
-
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else "an unknown package"

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
+from jsonschema_rs import meta
 
 import inferometer as im
 from inferometer.api.schemas import SCHEMAS, schema_of
@@ -70,7 +71,7 @@ def test_what_a_command_prints_is_what_its_schema_says(answered, names, command,
 def test_every_schema_is_one_and_names_its_draft():
     for name in SCHEMAS:
         schema = schema_of(name)
-        Draft202012Validator.check_schema(schema)
+        meta.validate(schema)  # a second implementation's, and it takes no seconds
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 

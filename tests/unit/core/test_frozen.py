@@ -106,6 +106,18 @@ def test_equal_ones_have_one_hash_and_others_are_not_equal():
     assert Point(x=1) != (1, 0)
 
 
+@pytest.mark.parametrize("box", [dataclass(frozen=True, kw_only=True), frozen], ids=["standard", "ours"])
+def test_what_is_left_out_of_the_hash_alone_is_compared_and_may_be_what_has_none(box):
+    @box
+    class Noted:
+        name: str
+        notes: dict = field(hash=False)
+
+    one, other = Noted(name="a", notes={"b": 1}), Noted(name="a", notes={})
+    assert hash(one) == hash(other)
+    assert len({one, other, Noted(name="a", notes={})}) == 2
+
+
 @BOTH
 def test_it_is_a_dataclass(box):
     made = box(width=2)

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ def test_no_reader_and_no_engine_parses_it_by_itself():
         for folder in ("formats", "engines")
         for path in (SOURCE / folder).rglob("*.py")
         if path.relative_to(SOURCE).as_posix() not in own
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if re.search(r"\bloads\b", text := path.read_text(encoding="utf-8"))  # to parse all would take long
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute) and node.attr == "loads" and getattr(node.value, "id", None) == "json"
     ]
     assert found == []

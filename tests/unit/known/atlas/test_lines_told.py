@@ -7,13 +7,16 @@ What is looked up in the catalog is only told here, and not found: `lines.py` ha
 
 import csv
 import tempfile
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from unittest.mock import patch
 
+from inferometer.core.errors import InferometerError
+from inferometer.known.atlas.csv_lines import CsvLine
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.reading import forms, read_atlas
-from unit.formats.listing import holds, rewrite
+from unit.formats.listing import cases_in, holds, rewrite
 
 TOLD = Path(__file__).parent / "lines_told.txt"
 LEFT_OUT = frozenset({"file", "line", "dataset", "source", "quantity", "figure", "figure_unit"})
@@ -37,15 +40,26 @@ LOOKED_UP = (
 )  # fmt: skip
 
 
-def read(case):
+def looked_up():
+    patched = ExitStack()
+    for each in LOOKED_UP:
+        patched.enter_context(each)
+    return patched
+
+
+def cells_of(case):
     form, *given = case.split(" | ")
-    cells = dict(cell.partition("=")[::2] for cell in given)
+    return form, dict(cell.partition("=")[::2] for cell in given)
+
+
+def read(case):
+    form, cells = cells_of(case)
     header = [*NEEDED[form], *(name for name in cells if name not in NEEDED[form])]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "file.csv")
         with path.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([header, [cells.get(name, "") for name in header]])
-        with LOOKED_UP[0], LOOKED_UP[1], LOOKED_UP[2], LOOKED_UP[3], LOOKED_UP[4]:
+        with looked_up():
             reading = read_atlas(path)
     assert reading.form == form
     yield from (f"set aside: {aside.reason}" for aside in reading.set_aside)
@@ -56,6 +70,52 @@ def read(case):
 
 
 test_every_line_becomes_what_is_written_below_it = holds(TOLD, read)
+
+
+class Asked(dict):
+    """Cells, and which of them a reader looked at."""
+
+    def __init__(self, cells):
+        super().__init__(cells)
+        self.names = set()
+
+    def get(self, name, otherwise=None):
+        self.names.add(name)
+        return super().get(name, otherwise)
+
+
+def others(cell):
+    """What may stand in a cell instead."""
+    yield f"{float(cell) * 2:g}" if cell.replace(".", "", 1).isdecimal() else f"{cell} 2"
+    yield ""
+
+
+def test_every_cell_that_a_form_looks_at_shows_in_what_one_of_its_lines_becomes():
+    """Else nobody would notice that it is forgotten, or taken for another."""
+    readers, looked_at, shown = {form.name: form.read for form in forms()}, set(), set()
+
+    def rows(form, cells):
+        asked = Asked(cells)
+        try:
+            return [*readers[form](CsvLine(file="file.csv", number=2, cells=asked))]
+        except InferometerError:
+            return []
+        finally:
+            looked_at.update((form, name) for name in asked.names)
+
+    with looked_up():
+        for case in cases_in(TOLD):
+            form, cells = cells_of(case)
+            if told := rows(form, cells):
+                for name, cell in cells.items():
+                    if (
+                        cell
+                        and (form, name) not in shown
+                        and any(rows(form, cells | {name: it}) != told for it in others(cell))
+                    ):
+                        shown.add((form, name))
+    assert sorted(looked_at - shown) == []
+
 
 if __name__ == "__main__":
     rewrite(TOLD, read)

@@ -11,7 +11,7 @@ from inferometer.known.atlas import own
 from inferometer.known.atlas.looking import atlas
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.nearest import AtlasComparison, count_published, nearest_published
-from inferometer.known.atlas.shipped import own_folder
+from inferometer.known.atlas.shipped import load, own_folder
 from inferometer.known.atlas.storing import write_table
 from inferometer.known.atlas.table import table_of
 
@@ -60,6 +60,14 @@ def test_filters_narrow_and_the_newest_comes_first():
 def test_a_typo_suggests(asked, suggested):
     with pytest.raises(UnknownNameError, match=suggested):
         atlas(**asked)
+
+
+def test_a_few_names_are_listed_and_hundreds_are_not():
+    with pytest.raises(UnknownNameError, match=r"There are: .*decode, .*ttft"):
+        atlas(quantity="zzz")
+    with pytest.raises(UnknownNameError) as refused:
+        atlas(dataset="zzz")
+    assert ("There are:" in str(refused.value)) == (len(load().distinct("dataset")) < 40)
 
 
 def test_names_that_are_known_but_not_together_give_an_empty_table():

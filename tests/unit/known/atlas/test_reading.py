@@ -8,6 +8,7 @@ import pytest
 
 from inferometer.core.errors import FormatError
 from inferometer.known.atlas.reading import forms, read_atlas
+from inferometer.known.atlas.sources.ncnn import is_older
 
 _SPEC = importlib.util.spec_from_file_location("atlas_lines", Path(__file__).parent / "lines.py")
 _LINES = importlib.util.module_from_spec(_SPEC)
@@ -39,6 +40,14 @@ def test_a_line_means_what_a_person_makes_of_it(form, tmp_path):
 
 def test_every_form_has_a_golden_line():
     assert {form.name for form in forms()} == set(GOLDEN)
+
+
+def test_a_list_of_ncnn_is_of_an_older_release_where_it_is_whole_and_lacks_the_net_that_was_added():
+    nets = [f"net{number}" for number in range(12)]
+    assert is_older(nets) is True
+    assert is_older(nets[1:]) is None
+    assert is_older([*nets, "vision_transformer"]) is False
+    assert is_older(["vision_transformer"]) is False
 
 
 def test_a_gzipped_file_is_read_by_its_content_and_not_its_name(tmp_path):

@@ -10,6 +10,7 @@ from inferometer import predict
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.profile import Headline
+from inferometer.predict.ask import ask
 from inferometer.predict.options import HostCosts, Hosting, Options
 from inferometer.predict.sweep import DETAILS, Rows, run_study, sweep
 from inferometer.predict.sweep.choose import front, parse_condition
@@ -281,3 +282,13 @@ def test_a_table_of_records_knows_what_is_missing():
     assert rows["tpot_s"].tolist()[1] == 0.5
     assert np.isnan(rows["tpot_s"][0])
     assert rows["reason"].tolist() == [None, None]
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "llamacpp"])
+def test_what_an_engine_keeps_for_itself_is_taken_from_the_room_as_in_fit(runtime):
+    batches = [*range(1, 10)]  # a gigabyte each, up to the card's memory and past it
+    rows = sweep("llama-3.1-8b", "nvidia-l4", batch=batches, runtimes=runtime, context=8192, calibrated=False)
+    asked = {"on": "nvidia-l4", "runtime": runtime, "context": 8192, "calibrated": False}
+    fits = [ask("llama-3.1-8b", batch=batch, **asked).fit().fits for batch in batches]
+    assert rows["fits"].tolist() == fits
+    assert 1 < sum(fits) < len(fits)

@@ -205,10 +205,12 @@ class Asked(list):
         if more["on"] == "small":
             raise DomainError("It does not fit.")
         self.append(more["dp"])
+        self.last = more
         assert more["batch"] == more["dp"]
         return SimpleNamespace(replicas=more["dp"], device=more["on"], model=model, tp=more["tp"])
 
-    def answer(self, question, users, _tokens):
+    def answer(self, question, users, tokens):
+        self.tokens = tokens
         limit = self.per_replica.get(question.device)
         meets = None if limit is None else users <= limit * question.replicas
         return SimpleNamespace(
@@ -231,6 +233,17 @@ def test_replicas_are_doubled_until_all_users_have_enough(monkeypatch):
     (row,), asked = cheapest(monkeypatch, {"cheap": 6})
     assert row == {"device": "cheap", "replicas": 4, "tp": 1}
     assert asked == [1, 2, 4]
+
+
+def test_all_that_is_searched_with_is_asked_with(monkeypatch):
+    options = Options(overlap=0.25)
+    more = {"runtimes": ("vllm",), "kv": "f8e4m3", "options": options, "tokens_per_user": 7.5}
+    _, asked = cheapest(monkeypatch, {"cheap": 99}, tp=(4,), **more)
+    assert asked.last == {
+        "on": "cheap", "runtime": "vllm", "weights": "i4", "kv": "f8e4m3", "batch": 1, "prompt": 10, "generate": 5,
+        "tp": 4, "dp": 1, "options": options,
+    }  # fmt: skip
+    assert asked.tokens == 7.5
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
     bare = re.sub(r"\s+(?:star|rocket)\b", "", name).strip()
     shape = line.text("input_hwc")
     sides = re.match(r"(\d+)x(\d+)x\d+$", shape or "")
-    square = sides is not None and sides[1] == sides[2]
+    side = int(sides[1]) if sides and sides[1] == sides[2] else None
     operations, parameters = line.value("ops_g"), line.value("params_m")
     facts: dict[str, Any] = {
         "dataset": "hailo",
@@ -31,8 +31,8 @@ def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
         "settings": settings(task=line.text("task"), dataset=line.text("dataset")),
         "weights": "i8",
         "activations": "i8",
-        "image": int(sides[1]) if sides and square else None,
-        "input": None if square else shape,
+        "image": side,
+        "input": shape if side is None else None,
         "macs": operations * 1e9 / 2 if operations else None,  # an operation is a multiply or an add
         "parameters": parameters * 1e6 if parameters else None,
     }
