@@ -1,13 +1,20 @@
 """How often `inferometer watch` cries wolf, and how soon it finds a step: on recorded and on made-up noise.
 
-A series-day is one run of one series. Noise is resampled in blocks from runs recorded on a busy machine
-(`recorded/series-noise-2026-11-17.json`: the same work, measured in turns under two names), or made up: a spread
-between runs, a slow drift, and one run in twenty disturbed. A planted step is one that stays. Confirming is rounds in
-turns with noise of their own; ruptures, which sees the series alone, is run again after every run, with the penalty of
-BIC, where it is installed (`pip install ruptures`).
+    python benchmarks/alarms.py                          # with the newest recorded/series-noise-*.json
+    python benchmarks/alarms.py --seed 100               # other draws than those that the rule was set on
+    python benchmarks/alarms.py --record noise.json --minutes 10
+
+A series-day is one run of one series. Noise is resampled in blocks from runs recorded on a busy machine (the same work,
+measured in turns under two names), or made up: a spread between runs, a slow drift, and one run in twenty disturbed. A
+planted step is one that stays. Confirming is rounds in turns with noise of their own. Detectors of PyPI see the series
+alone and are run again after every run, where they are installed (`pip install ruptures signal-processing-algorithms`):
+Pelt with the penalty of BIC, and MongoDB's E-Divisive at its own defaults (5 %, 100 permutations).
 """
 
+import argparse
 import json
+import time
+from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +24,7 @@ from figure import Figure
 
 from inferometer.understand.series import ROUNDS, AlarmRule, rounds_verdict, suspicion
 
-RECORDED = Path(__file__).parent / "recorded" / "series-noise-2026-11-17.json"
+RECORDED = max((Path(__file__).parent / "recorded").glob("series-noise-*.json"))
 RULE, HISTORY, AFTER = AlarmRule(), 20, 3
 SERIES, QUIET = 400, 1000  # with a planted step, and without
 
@@ -91,29 +98,46 @@ def ruptures_told(noise, rng, step, *, least=1):
     return None, 0
 
 
-def table(noise, detector, seed):
+def mongodb_told(noise, rng, step):
+    """When E-Divisive first puts a change to slower into the newest three runs."""
+    from signal_processing_algorithms.energy_statistics.energy_statistics import e_divisive  # noqa: PLC0415 - as above
+
+    logs = noise.series(rng, HISTORY + AFTER)
+    logs[HISTORY:] += step
+    np.random.seed(int(rng.integers(2**31)))  # noqa: NPY002 - its permutations are drawn from there
+    for day in range(1, AFTER + 1):
+        seen = logs[: HISTORY + day]
+        starts = [at for at in sorted(e_divisive(np.exp(seen), pvalue=0.05, permutations=100)) if at >= HISTORY]
+        if starts and np.median(seen[starts[-1] :]) - np.median(seen[: starts[-1]]) > np.log1p(RULE.threshold):
+            return day, 0
+    return None, 0
+
+
+def table(noise, detector, seed, series=SERIES):
     """False alarms in 500 series-days, and the share of steps told within three runs, by size."""
     rng = np.random.default_rng(seed)
-    quiet = [detector(noise, rng, 0.0) for _ in range(QUIET)]
-    days = QUIET * AFTER
+    quiet = [detector(noise, rng, 0.0) for _ in range(series * QUIET // SERIES)]
+    days = len(quiet) * AFTER
     row = {"false_in_500_days": 500 * sum(day is not None for day, _ in quiet) / days}
     row["in_turns"] = sum(turns for _, turns in quiet) / days
     for step in (0.02, 0.05, 0.10):
-        answers = [detector(noise, rng, np.log1p(step)) for _ in range(SERIES)]
+        answers = [detector(noise, rng, np.log1p(step)) for _ in range(series)]
         days = [day for day, _ in answers if day is not None]
-        row[f"found_{step:.0%}"] = len(days) / SERIES
+        row[f"found_{step:.0%}"] = len(days) / series
         row[f"delay_{step:.0%}"] = float(np.mean(days)) if days else None
     return row
 
 
-def results():
+def results(seed=0, series=SERIES):
     noises = [MadeUp(0.005), MadeUp(0.01), MadeUp(0.02), Recorded(json.loads(RECORDED.read_text(encoding="utf-8")))]
     detectors = {"watch": watched}
     if find_spec("ruptures"):
         detectors |= {"ruptures": ruptures_told, "ruptures, levels of 3": partial(ruptures_told, least=3)}
-    for seed, noise in enumerate(noises):
+    if find_spec("signal_processing_algorithms"):
+        detectors |= {"E-Divisive (MongoDB)": mongodb_told}
+    for at, noise in enumerate(noises):
         for name, detector in detectors.items():
-            yield name, noise.name, table(noise, detector, seed)
+            yield name, noise.name, table(noise, detector, seed + at, series)
 
 
 def figures():
@@ -133,6 +157,39 @@ def figures():
             )  # fmt: skip
 
 
+def record(path, minutes):
+    """The same small matrix work under two names, 30 pairs in turns every two seconds, CPU seconds of the thread."""
+    work, end, runs, pairs = (
+        np.random.default_rng(0).standard_normal((160, 160)),
+        time.monotonic() + 60 * minutes,
+        [],
+        [],
+    )
+
+    def once():
+        start = time.thread_time()
+        for _ in range(4):
+            work @ work
+        return time.thread_time() - start
+
+    while time.monotonic() < end:
+        a, b = zip(*((once(), once()) for _ in range(30)), strict=True)
+        runs.append(float(np.median(a)))
+        pairs.append(float(np.median(np.array(b) / np.array(a))))
+        time.sleep(2)
+    about = f"{record.__doc__} Recorded while other programs kept the machine busy."
+    kept = {"about": about, "date": datetime.now(UTC).date().isoformat(), "runs_s": runs, "pairs": pairs}
+    path.write_text(json.dumps(kept) + "\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    for name, noise, row in results():
-        print(json.dumps({"detector": name, "noise": noise, **row}))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--series", type=int, default=SERIES, help="with a step; two and a half times as many without")
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--minutes", type=float, default=10)
+    asked = parser.parse_args()
+    if asked.record:
+        record(asked.record, asked.minutes)
+    for name, noise, row in () if asked.record else results(asked.seed, asked.series):
+        print(json.dumps({"detector": name, "noise": noise, **row}), flush=True)

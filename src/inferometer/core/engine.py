@@ -80,6 +80,9 @@ class Overheads:
         return replace(self, kernel_s=kernel, step_s=step)
 
 
+DYNAMIC = "dynamic"  # in an engine's arithmetic: the format whose speed its ops have that quantise what they read
+
+
 @frozen
 class RuntimeEffects:
     """What a runtime does to a graph; the defaults are those of an ideal runtime.
@@ -91,7 +94,8 @@ class RuntimeEffects:
     `convolution:dynamic` is one that quantises what it reads. `arithmetic` lists, for a number format, the formats it
     is computed in, the preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are
     quantised). Before it may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's
-    instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts. `instead` lists those that stand in
+    instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts. `convolution:dynamic` there is what
+    ops that quantise what they read are no faster than. `instead` lists those that stand in
     for a format that the device has no peak for. Weights in an `expanded` format are written out in the format of the
     activations before they are used: in all ops, or in those of a kind (`convolution:i8`) that do not read them so.
     Where activations are bytes too (`convolution:i8/i8`), both are turned to f32 around the product, at each step;
@@ -108,6 +112,9 @@ class RuntimeEffects:
     many rows of products gathering the inputs of such a convolution takes as long as; it is done for one group after
     the other, and each is a kernel of its own. `grouped` is that of convolutions in groups alone, by a kernel for all
     of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the model's own format.
+    `reference` is how many times longer than in f32 an op takes that is left to plain loops: `convolution:joined` is
+    one of bytes whose result is joined with others (a concat) before it is quantised, `linear:bf16` one of a format
+    that the device has no instructions for.
     `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method.
     `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
     """
@@ -136,6 +143,7 @@ class RuntimeEffects:
     unquantised: tuple[str, ...] = ()
     logits: LogitsPath = "prompt"
     prompt: PromptPath = "whole"
+    reference: Mapping[str, float] = field(default_factory=dict)
     winograd: Sourced | None = None
     overheads: Mapping[str, Overheads] = field(default_factory=dict)
     first_run: Sourced | None = None
@@ -182,6 +190,12 @@ class RuntimeEffects:
         `i8/i8` are weights beside activations in bytes: both are then turned to floats around the product.
         """
         return stored in self.expanded or f"{op.kind}:{stored}" in self.expanded
+
+    def plainly(self, op: Op, stored: str, device: Device) -> float:
+        """How many times longer the op takes here because it is left to plain loops; 1 where it is not."""
+        if op.get("joined"):
+            return self.reference.get(f"{op.kind}:joined", 1.0)
+        return 1.0 if stored in device.peaks else self.reference.get(f"{op.kind}:{stored}", 1.0)
 
     def fewer_products(self, op: Op) -> float:
         """How many times fewer products than the direct method an op may need here: 3 × 3 windows, one step apart."""

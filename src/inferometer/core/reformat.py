@@ -1,5 +1,6 @@
 """The same model with its numbers in other formats: what a quantiser would leave of a file, for what-ifs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from inferometer.core.dtypes import dtype
@@ -87,11 +88,28 @@ def _stored_in(graph: Graph, name: str) -> Graph:
 
 
 def _changed(graph: Graph, asked: OtherFormats) -> Graph:
-    blocks = tuple(replace(block, ops=tuple(_op(op, asked) for op in block.ops)) for block in graph.blocks)
+    blocks = tuple(
+        replace(
+            block, ops=tuple(_op(op, asked, joined) for op, joined in zip(block.ops, _joined(block.ops), strict=True))
+        )
+        for block in graph.blocks
+    )
     return graph if blocks == graph.blocks else replace(graph, blocks=blocks)
 
 
-def _op(op: Op, asked: OtherFormats) -> Op:
+def _joined(ops: Sequence[Op]) -> list[bool]:
+    """Of each op, whether its result is joined with others, at once or behind an activation."""
+    names: set[str] = set()
+    found = []
+    for op in reversed(ops):
+        found.append(any(tensor.name in names for tensor in op.outputs))
+        read = [tensor.name for tensor in op.inputs if tensor.role == "activation"]
+        if (op.kind == "copy" and len(read) > 1) or (op.kind == "activation" and found[-1]):
+            names.update(read)
+    return found[::-1]
+
+
+def _op(op: Op, asked: OtherFormats, joined: bool) -> Op:
     stored = op.weights
     if asked.weights is not None and op.kind in (_MULTIPLIED if asked.only is None else {asked.only}):
         stored = tuple(
@@ -104,6 +122,8 @@ def _op(op: Op, asked: OtherFormats) -> Op:
     attributes = op.attributes
     if asked.quantises(op) and op.kind == "convolution":
         attributes = {**attributes, "dynamic": True, "gathered": True}
+    if joined and op.kind == "convolution" and asked.weights == asked.activations == "i8":
+        attributes = {**attributes, "joined": True}
     return replace(op, weights=stored, inputs=inputs, outputs=outputs, attributes=attributes)
 
 

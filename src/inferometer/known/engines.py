@@ -22,6 +22,7 @@ from inferometer.core import settings
 from inferometer.core.device import ENGINE_SETS, UNITS, Sourced
 from inferometer.core.dtypes import dtype
 from inferometer.core.engine import (
+    DYNAMIC,
     AttentionPath,
     CachePath,
     EngineDescriptor,
@@ -60,7 +61,7 @@ _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
     "arithmetic", "instead", "expanded", "widened", "held", "whole", "unpack", "merged", "dynamic", "gathered",
-    "grouped", "unquantised", "logits", "prompt", "winograd", "first_run", "notes", *UNITS, *ENGINE_SETS,
+    "grouped", "unquantised", "logits", "prompt", "reference", "winograd", "first_run", "notes", *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
@@ -444,6 +445,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         unquantised=row.names("unquantised"),
         logits=_one_of(row, "logits", LogitsPath),
         prompt=_one_of(row, "prompt", PromptPath),
+        reference=_reference(row.inner("reference")),
         winograd=row.number("winograd", "1"),
         overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
         first_run=row.number("first_run", "s"),
@@ -468,6 +470,11 @@ def _passes(row: CatalogRow) -> dict[str, int]:
     return {key: row.whole(key) or 1 for key in row.fields if key != "source"}
 
 
+def _reference(row: CatalogRow) -> dict[str, float]:
+    stated = {key: row.number(key, "1") for key in row.fields if key != "source"}
+    return {key: number.value for key, number in stated.items() if number is not None}
+
+
 def _arithmetic(row: CatalogRow) -> dict[str, tuple[str, ...]]:
     formats = {}
     for key in row.fields:
@@ -480,6 +487,8 @@ def _arithmetic(row: CatalogRow) -> dict[str, tuple[str, ...]]:
 def _format_of(key: str) -> str:
     """A key of such a table with the names that its formats go by here: `gpu:q4_0`, `arm:convolution:i8/f32`."""
     where, colon, names = key.rpartition(":")
+    if names == DYNAMIC:
+        return key
     return where + colon + "/".join(dtype(name).name for name in names.split("/"))
 
 

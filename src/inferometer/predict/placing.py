@@ -2,7 +2,8 @@
 
 One that does not fit may lie in part on the host. Layers run one after the other, wherever their weights lie, so a step
 of a model that is split between a GPU and the CPU beside it takes the sum of what each takes for its layers. The hidden
-state that crosses between them is some kilobytes, and is left out.
+state that crosses between them is some kilobytes, and is left out. So it is with several cards, which may be unequal:
+each holds a run of layers, and which of them holds how many is searched for.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.device import LOCAL, is_local
+from inferometer.core.device import LOCAL, Device, is_local
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
@@ -26,10 +27,9 @@ from inferometer.predict.precision import with_overrides
 from inferometer.predict.work.count import with_formats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from inferometer.core.device import Device
     from inferometer.core.profile import Phase
     from inferometer.predict.memory.fit import Fit
     from inferometer.predict.question import Question
@@ -81,7 +81,7 @@ class Runnable:
 def can_i_run(
     model: str | Path | Graph,
     *,
-    on: str | Device = LOCAL,
+    on: str | Device | Sequence[str | Device] = LOCAL,
     host: str | Device | None = None,
     runtime: str | None = None,
     context: int | None = None,
@@ -89,26 +89,38 @@ def can_i_run(
     """Which forms of a model a device runs, and how fast: `can_i_run("meta-llama/Llama-3.1-8B", on="nvidia-rtx-4090")`.
 
     Nothing is downloaded: a catalog name, the id that a model has elsewhere, or a folder with a config.json. `host` is
-    the CPU beside a GPU, for what does not fit; this machine's own where the device is of this machine.
+    the CPU beside a GPU, for what does not fit; this machine's own where the device is of this machine. Several cards
+    (`on=("nvidia-rtx-4090", "nvidia-rtx-3060")`) share the layers, in the order in which they are named.
     """
     graph, named = _graph(model)
     if not is_generative(graph):
         raise DomainError(f"{graph.name} makes no tokens.", remedy="`inferometer predict` says how fast it is.")
-    device = device_for(on)
+    cards = [
+        device_for(each) for each in (on.split(",") if isinstance(on, str) else [on] if isinstance(on, Device) else on)
+    ]
+    device = cards[0]
     beside = host if host is not None else f"{LOCAL}:cpu" if is_local(device.name) and device.unit == "gpu" else None
     cpu = None if beside is None else device_for(beside)
     chosen = runtime or usual_runtime(device, graph, "q4_k")
     limit = graph.context_limit or _CONTEXT
     room = min(context or _CONTEXT, limit)
     formats = _GGUF if _runs_gguf(chosen) else _OTHERS
-    questions = [_question(graph, device, chosen, name) for name in formats]
-    forms = [_form(question, room, cpu) for question in questions]
+    questions = [[_question(graph, card, chosen, name) for card in cards] for name in formats]
+    if len(cards) > 1:
+        _require_cards(cards, chosen)
+    forms = [_form(asked[0], room, cpu) if len(cards) == 1 else _spread(asked, room, cpu) for asked in questions]
+    capacities = [_in_roomy(question, room).capacity_bytes for question in questions[0]]
     cut = (f"{graph.name} reads at most {limit:,} tokens.",) if (context or 0) > limit else ()
     return Runnable(
-        model=graph.name, device=device.name, host=None if cpu is None else cpu.name, runtime=chosen, context=room,
-        capacity_bytes=_in_roomy(questions[0], room).capacity_bytes, forms=tuple(forms),
-        notes=(*named, *cut, *busy_notes(questions[0].roof)),
-    )  # fmt: skip
+        model=graph.name,
+        device=" + ".join(card.name for card in cards),
+        host=None if cpu is None else cpu.name,
+        runtime=chosen,
+        context=room,
+        capacity_bytes=None if None in capacities else sum(filter(None, capacities)),
+        forms=tuple(forms),
+        notes=(*named, *cut, *busy_notes(questions[0][0].roof)),
+    )
 
 
 def _question(graph: Graph, device: Device, runtime: str, weights: str) -> Question:
@@ -279,3 +291,132 @@ def _split_step(graph: Graph, found: Placement, here: Phase, there: Phase, end: 
 
     first, second = part(here, gpu_share), part(there, lambda op: 1 - gpu_share(op))
     return None if first is None or second is None else first + second
+
+
+# ── several cards ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _require_cards(cards: Sequence[Device], runtime: str) -> None:
+    other = next((card.name for card in cards if not _has_memory_of_its_own(card)), None)
+    if other is not None:
+        raise DomainError(
+            f"{other} has no memory of its own to hold a part of a model in.", remedy="Name GPUs with GDDR or HBM."
+        )
+    if not _runs_gguf(runtime):
+        raise DomainError(
+            f"{runtime} splits each layer over equal cards.", remedy="`inferometer predict --tp` answers that."
+        )
+
+
+@frozen
+class _Layers:
+    """Seconds and bytes of a layer on one card, with its experts and without, and what that card has room for."""
+
+    seconds: tuple[float, float]
+    nbytes: tuple[float, float]
+    room: float
+    rest_s: float  # the head, on the card with the last layer
+    low: float
+    high: float
+
+
+def _layers_of(question: Question, memory: Fit) -> _Layers:
+    graph, step = question.graph, question.answer().phase("decode")
+    count, stacked = layer_count(graph), {block.name for block in graph.blocks if is_layer(block)}
+    mixed = _mixed(graph)
+    in_layers = sum(op.time_s for op in step.ops if op.block in stacked) if step else 0.0
+    experts_s = sum(op.time_s for op in step.ops if op.kind == "moe_experts") if step else 0.0
+    weights = _weights(question, lambda block, _op: is_layer(block)) + memory.kv_bytes
+    experts = _weights(question, lambda _block, op: op.kind == "moe_experts")
+    head = memory.weights_bytes + memory.kv_bytes - weights
+    fixed = memory.activations_bytes + memory.workspace_bytes + memory.state_bytes + (memory.reserve_bytes or 0)
+    whole_s = (sum(op.time_s for op in step.ops) if step else 0.0) or 1.0
+    time_s = step.time_s if step else whole_s
+    return _Layers(
+        seconds=(in_layers / count, in_layers / count - (experts_s / mixed if mixed else 0.0)),
+        nbytes=(weights / count, weights / count - (experts / mixed if mixed else 0.0)),
+        room=(memory.capacity_bytes or 0) - fixed - head,  # any card may hold the last layer, and the head with it
+        rest_s=whole_s - in_layers,
+        low=(step.low_s or time_s) / time_s if step else 1.0,
+        high=(step.high_s or time_s) / time_s if step else 1.0,
+    )
+
+
+def _mixed(graph: Graph) -> int:
+    return sum(b.count for b in graph.blocks if is_layer(b) and any(op.kind == "moe_experts" for op in b.ops))
+
+
+def split_layers(cards: Sequence[_Layers], count: int, away: int, on_host: int) -> tuple[int, ...] | None:
+    """How many layers each card holds, one run after the other, so that a token takes the least; None where none fit.
+
+    The first `on_host` layers lie on the host, and of the first `away` the experts do. Runs are tried from the last
+    card back: what the cards from one on take at least for the layers from one on is worked out once for each pair.
+    """
+
+    def cost(card: _Layers, begin: int, end: int) -> tuple[float, float]:
+        light = max(0, min(end, away) - begin)
+        full = end - begin - light
+        return (full * card.seconds[0] + light * card.seconds[1], full * card.nbytes[0] + light * card.nbytes[1])
+
+    best: dict[int, tuple[float, tuple[int, ...]]] = {count: (0.0, ())}
+    for card in reversed(cards):
+        found: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for begin in range(on_host, count + 1):
+            for end, (later, runs) in best.items():
+                if end < begin:
+                    continue
+                seconds, nbytes = cost(card, begin, end)
+                seconds += card.rest_s if begin < end == count else 0.0
+                if nbytes <= card.room and (begin not in found or seconds + later < found[begin][0]):
+                    found[begin] = (seconds + later, (end - begin, *runs))
+        best = found
+    return best[on_host][1] if on_host in best else None
+
+
+def _spread(asked: Sequence[Question], context: int, host: Device | None) -> RunnableForm:
+    """A form over several cards: all of it, else with experts on the host, else with layers there too."""
+    first, memories = asked[0], [_in_roomy(question, context) for question in asked]
+    graph, weights_bytes = first.graph, memories[0].weights_bytes
+    form = RunnableForm(
+        weights=first.workload.precision.weights or "", bits_per_weight=8 * weights_bytes / graph.parameters,
+        weights_bytes=weights_bytes, fits=False, limited_by="capacity",
+    )  # fmt: skip
+    try:
+        cards = [_layers_of(question, memory) for question, memory in zip(asked, memories, strict=True)]
+    except DomainError as error:
+        return replace(form, why_not=str(error))
+    count, experts = layer_count(graph), _first_layers(graph, _mixed(graph)) if _mixed(graph) else 0
+    tries = [(0, 0), *((away, 0) for away in range(1, experts + 1)), *((experts or 0, n) for n in range(1, count + 1))]
+    away, on_host, runs = next(
+        (away, on_host, runs) for away, on_host in tries if (runs := split_layers(cards, count, away, on_host))
+    )
+    placed = on_host < count
+    flags = f"-ngl {99 if not on_host else count - on_host}"
+    flags += f" --tensor-split {','.join(map(str, runs))}" if placed else ""
+    flags += f" --n-cpu-moe {away}" if away and placed else ""
+    light = max(0, away - on_host)
+    expert_bytes = cards[0].nbytes[0] - cards[0].nbytes[1]
+    host_bytes = round(on_host * cards[0].nbytes[0] + light * expert_bytes)
+    form = replace(form, flags=f"{flags} -c {context}", fits=not host_bytes, host_bytes=host_bytes or None)
+    ends = [0.0, 0.0, 0.0]
+    begin, last = on_host, max((at for at, run in enumerate(runs) if run), default=0)
+    for at, (card, run) in enumerate(zip(cards, runs, strict=True)):
+        few = max(0, min(begin + run, away) - begin)
+        seconds = (
+            (run - few) * card.seconds[0] + few * card.seconds[1] + (card.rest_s if at == last and placed else 0.0)
+        )
+        ends = [total + seconds * wide for total, wide in zip(ends, (1.0, card.low, card.high), strict=True)]
+        begin += run
+    if host_bytes:
+        room = None if host is None else capacity_of(host)
+        if room is not None and host_bytes > room:
+            too_much = f"{host_bytes / 1e9:.1f} GB would lie on the host, which has {room / 1e9:.1f}."
+            return replace(form, flags=None, why_not=too_much)
+        if host is None:
+            return form
+        question = _question(graph, host, first.runtime_name, form.weights)
+        beside = _layers_of(question, _in_roomy(question, context))
+        there = on_host * beside.seconds[0] + light * (beside.seconds[0] - beside.seconds[1])
+        there += 0.0 if placed else beside.rest_s
+        ends = [total + there * wide for total, wide in zip(ends, (1.0, beside.low, beside.high), strict=True)]
+    return _timed(replace(form, limited_by="memory" if form.fits else "capacity"), *ends)

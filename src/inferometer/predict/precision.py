@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtypes import dtype, is_gguf_block
+from inferometer.core.engine import DYNAMIC
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
@@ -63,6 +64,11 @@ def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: 
     stored = binding.format(op.weights[0]).name if op.weights else key
     places = _places(device)
     formats = () if is_autocast(stored, key) else (f"{stored}/{key}", stored)
+    if op.get("dynamic") and (slower := effects.rule(op.kind, DYNAMIC, places)):
+        return Arithmetic(
+            name=slower[0],
+            note=f"{op.kind} ops that quantise what they read run at the speed of {slower[0]} in {effects.name}.",
+        )
     wanted = next((name for name in formats if effects.rule(op.kind, name, places)), key)
     candidates = (*effects.candidates(op.kind, wanted, places), *_WHOLE.get(wanted, ()))
     if wanted == "f64" != binding.precision.activations:

@@ -1,12 +1,13 @@
 """Before a download: what fits, how fast, and where the rest would lie."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 import inferometer as im
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.predict.placing import can_i_run
+from inferometer.predict.placing import _Layers, can_i_run, split_layers
 
 HOST = "amd-ryzen-ai-9-365-cpu"
 CASES = [
@@ -63,6 +64,45 @@ def test_experts_leave_the_gpu_before_layers_do_and_dense_layers_are_counted_as_
     assert mixed["q8_0"].flags == "-ngl 99 --n-cpu-moe 61 -c 4096"  # its first 3 of 61 layers have no experts
     dense = can_i_run("llama-3.1-70b", on="nvidia-rtx-4090").forms
     assert all("moe" not in form.flags for form in dense)
+
+
+@pytest.mark.parametrize("away", [0, 3])
+def test_the_split_over_unequal_cards_is_the_fastest_of_all_that_fit(away):
+    """Held against every way to cut seven layers into three runs."""
+    cards = [
+        _Layers(seconds=(s, s / 2), nbytes=(10.0, 4.0), room=room, rest_s=s, low=0.9, high=1.2)
+        for s, room in ((3.0, 35.0), (1.0, 25.0), (2.0, 40.0))
+    ]
+
+    def seconds(runs):
+        total, begin = 0.0, 1
+        for card, run in zip(cards, runs, strict=True):
+            light = max(0, min(begin + run, away) - begin)
+            if (run - light) * 10 + light * 4 > card.room:
+                return float("inf")
+            total += (run - light) * card.seconds[0] + light * card.seconds[1]
+            begin += run
+            total += card.rest_s if run and begin == 8 else 0.0
+        return total
+
+    every = [(a, b, 7 - a - b) for a in range(8) for b in range(8 - a)]
+    found = split_layers(cards, 8, away, 1)
+    assert seconds(found) == min(map(seconds, every))
+    assert split_layers([replace(card, room=5.0) for card in cards], 8, 0, 1) is None
+
+
+def test_two_cards_hold_what_neither_does_and_the_flags_say_how():
+    both = can_i_run("qwen3-30b-a3b", on=("nvidia-rtx-3060", "nvidia-rtx-4060-ti"), host="amd-ryzen-9-9950x")
+    alone = can_i_run("qwen3-30b-a3b", on="nvidia-rtx-3060", host="amd-ryzen-9-9950x")
+    form, split = ({each.weights: each for each in answer.forms}["q4_k"] for answer in (alone, both))
+    assert (form.fits, split.fits) == (False, True)
+    assert split.tokens_per_s > form.tokens_per_s
+    assert re.fullmatch(r"-ngl 99 --tensor-split (\d+),(\d+) -c 4096", split.flags)
+    large = next(each for each in both.forms if each.weights == "f16")
+    assert "--n-cpu-moe" in large.flags
+    assert large.host_bytes > 0
+    with pytest.raises(DomainError, match="has no memory of its own"):
+        can_i_run("qwen3-30b-a3b", on="nvidia-rtx-3060,raspberry-pi-5")
 
 
 def test_without_the_host_the_speed_of_a_split_is_not_guessed():

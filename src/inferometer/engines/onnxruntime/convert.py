@@ -45,10 +45,23 @@ def optimise(order: ToolOrder) -> Iterator[str]:
 
 
 def quantise_dynamic(order: ToolOrder) -> None:
+    """Unsigned weights for convolutions, signed ones for the other products.
+
+    ConvInteger multiplies signed weights number by number on x86-64, at a sixth of the speed that it has with unsigned
+    ones; MatMulInteger has instructions for signed weights.
+    """
     from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415 - as above
+    from onnxruntime.quantization.registry import IntegerOpsRegistry  # noqa: PLC0415 - as above
 
     logging.getLogger().setLevel(logging.ERROR)
-    quantize_dynamic(_clean(order), order.target, weight_type=QuantType.QInt8, per_channel=True)
+    source, between = _clean(order), order.target.with_name(f"{order.target.stem}-convolutions.onnx")
+    even = {"WeightSymmetric": True}
+    quantize_dynamic(
+        source, between, op_types_to_quantize=["Conv"], weight_type=QuantType.QUInt8, extra_options=even
+    )  # fmt: skip
+    others = [name for name in IntegerOpsRegistry if name != "Conv"]
+    quantize_dynamic(between, order.target, op_types_to_quantize=others, weight_type=QuantType.QInt8, per_channel=True)
+    between.unlink()
 
 
 def quantise_static(order: ToolOrder) -> Iterator[str]:

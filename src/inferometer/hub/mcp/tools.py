@@ -185,6 +185,7 @@ def can_i_run(
     """Which quantised forms of a language model fit a device, and how fast each is, before anything is downloaded.
 
     `model` may be the id that it is published under. `host` is the CPU beside a GPU, for what does not fit.
+    `on` may be several GPUs with commas between, which share the layers.
     """
     from inferometer.known.atlas.names import match_model
     from inferometer.predict.placing import can_i_run as runnable
@@ -192,7 +193,9 @@ def can_i_run(
 
     named = model if match_model(model) else access.model(model)
     beside = None if host is None else access.device(host)
-    answer = runnable(named, on=access.device(on), host=beside, runtime=runtime, context=context)
+    answer = runnable(
+        named, on=[access.device(each) for each in on.split(",")], host=beside, runtime=runtime, context=context
+    )
     verdict, what, rate = runnable_card(answer).facts[0]
     return McpAnswer(document=answer.document(), text=f"{model} on {on}: {verdict}, {what}. {rate}".strip())
 

@@ -178,7 +178,9 @@ def _changes(old: Phase, new: Phase) -> tuple[OpChange, ...]:
 def _computed(before: Profile, after: Profile) -> tuple[str, ...]:
     """The notes on formats that an engine computes otherwise than they are stored: they are why a gain is small."""
     known, notes = (() if each.provenance is None else each.provenance.notes for each in (before, after))
-    return tuple(note for note in notes if " are computed in " in note and note not in known)
+    return tuple(
+        note for note in notes if (" are computed in " in note or " run at the speed of " in note) and note not in known
+    )
 
 
 def _kinds(ops: tuple[OpChange, ...], whole_s: float) -> tuple[str, ...]:

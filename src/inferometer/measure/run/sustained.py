@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -154,7 +154,7 @@ def with_sustained(profile: Profile, span_s: float, sensed: Mapping[str, Residen
     if phase is None or not phase.samples_s or len(phase.samples_s) < 2 * _LEAST:
         return profile
     found = sustained(phase.samples_s, span_s)
-    end = sensed_at(sensed, found)
+    end: dict[str, Any] = dict(sensed_at(sensed, found))
     over_time = (
         SensedSeries(name=name, at_s=series.at_s, values=tuple(value * _SENSED[name] for value in series.nbytes))
         for name, series in sensed.items()
@@ -260,7 +260,7 @@ def read_record(path: Path) -> tuple[Sustained, float | None]:
         for name in _SENSED if any(name in row for row in work)
     )  # fmt: skip
     rest = [row for row in rows if row["time"] < begun and "power_w" in row]
-    ends = {each.name: _ends(each, found) for each in sensed}
+    ends: dict[str, Any] = {each.name: _ends(each, found) for each in sensed}
     return replace(found, **ends, sensed=sensed), median(row["power_w"] for row in rest) if rest else None
 
 

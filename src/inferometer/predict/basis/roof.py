@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -130,7 +130,7 @@ def keep_cooling(power_w: float, idle_w: float, cooling_w: float, warms_s: float
     device, date = local_device("local:cpu"), datetime.now(tz=UTC).date().isoformat()
     roof, path = machine_roof(device), data_folder() / "roofs" / f"{name_start(this_machine().id, device.title)}.json"
     values = dict(zip(COOLING, (power_w, idle_w, cooling_w, warms_s), strict=True))
-    fitted = {
+    fitted: dict[str, Any] = {
         name: None if value is None else Sourced(value=value, origin="calibrated", source=source, date=date)
         for name, value in values.items()
     }

@@ -43,6 +43,7 @@ from inferometer.predict.work.prepare import PreparedWork, Quantities
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from inferometer.core.graph import Op
     from inferometer.predict.work.collect import OpRow
 
 
@@ -396,14 +397,24 @@ def _inverse_peaks(prepared: PreparedWork, device: Device) -> tuple[dict[str, An
     """
     inverse = {key.removeprefix("flops:"): np.zeros((len(prepared.rows), 1)) for key in prepared.keys}
     binding = prepared.binding({})
+
+    def stored(op: Op) -> str:
+        return binding.format(op.weights[0]).name if op.weights else ""
+
     notes: dict[str, None] = {}
     arithmetic: dict[str, None] = {}
     for counted in prepared.arithmetic:
         found = arithmetic_for(counted.op, counted.key, binding, device, prepared.effects)
         if found.name is not None:
             peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
-            fewer = [prepared.effects.fewer_products(prepared.rows[number].op) for number in counted.rows]
-            inverse[counted.key][counted.rows, 0] = 1 / (peak * np.array(fewer))
+            ops = [prepared.rows[number].op for number in counted.rows]
+            plainly = [prepared.effects.plainly(op, stored(op), device) for op in ops]
+            fewer = [prepared.effects.fewer_products(op) for op in ops]
+            inverse[counted.key][counted.rows, 0] = np.array(plainly) / (peak * np.array(fewer))
+            if max(plainly) > 1:
+                which = "in front of a join " if any(op.get("joined") for op in ops) else ""
+                slow = f"{which}are computed in floats by plain loops of {prepared.effects.name}"
+                notes[f"{counted.op.kind} ops of {stored(ops[int(np.argmax(plainly))])} {slow}."] = None
             if device.peaks[found.name].origin == "prior":
                 notes[_estimated_peak(device, found.name)] = None
             if class_of(counted.op) in MATRIX:

@@ -50,6 +50,65 @@ def test_what_an_engine_computes_in_other_formats_is_the_reason():
     assert any("convolution ops of i8 are computed in f32 by openvino" in note for note in found.why)
 
 
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1408,
+    "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 8000,
+    "max_position_embeddings": 2048, "torch_dtype": "float32",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "runtime", "device", "quantise", "told"),
+    [
+        (
+            "squeezenet1.1",
+            "openvino",
+            "raspberry-pi-5",
+            "i8",
+            "in front of a join are computed in floats by plain loops",
+        ),
+        ("densenet121", "openvino", "raspberry-pi-5", "i8", "in front of a join are computed in floats by plain loops"),
+        (LLAMA, "llamacpp", "raspberry-pi-5", "bf16", "of bf16 are computed in floats by plain loops of llamacpp"),
+        (LLAMA, "torch-eager", "raspberry-pi-5", "i8-dynamic", "linear ops of i8 are computed in f32 by torch-eager"),
+        (
+            "mobilenet-v2",
+            "onnxruntime",
+            "intel-core-i7-1260p-cpu",
+            "i8-dynamic",
+            "run at the speed of f32 in onnxruntime",
+        ),
+    ],
+)
+def test_what_is_slower_when_quantised_is_foretold_and_named(  # noqa: PLR0917 - a case and its folder
+    tmp_path, model, runtime, device, quantise, told
+):
+    """The misses of the first thirty gains: reference kernels, formats without instructions, weights written out."""
+    if isinstance(model, dict):
+        (tmp_path / "config.json").write_text(json.dumps(model), encoding="utf-8")
+        model = str(tmp_path)
+    asked = PrepareRequest(model=model, runtime=runtime, device=device, quantise=quantise)
+    (found,) = foretell(asked)
+    assert found.verdict in {"slower", "likely slower"}
+    assert any(told in why for why in found.why), found.why
+
+
+@pytest.mark.parametrize(
+    ("model", "runtime", "device", "quantise"),
+    [
+        ("resnet50", "openvino", "raspberry-pi-5", "i8"),  # nothing is joined
+        ("squeezenet1.1", "openvino", "intel-core-i7-1260p-cpu", "i8"),  # not on Arm
+        (LLAMA, "llamacpp", "aws-graviton3", "bf16"),  # has the instructions
+    ],
+)
+def test_what_has_kernels_of_its_own_is_not_called_slower(tmp_path, model, runtime, device, quantise):
+    if isinstance(model, dict):
+        (tmp_path / "config.json").write_text(json.dumps(model), encoding="utf-8")
+        model = str(tmp_path)
+    (found,) = foretell(PrepareRequest(model=model, runtime=runtime, device=device, quantise=quantise))
+    assert found.gain.gain > 1
+    assert not any("plain loops" in why for why in found.why)
+
+
 @pytest.mark.parametrize("device", ["raspberry-pi-5", "ampere-altra-q80-30", "intel-core-i7-1260p-cpu"])
 @pytest.mark.parametrize("model", ["resnet18", "mobilenet-v2"])
 def test_nothing_gains_by_bytes_that_an_engine_multiplies_in_floats(model, device):
