@@ -62,6 +62,18 @@ def test_every_option_of_a_load_test_is_in_its_plan(tmp_path):
     assert (found.trace, found.command) == (None, "typed")
 
 
+def test_what_requests_of_a_load_test_ask_for_is_in_its_plan():
+    found = planned(
+        "--model", "base=3,org/a=1", "--cancel", "0.1:5s", "--images", "2:64x32", "--telemetry", "http://h:9400/m",
+    )  # fmt: skip
+    assert (found.model, found.mix) == (None, (("base", 0.75), ("org/a", 0.25)))
+    assert (found.cancels, found.images, found.telemetry) == ((0.1, 5.0), (2, 64, 32), "http://h:9400/m")
+    assert (planned().mix, planned().cancels, planned().images, planned().telemetry) == ((), None, None, None)
+    for wrong in (("--cancel", "2:5s"), ("--telemetry", "ftp://h"), ("--images", "1"), ("--model", "a=")):
+        with pytest.raises(DomainError):
+            planned(*wrong)
+
+
 def test_a_load_is_of_one_kind():
     assert planned().steps == (LoadStep(concurrency=1),)
     assert planned("--concurrency", "1,8").steps == (LoadStep(concurrency=1), LoadStep(concurrency=8))
