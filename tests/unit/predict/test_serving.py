@@ -433,3 +433,10 @@ def test_only_the_experts_that_a_token_visits_take_room():
     found = memory_fit(ask("llama-4-maverick", on="nvidia-h200", runtime="vllm", tp=8, calibrated=False))
     assert found.fits
     assert found.activations_bytes < 0.05 * found.weights_bytes
+
+
+def test_the_cache_has_the_blocks_that_vllm_s_own_log_states():
+    """vLLM 0.19, Llama-3.1-8B on an RTX 4090: 2,588 blocks (LLMServingSim, bench/examples); what fits by our rules."""
+    what = served(ask("llama-3.1-8b", on="nvidia-rtx-4090", runtime="vllm"))
+    assert what.memory.block_tokens == 16
+    assert what.memory.kv_blocks == pytest.approx(2588, rel=0.03)

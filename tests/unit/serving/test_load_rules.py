@@ -487,6 +487,27 @@ def test_a_page_of_dcgm_gives_power_together_and_other_figures_on_average(monkey
     assert seen == ["/metrics"]
 
 
+def test_the_gpus_of_a_level_are_read_before_and_after_it():
+    joules = iter((1_000, 61_000))
+
+    async def page(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        body = f"DCGM_FI_DEV_POWER_USAGE 250\nDCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION {next(joules)}\n"
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    async def level():
+        exporter = await asyncio.start_server(page, "127.0.0.1", 0)
+        host, port = exporter.sockets[0].getsockname()
+        async with exporter, run._Scraping(None, None, on=False, telemetry=f"http://{host}:{port}/metrics") as scraped:
+            pass
+        return scraped.readings
+
+    readings = asyncio.run(level())
+    assert (readings.counters, readings.gauges) == ({"gpu_joules": 60.0}, {"gpu_power_w": (250.0, 250.0)})
+
+
 @pytest.mark.parametrize(
     ("governors", "saves"), [((), False), (("performance",), False), (("schedutil", "powersave"), True)]
 )

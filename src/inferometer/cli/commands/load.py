@@ -261,7 +261,8 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
     parse_address(url)
     if options["telemetry"] is not None:
         parse_address(options["telemetry"])
-    mix = parse_mix(options["model"]) if "=" in (options["model"] or "") else ()
+    named = options["model"] or ""
+    mix = parse_mix(named) if "=" in named else ()
     template = options["template"]
     if (template is None) == (options["api"] == "template") and options["method"] != "GET":
         raise click.UsageError("--api template needs --template FILE, and the other way round.", ctx=_context())

@@ -26,7 +26,7 @@ from inferometer.serving.load.local import Here
 from inferometer.serving.load.loops import new_loop
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of, step_of
 from inferometer.serving.load.play import RoundPlan
-from inferometer.serving.load.pool import Pool
+from inferometer.serving.load.pool import Pool, Security
 from inferometer.serving.load.processes import Several
 from inferometer.serving.load.profile import Facts, profile_of
 from inferometer.serving.load.rounds import columns_of, counting_words, joined
@@ -378,7 +378,7 @@ class _Scraping:
         self._gpus: Endpoint | None = None
         if telemetry is not None:
             self._gpus = Endpoint(address=parse_address(telemetry), api="template", model="")
-            self._gpu_pool = Pool(self._gpus.address)
+            self._gpu_pool = Pool(self._gpus.address, Security())
 
     async def _sample(self) -> None:
         found = await metrics_of(self._pool, self._endpoint) if self._on else {}
