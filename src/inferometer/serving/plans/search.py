@@ -131,9 +131,11 @@ def front_of(search: PlanSearch, found: list[Configuration]) -> tuple[FrontPoint
     for user, device, ttft, count, each in sorted(points, key=lambda point: (-point[0], -point[1])):
         if device > most:
             most = device
-            way = {"device": each.device, "runtime": each.runtime, "weights": each.weights, "tp": each.tp}
-            speeds = {"tokens_per_s_per_user": user, "tokens_per_s_per_device": device, "ttft_s": ttft}
-            front.append(FrontPoint(**way, at_once=count, **speeds))
+            point = FrontPoint(
+                device=each.device, runtime=each.runtime, weights=each.weights, tp=each.tp, at_once=count,
+                tokens_per_s_per_user=user, tokens_per_s_per_device=device, ttft_s=ttft,
+            )  # fmt: skip
+            front.append(point)
     chosen = np.unique(np.linspace(0, len(front) - 1, min(_FRONT, len(front))).round().astype(int)) if front else ()
     return tuple(front[index] for index in chosen)
 
