@@ -1,13 +1,13 @@
 """Every option of the commands about services arrives in the plan, as a value of its kind."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
 
 from inferometer.cli.commands import load, plan, runs, simulate
 from inferometer.cli.options import command_line
-from inferometer.core.errors import DomainError, UnitError
+from inferometer.core.errors import DomainError, InferometerError, UnitError
 from inferometer.core.served import Objective
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing
@@ -60,6 +60,18 @@ def test_every_option_of_a_load_test_is_in_its_plan(tmp_path):
     assert (found.processes, found.timeout_s, found.headers) == (4, 9.0, (("A", "b"),))
     assert (found.security, found.device, found.seed) == (Security(authorities=template, insecure=True), "d", 8)
     assert (found.trace, found.command) == (None, "typed")
+
+
+def test_what_requests_of_a_load_test_ask_for_is_in_its_plan():
+    found = planned(
+        "--model", "base=3,org/a=1", "--cancel", "0.1:5s", "--images", "2:64x32", "--telemetry", "http://h:9400/m",
+    )  # fmt: skip
+    assert (found.model, found.mix) == (None, (("base", 0.75), ("org/a", 0.25)))
+    assert (found.cancels, found.images, found.telemetry) == ((0.1, 5.0), (2, 64, 32), "http://h:9400/m")
+    assert (planned().mix, planned().cancels, planned().images, planned().telemetry) == ((), None, None, None)
+    for wrong in (("--cancel", "2:5s"), ("--telemetry", "ftp://h"), ("--images", "1"), ("--model", "a=")):
+        with pytest.raises(DomainError):
+            planned(*wrong)
 
 
 def test_a_load_is_of_one_kind():
@@ -210,6 +222,30 @@ def test_every_option_of_a_plan_is_in_its_search():
     for wrong in (("--tp", "x"), ("--edge-model", "f")):
         with pytest.raises(click.UsageError):
             searched("--rate", "1", *wrong)
+
+
+def test_a_job_a_day_prices_and_power_are_in_the_search(tmp_path):
+    prices = tmp_path / "prices.csv"
+    prices.write_text("device,usd_per_hour,note\nNVIDIA-L4,0.5,ours\n")
+    found = searched(
+        "--tokens", "1e9", "--by", "100h", "--generate", "250", "--day", "0.5,1", "--prices", str(prices),
+        "--max-power", "2kW", "--interruptions", "0.1", "--cold-start", "6min",
+    )  # fmt: skip
+    assert found.rate_per_s == pytest.approx(1e9 / 250 / 360_000)
+    assert (found.day, found.prices, found.most_watts) == ((0.5, 1.0), (("nvidia-l4", 0.5),), 2000.0)
+    assert found.replica_up == pytest.approx(1 / 1.01)
+    later = (datetime.now().astimezone() + timedelta(hours=10)).isoformat()
+    assert searched("--tokens", "3600", "--by", later, "--generate", "1").rate_per_s == pytest.approx(0.1, rel=1e-3)
+    for wrong in (("--tokens", "1e9"), ("--by", "3h", "--rate", "1"), ("--tokens", "1", "--by", "1h", "--rate", "1"),
+                  ("--tokens", "1", "--by", "2001-01-01"), ("--rate", "1", "--day", "x")):  # fmt: skip
+        with pytest.raises(click.UsageError):
+            searched(*wrong)
+    for rows in ("nvidia-l4,x", "nvidia-l4,nan", "nvidia-l4,-1", "nobodys-gpu,1", "nvidia-l4"):
+        prices.write_text(f"device,usd_per_hour\n{rows}\n")
+        with pytest.raises(InferometerError):
+            searched("--rate", "1", "--prices", str(prices))
+    with pytest.raises(InferometerError):
+        searched("--rate", "1", "--prices", str(tmp_path / "none.csv"))
 
 
 # Times, and commands that are kept

@@ -25,7 +25,7 @@ from inferometer.predict.price.kernel_floors import (
     floor_of,
     gemm_ideals,
 )
-from inferometer.predict.price.kernels import kernel_curve
+from inferometer.predict.price.kernels import _split_further, kernel_curve
 from inferometer.predict.ready import make_ready
 from inferometer.predict.served.question import served, serving_answer
 from inferometer.predict.served.steady import KernelParts, Traffic, kernel_parts, steady_times
@@ -435,3 +435,31 @@ def test_only_the_experts_that_a_token_visits_take_room():
     found = memory_fit(ask("llama-4-maverick", on="nvidia-h200", runtime="vllm", tp=8, calibrated=False))
     assert found.fits
     assert found.activations_bytes < 0.05 * found.weights_bytes
+
+
+def test_the_cache_has_the_blocks_that_vllm_s_own_log_states():
+    """vLLM 0.19, Llama-3.1-8B on an RTX 4090: 2,588 blocks (LLMServingSim, bench/examples); what fits by our rules."""
+    what = served(ask("llama-3.1-8b", on="nvidia-rtx-4090", runtime="vllm"))
+    assert what.memory.block_tokens == 16
+    assert what.memory.kv_blocks == pytest.approx(2588, rel=0.03)
+
+
+def test_experts_that_are_split_further_than_measured_lose_what_others_of_the_table_do():
+    """Two mixtures were measured on one device and on eight, where a few rows reach a quarter and many rows half."""
+    rows = [
+        (hidden, tp, count, 0.4 * loss ** (tp > 1))
+        for hidden in (64.0, 128.0)
+        for tp in (1.0, 8.0)
+        for count, loss in ((1.0, 0.25), (100.0, 0.5))
+    ] + [(256.0, 1.0, 1.0, 0.3), (256.0, 8.0, 10.0, 0.3)]  # one that was measured with both, and never at as many rows
+    hidden, tp, count, shares = (np.array(column) for column in zip(*rows, strict=True))
+    same = {name: np.ones(len(rows)) for name in ("intermediate", "top_k", "experts", "ep")}
+    table = KernelShares(
+        family="experts", sizes={"hidden": hidden, "tp": tp, "rows": count, **same},
+        texts={"format": np.array(["bfloat16"] * len(rows))}, shares=shares, residual=0.1,
+    )  # fmt: skip
+    asked = np.log([0.5, 1.0, 10.0, 100.0, 1000.0])
+    found = np.exp(_split_further(table, (1.0, 1.0), (8.0, 1.0), asked))
+    assert found == pytest.approx([0.25, 0.25, (0.25 * 0.5) ** 0.5, 0.5, 0.5])
+    assert _split_further(table, (8.0, 1.0), (8.0, 1.0), asked) == 0.0
+    assert np.all(_split_further(table, (1.0, 1.0), (4.0, 1.0), asked) == 0.0)  # nobody was measured so

@@ -68,6 +68,17 @@ def test_one_who_stops_it_keeps_what_there_is():
     assert found.end_s - found.start_s == pytest.approx(0.5)
 
 
+def test_a_share_of_the_requests_is_taken_back_and_the_others_are_answered():
+    """Answers take 0.4 s: who is taken back after 0.2 frees the connection, and no test ends as hopeless for it."""
+    found, asked, _ = played(steady, closed(60), concurrency=4, cancels=(0.25, 0.2))
+    outcomes = [answer.outcome for answer in found.answers]
+    assert (outcomes.count("cancelled"), outcomes.count("ok"), len(asked)) == (16, 44, 60)
+    gone = [answer for answer in found.answers if answer.outcome == "cancelled"]
+    assert all(0.2 <= answer.last - answer.sent <= 0.2 + 0.051 for answer in gone)  # swept every 50 ms
+    everyone, asked, _ = played(steady, closed(60), concurrency=4, cancels=(1.0, 0.2))
+    assert ({answer.outcome for answer in everyone.answers}, len(asked), everyone.unsent) == ({"cancelled"}, 60, [])
+
+
 def refusing(status, headers=""):
     return lambda _asked: iter([(Send, plain(status, b"{}", headers=headers))])
 

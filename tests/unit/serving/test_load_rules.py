@@ -1,9 +1,13 @@
 """The rules of a load test one by one: addresses, bodies, answers, faults, prompts, rounds and what is made of them."""
 
+import asyncio
+import base64
 import errno
 import json
 import socket
 import ssl
+import struct
+import zlib
 from array import array
 from collections import Counter
 from types import SimpleNamespace
@@ -12,14 +16,25 @@ import msgspec
 import pytest
 
 from inferometer.core.errors import DomainError
-from inferometer.core.served import Level, LevelFigures, RequestColumns, Window
+from inferometer.core.served import Level, LevelFigures, RequestColumns, ServerReadings, Window
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing, closed_demand
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.serving.load import run
-from inferometer.serving.load.answers import Answer, _Delta, _refusal, _seconds, _shares, text_of
-from inferometer.serving.load.apis import Endpoint, parse_address, parse_header, plain_request
+from inferometer.serving.load import run, server
+from inferometer.serving.load.answers import (
+    CALLED,
+    SPOKEN,
+    THOUGHT,
+    Answer,
+    _Delta,
+    _refusal,
+    _seconds,
+    _shares,
+    text_of,
+)
+from inferometer.serving.load.apis import Endpoint, parse_address, parse_header, parse_images, parse_mix, plain_request
 from inferometer.serving.load.faults import Fault, fault_of
+from inferometer.serving.load.health import saves_power
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
 from inferometer.serving.load.play import RoundPlan
 from inferometer.serving.load.processes import _share
@@ -27,7 +42,7 @@ from inferometer.serving.load.profile import Facts, _environment, _model_name, p
 from inferometer.serving.load.prompts import WORDS, PromptMaker
 from inferometer.serving.load.rounds import RequestRow, RoundRows, joined, rows_of, token_gaps
 from inferometer.serving.load.run import level_of
-from inferometer.serving.load.server import ServerFacts, parse_metrics
+from inferometer.serving.load.server import ServerFacts, parse_metrics, telemetry_of
 from inferometer.serving.load.sse import SseReader
 
 
@@ -136,14 +151,13 @@ def test_thoughts_and_calls_of_tools_are_text_too():
     def delta(**more):
         return choice(delta=_Delta(**more))
 
-    assert text_of(choice(text="")) == ""
-    assert text_of(choice(text="a", message=SimpleNamespace(content="b"))) == "a"
-    assert text_of(choice(message=SimpleNamespace(content=None))) == ""
-    assert text_of(choice()) == ""
-    assert text_of(delta(content="a", reasoning="b")) == "a"
-    assert text_of(delta(reasoning_content="c")) == "c"
-    assert text_of(delta(tool_calls=msgspec.Raw(b'[{"a"}]'))) == '[{"a"}]'
-    assert [text_of(delta(tool_calls=msgspec.Raw(raw))) for raw in (b"[]", b"null", b"")] == ["", "", ""]
+    assert text_of(choice(text="")) == ("", SPOKEN)
+    assert text_of(choice(text="a", message=_Delta(content="b"))) == ("a", SPOKEN)
+    assert text_of(choice(message=_Delta())) == text_of(choice()) == ("", SPOKEN)
+    assert text_of(delta(content="a", reasoning="b")) == ("a", SPOKEN)
+    assert text_of(delta(reasoning_content="c")) == text_of(choice(message=_Delta(reasoning="c"))) == ("c", THOUGHT)
+    assert text_of(delta(tool_calls=msgspec.Raw(b'[{"a"}]'))) == ('[{"a"}]', CALLED)
+    assert [text_of(delta(tool_calls=msgspec.Raw(raw)))[0] for raw in (b"[]", b"null", b"")] == ["", "", ""]
 
 
 def streamed(*pieces, **more):
@@ -359,7 +373,7 @@ def test_processes_share_places_and_sessions_without_loss():
 def answered(due, sent, first, last, **more):
     given = {
         "index": 0, "outcome": "ok", "message": None, "retry_after": None, "input_tokens": 9, "output_tokens": 3,
-        "tokens": 1, "times": array("d", [first, last]), "counts": array("q", [1, 2]),
+        "tokens": 1, "times": array("d", [first, last]), "counts": array("q", [1, 2]), "shown": [4, 2, 0],
     }  # fmt: skip
     return SimpleNamespace(due=due, sent=sent, first=first, last=last, **{**given, **more})
 
@@ -383,9 +397,126 @@ def test_a_round_is_kept_from_its_start_on():
     assert (found.seconds, found.arrivals, found.messages) == (5.0, 2, {"reset": "gone"})
     assert (found.usage_input, found.usage_output, found.usage_requests) == (9, 3, 1)
     assert (found.retry_after, found.interrupted, found.shed, found.counted_by) == (2.0, True, 1, Counter({1: 1}))
+    assert found.shown == (4, 2, 0)
     assert (found.beyond, found.ended_early) == (1, 0)  # three tokens where two were asked for
     whole = rows_of(played, demand, streamed=False)
     assert (whole.rows[0].first, whole.rows[0].gap, len(whole.rows[0].gaps)) == (None, None, 0)
+
+
+def test_thoughts_calls_and_joules_are_told_apart_from_the_answers():
+    rows = [{"due": 1.0, "sent": 1.0, "first": 1.5, "last": 2.0, "output_tokens": 9}] * 4
+    gone = {"due": 1.0, "sent": 1.0, "last": 2.0, "outcome": "cancelled"}
+    readings = ServerReadings(counters={"gpu_joules": 50.0})
+    notes = level_of("x", [played(*rows, gone, shown=(20, 70, 10))], server=readings).notes
+    assert notes == (
+        "70% of what was written was reasoning, 10% calls of tools (by letters).",
+        "12.5 J a request that was answered, by the counters of the server's GPUs.",
+        "1 requests were taken back before their end, as asked.",
+    )
+    assert level_of("x", [played(*rows, shown=(20, 0, 0))]).notes == ()
+    assert joined([played(shown=(1, 2, 3)), played(shown=(10, 20, 30))]).shown == (11, 22, 33)
+
+
+def test_a_mix_of_models_asks_for_each_by_its_share():
+    endpoint = Endpoint(address=parse_address("h"), api="chat", model="base", mix=parse_mix("base=4,org/a:b=1"))
+    assert endpoint.mix == (("base", 0.8), ("org/a:b", 0.2))
+    asked = Counter(json.loads(endpoint.body("x", output=1, input_tokens=1, index=i))["model"] for i in range(1000))
+    assert asked["org/a:b"] == pytest.approx(200, abs=2)
+    for wrong in ("a=", "=1", "a=x", "a=0", "a=-1,b=2", "a=nan", "a=inf"):
+        with pytest.raises(DomainError):
+            parse_mix(wrong)
+
+
+def png_chunks(data):
+    """Chunks by name, each with the checksum that it states."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, found = 8, {}
+    while at < len(data):
+        size, name = struct.unpack(">I4s", data[at : at + 8])
+        found[name] = data[at + 8 : at + 8 + size]
+        assert data[at + 8 + size : at + 12 + size] == struct.pack(">I", zlib.crc32(name + found[name]))
+        at += 12 + size
+    assert [*found] == [b"IHDR", b"IDAT", b"IEND"]
+    return found
+
+
+def test_images_stand_before_the_text_of_the_last_message_and_no_two_are_alike():
+    endpoint = Endpoint(address=parse_address("h"), api="chat", model="m", images=parse_images("2:5x3"))
+    bodies = [json.loads(endpoint.body("words", output=1, input_tokens=1, index=index)) for index in (0, 1, 0)]
+    (message,) = bodies[0]["messages"]
+    assert [part["type"] for part in message["content"]] == ["image_url", "image_url", "text"]
+    assert message["content"][2]["text"] == "words"
+    urls = [part["image_url"]["url"] for body in bodies for part in body["messages"][0]["content"][:2]]
+    assert (len(set(urls)), bodies[0]) == (4, bodies[2])
+    data = base64.b64decode(urls[0].removeprefix("data:image/png;base64,"))
+    chunks = png_chunks(data)
+    assert chunks[b"IHDR"] == struct.pack(">II", 5, 3) + bytes((8, 0, 0, 0, 0))  # eight bits of grey
+    assert zlib.decompress(chunks[b"IDAT"])[::6] == bytes(3)  # each row begins with its filter: none
+    assert len(zlib.decompress(chunks[b"IDAT"])) == 3 * (1 + 5)
+    for wrong in ("2", "2:5", "0:5x3", "1:0x3", "1:99999x99999", "x:1x1", "1:1x1:1"):
+        with pytest.raises(DomainError):
+            parse_images(wrong)
+    with pytest.raises(DomainError, match="go with messages"):
+        LoadPlan(url="", api="completions", images=(1, 2, 2))
+
+
+def test_documents_are_ranked_by_a_question_and_no_two_are_alike():
+    endpoint = Endpoint(address=parse_address("h"), api="rerank", model="m", stream=False)
+    body = json.loads(endpoint.body("a b c d e f g h i j", output=3, input_tokens=10, index=0))
+    assert (endpoint.path, body.keys()) == ("/v1/rerank", {"model", "query", "documents"})
+    assert body["query"] == "a b c d e f g h"
+    assert body["documents"] == ["a b c d e f g h i j", "b c d e f g h i j a", "c d e f g h i j a b"]
+
+
+def test_a_page_of_dcgm_gives_power_together_and_other_figures_on_average(monkeypatch):
+    page = (
+        'DCGM_FI_DEV_POWER_USAGE{gpu="0"} 300\nDCGM_FI_DEV_POWER_USAGE{gpu="1"} 500\n'
+        'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 50\nDCGM_FI_DEV_GPU_UTIL{gpu="1"} 100\nDCGM_FI_DEV_GPU_TEMP{gpu="0"} x\n'
+        'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0"} 2000\nDCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="1"} 3000\n'
+    )
+    seen = []
+
+    async def answer(_pool, _endpoint, path):
+        seen.append(path)
+        return page.encode()
+
+    monkeypatch.setattr(server, "_page", answer)
+    endpoint = Endpoint(address=parse_address("h:9400/metrics"), api="template", model="")
+    found = asyncio.run(telemetry_of(None, endpoint))
+    assert found == {"gpu_power_w": 800.0, "gpu_busy": 0.75, "gpu_joules": 5.0}
+    assert seen == ["/metrics"]
+
+
+def test_the_gpus_of_a_level_are_read_before_and_after_it():
+    joules = iter((1_000, 61_000))
+
+    async def page(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        body = f"DCGM_FI_DEV_POWER_USAGE 250\nDCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION {next(joules)}\n"
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    async def level():
+        exporter = await asyncio.start_server(page, "127.0.0.1", 0)
+        host, port = exporter.sockets[0].getsockname()
+        async with exporter, run._Scraping(None, None, on=False, telemetry=f"http://{host}:{port}/metrics") as scraped:
+            pass
+        return scraped.readings
+
+    readings = asyncio.run(level())
+    assert (readings.counters, readings.gauges) == ({"gpu_joules": 60.0}, {"gpu_power_w": (250.0, 250.0)})
+
+
+@pytest.mark.parametrize(
+    ("governors", "saves"), [((), False), (("performance",), False), (("schedutil", "powersave"), True)]
+)
+def test_a_client_in_powersave_is_known(tmp_path, governors, saves):
+    for number, governor in enumerate(governors):
+        folder = tmp_path / f"devices/system/cpu/cpu{number}/cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_text(f"{governor}\n")
+    assert saves_power(tmp_path) is saves
 
 
 def played(*rows, seconds=10.0, **more):

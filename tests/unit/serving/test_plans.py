@@ -130,6 +130,50 @@ def test_a_plan_states_what_it_costs_and_how_much_is_left():
     assert found.watts == pytest.approx(4 * (load * 100 + (1 - load) * 40))
 
 
+@pytest.mark.usefixtures("made_up")
+def test_a_day_is_paid_by_the_replicas_that_each_part_of_it_needs():
+    asked = searched(day=(0.0, 0.5, 1.0, 0.3))
+    (found,) = search._candidates(asked, [configured()])
+    assert (found.replicas, found.count) == (4, 8)  # at the peak
+    assert asked.mean_replicas(4) == (1 + 2 + 4 + 2) / 4  # one stays, whatever comes
+    assert found.usd_per_hour == pytest.approx(2 * 2.25 * 3.0)
+    figures = LevelFigures(requests=7, completed=7)
+    plan = search._plan(asked, found, configured(), SimpleNamespace(server=None), figures)
+    assert plan.usd_per_million_tokens == pytest.approx(found.usd_per_hour / (0.45 * 10 * 50 * 3600) * 1e6)
+    assert any("4 replicas at the peak, 2.25 on average" in note for note in plan.notes)
+    for wrong in ((0.0, 0.0), (0.5, 1.1), (-0.1, 1.0)):
+        with pytest.raises(DomainError):
+            searched(day=wrong)
+
+
+@pytest.mark.usefixtures("made_up")
+def test_prices_of_ones_own_go_before_the_catalog_s_and_power_has_a_limit():
+    (found,) = search._candidates(searched(prices=(("d", 1.25),), discount=0.2), [configured()])
+    assert found.usd_per_hour == pytest.approx(8 * 1.25 * 0.8)
+    assert not search._is_over(searched(), found)
+    assert not search._is_over(searched(most_watts=found.watts), found)
+    limited = searched(most_watts=found.watts - 1)
+    assert search._is_over(limited, found)
+    assert search._is_over(limited, replace(found, watts=None))  # nobody knows that it draws less
+    assert "power binds" in search._why_not(limited, [configured()], [found], [], [])
+
+
+def test_nothing_beats_a_point_of_the_front_in_both():
+    other = configured(device="e", tp=1, curve=curve(rates=(0.2, 1.0, 2.0, 3.0), tpot=(0.02, 0.03, 0.05, 0.1)))
+    found = search.front_of(searched(), [configured(), other])
+    points = [(point.tokens_per_s_per_user, point.tokens_per_s_per_device) for point in found]
+    assert points == sorted(points, key=lambda point: (-point[0], point[1]))
+    every = [
+        (1 / tpot, rate * 50 / each.tp)
+        for each in (configured(), other)
+        for rate, tpot in zip(each.curve.rate_per_s, each.curve.tpot_s, strict=True)
+    ]
+    for user, device in points:
+        assert not any(a >= user and b >= device and (a, b) != (user, device) for a, b in every)
+    assert len({point.device for point in found}) == 2
+    assert search.front_of(searched(), []) == ()
+
+
 def plan_of(**more):
     empty = dict.fromkeys((field.name for field in fields(ServingPlan)), None)
     return ServingPlan(**{**empty, "why": "", **more})

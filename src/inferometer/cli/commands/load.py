@@ -26,7 +26,9 @@ _GOALS = 'An objective: "ttft<=500ms", "tpot_p95<=50ms"; may be repeated.'
 _TEMPLATE = "With --api template: the body; {prompt}, {model}, {input_tokens}, {output_tokens}, {index} are filled in."
 _RESUME = "Go on from a test that was saved with -o FILE.json: the levels that it has are not played again."
 _PROCESSES = ("constant", "poisson", "gamma")
-_APIS = ("chat", "completions", "embeddings", "template")
+_APIS = ("chat", "completions", "embeddings", "rerank", "template")
+_MODEL = "The model to ask for, or a mix: base=0.8,adapter=0.2.  [default: the only one that is served]"
+_TELEMETRY = "A page of dcgm-exporter with the server's GPUs: http://HOST:9400/metrics."
 
 
 class LoadOptions(TypedDict):
@@ -58,6 +60,9 @@ class LoadOptions(TypedDict):
     objectives: tuple[str, ...]
     processes: int
     timeout: str
+    cancel: str | None
+    images: str | None
+    telemetry: str | None
     headers: tuple[str, ...]
     template: Path | None
     method: str
@@ -71,7 +76,7 @@ class LoadOptions(TypedDict):
 def _load_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
-        option("--model", metavar="NAME", help="The model to ask for.  [default: the only one that is served]"),
+        option("--model", metavar="NAME", help=_MODEL),
         option("--api", type=click.Choice(_APIS), default="chat", help="Which kind of endpoint."),
         option("--no-stream", is_flag=True, help="Ask for answers in one piece: then there is no first token."),
         option("--concurrency", metavar="N,…", help="Closed loop: so many requests at once."),
@@ -97,6 +102,9 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--slo", "objectives", multiple=True, metavar="GOAL", help=_GOALS),
         option("--processes", default=1, metavar="N", help="Processes that send, where one core is not enough."),
         option("--timeout", default="600s", metavar="TIME", help="Give up a request after so long."),
+        option("--cancel", metavar="SHARE:TIME", help="Take so many requests back after so long: 0.1:5s."),
+        option("--images", metavar="N:WxH", help="Images in every message, of noise: 1:640x480."),
+        option("--telemetry", metavar="URL", help=_TELEMETRY),
         option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Send this header; repeatable."),
         option("--template", type=click.Path(path_type=Path), metavar="FILE", help=_TEMPLATE),
         option("--method", default="POST", metavar="NAME", help="With --api template: the method."),
@@ -246,18 +254,26 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
     from inferometer.core.traffic.lengths import parse_lengths
     from inferometer.core.traffic.objectives import parse_objective
     from inferometer.core.units import parse_quantity
-    from inferometer.serving.load.apis import parse_address, parse_header, read_template
+    from inferometer.serving.load.apis import parse_address, parse_header, parse_images, parse_mix, read_template
     from inferometer.serving.load.plan import LoadPlan
     from inferometer.serving.load.pool import Security
 
     parse_address(url)
+    if options["telemetry"] is not None:
+        parse_address(options["telemetry"])
+    named = options["model"] or ""
+    mix = parse_mix(named) if "=" in named else ()
     template = options["template"]
     if (template is None) == (options["api"] == "template") and options["method"] != "GET":
         raise click.UsageError("--api template needs --template FILE, and the other way round.", ctx=_context())
     duration = None if options["duration"] is None else parse_quantity(options["duration"], "s")
     return LoadPlan(
         url=url,
-        model=options["model"],
+        model=None if mix else options["model"],
+        mix=mix,
+        cancels=cancels_from(options["cancel"]),
+        images=None if options["images"] is None else parse_images(options["images"]),
+        telemetry=options["telemetry"],
         api=options["api"],  # type: ignore[arg-type] # click has checked it
         stream=not options["no_stream"],
         steps=steps_from(options),
@@ -284,6 +300,19 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
         command=command,
         done=() if options["resume"] is None else _levels_of(options["resume"]),
     )
+
+
+def cancels_from(text: str | None) -> tuple[float, float] | None:
+    """`--cancel SHARE:TIME`."""
+    from inferometer.core.units import parse_quantity
+
+    if text is None:
+        return None
+    share, _, after = text.partition(":")
+    try:
+        return float(share), parse_quantity(after, "s")
+    except ValueError:
+        raise DomainError(f"{text!r} is no share and time.", remedy="Write --cancel 0.1:5s.") from None
 
 
 def _levels_of(path: Path) -> "tuple[Level, ...]":

@@ -24,7 +24,11 @@ _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-
 _ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
 _TRACE = "Replay these requests, with their lengths, sessions and prefixes; at --rate, or as they came."
 _LAUNCH = "Write files that start the best plan: serve.sh, compose.yaml, kubernetes.yaml."
+_MOST_JOB_S, _MOST_USD = 10 * 366 * 86400.0, 1e6
 _COSTS = {name: FIELDS[name] for name in ("spot", "instance", "grid", "pue", "battery")}
+_DAY = "Loads of equal parts of a day, as shares of --rate, with as many replicas as each needs."
+_PRICES = "A CSV of your own prices: device,usd_per_hour, of one device."
+_INTERRUPTIONS = "Of a spot instance an hour, each --cold-start long: with --availability, spare replicas for them."
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
 
@@ -36,11 +40,15 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--prompt", default="1024", metavar="LENGTH", help=_LENGTHS),
         option("--generate", default="256", metavar="LENGTH", help="Tokens to generate."),
         option("--slo", "objectives", multiple=True, metavar="GOALS", help=_SLO),
+        option("--tokens", metavar="N", help="Output tokens to make by a time, instead of --rate: 1e9."),
+        option("--by", metavar="TIME", help="With --tokens: in 72h, or until 2026-11-20."),
+        option("--day", metavar="SHARE,…", help=_DAY),
         option("--tp", metavar="N,…", help="Tensor parallelism to try.  [default: 1,2,4,8]"),
         option("--max-num-seqs", "sequences", metavar="N,…", help="Limits to try.  [default: engine's,64,256]"),
         option("--max-devices", "most_devices", default=256, metavar="N", help="Devices that may be used."),
         option("--availability", type=float, metavar="SHARE", help="Of the time: spare replicas for it, as 0.999."),
         option("--replica-up", default=0.99, metavar="SHARE", help="Of the time that one replica is up."),
+        option("--cold-start", default="5min", metavar="TIME", help="With --interruptions: until a new one is there."),
         option("--headroom", default=0.0, metavar="SHARE", help="Of the capacity that stays free."),
         option("--fallback", type=float, metavar="SHARE", help="Of the rate: the edge does the rest itself."),
         option("--edge", metavar="DEVICE", help="With --fallback: the device that answers first."),
@@ -70,6 +78,10 @@ def _choice_options(function: click.decorators.FC) -> click.decorators.FC:
         list_option("--on", "devices", help="Devices to choose from.  [default: those with a price]"),
         list_option("--runtime", "runtimes", help="Engines to choose from.  [default: the usual one]"),
         list_option("--weights", help="Formats to try; own is the model's.  [default: own and smaller]"),
+        option("--prices", type=click.Path(path_type=Path), metavar="FILE", help=_PRICES),
+        option("--max-power", "most_watts", metavar="W", help="What all devices may draw together: 10kW."),
+        option("--interruptions", type=float, metavar="R", help=_INTERRUPTIONS),
+        option("--front", is_flag=True, help="Show tokens/s of a user against those of a device."),
         option("--discount", default=0.0, metavar="SHARE", help="What a reservation takes off the price."),
         option("--launch", type=OutputFile(folders=True), metavar="FOLDER", help=_LAUNCH),
         option("--keep", default=3, metavar="N", help="Plans to confirm and show."),
@@ -104,14 +116,17 @@ def command(model: str, form: str, **options: Any) -> None:
     if options["frames"] is not None:
         _plan_edge(model, options, form)
         return
-    if options["rate"] is None and options["trace"] is None:
+    if options["rate"] is None and options["trace"] is None and options["tokens"] is None:
         raise click.UsageError("Say what comes: --rate 50 for requests, or --frames 30 for a stream of images.")
     from inferometer.serving.plans.search import plan, usual_engine
 
     search = search_from(model, options)
     with progress_line(lambda words: f"simulating {words}") as progress:
         answer = plan(search, engine=options["engine"] or usual_engine(search), progress=progress)
-    print_plan(answer, form, title=f"{model} at {search.rate_per_s:.3g} requests/s")
+    print_plan(answer, form, title=f"{model} at {search.rate_per_s:.3g} requests/s", front=options["front"])
+    job_s = _job_seconds(options)
+    if job_s is not None and form == "table" and (usd := answer.plans[0].usd_per_hour) is not None:
+        print_text(f"\n{options['tokens']} tokens in {job_s / 3600:,.4g} h cost {usd * job_s / 3600:,.2f} USD.")
     if options["launch"] is not None:
         _write_launch(options["launch"], model, answer)
 
@@ -127,8 +142,51 @@ def _write_launch(folder: Path, model: str, answer: PlanAnswer) -> None:
     say(f"Saved {', '.join(files)} in {folder}.")
 
 
-def print_plan(answer: PlanAnswer, form: str, *, title: str) -> None:
-    from inferometer.understand.view.plans import device_table, plan_card, plan_table
+def _job_seconds(options: dict[str, Any]) -> float | None:
+    """How long there is for `--tokens`: a time, or until a date (its begin, by the machine's clock)."""
+    from datetime import datetime
+
+    from inferometer.core.units import parse_quantity
+
+    if options["tokens"] is None:
+        if options["by"] is not None:
+            raise click.UsageError("--by goes with --tokens.")
+        return None
+    if options["rate"] is not None or options["trace"] is not None or options["by"] is None:
+        raise click.UsageError("--tokens goes with --by, and without --rate and --trace.")
+    try:
+        seconds = (datetime.fromisoformat(options["by"]).astimezone() - datetime.now().astimezone()).total_seconds()
+    except ValueError:
+        seconds = parse_quantity(options["by"], "s")
+    if not 0 < seconds < _MOST_JOB_S:
+        raise click.UsageError(f"--by {options['by']} leaves no time, or more than ten years.")
+    return seconds
+
+
+def _prices(path: Path | None) -> tuple[tuple[str, float], ...]:
+    """Prices of one's own, by devices of the catalog."""
+    import csv
+
+    from inferometer.core.errors import FormatError
+    from inferometer.known import device as device_named
+
+    if path is None:
+        return ()
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+        prices = [(device_named(row["device"].strip()).name, float(row["usd_per_hour"])) for row in rows]
+    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError, csv.Error) as error:
+        raise FormatError(
+            f"{path} is no table of prices ({error}).", remedy="Write device,usd_per_hour and a row a device."
+        ) from None
+    if not all(0 <= price < _MOST_USD for _, price in prices):
+        raise FormatError(f"{path} has a price below 0, or none that anybody pays.")
+    return tuple(prices)
+
+
+def print_plan(answer: PlanAnswer, form: str, *, title: str, front: bool = False) -> None:
+    from inferometer.understand.view.plans import device_table, front_table, plan_card, plan_table
 
     document = answer.document()
     if form == "json":
@@ -141,6 +199,9 @@ def print_plan(answer: PlanAnswer, form: str, *, title: str) -> None:
         if form == "table" and answer.by_device:
             print_text("\nThe best plan of each device:")
             print_table(device_table(document), form)
+        if form == "table" and front:
+            print_text("\nTokens a second of a user against those of a device, in closed form:")
+            print_table(front_table(document), form)
     if not answer.plans:
         raise GateError("There is no plan.", remedy=answer.why_not)
 
@@ -149,17 +210,24 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     from inferometer.api.services import asked_traffic
     from inferometer.core.traffic.lengths import listed_lengths, parse_lengths
     from inferometer.core.traffic.objectives import parse_objective
+    from inferometer.core.units import parse_quantity
     from inferometer.serving.plans.asked import PlanSearch
 
     sequences = _numbers(options["sequences"], "max-num-seqs")
-    trace, rate = asked_traffic(options["trace"], options["rate"])
+    job_s = _job_seconds(options)
+    generated = parse_lengths(options["generate"], column="output_tokens")
+    rate = options["rate"] if job_s is None else parse_quantity(options["tokens"], "1") / generated.mean / job_s
+    trace, rate = asked_traffic(options["trace"], rate)
     prompt = parse_lengths(options["prompt"], column="input_tokens")
-    generate = parse_lengths(options["generate"], column="output_tokens")
+    watts, up = options["most_watts"], options["replica_up"]
+    if options["interruptions"] is not None:
+        # Between two interruptions it is there for an hour over their rate, and then away until a new one is.
+        up = 1 / (1 + options["interruptions"] * parse_quantity(options["cold_start"], "s") / 3600)
     return PlanSearch(
         model=model,
         rate_per_s=rate,
         prompt=prompt if trace is None else listed_lengths(trace.input_tokens, trace.name),
-        generate=generate if trace is None else listed_lengths(trace.output_tokens, trace.name),
+        generate=generated if trace is None else listed_lengths(trace.output_tokens, trace.name),
         trace=trace,
         objectives=tuple(parse_objective(part) for text in options["objectives"] for part in text.split(",")),
         goal=options["goal"],
@@ -171,7 +239,10 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         most_devices=options["most_devices"],
         discount=options["discount"],
         availability=options["availability"],
-        replica_up=options["replica_up"],
+        replica_up=up,
+        day=_shares(options["day"]),
+        prices=_prices(options["prices"]),
+        most_watts=None if watts is None else parse_quantity(watts, "W"),
         headroom=options["headroom"],
         fallback=options["fallback"],
         edge=_edge(options),
@@ -179,6 +250,13 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         keep=options["keep"],
         seed=options["seed"],
     )
+
+
+def _shares(text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in _listed(text))
+    except ValueError:
+        raise click.UsageError(f"--day takes shares, and not {text!r}.") from None
 
 
 def _edge(options: dict[str, Any]) -> EdgeAsked | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.commands.load import (
+    cancels_from,
     command_line,
     print_load,
     require_suffix,
@@ -255,19 +256,6 @@ def _speculation(options: dict[str, Any]) -> tuple[int, float] | None:
     # DeepSeek-V3's report has 85 to 90 % for the second token (arXiv:2412.19437, 5.4.3): one layer drafts one token.
     length, usual = (1, 0.85) if head == "mtp" else (DRAFT_LENGTH, ACCEPTANCE)
     return options["draft_length"] or length, usual if kept is None else kept
-
-
-def cancels_from(text: str | None) -> tuple[float, float] | None:
-    """`--cancel SHARE:TIME`."""
-    from inferometer.core.units import parse_quantity
-
-    if text is None:
-        return None
-    share, _, after = text.partition(":")
-    try:
-        return float(share), parse_quantity(after, "s")
-    except ValueError:
-        raise DomainError(f"{text!r} is no share and time.", remedy="Write --cancel 0.1:5s.") from None
 
 
 def _whole_numbers(text: str, remedy: str, *, least: int, most: int) -> list[int]:

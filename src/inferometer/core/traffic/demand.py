@@ -1,5 +1,6 @@
 """The requests to send: when, how long, and what they share. Made from a seed; a client or a simulator plays it."""
 
+from collections.abc import Sequence
 from dataclasses import field, replace
 
 import numpy as np
@@ -27,6 +28,26 @@ class Sharing:
     def __post_init__(self) -> None:
         if self.prefix_tokens < 0 or self.groups < 1 or self.turns < 1 or not self.think_s >= 0:
             raise DomainError("A shared prefix, its groups, the turns of a session and the time to think are positive.")
+
+
+def evenly(number: int, by: float) -> float:
+    """A place between 0 and 1 for each number, none twice and all spread evenly: multiples of an irrational number."""
+    return number * by % 1.0
+
+
+def is_taken_back(number: int, share: float) -> bool:
+    """Whether a request is one of the share whose asker goes away."""
+    return evenly(number, 2**0.5) < share
+
+
+def class_of(shares: Sequence[float], number: int) -> int:
+    """The class of a request: each has its share of them, spread evenly (by the golden ratio's multiples)."""
+    place, reached = evenly(number, 0.6180339887498949), 0.0
+    for order, share in enumerate(shares):
+        reached += share
+        if place < reached:
+            return order
+    return len(shares) - 1
 
 
 @frozen

@@ -18,6 +18,7 @@ import numpy as np
 from inferometer.core.calibration import FormRates, KernelForm, KernelForms, KernelRates
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
+from inferometer.core.statistics import median
 from inferometer.predict.price import kernel_floors as floors
 from inferometer.predict.price.kernel_floors import Ideals, PeakRates
 from inferometer.predict.work.rules.attention import cached_bytes_per_token, sequences
@@ -294,16 +295,41 @@ def _experts_curve(row: OpRow, kernels: Tables, binding: Binding, byte_experts: 
         return FormCurve(family="experts", form=table.by_format[named], ideals=ideals, fixed=fixed)
     chosen, exact = _nearest(table, table.texts["format"] == named, wanted, {})
     rows, shares = _line(table.sizes["rows"][chosen], table.shares[chosen], best=True)
+    measured = float(table.sizes["tp"][chosen[0]]), float(table.sizes["ep"][chosen[0]])
     return KernelCurve(
         family="experts",
         axes=("rows",),
         grids=(np.log(rows),),
-        log_shares=np.log(shares),
+        log_shares=np.log(shares) + _split_further(table, measured, (float(tp), float(ep)), np.log(rows)),
         ideals=ideals,
         fixed=fixed,
         residual=table.residual,
         exact=exact and named == FORMATS.get(stored, _UNKNOWN)[0],
     )
+
+
+def _split_further(table: KernelShares, measured: tuple[float, float], wanted: tuple[float, float], rows: Any) -> Any:
+    """What logarithms of shares change by where experts are split (tp, ep) other than they were measured.
+
+    Parts of a call do not shrink with an expert: eight devices take half of one's time for one token, not an eighth.
+    How much that is, is the median of the table's mixtures that were measured with both splits, at as many rows.
+    """
+    if measured == wanted:
+        return 0.0
+    sizes = [table.sizes[name].tolist() for name in ("hidden", "intermediate", "top_k", "experts", "rows", "tp", "ep")]
+    shares: dict[tuple[object, ...], float] = {}
+    for *mixture, share in zip(table.texts["format"].tolist(), *sizes, table.shares.tolist(), strict=True):
+        if mixture[-2:] in ([*measured], [*wanted]):
+            shares[*mixture] = max(share, shares.get((*mixture,), 0.0))  # of several kernels the fastest
+    changes: dict[float, list[float]] = {}
+    for mixture, share in shares.items():
+        other = shares.get((*mixture[:-2], *wanted)) if mixture[-2:] == measured else None
+        if other is not None:
+            changes.setdefault(mixture[-3], []).append(log(other / share))
+    if not changes:
+        return 0.0
+    points = sorted(changes)
+    return np.interp(rows, np.log(points), [median(changes[point]) for point in points])
 
 
 def _nearest(

@@ -40,13 +40,9 @@ class _Delta(msgspec.Struct):
     tool_calls: msgspec.Raw = _NOTHING
 
 
-class _Message(msgspec.Struct):
-    content: str | None = None
-
-
 class _Choice(msgspec.Struct):
     delta: _Delta | None = None
-    message: _Message | None = None
+    message: _Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
 
@@ -70,20 +66,22 @@ class Event(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(Event)
 
 
-def text_of(choice: _Choice) -> str:
-    """What a reader sees of an event; thoughts and calls of tools are tokens too."""
+SPOKEN, THOUGHT, CALLED = range(3)
+
+
+def text_of(choice: _Choice) -> tuple[str, int]:
+    """What an event brings, and what of it that is; thoughts and calls of tools are tokens too."""
     if choice.text is not None:
-        return choice.text
-    if choice.message is not None:
-        return choice.message.content or ""
-    delta = choice.delta
-    if delta is None:
-        return ""
-    spoken = delta.content or delta.reasoning_content or delta.reasoning
-    if spoken or delta.tool_calls is _NOTHING:
-        return spoken or ""
-    calls = bytes(delta.tool_calls)
-    return "" if calls in _ABSENT else calls.decode(errors="replace")
+        return choice.text, SPOKEN
+    said = choice.message or choice.delta
+    if said is None:
+        return "", SPOKEN
+    if said.content:
+        return said.content, SPOKEN
+    if thought := said.reasoning_content or said.reasoning:
+        return thought, THOUGHT
+    calls = b"" if said.tool_calls is _NOTHING else bytes(said.tool_calls)
+    return ("", SPOKEN) if calls in _ABSENT else (calls.decode(errors="replace"), CALLED)
 
 
 class Answer:
@@ -112,6 +110,7 @@ class Answer:
         "retry_after",
         "running",
         "sent",
+        "shown",
         "text",
         "times",
         "tokens",
@@ -131,6 +130,7 @@ class Answer:
         self.index, self.due, self._stream, self.asked_output = index, due, stream, asked_output
         self._is_opaque = is_opaque  # the answer of an endpoint that nothing is known of: its end is all that counts
         self.wants_text, self.text = wants_text, ""
+        self.shown = [0, 0, 0]  # letters of the answer itself, of thoughts, of calls of tools
         self.sent: float | None = None
         self.first: float | None = None
         self.last: float | None = None
@@ -201,9 +201,10 @@ class Answer:
         for choice in event.choices:
             if choice.finish_reason is not None:
                 self.finished = True
-            text = text_of(choice)
+            text, kind = text_of(choice)
             if text:
                 held += len(text)
+                self.shown[kind] += len(text)
                 if self.wants_text:
                     self.text += text
         self.events += held > 0
@@ -258,7 +259,8 @@ class Answer:
         _require_no_error(event)
         if event.usage is not None:
             self.input_tokens, self.output_tokens = event.usage.prompt_tokens, event.usage.completion_tokens
-        self.text = text_of(event.choices[0]) if event.choices else ""
+        self.text, kind = text_of(event.choices[0]) if event.choices else ("", SPOKEN)
+        self.shown[kind] += len(self.text)
         if self.asked_output and event.choices and not self.text and not self.output_tokens:
             raise Fault("empty", "the answer held no token")
 

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import base64
 import json
+import random
+import re
+import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.frozen import frozen
+from inferometer.core.traffic.demand import class_of
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Api = Literal["chat", "completions", "embeddings", "template"]
-APIS: tuple[Api, ...] = ("chat", "completions", "embeddings", "template")
-_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings"}
+Api = Literal["chat", "completions", "embeddings", "rerank", "template"]
+APIS: tuple[Api, ...] = ("chat", "completions", "embeddings", "rerank", "template")
+_PATHS = {
+    "chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings",
+    "rerank": "/v1/rerank",
+}  # fmt: skip
+_QUERY = 8  # words of a question that documents are ranked by
+_MOST_PIXELS = 1 << 25
 PLACEHOLDERS = ("prompt", "model", "input_tokens", "output_tokens", "index")
 
 
@@ -80,6 +91,8 @@ class Endpoint:
     ignore_eos: bool = True
     template: str | None = None
     method: str = "POST"
+    mix: tuple[tuple[str, float], ...] = ()  # models, or adapters by their names, and the share of each
+    images: tuple[int, int, int] | None = None  # of a message: how many, and their width and height
 
     @property
     def path(self) -> str:
@@ -91,20 +104,30 @@ class Endpoint:
         """The body of one request. A prompt is a text, or the messages of a talk so far."""
         if self.api == "template":
             return self._filled(prompt, output=output, input_tokens=input_tokens, index=index)
-        fields: dict[str, Any] = {"model": self.model}
+        fields: dict[str, Any] = {"model": self.model_of(index)}
         if self.api == "embeddings":
             fields["input"] = prompt
+        elif self.api == "rerank":
+            words = (prompt if isinstance(prompt, str) else str(prompt)).split()
+            fields["query"] = " ".join(words[:_QUERY])
+            # So many documents, all of the same words and no two alike.
+            fields["documents"] = [" ".join(words[at:] + words[:at]) for at in range(max(output, 1))]
         elif self.api == "completions":
             fields["prompt"] = prompt
         else:
-            fields["messages"] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        if self.api != "embeddings":
+            messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+            fields["messages"] = messages if self.images is None else _with_images(messages, self.images, index)
+        if self.api not in {"embeddings", "rerank"}:
             fields |= {"max_tokens": max(output, 1), "temperature": 0, "stream": self.stream}
             if self.ignore_eos:
                 fields["ignore_eos"] = True
             if self.stream:
                 fields["stream_options"] = {"include_usage": True}
         return json.dumps({**fields, **(self.extra or {})}, ensure_ascii=False).encode()
+
+    def model_of(self, index: int) -> str:
+        """The model that a request asks for."""
+        return self.mix[class_of([share for _, share in self.mix], index)][0] if self.mix else self.model
 
     def _filled(self, prompt: Any, *, output: int, input_tokens: int, index: int) -> bytes:
         """The template with its placeholders replaced. `{prompt}` is escaped as JSON wants it between quotes."""
@@ -123,6 +146,51 @@ class Endpoint:
     def request(self, body: bytes) -> bytes:
         """The bytes of a whole request."""
         return _request(self.address, self.method, self.path, body, self.headers, stream=self.stream)
+
+
+def _with_images(
+    messages: Sequence[Mapping[str, Any]], images: tuple[int, int, int], index: int
+) -> list[Mapping[str, Any]]:
+    """The last message with images before its text, each unlike all others so that no cache knows it."""
+    count, width, height = images
+    parts: list[dict[str, Any]] = []
+    for number in range(count):
+        data = base64.b64encode(noise_png(width, height, index * count + number)).decode()
+        parts.append({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}})
+    *before, last = messages
+    return [*before, {**last, "content": [*parts, {"type": "text", "text": last.get("content") or ""}]}]
+
+
+def noise_png(width: int, height: int, seed: int) -> bytes:
+    """A grey image of noise: three chunks with their checksums, each row after a byte for "no filter"."""
+    rows = random.Random(seed).randbytes(width * height)  # noqa: S311 - noise
+    raw = b"".join(b"\0" + rows[at : at + width] for at in range(0, width * height, width))
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)  # 8 bits, grey
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(raw, 1)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )
+
+
+def parse_images(text: str) -> tuple[int, int, int]:
+    found = re.fullmatch(r"(\d{1,3}):(\d{1,5})x(\d{1,5})", text, re.ASCII)
+    sizes = tuple(int(part) for part in found.groups()) if found else ()
+    if not sizes or min(sizes) < 1 or sizes[1] * sizes[2] > _MOST_PIXELS:
+        raise DomainError(f"{text!r} are no images.", remedy="Write how many and their size: --images 2:640x480.")
+    return sizes[0], sizes[1], sizes[2]
+
+
+def parse_mix(text: str) -> tuple[tuple[str, float], ...]:
+    """`NAME=SHARE,NAME=SHARE`, whose shares are made to sum to 1."""
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    try:
+        shares = [(name.strip(), float(share)) for name, _, share in pairs]
+    except ValueError:
+        shares = []
+    whole = sum(share for _, share in shares)
+    if not all(name and 0 < share < inf for name, share in shares) or not 0 < whole < inf:
+        raise DomainError(f"{text!r} is no mix of models.", remedy="Write --model base=0.8,adapter=0.2.")
+    return tuple((name, share / whole) for name, share in shares)
 
 
 def plain_request(

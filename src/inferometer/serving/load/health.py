@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +52,14 @@ class Watch:
             self._handle.cancel()
         wall = time.perf_counter() - self._began
         return (time.process_time() - self._cpu) / wall if wall > 0 else 0.0
+
+
+def saves_power(root: Path = Path("/sys")) -> bool:
+    """Whether a CPU here has the governor `powersave`, where Linux says which it has."""
+    files = (root / "devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    with suppress(OSError, UnicodeDecodeError):
+        return any(file.read_text(encoding="ascii").strip() == "powersave" for file in files)
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,10 @@ class LoadPlan:
     device: str | None = None
     seed: int = 0
     command: str | None = None
+    cancels: tuple[float, float] | None = None  # a share of the requests, and seconds after which these are taken back
+    mix: tuple[tuple[str, float], ...] = ()  # models and their shares, instead of one
+    images: tuple[int, int, int] | None = None  # of a message: how many, width, height
+    telemetry: str | None = None  # the address of a page with DCGM's figures of the server's GPUs
     done: tuple[Level, ...] = ()  # levels of the same test that were played before, and are not played again
 
     def __post_init__(self) -> None:
@@ -87,6 +91,13 @@ class LoadPlan:
         ):
             if value is not None and value < least:
                 raise DomainError(f"{name} must be {least} or more, and is {value}.")
+        if self.cancels is not None and not (0 < self.cancels[0] <= 1 and self.cancels[1] > 0):
+            raise DomainError(
+                "Requests that are taken back are a share above 0 and up to 1, after a time.",
+                remedy="Write --cancel 0.1:5s.",
+            )
+        if self.images is not None and self.api != "chat":
+            raise DomainError("Images go with messages.", remedy="Leave --api out, or --images.")
         if self.duration_s is not None and not self.duration_s > 0:
             raise DomainError(f"The duration must be greater than 0, and is {self.duration_s!r} s.")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from inferometer.core.served import OK
-from inferometer.core.traffic.demand import Demand
+from inferometer.core.traffic.demand import Demand, is_taken_back
 from inferometer.serving.load.answers import Answer
 from inferometer.serving.load.faults import Fault
 from inferometer.serving.load.health import ProcessHealth, Watch
@@ -45,6 +45,7 @@ class RoundPlan:
     concurrency: int | None = None
     duration_s: float | None = None
     timeout_s: float = 600.0
+    cancels: tuple[float, float] | None = None  # a share of the requests, and seconds after which these are taken back
     start_s: float | None = None
 
 
@@ -265,7 +266,7 @@ class Player:
         self._done.append(answer)
         is_ok = answer.outcome == OK
         self._succeeded += is_ok
-        self._failed += not is_ok
+        self._failed += not is_ok and answer.outcome != "cancelled"
         if self.progress is not None:
             self.progress(len(self._done), len(self._demand))
         hopeless = max(_HOPELESS, 2 * (self._plan.concurrency or 0))
@@ -342,6 +343,11 @@ class Player:
         late = [answer for answer in self._flying if (answer.sent or answer.due) < oldest]
         if late:
             self._cut("timeout", f"no complete answer in {self._plan.timeout_s:g} s", late)
+        if self._plan.cancels is not None:
+            share, after_s = self._plan.cancels
+            oldest = self._clock() - after_s
+            late = [one for one in self._flying if (one.sent or one.due) < oldest and is_taken_back(one.index, share)]
+            self._cut("cancelled", f"taken back after {after_s:g} s, as asked", late)
         if self._stopping:
             self._check_over()
         if not self._over.is_set():

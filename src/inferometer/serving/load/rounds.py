@@ -57,6 +57,7 @@ class RoundRows:
     shed: int = 0
     beyond: int = 0  # answers whose usage claims more tokens than were asked for
     ended_early: int = 0  # answers with fewer
+    shown: tuple[int, ...] = (0, 0, 0)  # letters of answers, of thoughts, of calls of tools
 
 
 def rows_of(played: Played, demand: Demand, *, streamed: bool) -> RoundRows:
@@ -85,6 +86,7 @@ def rows_of(played: Played, demand: Demand, *, streamed: bool) -> RoundRows:
         interrupted=played.interrupted,
         shed=played.shed,
         beyond=sum((answer.output_tokens or 0) > demand.output_tokens[answer.index] for answer in used),
+        shown=tuple(sum(answer.shown[kind] for answer in used) for kind in range(3)),
         ended_early=sum(0 < (answer.output_tokens or 0) < demand.output_tokens[answer.index] for answer in used),
     )
 
@@ -153,6 +155,7 @@ def joined(parts: Sequence[RoundRows]) -> RoundRows:
         shed=sum(part.shed for part in parts),
         beyond=sum(part.beyond for part in parts),
         ended_early=sum(part.ended_early for part in parts),
+        shown=tuple(sum(part.shown[kind] for part in parts) for kind in range(3)),
     )
 
 

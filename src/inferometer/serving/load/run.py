@@ -21,17 +21,26 @@ from inferometer.core.traffic.spreads import spread_of
 from inferometer.core.traffic.windows import closed_window, open_window
 from inferometer.core.units import counted as number_of
 from inferometer.serving.load.apis import Endpoint, parse_address
-from inferometer.serving.load.health import readings
+from inferometer.serving.load.health import readings, saves_power
 from inferometer.serving.load.local import Here
 from inferometer.serving.load.loops import new_loop
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of, step_of
 from inferometer.serving.load.play import RoundPlan
-from inferometer.serving.load.pool import Pool
+from inferometer.serving.load.pool import Pool, Security
 from inferometer.serving.load.processes import Several
 from inferometer.serving.load.profile import Facts, profile_of
 from inferometer.serving.load.rounds import columns_of, counting_words, joined
 from inferometer.serving.load.saturate import next_step, next_within, within_words
-from inferometer.serving.load.server import COUNTERS, COUNTING, GAUGES, facts_of, metrics_of, prompt_maker
+from inferometer.serving.load.server import (
+    COUNTERS,
+    COUNTING,
+    DCGM,
+    GAUGES,
+    facts_of,
+    metrics_of,
+    prompt_maker,
+    telemetry_of,
+)
 from inferometer.serving.load.worker import Setup
 
 if TYPE_CHECKING:
@@ -86,7 +95,7 @@ def level_of(  # noqa: PLR0913 - the load, its rounds, and what both sides say
         server=_server(server, whole),
         interrupted=whole.interrupted,
         messages=whole.messages,
-        notes=tuple(_notes(whole)),
+        notes=tuple(_notes(whole, server)),
     )
 
 
@@ -127,10 +136,10 @@ def _server(server: ServerReadings | None, whole: RoundRows) -> ServerReadings |
     )
 
 
-def _notes(whole: RoundRows) -> list[str]:
+def _notes(whole: RoundRows, server: ServerReadings | None = None) -> list[str]:
     notes = []
     unsent = sum(row.outcome == "not_sent" for row in whole.rows)
-    failed = sum(row.outcome not in {OK, "not_sent", "broken_off"} for row in whole.rows)
+    failed = sum(row.outcome not in {OK, "not_sent", "broken_off", "cancelled"} for row in whole.rows)
     if unsent:
         notes.append(
             f"Stopped after {number_of(failed, 'request')} failed and none succeeded; {unsent:,} were not sent."
@@ -143,6 +152,15 @@ def _notes(whole: RoundRows) -> list[str]:
         )
     if whole.ended_early:
         notes.append(f"{whole.ended_early:,} of {number_of(answered, 'answer')} ended before the length asked for.")
+    letters = sum(whole.shown)
+    if letters and sum(whole.shown[1:]):
+        _, thought, called = (count / letters for count in whole.shown)
+        notes.append(f"{thought:.0%} of what was written was reasoning, {called:.0%} calls of tools (by letters).")
+    if answered and server is not None and (joules := server.counters.get("gpu_joules")):
+        notes.append(f"{joules / answered:,.4g} J a request that was answered, by the counters of the server's GPUs.")
+    taken_back = sum(row.outcome == "cancelled" for row in whole.rows)
+    if taken_back and not whole.interrupted:
+        notes.append(f"{taken_back:,} requests were taken back before their end, as asked.")
     if whole.retry_after is not None:
         notes.append(f"The server asked to wait up to {whole.retry_after:g} s (Retry-After); no request was repeated.")
     return notes
@@ -191,7 +209,7 @@ class _Test:
         endpoint = Endpoint(
             address=address, api=plan.api, model=plan.model or "", stream=plan.stream and plan.api in _STREAMED,
             headers=plan.headers, extra=plan.extra, ignore_eos=plan.ignore_eos, template=plan.template,
-            method=plan.method,
+            method=plan.method, mix=plan.mix, images=plan.images,
         )  # fmt: skip
         pool = Pool(address, plan.security)
         server = await facts_of(pool, endpoint)
@@ -213,6 +231,11 @@ class _Test:
     def _profile(self, facts: Facts) -> Profile:
         stepped = time.time() - time.perf_counter() - facts.clock_s
         notes = []
+        if self.plan.mix:
+            shares = ", ".join(f"{name} ({share:.0%})" for name, share in self.plan.mix)
+            notes.append(f"Requests ask for {shares}.")
+        if saves_power():
+            notes.append("This machine's CPUs are in powersave: the load generator wakes late, and reads later tokens.")
         if abs(stepped) > _STEPPED_S:
             notes.append(f"The machine's clock was set by {stepped:+.3g} s meanwhile; times here do not depend on it.")
         if self.plan.within:
@@ -266,7 +289,8 @@ class _Test:
 
     async def _level(self, players: Here | Several, facts: Facts, pool: Pool, step: LoadStep) -> Level:
         rounds: list[RoundRows] = []
-        async with _Scraping(pool, facts.endpoint, on=facts.server.has_metrics) as scraped:
+        scraping = _Scraping(pool, facts.endpoint, on=facts.server.has_metrics, telemetry=self.plan.telemetry)
+        async with scraping as scraped:
             for number in range(1, self.plan.rounds + 1):
                 demand = demand_of(self._sized(step), step, number=self._next_number())
                 asked = RoundPlan(
@@ -274,6 +298,7 @@ class _Test:
                     concurrency=step.concurrency,
                     duration_s=self.plan.duration_s,
                     timeout_s=self.plan.timeout_s,
+                    cancels=self.plan.cancels,
                 )
                 rounds.append(await players.play(asked, progress=self._told(step, number)))
                 if rounds[-1].interrupted:
@@ -321,6 +346,8 @@ def _by_load(level: Level) -> float:
 
 def _model(plan: LoadPlan, server: ServerFacts) -> str:
     """The model that was asked for, or the only one that the server has."""
+    if plan.mix:
+        return max(plan.mix, key=lambda pair: pair[1])[0]
     if plan.model is not None or plan.api == "template":
         return plan.model or "unnamed"
     if len(server.models) == 1:
@@ -341,24 +368,34 @@ def _extra(endpoint: Endpoint, server: ServerFacts) -> dict[str, object]:
 
 
 class _Scraping:
-    """The server's own counters before and after, and its gauges every second in between."""
+    """The server's own counters before and after, and its gauges every second in between; and those of its GPUs."""
 
-    def __init__(self, pool: Pool, endpoint: Endpoint, *, on: bool) -> None:
+    def __init__(self, pool: Pool, endpoint: Endpoint, *, on: bool, telemetry: str | None = None) -> None:
         self._pool, self._endpoint, self._on = pool, endpoint, on
         self._samples: list[dict[str, float]] = []
         self._task: asyncio.Task[None] | None = None
         self.readings: ServerReadings | None = None
+        self._gpus: Endpoint | None = None
+        if telemetry is not None:
+            self._gpus = Endpoint(address=parse_address(telemetry), api="template", model="")
+            self._gpu_pool = Pool(self._gpus.address, Security())
+
+    async def _sample(self) -> None:
+        found = await metrics_of(self._pool, self._endpoint) if self._on else {}
+        if self._gpus is not None:
+            found |= await telemetry_of(self._gpu_pool, self._gpus)
+        self._samples.append(found)
 
     async def __aenter__(self) -> Self:
-        if self._on:
-            self._samples.append(await metrics_of(self._pool, self._endpoint))
+        if self._on or self._gpus is not None:
+            await self._sample()
             self._task = asyncio.get_running_loop().create_task(self._repeat())
         return self
 
     async def _repeat(self) -> None:
         while True:
             await asyncio.sleep(_SCRAPE_S)
-            self._samples.append(await metrics_of(self._pool, self._endpoint))
+            await self._sample()
 
     async def __aexit__(self, *_: object) -> None:
         if self._task is None:
@@ -366,16 +403,18 @@ class _Scraping:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-        self._samples.append(await metrics_of(self._pool, self._endpoint))
+        await self._sample()
+        if self._gpus is not None:
+            self._gpu_pool.close()
         self.readings = _readings(self._samples)
 
 
 def _readings(samples: Sequence[dict[str, float]]) -> ServerReadings:
     first, last = samples[0], samples[-1]
     gauges = {}
-    for name in GAUGES:
+    for name in (*GAUGES, *DCGM):
         seen = [sample[name] for sample in samples[1:-1] or samples if name in sample]
         if seen:
             gauges[name] = (sum(seen) / len(seen), max(seen))
-    counters = {name: last[name] - first[name] for name in COUNTERS if name in first and name in last}
+    counters = {name: last[name] - first[name] for name in (*COUNTERS, "gpu_joules") if name in first and name in last}
     return ServerReadings(counters=counters, gauges=gauges)

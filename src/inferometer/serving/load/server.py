@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +130,12 @@ GAUGES = {
     "kv_used": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage",
                 "llamacpp:kv_cache_usage_ratio"),
 }  # fmt: skip
+# Of NVIDIA's dcgm-exporter, summed over the GPUs of its page; energy is counted in thousandths of a joule.
+DCGM_ENERGY, _MILLI = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1e-3
+DCGM = {
+    "gpu_power_w": ("DCGM_FI_DEV_POWER_USAGE", 1.0), "gpu_busy": ("DCGM_FI_DEV_GPU_UTIL", 0.01),
+    "gpu_celsius": ("DCGM_FI_DEV_GPU_TEMP", 1.0), "gpu_clock_mhz": ("DCGM_FI_DEV_SM_CLOCK", 1.0),
+}  # fmt: skip
 _SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})?\s+(\S+)", re.MULTILINE)
 
 
@@ -196,13 +204,32 @@ async def metrics_of(pool: Pool, endpoint: Endpoint) -> dict[str, float]:
     return {} if body is None else parse_metrics(body.decode(errors="replace"))
 
 
-def parse_metrics(text: str) -> dict[str, float]:
+async def telemetry_of(pool: Pool, endpoint: Endpoint) -> dict[str, float]:
+    """What a page of dcgm-exporter says of the GPUs: power together, the others on average; joules since they began."""
+    body = await _page(pool, endpoint, endpoint.address.path or "/metrics")
+    text = "" if body is None else body.decode(errors="replace")
+    sums, counts = _summed(text)
+    found = {
+        ours: scale * sums[name] / (1 if ours == "gpu_power_w" else counts[name])
+        for ours, (name, scale) in DCGM.items()
+        if name in sums
+    }
+    return found | ({"gpu_joules": _MILLI * sums[DCGM_ENERGY]} if DCGM_ENERGY in sums else {})
+
+
+def _summed(text: str) -> tuple[dict[str, float], Counter[str]]:
+    """Every figure of a page, summed over its labels, and over how many."""
     sums: dict[str, float] = {}
+    counts: Counter[str] = Counter()
     for name, value in _SAMPLE.findall(text):
-        try:
+        with suppress(ValueError):
             sums[name] = sums.get(name, 0.0) + float(value)
-        except ValueError:
-            continue
+            counts[name] += 1
+    return sums, counts
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    sums, _ = _summed(text)
     known = {}
     for ours, theirs in {**COUNTERS, **GAUGES}.items():
         value = next((sums[name] for name in theirs if name in sums), None)

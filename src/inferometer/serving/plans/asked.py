@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import ceil
 from typing import Any, Literal
 
 from inferometer.core.errors import DomainError
@@ -35,7 +36,9 @@ class PlanSearch:
     `sequences` are limits of a step to try (max_num_seqs), 0 for the engine's own. `discount` is what a reservation
     takes off the price on demand. `availability` is the share of time in which enough replicas are up, each of which
     is up for `replica_up` of it. `headroom` is a share of the rate that must be left. With `trace`, its requests come
-    instead of drawn ones, at this rate, and the lengths are theirs.
+    instead of drawn ones, at this rate, and the lengths are theirs. `day` are the loads of equal parts of a day, as
+    shares of the rate: there are as many replicas in each as it needs. `prices` are USD an hour of one device, instead
+    of the catalog's. `most_watts` is what all devices may draw together.
     """
 
     model: Any
@@ -60,8 +63,18 @@ class PlanSearch:
     options: Options = Options()
     keep: int = 3
     seed: int = 0
+    day: tuple[float, ...] = ()
+    prices: tuple[tuple[str, float], ...] = ()
+    most_watts: float | None = None
 
     def __post_init__(self) -> None:
+        if self.day and not (all(0 <= share <= 1 for share in self.day) and max(self.day) > 0):
+            raise DomainError(
+                "The loads of a day are shares of the rate, from 0 to 1, and one of them is more than 0.",
+                remedy="Write --day 0.1,0.1,0.3,1,0.8,0.4 for six parts of four hours.",
+            )
+        if self.most_watts is not None and not self.most_watts > 0:
+            raise DomainError(f"--max-power must be greater than 0, and is {self.most_watts:g} W.")
         if not self.rate_per_s > 0:
             raise DomainError(f"The rate must be greater than 0, and is {self.rate_per_s:g} requests/s.")
         for name, share in (("--discount", self.discount), ("--headroom", self.headroom)):
@@ -77,6 +90,18 @@ class PlanSearch:
                 f"{self.edge.device} answers at the edge, and nobody said how much of it falls back to the servers.",
                 remedy="Give the share that is handed on: --fallback 0.2.",
             )
+
+    def mean_replicas(self, replicas: int) -> float:
+        """Replicas on average over a day, of so many at its peak: each part of it has as many as it needs."""
+        if not self.day:
+            return float(replicas)
+        peak = max(self.day)
+        return sum(max(1, ceil(replicas * share / peak - 1e-9)) for share in self.day) / len(self.day)
+
+    @property
+    def mean_load(self) -> float:
+        """The load of a day on average, as a share of the rate."""
+        return sum(self.day) / len(self.day) if self.day else 1.0
 
     @property
     def cloud_rate_per_s(self) -> float:
@@ -150,6 +175,20 @@ class ServingPlan:
 
 
 @frozen
+class FrontPoint:
+    """A way to serve, at a load, that no other beats in both: tokens a second of a user, and of a device."""
+
+    device: str
+    runtime: str
+    weights: str | None
+    tp: int
+    at_once: int
+    tokens_per_s_per_user: float
+    tokens_per_s_per_device: float
+    ttft_s: float
+
+
+@frozen
 class PlanAnswer:
     """Plans, the best first. Without one, `why_not` says what binds and by how much."""
 
@@ -161,6 +200,7 @@ class PlanAnswer:
     notes: tuple[str, ...] = ()
     edge: EdgeTier | None = None  # before the best of them
     by_device: tuple[ServingPlan, ...] = ()  # the best of each device that has one, the best first
+    front: tuple[FrontPoint, ...] = ()  # by the closed form, the quickest for a user first
 
     def document(self) -> dict[str, Any]:
         return {
@@ -173,4 +213,5 @@ class PlanAnswer:
             "notes": list(self.notes),
             "edge": None if self.edge is None else self.edge.document(),
             "by_device": [plan.document() for plan in self.by_device],
+            "front": [asdict(point) for point in self.front],
         }

@@ -32,7 +32,7 @@ from inferometer.predict.served.question import ServedReplica, served
 from inferometer.predict.served.steady import Traffic
 from inferometer.predict.sweep.engines import Spread, spread_over
 from inferometer.serving.load.plan import LoadPlan, LoadStep
-from inferometer.serving.plans.asked import MONTH_H, Candidate, PlanAnswer, PlanSearch, ServingPlan
+from inferometer.serving.plans.asked import MONTH_H, Candidate, FrontPoint, PlanAnswer, PlanSearch, ServingPlan
 from inferometer.serving.plans.closed import LoadCurve, load_curve
 from inferometer.serving.plans.tiers import edge_tier
 from inferometer.serving.simulate.plan import SimulationPlan
@@ -56,6 +56,7 @@ _WORTH_PROCESSES = 150  # ways to serve a model: some three seconds of one core
 _LEAST_CORES, _MOST_PROCESSES = 4, 16  # with two, beginning a process costs what it saves
 _AT_ONCE = 3  # simulations ahead of the one that is asked for, where there are workers for them
 _SAME = 5e-4
+_FRONT = 12  # points of it that are shown
 _GROWTH = 0.08  # more replicas after a simulation that missed an objective
 _IDLE = "A device that waits draws its idle power, one that works a share of its limit (docs/predicting.md)."
 
@@ -89,7 +90,7 @@ def _plan_on(search: PlanSearch, spread: Spread, progress: Callable[[str], None]
     found, refused = all_configurations(search, spread)
     candidates = list(_candidates(search, found))
     count = sum(_tried(search, configuration) for configuration in found) + len(refused)
-    fitting = [each for each in candidates if each.count <= search.most_devices]
+    fitting = [each for each in candidates if each.count <= search.most_devices and not _is_over(search, each)]
     confirming = _Confirming(search, found, _Simulations(search, spread), progress)
     plans = confirming.best(fitting, search.keep, _MOST_SIMULATIONS)
     rejected, others = list(confirming.rejected), list[ServingPlan]()
@@ -108,7 +109,35 @@ def _plan_on(search: PlanSearch, spread: Spread, progress: Callable[[str], None]
     return PlanAnswer(
         plans=explained, why_not=why_not, candidates=count, simulated=simulated, rejected=tuple(rejected), notes=notes,
         edge=edge_tier(search, explained[0]) if explained else None, by_device=by_device if len(by_device) > 1 else (),
+        front=front_of(search, found),
     )  # fmt: skip
+
+
+def _is_over(search: PlanSearch, candidate: Candidate) -> bool:
+    """Whether it draws more than it may; what is not known to draw less counts as more."""
+    return search.most_watts is not None and (candidate.watts is None or candidate.watts > search.most_watts)
+
+
+def front_of(search: PlanSearch, found: list[Configuration]) -> tuple[FrontPoint, ...]:
+    """The points of all curves that none beats in tokens a second of a user and of a device, a dozen of them."""
+    points = [
+        (1 / float(tpot), float(rate) * search.generate.mean / each.tp, float(ttft), round(float(count)), each)
+        for each in found
+        for count, rate, ttft, tpot in zip(
+            each.curve.sequences, each.curve.rate_per_s, each.curve.ttft_s, each.curve.tpot_s, strict=True
+        )
+    ]
+    front, most = [], 0.0
+    for user, device, ttft, count, each in sorted(points, key=lambda point: (-point[0], -point[1])):
+        if device > most:
+            most = device
+            point = FrontPoint(
+                device=each.device, runtime=each.runtime, weights=each.weights, tp=each.tp, at_once=count,
+                tokens_per_s_per_user=user, tokens_per_s_per_device=device, ttft_s=ttft,
+            )  # fmt: skip
+            front.append(point)
+    chosen = np.unique(np.linspace(0, len(front) - 1, min(_FRONT, len(front))).round().astype(int)) if front else ()
+    return tuple(front[index] for index in chosen)
 
 
 class _Confirming:
@@ -147,8 +176,8 @@ class _Confirming:
                 continue
             self.rejected.append(f"{candidate.words}: {missed} in the simulation.")
             more = candidate.replicas + max(1, round(_GROWTH * candidate.replicas))
-            if more * candidate.tp <= search.most_devices:
-                grown = _candidate(search, configuration, more)
+            grown = _candidate(search, configuration, more)
+            if more * candidate.tp <= search.most_devices and not _is_over(search, grown):
                 order += 1
                 heappush(queue, (grown.score(search.goal), order, grown))
         return plans
@@ -302,6 +331,7 @@ def _candidate(search: PlanSearch, configuration: Configuration, replicas: int) 
     ttft_s, tpot_s, running = configuration.curve.at(search.cloud_rate_per_s / replicas)
     capacity = configuration.curve.capacity(search.objectives)
     count = configuration.tp * (replicas + spare)
+    paid = configuration.tp * (search.mean_replicas(replicas) + spare)
     return Candidate(
         device=configuration.device,
         runtime=configuration.runtime,
@@ -314,7 +344,7 @@ def _candidate(search: PlanSearch, configuration: Configuration, replicas: int) 
         tpot_s=tpot_s,
         running=running,
         capacity_per_s=capacity,
-        usd_per_hour=_usd_per_hour(search, configuration.device, count),
+        usd_per_hour=_usd_per_hour(search, configuration.device, paid),
         watts=_watts(configuration.device, count, search.cloud_rate_per_s / (capacity * replicas) if capacity else 1.0),
     )
 
@@ -334,12 +364,17 @@ def spare_replicas(replicas: int, up: float, availability: float | None) -> int:
     )
 
 
-def _usd_per_hour(search: PlanSearch, name: str, count: int) -> float | None:
+def _usd_per_hour(search: PlanSearch, name: str, count: float) -> float | None:
+    """Of so many devices; on average over a day they are no whole number."""
+    own = dict(search.prices).get(name)
+    if own is not None:
+        return own * count * (1 - search.discount)
     try:
-        price = hourly_price(device_named(name), count, search.options.place)
+        price = hourly_price(device_named(name), 1, search.options.place)
     except DomainError:
         return None  # no spot price: another device may have one
-    return None if price is None else price.usd_per_hour * (1 - search.discount)
+    whole = search.options.place.usd_per_hour is not None  # a price as given is of all devices together
+    return None if price is None else price.usd_per_hour * (1 if whole else count) * (1 - search.discount)
 
 
 def _watts(name: str, count: int, busy: float) -> float | None:
@@ -433,7 +468,7 @@ def _plan(
     simulated = min(candidate.replicas, _SIMULATED_REPLICAS)
     share, reached = search.cloud_rate_per_s * simulated / candidate.replicas, figures.offered_per_s
     short = search.trace is not None and reached is not None and reached < _KEPT_UP * share
-    tokens_per_h = search.cloud_rate_per_s * search.generate.mean * 3600
+    tokens_per_h = search.cloud_rate_per_s * search.mean_load * search.generate.mean * 3600
     return ServingPlan(
         device=candidate.device,
         count=candidate.count,
@@ -458,9 +493,17 @@ def _plan(
         requests=figures.requests,
         notes=(
             f"busy {busy:.0%} of the time in the simulation of {simulated} replicas",
+            *_day_words(search, candidate),
             *((f"the trace is too short for the rate: simulated at {reached:.3g} of {share:.3g}/s",) if short else ()),
         ),
     )
+
+
+def _day_words(search: PlanSearch, candidate: Candidate) -> Iterator[str]:
+    if search.day:
+        mean = search.mean_replicas(candidate.replicas)
+        less = f"{candidate.replicas / mean:.2g} times less than the peak all day"
+        yield f"{candidate.replicas} replicas at the peak, {mean:.3g} on average over the day and paid for: {less}"
 
 
 def _explained(search: PlanSearch, plans: list[ServingPlan]) -> Iterator[ServingPlan]:
@@ -524,4 +567,8 @@ def _why_not(
             f"The number of devices binds: {fewest} are needed and {search.most_devices} may be used, "
             f"{fewest / search.most_devices:.2g} times as many."
         )
+    lightest = min((each.watts for each in candidates if each.watts is not None), default=None)
+    if search.most_watts is not None and (lightest is None or lightest > search.most_watts):
+        known = "nobody knows what any of them draws" if lightest is None else f"the least is {lightest:,.0f} W"
+        return f"The power binds: {known}, and {search.most_watts:,.0f} W may be drawn."
     return f"No simulation met the objectives. The last: {rejected[-1] if rejected else 'none was tried'}"

@@ -209,7 +209,7 @@ def _with_extras(plan: SimulationPlan, question: Question, limits: EngineLimits)
 
 def _adapter_bytes(question: Question, rank: int) -> float:
     """Two thin matrices in 16 bits beside every product of the layers, on each device its share of them."""
-    wide = sum(
+    wide: int = sum(
         block.count * (op["in_features"] + op["out_features"])
         for block, op in question.graph.ops()
         if op.kind == "linear" and "logits" not in op.symbols

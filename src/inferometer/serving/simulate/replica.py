@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inferometer.core.frozen import frozen
+from inferometer.core.traffic.demand import is_taken_back
 from inferometer.core.traffic.spreads import merged, weighted_spread
 from inferometer.serving.simulate.cache import BlockPool, Tier
 
@@ -84,8 +85,7 @@ class EngineLimits:
     def until(self, request: Request) -> float:
         """When whoever asked goes away."""
         left_s = self.patience_s
-        # The share is spread evenly over the requests, and apart from their priorities (another irrational number).
-        if self.cancels is not None and request.number * 0.41421356237309515 % 1.0 < self.cancels[0]:
+        if self.cancels is not None and is_taken_back(request.number, self.cancels[0]):
             left_s = min(left_s, self.cancels[1])
         return request.sent + left_s
 

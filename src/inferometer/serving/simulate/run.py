@@ -13,6 +13,7 @@ import numpy as np
 from inferometer.core.profile import DeviceFacts, ModelFacts, Profile, Provenance
 from inferometer.core.served import Level, LevelFigures, ServerReadings, Spread, Window
 from inferometer.core.served import Served as ServedLevels
+from inferometer.core.traffic.demand import class_of
 from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.knee import headline_of
 from inferometer.core.traffic.requests import Requests
@@ -24,7 +25,7 @@ from inferometer.serving.load.saturate import next_step, next_within, within_wor
 from inferometer.serving.simulate.building import ENDLESS, service_of
 from inferometer.serving.simulate.service import Cluster, Service, TwoPools
 from inferometer.serving.simulate.sinks import BROKEN_OFF, Columns, Streamed
-from inferometer.serving.simulate.source import Source, class_of
+from inferometer.serving.simulate.source import Source
 from inferometer.version import __version__
 
 if TYPE_CHECKING:

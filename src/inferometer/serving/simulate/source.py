@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
+from inferometer.core.traffic.demand import class_of, evenly
 from inferometer.serving.simulate.request import Request
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Kinds:
 
 
 _ALIKE = Kinds()
+_ADAPTERS, _PICTURES = 3**0.5, 7**0.5  # irrational, and other than the one of classes
 
 
 class Source:
@@ -166,11 +168,11 @@ class Source:
         kinds, number = self._kinds, request.number
         if kinds.priorities:
             request.priority = class_of(kinds.priorities, number)
-        request.adapter = int(_place(number, _ADAPTERS) * kinds.adapters) if kinds.adapters else -1
+        request.adapter = int(evenly(number, _ADAPTERS) * kinds.adapters) if kinds.adapters else -1
         first = number * kinds.images
         images = range(first, first + kinds.images)
         request.images = (
-            tuple(int(_place(one, _PICTURES) * kinds.pictures) for one in images) if kinds.pictures else (*images,)
+            tuple(int(evenly(one, _PICTURES) * kinds.pictures) for one in images) if kinds.pictures else (*images,)
         )
 
 
@@ -225,21 +227,3 @@ def _after(earlier: Request, later: Request) -> tuple[Piece, ...]:
 
 def _is_plain(demand: Demand) -> bool:
     return not demand.after and not demand.pieces and not demand.sharing.prefix_tokens and demand.answers == 1
-
-
-# Irrational numbers whose multiples fall evenly between 0 and 1; one for each thing, so that none follows another.
-_CLASSES, _ADAPTERS, _PICTURES = 0.6180339887498949, 0.7320508075688772, 0.6457513110645906
-
-
-def _place(number: int, by: float) -> float:
-    return number * by % 1.0
-
-
-def class_of(shares: tuple[float, ...], number: int) -> int:
-    """The class of a request: each has its share of them, spread evenly (by the golden ratio's multiples)."""
-    place, reached = _place(number, _CLASSES), 0.0
-    for order, share in enumerate(shares):
-        reached += share
-        if place < reached:
-            return order
-    return len(shares) - 1

@@ -29,6 +29,16 @@ _PLAN = (
     Column(key="tpot_p95_s", heading="TPOT p95", unit="s"),
     Column(key="why", heading="why"),
 )
+_FRONT = (
+    Column(key="tokens_per_s_per_user", heading="tokens/s a user", unit="1"),
+    Column(key="tokens_per_s_per_device", heading="a device", unit="1"),
+    Column(key="ttft_s", heading="first token", unit="s"),
+    Column(key="device", heading="device"),
+    Column(key="runtime", heading="engine"),
+    Column(key="weights", heading="weights"),
+    Column(key="tp", heading="TP", exact=True),
+    Column(key="at_once", heading="at once", exact=True),
+)
 _EDGE = (
     Column(key="device", heading="device"),
     Column(key="count", heading="devices", exact=True),
@@ -52,6 +62,11 @@ def plan_table(document: Mapping[str, Any]) -> ReportTable:
 def device_table(document: Mapping[str, Any]) -> ReportTable:
     """The best plan of each device."""
     return _table(_PLAN, {"plans": document.get("by_device") or ()})
+
+
+def front_table(document: Mapping[str, Any]) -> ReportTable:
+    """Tokens a second of a user against those of a device: what no other way beats in both."""
+    return _table(_FRONT, {"plans": document["front"]})
 
 
 def edge_table(document: Mapping[str, Any]) -> ReportTable:

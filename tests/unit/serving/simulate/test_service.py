@@ -10,7 +10,7 @@ import pytest
 from inferometer.core.errors import DomainError
 from inferometer.core.served import Objective
 from inferometer.core.traffic.arrivals import Arrivals
-from inferometer.core.traffic.demand import Demand, Sharing
+from inferometer.core.traffic.demand import Demand, Sharing, class_of
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.known import link as link_named
 from inferometer.predict.ask import ask
@@ -24,7 +24,7 @@ from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.request import Request
 from inferometer.serving.simulate.service import Cluster, Pool, Scaling, Service
 from inferometer.serving.simulate.sinks import Columns, Streamed
-from inferometer.serving.simulate.source import Kinds, class_of
+from inferometer.serving.simulate.source import Kinds
 from unit.serving.simulate.test_queues import PLAIN, STEP_S, EvenSteps, demand
 
 LIMITS = EngineLimits(tokens=4096, sequences=4, blocks=1000, block_tokens=16)

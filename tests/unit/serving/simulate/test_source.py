@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from inferometer.core.traffic.demand import Demand, Sharing
-from inferometer.serving.simulate.source import Kinds, Source, class_of
+from inferometer.core.traffic.demand import Demand, Sharing, class_of
+from inferometer.serving.simulate.source import Kinds, Source
 
 
 def demand(inputs, outputs, *, due=(), turns=1, prefix=0, pieces=(), group=None):
