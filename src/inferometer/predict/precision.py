@@ -145,7 +145,13 @@ def engine_formats(asked: Precision, runtime: str) -> Precision:
 
 
 def held_precision(graph: Graph, asked: Precision, effects: RuntimeEffects, unit: str) -> Precision:
-    """The formats of an engine that loads all floats of a model into the one that it computes in."""
+    """The formats of an engine that loads all floats of a model into the one that it computes in.
+
+    On a GPU a model of single precision whose weights are asked for in halves is a half model (`module.half()`, an
+    engine built for f16): its activations are halves too, unless another format is asked for.
+    """
+    if unit == "gpu" and asked.weights in _HALVES and asked.activations is None and graph.precision in {"f32", None}:
+        return replace(asked, activations=asked.weights) if is_open(graph) else asked
     stated = effects.held.get(unit)
     if stated is None or asked.activations is not None or graph.precision not in _HALVES or not is_open(graph):
         return asked
