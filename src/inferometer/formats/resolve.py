@@ -43,6 +43,10 @@ def read(source: Any, example_inputs: tuple[Any, ...] | None = None, *, image: i
         from inferometer.formats.detect import read_graph  # noqa: PLC0415 - catalog names need no readers of files
 
         return read_graph(path)
+    from inferometer.formats.networks.shipped import packaged  # noqa: PLC0415 - as above
+
+    if isinstance(source, str) and (full := packaged(source)) is not None:
+        return read(full, image=image)
     raise _unknown(str(source))
 
 
@@ -95,6 +99,11 @@ def _unknown(source: str) -> Exception:
     names_a_part = bool(slash) and any(name.startswith(f"{model}/") for name in shipped_nets())
     if not names_a_part and ("/" in source or "\\" in source or Path(source).suffix in _SUFFIXES):
         return FormatError(f"There is no file or folder {source!r}.", remedy="Check the path.")
+    from inferometer.formats.networks.shipped import network_records  # noqa: PLC0415 - as above
+
     rows = rows_of("models")
+    packages = {str(record["name"]).partition(":")[2]: str(record["name"]) for record in network_records()}
     listing = "`inferometer models` lists them; a file or folder may be given by its path."
-    return UnknownNameError("model", source, {*rows.by_name, *shipped_nets()}, listing=listing, words=rows.words())
+    return UnknownNameError(
+        "model", source, {*rows.by_name, *shipped_nets()}, listing=listing, words={**packages, **rows.words()}
+    )

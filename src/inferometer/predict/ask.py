@@ -164,6 +164,8 @@ def model_graph(model: Any, *, image: int | None = None) -> Graph:
             return _named_graph(model, None)
         if network_named(model):
             return _named_graph(model, image)
+        if not Path(model).exists() and (full := _packaged(model)):
+            return _named_graph(full, image)
     return read(model)
 
 
@@ -186,6 +188,12 @@ def _is_shipped(network: str) -> bool:
     from inferometer.formats.networks.shipped import is_shipped  # noqa: PLC0415 - most models are no network of a package
 
     return is_shipped(network)
+
+
+def _packaged(model: str) -> str | None:
+    from inferometer.formats.networks.shipped import packaged  # noqa: PLC0415 - as above
+
+    return packaged(model)
 
 
 @cache

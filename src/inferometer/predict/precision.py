@@ -152,9 +152,15 @@ def engine_formats(asked: Precision, runtime: str) -> Precision:
 
 
 def held_precision(graph: Graph, asked: Precision, effects: RuntimeEffects, unit: str) -> Precision:
-    """The formats of an engine that quantises networks whole, or loads all floats into the one that it computes in."""
-    if asked.weights in effects.whole and asked.activations is None and not is_generative(graph) and is_open(graph):
-        return replace(asked, activations=asked.weights)
+    """The formats of an engine that quantises networks whole, or loads all floats into the one that it computes in.
+
+    On a GPU a model of single precision whose weights are asked for in halves is a half model (`module.half()`, an
+    engine built for f16): its activations are halves too, unless another format is asked for.
+    """
+    if asked.weights is not None and asked.activations is None and is_open(graph):
+        halved = unit == "gpu" and asked.weights in _HALVES and graph.precision in {"f32", None}
+        if halved or (asked.weights in effects.whole and not is_generative(graph)):
+            return replace(asked, activations=asked.weights)
     stated = effects.held.get(unit)
     if stated is None or asked.activations is not None or graph.precision not in _HALVES or not is_open(graph):
         return asked

@@ -41,7 +41,9 @@ def recorded(library: str, class_name: str, config: dict) -> dict:
         model.save_pretrained(folder)
         saved = json.loads(Path(folder, "config.json").read_text())
         tensors = stored(Path(folder))
-    buffers = {name for name, _ in model.named_buffers()}
+    # a file may have another name for the module that holds the body than the class has
+    inside = {name.partition(".")[2] for name, _ in model.named_buffers()}
+    buffers = {name for name in tensors if name.partition(".")[2] in inside}
     named = {"_class_name": class_name} if library == "diffusers" else {"architectures": [class_name]}
     return {
         "recorded_with": {name: version(name) for name in ("torch", library)},

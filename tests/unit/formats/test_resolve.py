@@ -79,3 +79,12 @@ def test_other_formats_change_bytes_and_not_parameters():
     found = inventory(graph, bind(graph, Workload(precision=Precision(weights="q4_0"))))
     assert found.parameters == 1_235_814_400
     assert found.weight_bytes == 1_235_814_400 * 18 // 32
+
+
+def test_a_bare_name_that_one_package_has_is_that_packages_network():
+    assert read("MobileNetV4_conv_small").parameters == read("timm:mobilenetv4_conv_small").parameters
+
+
+def test_a_bare_name_that_several_packages_have_is_not_guessed():
+    with pytest.raises(UnknownNameError, match="torchvision:wide_resnet50_2"):
+        read("wide_resnet50_2")

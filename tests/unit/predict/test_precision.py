@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from inferometer import predict
 from inferometer.core import Precision
 from inferometer.core.binding import Binding
 from inferometer.core.engine import RuntimeEffects
@@ -154,3 +155,18 @@ def test_a_model_that_is_multiplied_in_floats_whatever_is_stored_stands_among_th
         "f32", "f16", None,
     ]  # fmt: skip
     assert widened_to("convolution", both, device_named("intel-xeon-8480plus"), effects) is None
+
+
+@pytest.mark.parametrize("runtime", ["torch-compile", "tensorrt", "onnxruntime"])
+def test_weights_in_halves_are_a_half_model_on_a_gpu(runtime):
+    """--weights f16 of a model of single precision is what module.half() makes of it, not products in f32."""
+    asked = {"on": "nvidia-l4", "runtime": runtime, "batch": 32, "prompt": 384}
+    weights = predict("bert-base", weights="f16", **asked)
+    both = predict("bert-base", weights="f16", activations="f16", **asked)
+    assert weights.summary.latency_s == both.summary.latency_s
+
+
+def test_an_encoder_in_single_precision_says_what_halves_would_do():
+    notes = " ".join(predict("bert-base", on="nvidia-l4", batch=32).provenance.notes)
+    assert "Computed in f32" in notes
+    assert "Computed in f32" not in " ".join(predict("bert-base", on="nvidia-l4", weights="f16").provenance.notes)

@@ -160,6 +160,13 @@ def detection():
         make=_hf(hf.RfDetrForObjectDetection, lambda: hf.RfDetrConfig(num_labels=91), "pixel_values", take=_boxes),
         inputs=image(560), fixed=True,
     )  # fmt: skip
+    for size, count in (("n", "4M"), ("s", "10M"), ("m", "19M"), ("l", "31M"), ("x", "62M")):
+        found[f"d-fine-{size}"] = Net(
+            make=_hf(hf.DFineForObjectDetection, lambda s=size: _d_fine(s), "pixel_values", take=_boxes),
+            inputs=image(640), fixed=True, published=count,
+        )  # fmt: skip
+    # keypoints are chosen by their scores, so how many there are is not known beforehand: what is traced ends before
+    found["superpoint"] = Net(make=_SuperPoint, inputs=image(480, 640), published="1.3M")
     found["yolos-tiny"] = Net(
         make=_hf(
             hf.YolosForObjectDetection,
@@ -176,6 +183,56 @@ def _detr(backbone, dilation):
         use_timm_backbone=True, use_pretrained_backbone=False, backbone=backbone, dilation=dilation, num_labels=91,
         backbone_config=None,
     )  # fmt: skip
+
+
+def _d_fine(size):
+    """Sizes as transformers' convert_d_fine_original_pytorch_checkpoint_to_hf.py states them, for COCO's classes."""
+    stem, mids, blocks, layers, affine, depth, expansion, decoders = {
+        "n": ((16, 16), 16, (1, 1, 2, 1), 3, True, 0.5, 0.34, 3),
+        "s": ((16, 16), 16, (1, 1, 2, 1), 3, True, 0.34, 0.5, 3),
+        "m": ((24, 32), 32, (1, 1, 3, 1), 4, True, 0.67, 1.0, 4),
+        "l": ((32, 48), 48, (1, 1, 3, 1), 6, False, 1.0, 1.0, 6),
+        "x": ((32, 64), 64, (1, 2, 5, 2), 6, False, 1.0, 1.0, 6),
+    }[size]
+    first = {"n": 64, "s": 64, "m": 96, "l": 128, "x": 128}[size]
+    outs = [first, 4 * first, 8 * first, 16 * first]
+    backbone = hf.HGNetV2Config(
+        stem_channels=[3, *stem], stage_in_channels=[stem[1], *outs[:3]],
+        stage_mid_channels=[mids * factor for factor in (1, 2, 4, 8)], stage_out_channels=outs,
+        hidden_sizes=[2 * first, *outs[1:]], stage_num_blocks=list(blocks), stage_numb_of_layers=[layers] * 4,
+        use_learnable_affine_block=affine, out_indices=[3, 4] if size == "n" else [2, 3, 4],
+    )  # fmt: skip
+    own = {
+        "n": {
+            "num_feature_levels": 2, "encoder_ffn_dim": 512, "encode_proj_layers": [1], "d_model": 128,
+            "encoder_hidden_dim": 128, "decoder_ffn_dim": 512, "decoder_n_points": [6, 6],
+            "decoder_in_channels": [128, 128], "feat_strides": [16, 32],
+        },
+        "x": {"encoder_hidden_dim": 384, "encoder_ffn_dim": 2048, "decoder_in_channels": [384, 384, 384]},
+    }.get(size, {})  # fmt: skip
+    return hf.DFineConfig(
+        **{
+            "backbone_config": backbone, "num_labels": 80, "decoder_n_points": [3, 6, 3], "depth_mult": depth,
+            "hidden_expansion": expansion, "decoder_layers": decoders,
+            "encoder_in_channels": outs[2:] if size == "n" else outs[1:], **own,
+        }
+    )  # fmt: skip
+
+
+class _SuperPoint(nn.Module):
+    """Scores of every pixel and descriptors of every eighth, from one encoder over a grey image."""
+
+    def __init__(self):
+        super().__init__()
+        self.module = hf.SuperPointForKeypointDetection(hf.SuperPointConfig())
+
+    def forward(self, pixels):
+        features = self.module.encoder(pixels[:, :1])[0]
+        heads, decoder = self.module.keypoint_decoder, self.module.descriptor_decoder
+        scores = heads.conv_score_b(heads.relu(heads.conv_score_a(features))).softmax(1)[:, :-1]
+        rows = scores.permute(0, 2, 3, 1).unflatten(-1, (8, 8)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
+        described = decoder.conv_descriptor_b(decoder.relu(decoder.conv_descriptor_a(features)))
+        return rows, nn.functional.normalize(described, dim=1)
 
 
 def _conditional():

@@ -1,4 +1,4 @@
-"""YOLOs of other hands: v4, v6, v7, YOLOX, and YOLOv5 as it was up to release 3."""
+"""YOLOs of other hands: v4, v6, v7, YOLOX, YOLOv5 as it was up to release 3; and RTMDet, which is built alike."""
 
 import torch
 from torch import nn
@@ -422,8 +422,127 @@ class TinyStage(nn.Module):
         return y, functional.max_pool2d(torch.cat((x, y), 1), 2, 2)
 
 
+# RTMDet --------------------------------------------------------------------------------------------------------------
+
+
+class LargeKernel(nn.Module):
+    """CSPNeXt's block: a 3 × 3, then a depthwise 5 × 5 and a pointwise."""
+
+    def __init__(self, width, add):
+        super().__init__()
+        self.add = add
+        self.rows = nn.Sequential(Conv(width, width, 3), Conv(width, width, 5, g=width), Conv(width, width))
+
+    def forward(self, x):
+        return x + self.rows(x) if self.add else self.rows(x)
+
+
+class Weighed(nn.Module):
+    """Channels weighed by what the whole map holds of them."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Conv2d(width, width, 1)
+
+    def forward(self, x):
+        return x * functional.hardsigmoid(self.fc(functional.adaptive_avg_pool2d(x, 1)))
+
+
+class NextStage(nn.Module):
+    """A cross-stage row of large-kernel blocks; in the backbone the joint channels are weighed."""
+
+    def __init__(self, c1, c2, n, add=True, weighed=True):
+        super().__init__()
+        half = c2 // 2
+        self.main, self.short, self.final = Conv(c1, half), Conv(c1, half), Conv(2 * half, c2)
+        self.blocks = nn.Sequential(*(LargeKernel(half, add) for _ in range(n)))
+        self.weigh = Weighed(2 * half) if weighed else nn.Identity()
+
+    def forward(self, x):
+        return self.final(self.weigh(torch.cat((self.blocks(self.main(x)), self.short(x)), 1)))
+
+
+class Pools(nn.Module):
+    """Pools of three sizes side by side."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.cv1, self.cv2 = Conv(width, width // 2), Conv(2 * width, width)
+
+    def forward(self, x):
+        y = self.cv1(x)
+        return self.cv2(torch.cat((y, *(functional.max_pool2d(y, k, 1, k // 2) for k in (5, 9, 13))), 1))
+
+
+class SharedHead(nn.Module):
+    """The same convolutions at every scale, each scale with norms of its own."""
+
+    def __init__(self, width, classes=80):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(4))
+        self.norms = nn.ModuleList(nn.ModuleList(nn.BatchNorm2d(width) for _ in range(4)) for _ in range(3))
+        self.outs = nn.ModuleList(nn.ModuleList((nn.Conv2d(width, classes, 1), nn.Conv2d(width, 4, 1))) for _ in "abc")
+
+    def forward(self, maps):
+        found = []
+        for x, norms, (score, box) in zip(maps, self.norms, self.outs, strict=True):
+            classes = boxes = x
+            for conv, norm in zip(self.convs[:2], norms[:2], strict=True):
+                classes = functional.silu(norm(conv(classes)))
+            for conv, norm in zip(self.convs[2:], norms[2:], strict=True):
+                boxes = functional.silu(norm(conv(boxes)))
+            found.append(torch.cat((score(classes).sigmoid(), box(boxes).exp()), 1).flatten(2))
+        return torch.cat(found, 2)
+
+
+class RtmDet(nn.Module):
+    """CSPNeXt, a path-aggregating pyramid of the same stages, and a head whose scales share their convolutions."""
+
+    def __init__(self, depth, width):
+        super().__init__()
+        widths = [int(c * width) for c in (64, 128, 256, 512, 1024)]
+        half, counts = widths[0] // 2, [max(round(n * depth), 1) for n in (3, 6, 6, 3)]
+        self.stem = nn.Sequential(Conv(3, half, 3, 2), Conv(half, half, 3), Conv(half, widths[0], 3))
+        self.stages = nn.ModuleList(
+            nn.Sequential(
+                Conv(c1, c2, 3, 2), *([Pools(c2)] if c2 == widths[4] else []), NextStage(c2, c2, n, c2 != widths[4])
+            )
+            for c1, c2, n in zip(widths, widths[1:], counts, strict=False)
+        )
+        small, middle, wide = widths[2:]
+        n = counts[0]
+        self.reduce = nn.ModuleList((Conv(wide, middle), Conv(middle, small)))
+        self.down = nn.ModuleList(
+            (NextStage(2 * middle, middle, n, False, False), NextStage(2 * small, small, n, False, False))
+        )
+        self.smaller = nn.ModuleList((Conv(small, small, 3, 2), Conv(middle, middle, 3, 2)))
+        self.up = nn.ModuleList(
+            (NextStage(2 * small, middle, n, False, False), NextStage(2 * middle, wide, n, False, False))
+        )
+        self.outs = nn.ModuleList(Conv(c, small, 3) for c in (small, middle, wide))
+        self.head = SharedHead(small)
+
+    def forward(self, image):
+        maps, x = [], self.stem(image)
+        for stage in self.stages:
+            x = stage(x)
+            maps.append(x)
+        _, fine, middle, coarse = maps
+        coarse = self.reduce[0](coarse)
+        middle = self.reduce[1](self.down[0](torch.cat((_up(coarse), middle), 1)))
+        fine = self.down[1](torch.cat((_up(middle), fine), 1))
+        middle = self.up[0](torch.cat((self.smaller[0](fine), middle), 1))
+        coarse = self.up[1](torch.cat((self.smaller[1](middle), coarse), 1))
+        return self.head([out(x) for out, x in zip(self.outs, (fine, middle, coarse), strict=True)])
+
+
 def nets():
     found = {
+        "rtmdet-tiny": (lambda: RtmDet(0.167, 0.375), 640, "4.8M"),
+        "rtmdet-s": (lambda: RtmDet(0.33, 0.5), 640, "8.89M"),
+        "rtmdet-m": (lambda: RtmDet(0.67, 0.75), 640, "24.71M"),
+        "rtmdet-l": (lambda: RtmDet(1.0, 1.0), 640, "52.3M"),
+        "rtmdet-x": (lambda: RtmDet(1.33, 1.25), 640, "94.86M"),
         "yolov7": (YoloV7, 640, "36.9M"),
         "yolov7x": (lambda: YoloV7(40, 6), 640, "71.3M"),
         "yolov7-tiny": (YoloV7Tiny, 640, "~6.24M"),

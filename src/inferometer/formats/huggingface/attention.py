@@ -40,6 +40,17 @@ class Attention:
     buckets: int = 0
     biased: bool = False  # scores get a position bias: ALiBi, T5's relative one, Swin's table
     chunk: int = 0  # tokens see only those of their own chunk of this size
+    gated: bool = False  # the query's projection also gives a gate for what attention gives
+
+
+@frozen
+class Index:
+    """DeepSeek's sparse attention: small heads score every token, and attention meets the best `top_k` of them."""
+
+    heads: int
+    head_dim: int
+    top_k: int
+    shared: bool = False  # a layer that takes over the choice of the layer before it
 
 
 @frozen
@@ -55,6 +66,7 @@ class Latent:
     at: str  # module of the attention
     norm: str = "rms"
     bias: bool = False
+    index: Index | None = None
 
     @property
     def head_dim(self) -> int:
@@ -72,6 +84,7 @@ class Seen:
 def attend(spec: Attention, at: str, x: Tensor, seen: Seen) -> list[Op]:
     """Projections, position, scores, output. With a source the keys and values come from it."""
     q, k, v, ops = _projected(spec, at, x, seen.source)
+    gate = ops[1].outputs[1] if spec.gated else None
     if spec.qk_norm:
         ops += _qk_norms(spec, at, q, k)
         q, k = nn.output(ops[-2]), nn.output(ops[-1])
@@ -85,6 +98,9 @@ def attend(spec: Attention, at: str, x: Tensor, seen: Seen) -> list[Op]:
     ops.append(attention_op(f"{at}.attention", (q, k, v), spec, seen))
     if spec.chunk:
         ops.append(nn.view(f"{at}.joined", ops, *x.shape[:-1], spec.heads * spec.head_dim))
+    if gate is not None:
+        weighed = nn.activation(f"{at}.gate_act", gate, "sigmoid")
+        ops += [weighed, nn.multiply(f"{at}.gate", ops, weighed)]
     out = nn.linear(f"{at}.o_proj", ops, nn.width(x), spec.o, bias="o" in spec.bias, transposed=spec.transposed)
     return [*ops, out]
 
@@ -98,14 +114,17 @@ def _projected(spec: Attention, at: str, x: Tensor, source: Tensor | None) -> tu
         parts = nn.split(f"{at}.qkv", both, q=(*rows, wide), k=(*rows, narrow), v=(*rows, narrow))
         q, k, v = parts.outputs
         return q, k, v, [both, parts]
-    query = nn.linear(f"{at}.q_proj", x, wide, spec.q, bias="q" in spec.bias)
+    query = nn.linear(f"{at}.q_proj", x, wide * (1 + spec.gated), spec.q, bias="q" in spec.bias)
     keys = tuple(
         nn.linear(f"{at}.{letter}_proj", source or x, narrow, module, bias=letter in spec.bias)
         for letter, module in (("k", spec.k), ("v", spec.v))
     )
     kept = source is not None and spec.cached  # keys of cross-attention that stay need making only once
     ops = [query, *(nn.once(keys) if kept else keys)]
-    return nn.output(ops[0]), nn.output(ops[1]), nn.output(ops[2]), ops
+    if spec.gated:
+        half = (*x.shape[:-1], wide)
+        ops.insert(1, nn.split(f"{at}.query_and_gate", query, q=half, gate=half))
+    return nn.output(ops[int(spec.gated)]), nn.output(ops[-2]), nn.output(ops[-1]), ops
 
 
 def _qk_norms(spec: Attention, at: str, q: Tensor, k: Tensor) -> Iterable[Op]:
@@ -163,9 +182,35 @@ def attend_latent(spec: Latent, at: str, x: Tensor, seen: Seen) -> list[Op]:
     kv = nn.split(f"{at}.kv_b", up, k=(*rows, heads * spec.nope_dim), v=(*rows, heads * spec.value_dim))
     # of each query head a part is rotated; of the key one part that all heads share
     turned = rotary_op(f"{at}.rotary", q, rope, head_dim=spec.head_dim, rotated=spec.rope_dim)
+    chosen = _indexed(spec, at, x, nn.output(ops[-2]) if spec.query_rank else x, seen)
     core = _latent_attention(spec, at, (turned.outputs[0], *kv.outputs), seen)
     out = nn.linear(f"{at}.o_proj", core, nn.width(x), f"{module}.o_proj", bias=spec.bias)
-    return [*ops, down, parts, normed, up, kv, turned, core, out]
+    return [*ops, down, parts, normed, up, kv, turned, *chosen, core, out]
+
+
+def _indexed(spec: Latent, at: str, x: Tensor, rank: Tensor, seen: Seen) -> list[Op]:
+    """Queries from the short query, one key a token of its own cache, and scores of every pair, weighed by head.
+
+    The scores are an attention op whose values are single numbers: each head makes one of a pair.
+    """
+    index = spec.index
+    if index is None or index.shared:
+        return []
+    module, name, dim = f"{spec.at}.indexer", f"{at}.index", index.head_dim
+    q = nn.linear(f"{name}.q_proj", rank, index.heads * dim, f"{module}.wq_b")
+    k = nn.linear(f"{name}.k_proj", x, dim, f"{module}.wk")
+    normed = nn.norm(f"{name}.k_norm", k, "layer", f"{module}.k_norm", bias=True)
+    weights = nn.linear(f"{name}.weights_proj", x, index.heads, f"{module}.weights_proj")
+    turned = rotary_op(f"{name}.rotary", nn.output(q), nn.output(normed), head_dim=dim, rotated=spec.rope_dim)
+    attributes = {
+        "heads": index.heads, "kv_heads": 1, "head_dim": dim, "value_dim": 1, "query": x.shape[-2],
+        "context": seen.context, "causal": True, "window": None, "soft_cap": False, "cross": False, "cached": True,
+        "kv_latent": dim, "rope_dim": dim - 1, "absorbed": True, "index": True,
+    }  # fmt: skip
+    y = nn.tensor(f"{name}.scores", *x.shape[:-1], index.heads)
+    inputs = (*turned.outputs, nn.output(weights))
+    scores = Op(name=y.name, kind="attention", inputs=inputs, outputs=(y,), attributes=attributes)
+    return [q, k, normed, weights, turned, scores]
 
 
 def _latent_query(spec: Latent, at: str, x: Tensor) -> list[Op]:
@@ -185,6 +230,8 @@ def _latent_attention(spec: Latent, at: str, inputs: tuple[Tensor, ...], seen: S
         "cross": False, "cached": True, "kv_latent": spec.kv_rank + spec.rope_dim, "rope_dim": spec.rope_dim,
         "absorbed": "cheaper",
     }  # fmt: skip
+    if spec.index is not None:
+        attributes["top_k"] = spec.index.top_k
     y = nn.tensor(f"{at}.attention", *q.shape[:-1], spec.heads * spec.value_dim)
     return Op(name=f"{at}.attention", kind="attention", inputs=inputs, outputs=(y,), attributes=attributes)
 

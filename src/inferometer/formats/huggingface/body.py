@@ -16,6 +16,7 @@ _FUNCTIONS = {
     "gelu_python": "gelu",
     "gelu_10": "gelu",
     "relu_squared": "relu2",
+    "sqrelu": "relu2",
     "swish": "silu",
     "hard_swish": "hardswish",
 }

@@ -81,8 +81,10 @@ def _mixer_sizes(layer: Layer) -> dict[str, Any]:
             return {"heads": attention.heads, "kv_heads": attention.kv_heads, "head_dim": attention.head_dim}
         case Latent() as latent:
             return {"heads": latent.heads, "kv_latent": latent.kv_rank + latent.rope_dim}
-        case ssm:
-            return {"state_size": ssm.state}
+        case None:
+            return {}
+        case stateful:
+            return {"state_size": stateful.state}
 
 
 def embedded(family: Family, config: Config, ids: Tensor, place: NamePrefixes) -> list[Op]:

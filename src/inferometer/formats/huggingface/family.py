@@ -41,7 +41,8 @@ class Family:
 
     norm: str = "rms"  # rms | layer
     norm_bias: bool = False
-    mixer: str = "attention"  # attention | latent | mamba | mamba2 | jamba
+    # attention | latent | mamba | mamba2 | jamba | delta (with attention between) | wkv | single (one part a layer)
+    mixer: str = "attention"
     parallel: bool = False  # attention and MLP side by side
     bare_first: bool = False  # the first layer's attention has no norm before it
     positions: str = "rotary"  # rotary | learned | alibi | relative | none
@@ -50,6 +51,8 @@ class Family:
     rotary_dim_key: bool = False  # the config says how many features are rotated, not which share
     attention_bias: str = ""  # which of q, k, v, o have a bias
     fused_qkv: bool = False
+    gated_attention: bool = False  # q_proj also gives a gate for attention's output
+    indexed: bool = False  # latent attention meets only tokens that an index chose
     qk_norm: str = ""  # head | all
     kv_heads: str = "key"  # key: as the config says, else as many as heads | one
     causal: bool = True

@@ -13,7 +13,7 @@ from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Latent, Seen, attend, attend_latent
 from inferometer.formats.huggingface.mlp import Experts, Mlp, feed, route
-from inferometer.formats.huggingface.ssm import Mamba, scan
+from inferometer.formats.huggingface.ssm import Delta, Mamba, Wkv, delta, mix_time, scan, shift
 
 
 @frozen
@@ -37,10 +37,15 @@ class Norms:
     scale_mlp: str = ""
 
 
+Mixer = Attention | Latent | Mamba | Delta | Wkv
+
+
 @frozen
 class Layer:
+    """A mixer of tokens and an MLP. Where layers have one part each (Nemotron-H) the other is None."""
+
     norms: Norms
-    mixer: Attention | Latent | Mamba
+    mixer: Mixer | None
     cross: Attention | None = None
     ffn: Mlp | Experts | None = None
     parallel: bool = False  # attention and MLP read the same input and are added together
@@ -72,19 +77,19 @@ def _expand(layer: Layer, at: str, hidden: Tensor, seen: Seen) -> tuple[Op, ...]
     if layer.parallel:
         ops = _parallel(layer, at, hidden, itself)
     else:
-        ops = list(_attention(layer, at, hidden, itself))
+        ops = _attention(layer, layer.mixer, at, hidden, itself) if layer.mixer is not None else []
         if layer.cross is not None:
             ops += _cross(layer, at, nn.output(ops), layer.cross, seen)
         if layer.ffn is not None:
-            ops += _mlp(layer, at, nn.output(ops), layer.ffn)
+            ops += _mlp(layer, at, nn.output(ops) if ops else hidden, layer.ffn)
     last = replace(ops[-1], outputs=(hidden,))
     return (*ops[:-1], last)
 
 
-def _attention(layer: Layer, at: str, x: Tensor, seen: Seen) -> list[Op]:
-    norms, at = layer.norms, f"{at}.{_sublayer(layer.mixer)}"
+def _attention(layer: Layer, mixer: Mixer, at: str, x: Tensor, seen: Seen) -> list[Op]:
+    norms, at = layer.norms, f"{at}.{'attn' if isinstance(mixer, Attention | Latent) else 'ssm'}"
     inner = _normed(at, x, norms, norms.pre_attention)
-    inner += _mix(layer.mixer, at, nn.output(inner) if inner else x, seen)
+    inner += _mix(mixer, at, nn.output(inner) if inner else x, seen)
     return _joined(at, x, inner, norms, (norms.post_attention, norms.scale_attention, norms.sum_attention))
 
 
@@ -98,7 +103,11 @@ def _cross(layer: Layer, at: str, x: Tensor, cross: Attention, seen: Seen) -> li
 def _mlp(layer: Layer, at: str, x: Tensor, ffn: Mlp | Experts) -> list[Op]:
     norms, at = layer.norms, f"{at}.mlp"
     inner = _normed(at, x, norms, norms.pre_mlp)
-    inner += _feed(ffn, at, nn.output(inner) if inner else x)
+    read = nn.output(inner) if inner else x
+    if isinstance(layer.mixer, Wkv):
+        inner.append(shift(f"{at}.shift", read, layer.mixer.shift_mlp))
+        read = nn.output(inner)
+    inner += _feed(ffn, at, read)
     return _joined(at, x, inner, norms, (norms.post_mlp, norms.scale_mlp, norms.sum_mlp))
 
 
@@ -107,11 +116,11 @@ def _parallel(layer: Layer, at: str, x: Tensor, seen: Seen) -> list[Op]:
     norms = layer.norms
     ops = _normed(f"{at}.attn", x, norms, norms.pre_attention)
     shared = nn.output(ops) if ops else x
+    if layer.ffn is None or layer.mixer is None:
+        raise TypeError("A parallel layer has attention and an MLP.")
     ops += _mix(layer.mixer, f"{at}.attn", shared, seen)
     attended = nn.output(ops)
     own = _normed(f"{at}.mlp", x, norms, norms.pre_mlp)
-    if layer.ffn is None:
-        raise TypeError("A parallel layer has an MLP.")
     fed = _feed(layer.ffn, f"{at}.mlp", nn.output(own) if own else shared)
     return [*ops, *own, *fed, nn.add(f"{at}.residual", x, attended, fed)]
 
@@ -134,11 +143,7 @@ def _normed(at: str, x: Tensor, norms: Norms, module: str) -> list[Op]:
     return [_named_norm(f"{at}.norm", x, norms, module)] if module else []
 
 
-def _sublayer(mixer: Attention | Latent | Mamba) -> str:
-    return "ssm" if isinstance(mixer, Mamba) else "attn"
-
-
-def _mix(mixer: Attention | Latent | Mamba, at: str, x: Tensor, seen: Seen) -> list[Op]:
+def _mix(mixer: Mixer, at: str, x: Tensor, seen: Seen) -> list[Op]:
     match mixer:
         case Attention():
             return attend(mixer, at, x, seen)
@@ -146,6 +151,10 @@ def _mix(mixer: Attention | Latent | Mamba, at: str, x: Tensor, seen: Seen) -> l
             return attend_latent(mixer, at, x, seen)
         case Mamba():
             return scan(mixer, at, x)
+        case Delta():
+            return delta(mixer, at, x)
+        case Wkv():
+            return mix_time(mixer, at, x)
 
 
 def _feed(ffn: Mlp | Experts, at: str, x: Tensor) -> list[Op]:

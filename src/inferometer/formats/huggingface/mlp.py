@@ -38,6 +38,9 @@ class Experts:
     router_bias: bool = False
     correction: str = ""  # a bias that only steers the choice of experts
     stacked: bool = False
+    latent: int = 0  # experts read and write this width, between projections from and to the layer's
+    latent_in: str = ""
+    latent_out: str = ""
     shared: Mlp | None = None
     shared_gate: str = ""
 
@@ -67,7 +70,12 @@ def feed(spec: Mlp, at: str, x: Tensor) -> list[Op]:
 def route(spec: Experts, at: str, x: Tensor) -> list[Op]:
     """Router, experts, and the shared expert that every token passes."""
     ops = [_router(spec, at, x)]
-    ops.append(_experts(spec, at, x, nn.output(ops)))
+    chosen = nn.output(ops)
+    if spec.latent:
+        ops.append(nn.linear(f"{at}.latent_in", x, spec.latent, spec.latent_in))
+    ops.append(_experts(spec, at, nn.output(ops) if spec.latent else x, chosen))
+    if spec.latent:
+        ops.append(nn.linear(f"{at}.latent_out", ops, nn.width(x), spec.latent_out))
     if spec.shared is None:
         return ops
     routed = nn.output(ops)
@@ -101,8 +109,8 @@ def _router(spec: Experts, at: str, x: Tensor) -> Op:
 def _experts(spec: Experts, at: str, x: Tensor, chosen: Tensor) -> Op:
     name, hidden = f"{at}.experts", nn.width(x)
     attributes = {
-        "experts": spec.experts, "top_k": spec.top_k, "hidden": hidden, "intermediate": spec.width, "gated": True,
-        "function": spec.function,
+        "experts": spec.experts, "top_k": spec.top_k, "hidden": hidden, "intermediate": spec.width,
+        "gated": bool(spec.gate or spec.gate_up), "function": spec.function,
     }  # fmt: skip
     weights = _stacked_weights(spec, hidden) if spec.stacked else _expert_weights(spec, hidden)
     return Op(
@@ -116,18 +124,21 @@ def _experts(spec: Experts, at: str, x: Tensor, chosen: Tensor) -> Op:
 
 
 def _expert_weights(spec: Experts, hidden: int) -> tuple[Tensor, ...]:
+    gate = (nn.weight(f"{spec.gate}.weight", spec.experts, spec.width, hidden),) if spec.gate else ()
     return (
-        nn.weight(f"{spec.gate}.weight", spec.experts, spec.width, hidden),
+        *gate,
         nn.weight(f"{spec.up}.weight", spec.experts, spec.width, hidden),
         nn.weight(f"{spec.down}.weight", spec.experts, hidden, spec.width),
     )
 
 
 def _stacked_weights(spec: Experts, hidden: int) -> tuple[Tensor, ...]:
-    """gpt-oss: [experts, in, out], gate and up interleaved in one tensor, all with biases."""
-    return (
-        nn.weight(spec.gate_up, spec.experts, hidden, 2 * spec.width),
-        nn.weight(f"{spec.gate_up}_bias", spec.experts, 2 * spec.width),
-        nn.weight(spec.down, spec.experts, spec.width, hidden),
-        nn.weight(f"{spec.down}_bias", spec.experts, hidden),
-    )
+    """[experts, in, out], gate and up in one tensor. In gpt-oss, whose router has a bias, these have them too."""
+    both, down = spec.gate_up, spec.down
+    weights = [
+        nn.weight(both, spec.experts, hidden, 2 * spec.width),
+        nn.weight(f"{both}_bias", spec.experts, 2 * spec.width),
+        nn.weight(down, spec.experts, spec.width, hidden),
+        nn.weight(f"{down}_bias", spec.experts, hidden),
+    ]
+    return tuple(weights if spec.router_bias else weights[::2])

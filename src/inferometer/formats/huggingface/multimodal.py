@@ -68,11 +68,20 @@ def _gemma_projector(config: Config, x: Tensor, features: int, module: str) -> l
 
 
 def qwen_vl(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
-    """Qwen2-VL and 2.5-VL: a tower with rotary positions whose patches are merged four to one."""
+    """Qwen2-VL to Qwen3.5: a tower with rotary positions whose patches are merged four to one.
+
+    Qwen3-VL also merges what earlier layers of the tower give, for the text model's first layers (deepstack).
+    """
     text = _text(family, config, heads)
     row, ready = _part(family, config, "vision")
-    tower = _qwen_tower(row, ready, family.names["vision"])
-    merged = _merger(row, ready, _stream(tower), family.names["vision"])
+    prefix, names = family.names["vision"], row.names
+    tower = _qwen_tower(row, ready, prefix)
+    seen = _stream(tower)
+    merged = _merger(row, ready, seen, f"{prefix}{names['merger']}")
+    if "deep_merger" in names and ready.get("deepstack_visual_indexes"):
+        for index in range(len(ready.wholes("deepstack_visual_indexes", least=0))):
+            at = f"projector.deep_{index}"
+            merged = [*_merger(row, ready, seen, f"{prefix}{names['deep_merger']}.{index}", at), *merged]
     return _joined(tower, merged, text)
 
 
@@ -82,14 +91,17 @@ def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
     pixels = nn.tensor("vision.pixel_values", nn.BATCH, config.whole("in_channels"), frames, nn.IMAGE, nn.IMAGE)
     kernel = (frames, size, size)
     patch = nn.ConvFilter(features=hidden, kernel=kernel, strides=kernel, padding=(0, 0, 0))
-    conv = nn.convolution("vision.embed", pixels, patch, f"{prefix}{row.names['patch']}")
+    conv = nn.convolution("vision.embed", pixels, patch, f"{prefix}{row.names['patch']}", bias=row.conv_bias)
     y = nn.output(conv)
-    rows = nn.view("vision.rows", y, nn.BATCH, y.shape[3] * y.shape[4], hidden)
-    stream = nn.tensor("vision.hidden", *nn.output(rows).shape)
+    ops = [conv, nn.view("vision.rows", y, nn.BATCH, y.shape[3] * y.shape[4], hidden)]
+    if "positions" in row.names:  # a square table, resampled to the image's grid
+        table = nn.weight(f"{prefix}{row.names['positions']}.weight", config.whole("num_position_embeddings"), hidden)
+        ops.append(nn.elementwise("vision.positions", "add", ops, weights=(table,)))
+    stream = nn.tensor("vision.hidden", *nn.output(ops).shape)
     layers = _windowed(config, planned_layers(row, config, prefix, cached=False), size)
     return Body(
         blocks=(
-            Block(name="vision.embed", ops=ending_in([conv, rows], stream.name)),
+            Block(name="vision.embed", ops=ending_in(ops, stream.name)),
             *stack(layers, "vision.", stream, "vision.encoder"),
         ),
         inputs=(pixels,),
@@ -115,22 +127,22 @@ def _chunked(layer: Layer, mixer: Attention, tokens: int) -> Layer:
     return replace(layer, mixer=replace(mixer, chunk=tokens))
 
 
-def _merger(row: Family, config: Config, x: Tensor, prefix: str) -> list[Op]:
-    """Neighbouring patches side by side, then a two-layer MLP into the text model's width."""
-    module, merge = f"{prefix}{row.names['merger']}", config.whole("spatial_merge_size")
-    wide = nn.width(x) * merge * merge
-    normed = nn.norm("projector.norm", x, row.norm, f"{module}.ln_q", bias=row.norm_bias)
-    rows = nn.view("projector.merged", normed, nn.BATCH, x.shape[1] // (merge * merge), wide)
-    first = nn.linear("projector.linear_1", rows, wide, f"{module}.mlp.0", bias=True)
-    act = nn.activation("projector.act", first, "gelu")
-    features = config.whole("out_hidden_size")
-    return [
-        normed,
-        rows,
-        first,
-        act,
-        nn.linear("projector.linear_2", act, features, f"{module}.mlp.2", bias=True),
-    ]
+def _merger(row: Family, config: Config, x: Tensor, module: str, at: str = "projector") -> list[Op]:
+    """Neighbouring patches side by side, then a two-layer MLP into the text model's width.
+
+    A deepstack merger (one that stands elsewhere than at `projector`) normalises them once they are side by side.
+    """
+    merge, names = config.whole("spatial_merge_size"), row.names
+    shape = (nn.BATCH, x.shape[1] // (merge * merge), nn.width(x) * merge * merge)
+    ops: list[Op] = []
+    for step in ("view", "norm") if at != "projector" else ("norm", "view"):
+        read = nn.output(ops) if ops else x
+        norm = nn.norm(f"{at}.norm", read, row.norm, f"{module}.{names['merger_norm']}", bias=row.norm_bias)
+        ops.append(norm if step == "norm" else nn.view(f"{at}.merged", read, *shape))
+    ops.append(nn.linear(f"{at}.linear_1", ops, nn.width(nn.output(ops)), f"{module}.{names['merger_1']}", bias=True))
+    ops.append(nn.activation(f"{at}.act", ops, "gelu"))
+    out = config.whole("out_hidden_size")
+    return [*ops, nn.linear(f"{at}.linear_2", ops, out, f"{module}.{names['merger_2']}", bias=True)]
 
 
 def _part(family: Family, config: Config, side: str) -> tuple[Family, Config]:
@@ -138,6 +150,8 @@ def _part(family: Family, config: Config, side: str) -> tuple[Family, Config]:
     plain = config.table(f"{side}_config")
     asked = plain.get("model_type")
     inner = asked is None or (isinstance(asked, str) and asked.startswith(family.name))
+    # a mixture of experts names the tower of its dense sibling: qwen3_5_vision in qwen3_5_moe
+    inner = inner or (side == "vision" and family.name.startswith(str(asked).removesuffix("_vision")))
     row = family_of(plain, family.parts[side] if inner else "")
     usual = family_of(plain, family.parts[side])
     if row.template != usual.template:

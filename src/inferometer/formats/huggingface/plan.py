@@ -3,23 +3,23 @@
 from dataclasses import fields, replace
 from typing import Any
 
-from inferometer.formats.huggingface.attention import Attention, Latent
+from inferometer.formats.huggingface.attention import Attention, Index, Latent
 from inferometer.formats.huggingface.body import function_of
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.family import Family
-from inferometer.formats.huggingface.layer import Layer, Norms
+from inferometer.formats.huggingface.layer import Layer, Mixer, Norms
 from inferometer.formats.huggingface.mlp import Experts, Mlp
-from inferometer.formats.huggingface.ssm import Mamba
+from inferometer.formats.huggingface.ssm import Delta, Mamba, Wkv
 
 
 def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool = True) -> list[Layer]:
     """One value a layer, in order. `cached`: keys and values stay for the next step."""
+    at = f"{prefix}{family.names['layers']}.{{}}."
+    norms = _norms_of(family, at)
+    if family.mixer == "single":
+        return [_single(family, config, at, norms, kind) for kind in _kinds(config)]
     count = config.layers("num_hidden_layers")
     windows = _windows_of(family, config, count)
-    at = f"{prefix}{family.names['layers']}.{{}}."
-    slots = {slot.name: family.names.get(slot.name, "") for slot in fields(Norms) if slot.name not in {"kind", "bias"}}
-    named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
-    norms = Norms(kind=family.norm, bias=family.norm_bias, **named)
     layers = [
         Layer(
             norms=norms,
@@ -34,27 +34,101 @@ def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool 
     return layers
 
 
+# What a layer of one part is: the letters of `hybrid_override_pattern`, and the words of `layers_block_type`.
+_KINDS = {
+    "M": "mamba2", "linear_attention": "mamba2", "mamba": "mamba2", "*": "attention", "full_attention": "attention",
+    "attention": "attention", "E": "moe", "moe": "moe", "-": "mlp", "mlp": "mlp",
+}  # fmt: skip
+
+
+def _kinds(config: Config) -> list[str]:
+    pattern = config.get("hybrid_override_pattern")
+    words = config.texts("layers_block_type", list(pattern) if isinstance(pattern, str) else ())
+    count = config.layers("num_hidden_layers", len(words))
+    if len(words) != count or any(word not in _KINDS for word in words):
+        raise config.error("hybrid_override_pattern", f"must have one of M, *, E and - for each of {count} layers")
+    return [_KINDS[word] for word in words]
+
+
+def _single(family: Family, config: Config, at: str, norms: Norms, kind: str) -> Layer:
+    """A layer that is a mixer or an MLP, and not both (Nemotron-H)."""
+    if kind in {"moe", "mlp"}:
+        ffn = _experts(family, config, at) if kind == "moe" else _mlp_of(family, config, at)
+        return Layer(norms=norms, mixer=None, ffn=ffn)
+    return Layer(
+        norms=norms, mixer=attention_of(family, config, at) if kind == "attention" else _mamba(family, config, at)
+    )
+
+
+def _norms_of(family: Family, at: str) -> Norms:
+    slots = {slot.name: family.names.get(slot.name, "") for slot in fields(Norms) if slot.name not in {"kind", "bias"}}
+    named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
+    return Norms(kind=family.norm, bias=family.norm_bias, **named)
+
+
 def _mixer(  # noqa: PLR0913 - what attention sees belongs to the layer
     family: Family, config: Config, at: str, index: int, *, window: int | None, cached: bool
-) -> Attention | Latent | Mamba:
+) -> Mixer:
     kind = family.mixer
     if kind == "jamba":
         period, offset = config.whole("attn_layer_period"), config.whole("attn_layer_offset", least=0)
         kind = "attention" if index % period == offset else "mamba"
+    if kind == "delta":
+        kind = "attention" if _attends(config, index) else "delta"
+    if kind == "delta":
+        return _delta(family, config, at)
+    if kind == "wkv":
+        return _wkv(family, config, at, index)
     if kind == "latent":
-        return Latent(
-            heads=config.whole("num_attention_heads"),
-            query_rank=config.whole("q_lora_rank", 0, least=0),
-            kv_rank=config.whole("kv_lora_rank"),
-            nope_dim=config.whole("qk_nope_head_dim"),
-            rope_dim=config.whole("qk_rope_head_dim"),
-            value_dim=config.whole("v_head_dim"),
-            at=f"{at}{family.names['attention']}",
-            bias=config.flag("attention_bias", False),  # noqa: FBT003 - the default of a config's key
-        )
+        return _latent(family, config, at, index)
     if kind in {"mamba", "mamba2"}:
         return _mamba(family, config, at)
     return replace(attention_of(family, config, at, index=index), window=window, cached=cached)
+
+
+def _attends(config: Config, index: int) -> bool:
+    """Whether a layer among linear ones has full attention."""
+    if config.get("layer_types") is not None:
+        types = config.texts("layer_types")
+        if len(types) != config.layers("num_hidden_layers"):
+            raise config.error(
+                "layer_types", f"has {len(types)} entries for {config.layers('num_hidden_layers')} layers"
+            )
+        return types[index] == "full_attention"
+    return bool((index + 1) % config.whole("full_attention_interval") == 0)
+
+
+def _delta(family: Family, config: Config, at: str) -> Delta:
+    key_heads, value_heads = config.whole("linear_num_key_heads"), config.whole("linear_num_value_heads")
+    if value_heads % key_heads:
+        raise config.error("linear_num_value_heads", f"is {value_heads}, which {key_heads} key heads do not divide")
+    return Delta(
+        at=f"{at}{family.names['mixer']}",
+        key_heads=key_heads,
+        value_heads=value_heads,
+        key_dim=config.whole("linear_key_head_dim"),
+        value_dim=config.whole("linear_value_head_dim"),
+        kernel=config.whole("linear_conv_kernel_dim"),
+        fused=family.fused_qkv,
+    )
+
+
+def _wkv(family: Family, config: Config, at: str, index: int) -> Wkv:
+    """Ranks that a config leaves out follow from the width, in steps of 32, as flash-linear-attention has it."""
+    hidden = config.whole("hidden_size")
+
+    def rank(key: str, factor: float, power: float) -> int:
+        return config.whole(key, max(32, round(factor * hidden**power / 32) * 32))
+
+    return Wkv(
+        at=f"{at}{family.names['mixer']}",
+        head_dim=config.whole("head_dim"),
+        decay_rank=rank("decay_low_rank_dim", 1.8, 0.5),
+        rate_rank=rank("a_low_rank_dim", 1.8, 0.5),
+        value_rank=rank("v_low_rank_dim", 1.3, 0.5) if index else 0,
+        gate_rank=rank("gate_low_rank_dim", 0.6, 0.8),
+        shift_mlp=_named(family, at, "shift_mlp"),
+    )
 
 
 def attention_of(family: Family, config: Config, at: str, *, index: int = 0) -> Attention:
@@ -77,6 +151,7 @@ def attention_of(family: Family, config: Config, at: str, *, index: int = 0) -> 
         soft_cap=config.get("attn_logit_softcapping") is not None,
         causal=family.causal,
         biased=family.positions in {"alibi", "relative"},
+        gated=family.gated_attention,
     )
 
 
@@ -121,10 +196,45 @@ def _rotated(family: Family, config: Config, head_dim: int, index: int) -> int:
     return int(head_dim * share)
 
 
+def _latent(family: Family, config: Config, at: str, index: int) -> Latent:
+    sparse = None
+    if family.indexed:
+        sparse = Index(
+            heads=config.whole("index_n_heads"),
+            head_dim=config.whole("index_head_dim"),
+            top_k=config.whole("index_topk"),
+            shared=_shares_index(config, index),
+        )
+    return Latent(
+        index=sparse,
+        heads=config.whole("num_attention_heads"),
+        query_rank=config.whole("q_lora_rank", 0, least=0),
+        kv_rank=config.whole("kv_lora_rank"),
+        nope_dim=config.whole("qk_nope_head_dim"),
+        rope_dim=config.whole("qk_rope_head_dim"),
+        value_dim=config.whole("v_head_dim"),
+        at=f"{at}{family.names['attention']}",
+        bias=config.flag("attention_bias", False),  # noqa: FBT003 - the default of a config's key
+    )
+
+
+def _shares_index(config: Config, index: int) -> bool:
+    """Whether a layer takes over the choice of the one before: the config's own list, else every so many layers."""
+    types = config.get("indexer_types")
+    if types is not None:
+        kinds = config.texts("indexer_types")
+        return index < len(kinds) and kinds[index] == "shared"
+    offset, every = config.whole("index_skip_topk_offset", 2, least=0), config.whole("index_topk_freq", 1)
+    return max(index - offset + 1, 0) % every != 0
+
+
 def _mamba(family: Family, config: Config, at: str) -> Mamba:
     """Of either version; what only one of them has stands in `own`."""
     hidden = config.whole("hidden_size")
-    if family.mixer == "mamba2":
+    if family.mixer == "single":
+        heads = config.whole("mamba_num_heads")
+        inner, own = heads * config.whole("mamba_head_dim"), {"heads": heads, "groups": config.whole("n_groups")}
+    elif family.mixer == "mamba2":
         inner, heads = config.whole("expand") * hidden, config.whole("num_heads")
         if heads * config.whole("head_dim") != inner:
             raise config.error("num_heads", f"times head_dim must be expand × hidden_size, which is {inner}")
@@ -141,7 +251,7 @@ def _mamba(family: Family, config: Config, at: str) -> Mamba:
         bias=config.flag("use_bias"),
         conv_bias=config.flag("use_conv_bias"),
         normed=family.mixer == "jamba",
-        function=function_of(config.text("hidden_act", "silu")),
+        function=function_of(config.text("mamba_hidden_act", config.text("hidden_act", "silu"))),
         **own,
     )
 
@@ -193,6 +303,25 @@ def _mlp_of(family: Family, config: Config, at: str) -> Mlp:
         gate_up=_named(family, at, "gate_up") if family.fused_mlp else "",
         bias=family.mlp_bias,
         transposed=family.transposed,
+    )
+
+
+def _experts(family: Family, config: Config, at: str) -> Experts:
+    count, width = config.whole("num_experts"), config.whole("expert_width")
+    return Experts(
+        experts=count,
+        top_k=config.whole("num_experts_per_tok", most=count),
+        width=width,
+        function=function_of(config.text("hidden_act", "silu")),
+        router=_named(family, at, "router"),
+        **_modules(family, at, "gate", "up", "down", "gate_up", before="expert_"),
+        router_bias=family.router_bias,
+        correction=_named(family, at, "correction") if family.correction else "",
+        stacked=family.stacked,
+        latent=config.whole("moe_latent_size", 0, least=0),
+        **_modules(family, at, "latent_in", "latent_out"),
+        shared=_shared(family, config, at, width),
+        shared_gate=_named(family, at, "shared_switch"),
     )
 
 

@@ -1,4 +1,4 @@
-"""State-space mixers: Mamba's selective scan and Mamba-2's."""
+"""Mixers with a state in place of a cache: Mamba's selective scan, Mamba-2's, the gated delta rule, and RWKV-7's."""
 
 from dataclasses import replace
 
@@ -25,6 +25,131 @@ class Mamba:
     conv_bias: bool = True
     normed: bool = False
     function: str = "silu"
+
+
+@frozen
+class Delta:
+    """Gated DeltaNet (Qwen3-Next, Qwen3.5): each value head keeps a matrix of key_dim × value_dim.
+
+    `fused`: one matrix gives q, k, v and the gate, another both of the per-head numbers.
+    """
+
+    at: str
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+    fused: bool = False
+
+    @property
+    def state(self) -> int:
+        return self.key_dim
+
+
+@frozen
+class Wkv:
+    """RWKV-7: each head keeps a square matrix. Ranks are those of the small matrices that make what steers it.
+
+    `value_rank` is 0 in the first layer, which has no earlier values to mix in.
+    """
+
+    at: str
+    head_dim: int
+    decay_rank: int
+    rate_rank: int
+    value_rank: int
+    gate_rank: int
+    shift_mlp: str = ""  # the learned share of the token before, ahead of the layer's MLP
+
+    @property
+    def state(self) -> int:
+        return self.head_dim
+
+
+def delta(spec: Delta, at: str, x: Tensor) -> list[Op]:
+    """Projections → causal conv over q, k and v → delta rule → norm of each head → gate → out_proj."""
+    rows, module = x.shape[:-1], spec.at
+    keys, values, heads = spec.key_heads * spec.key_dim, spec.value_heads * spec.value_dim, spec.value_heads
+    channels = 2 * keys + values
+    if spec.fused:
+        both = nn.linear(f"{at}.in_proj_qkvz", x, channels + values, f"{module}.in_proj_qkvz")
+        steer = nn.linear(f"{at}.in_proj_ba", x, 2 * heads, f"{module}.in_proj_ba")
+        parts = nn.split(f"{at}.parts", both, qkv=(rows[0], channels, rows[1]), z=(*rows, values))
+        per_head = nn.split(f"{at}.steer", steer, b=(*rows, heads), a=(*rows, heads))
+        ops, (qkv, z), (b, a) = [both, steer, parts, per_head], parts.outputs, per_head.outputs
+    else:
+        widths = {"qkv": channels, "z": values, "b": heads, "a": heads}
+        ops = [nn.linear(f"{at}.in_proj_{part}", x, wide, f"{module}.in_proj_{part}") for part, wide in widths.items()]
+        z, b, a = (nn.output(op) for op in ops[1:])
+        qkv = nn.reshaped(nn.output(ops[0]), rows[0], channels, rows[1])
+    conv = _conv(at, qkv, spec.kernel, f"{module}.conv1d", bias=False)
+    active = nn.activation(f"{at}.conv_act", conv, "silu")
+    split = nn.split(f"{at}.qkv", active, q=(*rows, keys), k=(*rows, keys), v=(*rows, values))
+    q, k, v = split.outputs
+    memory = nn.tensor(f"{at}.state", rows[0], heads, spec.value_dim, spec.key_dim, role="state")
+    attributes = {
+        "inner": values, "state": spec.key_dim, "conv_kernel": spec.kernel, "heads": heads, "groups": spec.key_heads,
+        "version": 3,
+    }  # fmt: skip
+    weights = (nn.weight(f"{module}.dt_bias", heads), nn.weight(f"{module}.A_log", heads))
+    scanned = _scan(at, (v, q, k, b, a, memory), weights, attributes)
+    normed = nn.head_norm(f"{at}.out_norm", scanned, "rms", f"{module}.norm", spec.value_dim)
+    gated = _gated(at, nn.output(normed), z, "silu")
+    out = nn.linear(f"{at}.out_proj", gated, nn.width(x), f"{module}.out_proj")
+    return [*ops, conv, active, split, scanned, normed, *gated, out]
+
+
+def shift(name: str, x: Tensor, *shares: str) -> Op:
+    """A learned mix of each token with the one before it, one for each of `shares`, which name the weights."""
+    memory = nn.tensor(f"{name}.before", x.shape[0], 1, nn.width(x), role="state")
+    mixed = tuple(nn.tensor(f"{name}.{index}", *x.shape) for index in range(len(shares)))
+    weights = tuple(nn.weight(share, nn.width(x)) for share in shares)
+    attributes = {"function": "token_shift", "flops_per_element": 2}  # x + share · (before − x), the difference once
+    return Op(
+        name=name,
+        kind="elementwise",
+        inputs=(x, memory),
+        outputs=(*mixed, memory),
+        weights=weights,
+        attributes=attributes,
+    )
+
+
+def mix_time(spec: Wkv, at: str, x: Tensor) -> list[Op]:
+    """RWKV-7's time mixing.
+
+    Six mixes with the token before; r, k and v from full matrices; decay, rate, a share of the first layer's values,
+    and a gate from pairs of small ones; the state's update; a norm of each head; the gate; and the output.
+    """
+    module, hidden = spec.at, nn.width(x)
+    mixed = shift(f"{at}.shift", x, *(f"{module}.x_{part}" for part in "rwkvag"))
+    r_in, w_in, k_in, v_in, a_in, g_in = mixed.outputs[:-1]
+    ops = [mixed]
+    for part, read in (("r", r_in), ("k", k_in), ("v", v_in)):
+        ops.append(nn.linear(f"{at}.{part}_proj", read, hidden, f"{module}.{part}_proj"))
+    r, k, v = (nn.output(op) for op in ops[1:])
+    small = [("w", w_in, spec.decay_rank, "tanh"), ("a", a_in, spec.rate_rank, "")]
+    small += [("v", v_in, spec.value_rank, "")] if spec.value_rank else []
+    made = []
+    for part, read, rank, function in (*small, ("g", g_in, spec.gate_rank, "sigmoid")):
+        lora = f"{module}.{part}_lora.lora"
+        ops.append(nn.linear(f"{at}.{part}_down", read, rank, f"{lora}.0"))
+        if function:
+            ops.append(nn.activation(f"{at}.{part}_act", ops, function))
+        ops.append(nn.linear(f"{at}.{part}_up", ops, hidden, f"{lora}.2", bias=part != "g"))
+        made.append(nn.output(ops))
+    steering, gate = made[:-1], made[-1]
+    heads = hidden // spec.head_dim
+    memory = nn.tensor(f"{at}.state", x.shape[0], heads, spec.head_dim, spec.head_dim, role="state")
+    weights = tuple(nn.weight(f"{module}.{name}", hidden) for name in ("k_k", "k_a", "r_k"))
+    attributes = {
+        "inner": hidden, "state": spec.head_dim, "conv_kernel": 0, "heads": heads, "groups": heads, "version": 7,
+    }  # fmt: skip
+    ops.append(_scan(at, (v, r, k, *steering, memory), weights, attributes))
+    ops.append(nn.norm(f"{at}.out_norm", ops, "layer", f"{module}.g_norm", bias=True))
+    ops.append(nn.multiply(f"{at}.gate", ops, gate))
+    return [*ops, nn.linear(f"{at}.o_proj", ops, hidden, f"{module}.o_proj")]
 
 
 def scan(spec: Mamba, at: str, x: Tensor) -> list[Op]:

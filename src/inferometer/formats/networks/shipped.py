@@ -51,6 +51,13 @@ def is_shipped(name: str) -> bool:
     return asked is not None and entry is not None and asked.image in {None, *entry.images}
 
 
+def packaged(name: str) -> str | None:
+    """The full name of a network that one package alone has under a bare name: `timm:mobilenetv4_conv_small`."""
+    bare = name.casefold()
+    having = [package for package, known in index().networks.items() if bare in known]
+    return f"{having[0]}:{bare}" if len(having) == 1 else None
+
+
 def network_records() -> Iterator[dict[str, Any]]:
     """Every shipped network with what is known of it, in the fields that listings of models have."""
     for package, known in index().networks.items():

@@ -19,6 +19,7 @@ from inferometer.core.calibration import FormRates, KernelForm, KernelForms, Ker
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.statistics import median
+from inferometer.predict.exact import smaller
 from inferometer.predict.price import kernel_floors as floors
 from inferometer.predict.price.kernel_floors import Ideals, PeakRates
 from inferometer.predict.work.rules.attention import cached_bytes_per_token, sequences
@@ -358,6 +359,8 @@ def _line(sizes: Any, shares: Any, *, best: bool = False) -> tuple[Any, Any]:
 def _attention_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding) -> Curve | None:
     op, scale = row.op, row.scale
     way = "decode" if phase == "decode" else "prefill"
+    if op.get("index"):  # nobody measured an index's scores by themselves
+        return None
     latent = bool(op.get("kv_latent"))
     table = kernels.get(f"{'mla' if latent else 'attention'}.{way}")
     if table is None:
@@ -477,6 +480,8 @@ def kernel_sizes(row: OpRow, binding: Binding) -> dict[str, Any]:
     if op.kind != "attention":
         return {"rows": row.scale.batch * prod(binding.size(dim) for dim in op.inputs[0].shape[:-1])}
     query, context = binding.size(op["query"]), binding.size(op.get("context", 0))
+    if op.get("top_k"):  # a step meets as many keys as were chosen; a prompt beyond them is still priced as a whole
+        context = smaller(context, op["top_k"])
     # A chunk after a context has as much to do for each of its tokens as a longer prompt without one.
     length = np.sqrt(np.asarray(query, float) ** 2 + 2.0 * np.asarray(query, float) * context)
     sizes = {"query": query, "context": context, "keys": context + query, "length": length}

@@ -29,3 +29,14 @@ RESNET = {
     "model_type": "resnet", "embedding_size": 64, "hidden_sizes": [256, 512, 1024, 2048], "depths": [3, 4, 6, 3],
     "layer_type": "bottleneck", "num_labels": 1000,
 }  # fmt: skip
+SPARSE = {**DEEPSEEK, "model_type": "glm_moe_dsa", "index_n_heads": 4, "index_head_dim": 16, "index_topk": 64}
+SINGLE = {
+    **LLAMA, "model_type": "nemotron_h", "architectures": ["NemotronHForCausalLM"], "hybrid_override_pattern": "M*E-",
+    "mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 16, "n_routed_experts": 8, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32, "moe_shared_expert_intermediate_size": 48,
+}  # fmt: skip
+DELTA = {
+    **LLAMA, "model_type": "qwen3_5_text", "architectures": ["Qwen3_5ForCausalLM"], "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 8,
+}  # fmt: skip
+RWKV = {**LLAMA, "model_type": "rwkv7", "architectures": ["RWKV7ForCausalLM"], "head_dim": 16}

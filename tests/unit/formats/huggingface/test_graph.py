@@ -2,10 +2,25 @@
 
 import pytest
 
-from inferometer.core.dims import Symbol, evaluate
+from inferometer.core.binding import Binding
+from inferometer.core.dims import Symbol, evaluate, symbols_in
+from inferometer.core.errors import FormatError
 from inferometer.core.graph import KINDS
+from inferometer.core.workload import Precision
 from inferometer.formats.huggingface.graph import graph_from_config
-from unit.formats.huggingface.examples import DEEPSEEK, GEMMA3, LLAMA, MIXTRAL, RESNET, VIT
+from inferometer.predict.work.rules.attention import attention_pairs, cache_bytes
+from unit.formats.huggingface.examples import (
+    DEEPSEEK,
+    DELTA,
+    GEMMA3,
+    LLAMA,
+    MIXTRAL,
+    RESNET,
+    RWKV,
+    SINGLE,
+    SPARSE,
+    VIT,
+)
 
 
 def graph(config, **changes):
@@ -310,3 +325,48 @@ def test_the_whole_gemma_3_4b_with_its_image_tower():
         },
     }  # fmt: skip
     assert graph(config).parameters == 4_300_079_472  # https://huggingface.co/google/gemma-3-4b-it: 4.3B
+
+
+def test_an_index_leaves_attention_fewer_keys_and_the_cache_all_of_them():
+    """A step after 1,000 tokens meets 64 of them, and finds them by scores of all; every token stays cached."""
+    dense, sparse = graph({**SPARSE, "model_type": "deepseek_v3"}), graph(SPARSE)
+    binding = Binding(
+        sizes={"batch": 1, "query": 1, "context": 1000, "logits": 1}, precision=Precision(activations="bf16")
+    )
+    core, whole = (op_named(made, "layers.{}.attn.attention") for made in (sparse, dense))
+    assert attention_pairs(core, binding) == 64
+    assert cache_bytes(core, binding) == cache_bytes(whole, binding)
+    scores = op_named(sparse, "layers.{}.attn.index.scores")
+    assert attention_pairs(scores, binding) == 1001
+    assert cache_bytes(scores, binding) == 1001 * 16 * 2  # one key a token
+
+
+def test_layers_that_share_an_index_score_nothing():
+    made = graph({**SPARSE, "indexer_types": ["full", "shared", "full", "shared"]})
+    assert sum(block.count for block, op in made.ops() if op.name.endswith("index.scores")) == 2
+
+
+def test_a_layer_of_one_part_has_one_residual():
+    made = graph(SINGLE)
+    parts = [{op.kind for op in block.ops} & {"ssm_scan", "attention", "moe_experts"} for block in made.blocks[1:-1]]
+    assert parts == [{"ssm_scan"}, {"attention"}, {"moe_experts"}, set()]
+    assert all(sum(op.name.endswith("residual") for op in block.ops) == 1 for block in made.blocks[1:-1])
+
+
+@pytest.mark.parametrize("pattern", ["M*E", "M*EX", ""])
+def test_a_pattern_that_names_no_kind_for_a_layer_is_refused(pattern):
+    with pytest.raises(FormatError, match=r"hybrid_override_pattern|layers_block_type"):
+        graph({**SINGLE, "hybrid_override_pattern": pattern})
+
+
+@pytest.mark.parametrize("config", [DELTA, RWKV])
+def test_a_state_does_not_grow_with_the_text(config):
+    """Layers with a state keep as much after a thousand tokens as after one; every fourth of Qwen3.5's attends."""
+    made = graph(config)
+    states = [tensor for _, op in made.ops() for tensor in op.inputs if tensor.role == "state"]
+    assert states
+    assert not any(
+        symbol in {"query", "context"} for tensor in states for dim in tensor.shape for symbol in symbols_in(dim)
+    )
+    attending = sum(block.count for block, op in made.ops() if op.kind == "attention")
+    assert attending == (1 if config is DELTA else 0)

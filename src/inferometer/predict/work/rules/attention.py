@@ -39,6 +39,8 @@ def attention(op: Op, binding: Binding) -> Work:
     Either way the new tokens' pass through the up-projection (or, absorbed, the queries' and outputs') has the same
     2·rows·rank·heads·(…) operations, and stands in the graph as a `linear` of its own.
     `absorbed="cheaper"` is what engines do: the form with fewer operations, naive for a prompt, absorbed for a step.
+
+    With `top_k` each query meets at most so many keys, which an index chose from all: the cache keeps every token.
     """
     if op.get("absorbed") == "cheaper":
         return _cheaper(*(attention(_with_form(op, absorbed=form), binding) for form in (True, False)))
@@ -74,6 +76,8 @@ def attention_pairs(op: Op, binding: Binding) -> Any:
     query, context, window = _sizes(op, binding)
     if op.get("cross"):
         return query * context
+    if op.get("top_k"):  # as many as a window of that size would leave, wherever they stand
+        window = op["top_k"]
     return causal_pairs(query, context, window) if op.get("causal") else mutual_pairs(query, context, window)
 
 
@@ -121,7 +125,9 @@ def cached_tokens_read(op: Op, binding: Binding) -> Any:
 
     The first query reaches furthest back: window − 1 tokens before itself, or half a window where attention is mutual.
     """
-    _, context, window = _sizes(op, binding)
+    query, context, window = _sizes(op, binding)
+    if op.get("top_k"):  # each query chooses its own: the most that they can read between them
+        return smaller(context, op["top_k"] * query)
     if window is None or op.get("cross"):
         return context
     return smaller(context, window - 1 if op.get("causal") else window // 2)

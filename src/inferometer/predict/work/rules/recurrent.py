@@ -13,6 +13,7 @@ _POINTWISE = {
     "gru": 14,  # two sigmoids of 4, tanh, r∘h, (1 − z)∘n + z∘h (4)
     "rnn": 1,  # tanh
 }
+_SCANNED = {1: 7, 2: 5, 3: 7, 7: 9}  # operations for each channel and state number, by version
 
 
 @rule("ssm_scan")
@@ -24,12 +25,16 @@ def ssm_scan(op: Op, binding: Binding) -> Work:
 
     Mamba-2: A is one number a head, so Ā is 2 a head: inner·(5·state + 3) + 2·heads a token.
 
+    The gated delta rule (version 3): the state decays (1), what it holds for the key is read (2), the difference to the
+    value is written at the key (2), and the query reads (2): inner·(7·state + 3), and 2 a head as above. RWKV-7
+    (version 7) reads and writes the removed key as a product of its own: inner·(9·state + 3).
+
     The states are read and written once a call. Engines that scan in chunks do more arithmetic, in matrix products;
     this is the least. The causal convolution and the gate are ops of their own.
     """
     inner, state = op["inner"], op["state"]
-    second = op.get("version", 1) == 2
-    each = inner * (5 * state + 3) + 2 * op["heads"] if second else inner * (7 * state + 3)
+    version = op.get("version", 1)
+    each = inner * (_SCANNED[version] * state + 3) + (2 * op["heads"] if version in {2, 3} else 0)
     return moving(op, binding, rows(op.inputs[0], binding) * each)
 
 
