@@ -66,9 +66,10 @@ def main(arguments: list[str]) -> int:
                 for look in LOOKS if name in FOUR else ("",):
                     with opened(browser, address, *LOOKS[look]) as page:
                         show(page, name, PAGES[name].format(**runs), folder / "mobilenet-v2.onnx")
-                        page.screenshot(path=FOLDER / f"{name}{look}.png")
-                        sys.stdout.write(f"{name}{look}.png\n")
-                        sys.stdout.flush()
+                        taken = page.screenshot()
+                    (FOLDER / f"{name}{look}.png").write_bytes(taken)  # of a page that is right
+                    sys.stdout.write(f"{name}{look}.png\n")
+                    sys.stdout.flush()
             browser.close()
     return 0
 
