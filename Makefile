@@ -11,13 +11,14 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|transformers/models)
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 
 .PHONY: help demo test test-torch test-matrix fuzz lint types imports unit bench data mutants docs notebooks site
-.PHONY: release-check clean sanity
+.PHONY: release-check clean sanity outputs screenshots
 help:
 	@echo "make demo   set up and show what works    make test   set up and run every check"
 	@echo "make lint   style, types, layers          make bench  run the benchmarks"
 	@echo "make test-torch   after make test: what needs PyTorch, a browser or an sshd"
 	@echo "make test-matrix  make test on other Pythons, as another user, without git, ..."
 	@echo "make docs   write the generated pages     make site   build the documentation into build/site"
+	@echo "make outputs  what commands print, into the pages that show them   make screenshots  the hub's pages"
 	@echo "make data   DATA=folder: make the shipped data files again, and say what differs"
 	@echo "make mutants  how many planted mistakes the tests notice"
 	@echo "make sanity   properties of every answer, and the page of known misses"
@@ -111,6 +112,13 @@ docs: $(VENV)/.dev
 # Executes the notebooks of the tutorials in place, so that the site shows what they print.
 notebooks: $(VENV)/.dev
 	$(BIN)/python docs/execute_notebook.py
+
+# What the pages show: outputs of commands that ask, and pictures of the hub. Both take minutes; look at them.
+outputs: $(VENV)/.dev
+	$(BIN)/python docs/show_outputs.py
+
+screenshots: $(VENV)/.dev
+	$(BIN)/python docs/take_screenshots.py
 
 site: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/site-trees docs build/site

@@ -19,7 +19,7 @@ from inferometer.cli.run import run
 from inferometer.measure.run import model as running
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*(ROOT / "docs" / "recipes").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")])
+PAGES = sorted(page for part in ("questions", "recipes", "tutorials") for page in (ROOT / "docs" / part).glob("*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # While tests run no machine is quiet, and two threads would wait for each other in a loop.
 QUICK = ["--no-guard", "--runs", "3", "--seconds", "10ms", "--no-predict", "--threads", "1"]
@@ -48,7 +48,7 @@ def test_a_page_runs_from_top_to_bottom(page, folder):
         pytest.skip(f"needs {NEEDS[page.stem]}")
     for language, text in blocks(page):
         if language == "console":
-            for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
+            for line in re.findall(r"^\$ (.*)$", text.replace("\\\n", ""), re.MULTILINE):  # a backslash carries on
                 enter(line)
         elif (name := re.match(r"# (test_\w+\.py)\n", text)) is not None:
             Path(name[1]).write_text(text)

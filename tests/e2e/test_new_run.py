@@ -179,6 +179,7 @@ def test_an_empty_hub_measures_something_in_one_click(browser, tmp_path, roofs):
         page.get_by_role("button", name="Measure mobilenet-v2 here").click()
         page.wait_for_url(re.compile("/fleet/jobs/"))
         page.locator("#log", has_text="preparing").wait_for()
+        page.locator("#state .badge", has_text=re.compile("preparing|running")).wait_for()  # and not only in the log
         assert "mobilenet-v2" in page.locator("h1").inner_text()
 
 

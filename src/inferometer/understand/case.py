@@ -137,6 +137,11 @@ def phase_words(phase: Phase) -> str:
     return _NAMES.get(phase.name, f"the phase {phase.name}")
 
 
+def times_words(ratio: float) -> str:
+    """How many times, inside a sentence: 1.6, 13, 130; nobody reads 1.3e+02."""
+    return f"{ratio:.2g}" if ratio < 99.5 else f"{float(f'{ratio:.2g}'):,.0f}"
+
+
 def command_option(case: Case, option: str) -> str | None:
     """The value that an option had on the command line of the measurement."""
     line = case.profile.provenance.command if case.profile.provenance else None

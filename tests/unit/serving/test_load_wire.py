@@ -58,7 +58,7 @@ def test_a_real_server_is_asked_what_it_is_and_measured():
     level, figures = only(profile)
     assert (profile.model.name, profile.runtime) == ("tiny", "vllm")
     assert profile.environment.versions["vllm"] == "0.19.0"
-    assert profile.served.prompts.startswith("by the server's tokenizer and usage: 1 tokens a word")
+    assert profile.served.prompts.startswith("by the server's tokenizer and usage: 1 token a word")
     assert set(level.requests.input_tokens) == {16}
     assert figures.completed == 12
     assert level.server.counters["generated_tokens"] == 0  # the page is always the same

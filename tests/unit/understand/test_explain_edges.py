@@ -14,6 +14,7 @@ from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.predict.gains import Gain
 from inferometer.understand import resolve, trying
+from inferometer.understand.case import times_words
 from inferometer.understand.explanation import _above, _can_predict, _headline, explain, explanation_document
 from inferometer.understand.findings import findings_of, overheads
 from inferometer.understand.gains import pricer
@@ -412,3 +413,10 @@ def test_several_devices_that_talk_are_counted():
     made = profile(forward(*ops), workload=Workload(parallel=Parallel(tp=4), precision=Precision(activations="f32")))
     talk = found("communication.bound", made)
     assert (talk.evidence["devices"], talk.evidence["time_s"], talk.evidence["speedup_at_most"]) == (4, 0.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"), [(1.58, "1.6"), (13.4, "13"), (99.4, "99"), (132.8, "130"), (12_345, "12,000")]
+)
+def test_how_many_times_is_said_without_an_exponent(ratio, words):
+    assert times_words(ratio) == words

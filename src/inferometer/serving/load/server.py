@@ -258,7 +258,8 @@ async def prompt_maker(
         return maker
     added = max(0, round(few - per_word * _PROBES[0]))
     source = "the server's tokenizer and usage" if words else "the server's usage"
-    how = f"by {source}: {per_word:.4g} tokens a word, {added} around a prompt"
+    plural = "" if per_word == 1 else "s"
+    how = f"by {source}: {per_word:.4g} token{plural} a word, {added} around a prompt"
     return replace(maker, per_word=per_word, added=added, how=how, exact=abs(per_word - 1) < 1e-9)
 
 

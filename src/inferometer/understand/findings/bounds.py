@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.finding import Finding
 from inferometer.core.profile import COUNTED
 from inferometer.known.engines import engine_or_ideal
-from inferometer.understand.case import Case, at_stake, command_option, evidence, faster, more, phase_words
+from inferometer.understand.case import Case, at_stake, command_option, evidence, faster, more, phase_words, times_words
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase
@@ -144,9 +144,10 @@ def utilisation_low(case: Case) -> Finding | None:
         return None
     _, phase, expected = worst
     low, high = _expected_bounds(case, phase, expected)
+    times = times_words(phase.time_s / expected)
     return Finding(
         code="utilisation.low",
-        title=f"{_capitalised(phase)} takes {phase.time_s / expected:.2g} times what this device should take for it",
+        title=f"{_capitalised(phase)} takes {times} times what this device should take for it",
         evidence=evidence(
             time_s=phase.time_s,
             expected_s=expected,

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from inferometer.core.finding import Finding
-from inferometer.understand.case import Case, at_most, at_stake, command_option, evidence, phase_words
+from inferometer.understand.case import Case, at_most, at_stake, command_option, evidence, phase_words, times_words
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op
@@ -91,7 +91,7 @@ def _why(case: Case, phase: Phase, op: OpTime, above: float | None) -> str:
     did = f"It has {work:.0%} of the arithmetic of {phase_words(phase)}" if work is not None else "It stands out"
     regime = next((point.regime for point in case.roof.ops if (point.phase, point.name) == (phase.name, op.name)), None)
     bound = f" and is bound by {_BOUND[regime]}" if regime in _BOUND else ""
-    floor = f", at {above:.2g} times its floor" if above is not None else ""
+    floor = f", at {times_words(above)} times its floor" if above is not None else ""
     return f"{did}{bound}{floor}."
 
 

@@ -11,7 +11,7 @@ from inferometer.core.finding import Finding
 from inferometer.measure.bench.statistics import drift
 from inferometer.predict.price.priors import storage_prior
 from inferometer.understand.attribution import one_time
-from inferometer.understand.case import Case, evidence, phase_words
+from inferometer.understand.case import Case, evidence, phase_words, times_words
 from inferometer.understand.samples import level_samples
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def latency_tail(case: Case) -> Finding | None:
     middle, high = plain.percentile_of(samples, 0.5), plain.percentile_of(samples, level)
     if middle <= 0 or high < _TAIL * middle:
         return None
-    stake = case.stake(phase, max(plain.mean(samples) - middle, 0.0))
+    stake, times = case.stake(phase, max(plain.mean(samples) - middle, 0.0)), times_words(high / middle)
     return Finding(
         code="latency.tail",
         severity="warning",
-        title=f"The {100 * level:.0f}th percentile of {phase_words(phase)} is {high / middle:.2g} times the median",
+        title=f"The {100 * level:.0f}th percentile of {phase_words(phase)} is {times} times the median",
         evidence=evidence(**{f"p{level * 100:.0f}_s": high}, p50_s=middle, ratio=high / middle, runs=len(samples)),
         advice="Look for what comes and goes: garbage collection, threads that compete for a core, other programs, "
         "power saving, allocations inside the loop. Pin threads, allocate once, and watch the slow runs in a trace.",

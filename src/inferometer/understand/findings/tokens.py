@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.finding import Finding
 from inferometer.known.engines import engine_or_ideal
-from inferometer.understand.case import Case, at_most, at_stake, evidence, faster, phase_words
+from inferometer.understand.case import Case, at_most, at_stake, evidence, faster, phase_words, times_words
 from inferometer.understand.samples import growth
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def experts_imbalance(case: Case) -> Finding | None:
     lost = _lost_to_uneven(seconds, uneven)
     return Finding(
         code="experts.imbalance",
-        title=f"The busiest experts take {uneven:.2g} times the mean",
+        title=f"The busiest experts take {times_words(uneven)} times the mean",
         evidence=evidence(
             imbalance=uneven,
             experts_share=seconds / phase.time_s,

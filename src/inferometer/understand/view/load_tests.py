@@ -268,7 +268,8 @@ def remarks_of(result: LoadResult) -> Iterator[str]:
     if counting:
         held = [level.tokens_per_chunk for level in served.levels if level.tokens_per_chunk]
         per = f"; {max(held):.3g} tokens an arrival" if held and max(held) > 1.005 else ""
-        yield f"Tokens in an event: {', '.join(sorted(counting))}{per}."
+        ways = dict.fromkeys(way for text in sorted(counting) for way in text.split(", "))  # each level says several
+        yield f"Tokens in an event: {', '.join(ways)}{per}."
     if served.loop != "closed" and any(
         level.requests is not None and level.client is not None for level in served.levels
     ):

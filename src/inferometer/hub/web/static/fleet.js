@@ -35,6 +35,11 @@ function show(event, log) {
   }
   // While it waits, its place in the queue stands there, which says more than the word.
   if (event.state && (event.text || event.state !== "queued")) byId("stage").textContent = event.text || event.state;
+  if (event.state && !FINAL.includes(event.state)) {  // what has ended is loaded anew
+    const badge = document.querySelector("#state .badge");
+    badge.textContent = event.state;
+    badge.className = `badge ${event.state === "queued" ? "quiet" : "busy"}`;
+  }
 }
 
 async function follow(job, begun) {

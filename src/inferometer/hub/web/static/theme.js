@@ -16,7 +16,8 @@
     document.getElementById("theme")?.addEventListener("click", () => {
       try { localStorage.setItem("theme", root.dataset.theme === "dark" ? "light" : "dark"); } catch { /* private window */ }
       root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-      document.dispatchEvent(new CustomEvent("themechange"));
+      // The page changes at once; charts, which take longer, are drawn anew after that frame.
+      requestAnimationFrame(() => setTimeout(() => document.dispatchEvent(new CustomEvent("themechange"))));
     });
     // What scrolls sideways can be reached with the keyboard, as long as it does.
     const reach = new ResizeObserver((entries) => {

@@ -34,7 +34,7 @@ def _load_axis(result: LoadResult) -> dict[str, Any]:
     values = [_load(level) for level in result.served.levels]
     title = "Requests at once" if closed else "Requests a second, offered"
     wide = max(values) / max(min(values), 1e-9) > 8
-    scale = {"type": "log" if wide else "linear", "zero": False, "nice": False}
+    scale = {"type": "log", "nice": False} if wide else {"type": "linear", "zero": False, "nice": False}
     axis = {"title": title, "values": values, "format": "~r", "grid": False, "labelOverlap": True}
     return {"field": "load", "type": "quantitative", "scale": scale, "axis": axis}
 
