@@ -106,7 +106,8 @@ def _is_special(question: Question) -> bool:
     """Whether rows are predicted one by one: their steps differ, on two machines, from a battery, energy by the op."""
     options, device = question.options, question.device
     counted = energy_costs(device, options) or options.battery or device.battery_j
-    cut = options.chunk or require_effects(question.runtime).prompt != "whole"
+    effects = require_effects(question.runtime)
+    cut = options.chunk or effects.reads or effects.prompt != "whole"
     return bool(cut or options.speculative or question.prefill_on or counted)
 
 
