@@ -48,6 +48,15 @@ def test_an_engine_that_was_compiled_for_a_length_reads_prompts_of_that_length()
     assert any("10 take as long as 128" in note for note in answers[0].provenance.notes)
 
 
+def test_a_model_that_hears_makes_tokens_of_its_own_case_and_its_prompt_is_heard():
+    heard = {"model": "whisper-base", "device": "apple-m2-ultra-gpu", "unit": "gpu", "engine": "whispercpp",
+             "weights": "f16", "activations": "f16"}  # fmt: skip
+    (case,) = language_cases([row(**heard)]).cases
+    assert case.quantity == "decode"
+    assert was_seen(case.standing, tokens=True)
+    assert not language_cases([row(**heard, quantity="prefill", prompt=4)]).cases
+
+
 def test_a_token_of_a_busy_system_is_one_of_many():
     busy = row(
         quantity="tokens", figure=100.0, figure_unit="tokens/s", batch=None, concurrency=8, prompt=64, generate=50

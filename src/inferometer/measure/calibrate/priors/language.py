@@ -130,7 +130,7 @@ def _not_asked(row: PublishedMeasurement) -> str | None:  # noqa: PLR0911 - one 
     graph = graph_without_limit(row.model)
     if not is_generative(graph):
         return f"{row.model} makes no tokens"
-    encodes = {"encoder", "frames"} & set(graph.metadata.get("default_sizes", {}))
+    encodes = row.quantity != "decode" and {"encoder", "frames"} & set(graph.metadata.get("default_sizes", {}))
     return f"an encoder reads what {row.model} is asked" if encodes else None
 
 
