@@ -106,7 +106,8 @@ class RuntimeEffects:
     of products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them.
     `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
     `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
-    decoding, after all others. `merged` are groups of projections, by their last names, that it stores as one matrix;
+    decoding, after all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are
+    padded to it. `merged` are groups of projections, by their last names, that it stores as one matrix;
     `dynamic` are the kinds of op that it quantises activations for while it runs, where weights are stored for that:
     others compute in floats. A convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how
     many rows of products gathering the inputs of such a convolution takes as long as; it is done for one group after
@@ -144,6 +145,7 @@ class RuntimeEffects:
     logits: LogitsPath = "prompt"
     prompt: PromptPath = "whole"
     reference: Mapping[str, float] = field(default_factory=dict)
+    reads: int | None = None
     winograd: Sourced | None = None
     overheads: Mapping[str, Overheads] = field(default_factory=dict)
     first_run: Sourced | None = None
@@ -290,8 +292,9 @@ class EngineDescriptor:
     first. `packages` are the distributions that decide its speed, the one that must be installed first. `first_for` are
     the questions it answers where no engine is named; the others follow by `rank`, and one without a rank is chosen
     only for a file that it opens. `usual_on` are the devices whose owners run it, by what a model makes (`tokens` or
-    `arrays`): there it comes first. `only_on` are those that it runs on at all; none stands for every device. Devices
-    are patterns of a unit with a vendor or a name: `npu:Rockchip`, `gpu:nvidia-jetson-*`. `calibrated` says, by unit,
+    `arrays`), or of one that hears `speech`: there it comes first. `only_on` are those that it runs on at all; none
+    stands for every device. Devices are patterns of a unit with a vendor or a name: `npu:Rockchip`,
+    `gpu:nvidia-jetson-*`. `calibrated` says, by unit,
     what it is calibrated with: probe networks as `files`, the same as PyTorch `modules`, `decoders`, or single
     `kernels` of PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
     format of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits

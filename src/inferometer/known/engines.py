@@ -57,11 +57,13 @@ _GROUP = "inferometer.runtimes"
 _LAST = 1000  # behind every engine that has a rank
 _HEADS = re.compile(r"^\[engines\.\"?([^\]\".]+)\"?\]\n(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 _RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on) *=.*$", re.MULTILINE)
+_MADE = ("tokens", "arrays", "speech")
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
     "arithmetic", "instead", "expanded", "widened", "held", "whole", "unpack", "merged", "dynamic", "gathered",
-    "grouped", "unquantised", "logits", "prompt", "reference", "winograd", "first_run", "notes", *UNITS, *ENGINE_SETS,
+    "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "first_run", "notes",
+    *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
@@ -166,7 +168,7 @@ def ranked_engines(device: Device, *, makes_tokens: bool, format: str | None = N
 
 @cache
 def _usual(made: str, folders: tuple[Path, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:  # noqa: ARG001 - as above
-    """Engines with the devices whose owners run them, for models that make tokens or arrays."""
+    """Engines with the devices whose owners run them, for models that make tokens or arrays, or that hear speech."""
     return tuple((each.name, each.usual_on[made]) for each in engine_ranks() if made in each.usual_on)
 
 
@@ -248,6 +250,10 @@ def default_runtime(device: Device, graph: Graph | None = None, *, format: str |
     if graph is None:
         return ranked_engines(device, makes_tokens=True)[0]
     stored = format or graph.metadata.get("format")
+    if "frames" in graph.symbols and stored in {None, "config"}:
+        of_speech = (name for name, on in _usual("speech", settings.catalog_folders()) if is_one_of(device, on))
+        if (usual := next(of_speech, None)) is not None:
+            return usual
     return ranked_engines(device, makes_tokens=is_generative(graph), format=stored)[0]
 
 
@@ -274,7 +280,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
     row.allow(*_KEYS)
     small, probing, usual = row.inner("small"), row.inner("calibrated"), row.inner("usual_on")
     small.allow("narrow", "byte", "kv")
-    usual.allow("tokens", "arrays")
+    usual.allow(*_MADE)
     probing.allow("format", "by_weights", "beyond_peaks", *UNITS)
     stated = {key: dtype(small.required_text(key)).name for key in ("narrow", "byte", "kv") if key in small.fields}
     uses = row.names("first_for")
@@ -286,7 +292,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         extra=row.text("extra"),
         rank=row.whole("rank"),
         first_for=frozenset(_one_of(row, "first_for", Use, use) for use in uses),
-        usual_on={made: usual.names(made) for made in ("tokens", "arrays") if made in usual.fields},
+        usual_on={made: usual.names(made) for made in _MADE if made in usual.fields},
         only_on=row.names("only_on"),
         takes=_one_of(row, "takes", Takes),
         small=SmallFormats(**stated),
@@ -446,6 +452,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         logits=_one_of(row, "logits", LogitsPath),
         prompt=_one_of(row, "prompt", PromptPath),
         reference=_reference(row.inner("reference")),
+        reads=row.whole("reads"),
         winograd=row.number("winograd", "1"),
         overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
         first_run=row.number("first_run", "s"),

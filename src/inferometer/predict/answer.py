@@ -162,6 +162,10 @@ class _Job:
         self.notes += notes
         phases = [phase for phase in (load, first_run_phase(self.effects, self.ready.graph)) if phase is not None]
         self.notes += energy_notes(self.device, site)
+        reads, prompt = self.effects.reads, self.workload.prompt
+        if reads and prompt and prompt % reads:
+            whole = -(-prompt // reads) * reads
+            self.notes.append(f"Prompts are read {reads} tokens at a time: {prompt} take as long as {whole}.")
         parallel = self.workload.parallel
         if parallel.devices > 1:
             self.notes += latency_notes(self.device, parallel, self.options)

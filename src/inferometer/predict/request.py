@@ -157,11 +157,15 @@ def prefill_steps(
         return [(total, 0)]
     done, chunk = min(options.cached_prefix, total - 1), options.chunk or total
     *others, last = [(min(chunk, total - start), start) for start in range(done, total, chunk)]
+    if effects.reads:
+        return [step for each in (*others, last) for step in passes(*each, effects)]
     return [*others, *passes(*last, effects)]
 
 
 def passes(query: int, context: int, effects: RuntimeEffects) -> list[tuple[int, int]]:
     """(query, context) of each pass in which a runtime reads `query` tokens behind a context."""
+    if effects.reads:
+        return [(effects.reads, context + done) for done in range(0, query, effects.reads)]
     if effects.prompt == "whole" or query == 1:
         return [(query, context)]
     return [(query - 1, context), (1, context + query - 1)]

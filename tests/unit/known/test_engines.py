@@ -21,6 +21,7 @@ from inferometer.known.engines import (
     runtime_effects,
 )
 from inferometer.known.files import rows_of
+from inferometer.predict.ask import model_graph
 from unit.predict.decoders import LLAMA_3_1_8B
 
 H200, PI, MAC = device("nvidia-h200"), device("raspberry-pi-5"), device("apple-m2-ultra-gpu")
@@ -102,6 +103,8 @@ def test_the_default_runtime_is_the_first_of_them():
     assert default_runtime(H200) == "vllm"
     assert default_runtime(PI, LLAMA_3_1_8B) == "llamacpp"
     assert default_runtime(PI, PICTURES) == "onnxruntime"
+    assert default_runtime(PI, model_graph("whisper-base")) == "whispercpp", "llama.cpp hears nothing"
+    assert default_runtime(PI, replace(model_graph("whisper-base"), metadata={"format": "onnx"})) != "whispercpp"
     assert default_runtime(PI, replace(PICTURES, metadata={"format": "tflite"})) == "litert"
     assert default_runtime(H200, replace(LLAMA_3_1_8B, metadata={"format": "gguf"})) == "llamacpp"
     assert all(default_runtime(each) in engines.engines() for each in devices().values())

@@ -87,6 +87,10 @@ def test_steps_of_a_prompt():
     assert prefill_steps(SMALL, asked, chunked, apart, encodes=False) == [(4, 3), (2, 7), (1, 9)]
     assert prefill_steps(SMALL, asked, Options(), apart, encodes=False) == [(9, 0), (1, 9)]
     assert prefill_steps(SMALL, Workload(prompt=1), Options(), apart, encodes=False) == [(1, 0)]
+    compiled = replace(IDEAL, reads=4)
+    assert prefill_steps(SMALL, asked, Options(), compiled, encodes=False) == [(4, 0), (4, 4), (4, 8)], "padded"
+    assert prefill_steps(SMALL, Workload(prompt=1), Options(), compiled, encodes=False) == [(4, 0)]
+    assert prefill_steps(SMALL, asked, Options(chunk=5), compiled, encodes=False) == [(4, 0), (4, 4), (4, 5), (4, 9)]
     assert last_tokens(SMALL, Workload(context=7)) == 8
     assert last_tokens(SMALL, Workload(prompt=7, generate=5)) == 11
     assert last_tokens(SMALL, Workload(prompt=7)) == 7

@@ -106,8 +106,9 @@ def _is_special(question: Question) -> bool:
     """Whether rows are predicted one by one: cut steps, two machines, a battery, a cooling, energy by the op."""
     options, device = question.options, question.device
     counted = energy_costs(device, options) or options.battery or device.battery_j
+    effects = require_effects(question.runtime)
     cooled = options.cooling_w or device.cooling_w
-    cut = options.chunk or require_effects(question.runtime).prompt != "whole"
+    cut = options.chunk or effects.reads or effects.prompt != "whole"
     return bool(cut or options.speculative or question.prefill_on or counted or cooled)
 
 

@@ -37,6 +37,26 @@ def test_a_request_reads_its_prompt_in_chunks_and_makes_the_other_tokens_one_by_
     assert steps(**asked) == [("prefill", 16, 504.0, 64), ("decode", 1, 1088.5, 128)]
 
 
+def test_an_engine_that_was_compiled_for_a_length_reads_prompts_of_that_length():
+    (read,) = steps_of(row(quantity="prefill", prompt=300, context=0), 128)
+    assert (read.query, read.context, read.times) == (128, 128, 3)
+    asked = {"on": "qualcomm-snapdragon-8-elite-npu", "runtime": "genie", "generate": 1}
+    answers = [ask("llama-3.2-1b", prompt=prompt, **asked).answer() for prompt in (10, 128, 129)]
+    short, whole, longer = (answer.phase("prefill").time_s for answer in answers)
+    assert short == pytest.approx(whole)
+    assert longer > 1.5 * whole
+    assert any("10 take as long as 128" in note for note in answers[0].provenance.notes)
+
+
+def test_a_model_that_hears_makes_tokens_of_its_own_case_and_its_prompt_is_heard():
+    heard = {"model": "whisper-base", "device": "apple-m2-ultra-gpu", "unit": "gpu", "engine": "whispercpp",
+             "weights": "f16", "activations": "f16"}  # fmt: skip
+    (case,) = language_cases([row(**heard)]).cases
+    assert case.quantity == "decode"
+    assert was_seen(case.standing, tokens=True)
+    assert not language_cases([row(**heard, quantity="prefill", prompt=4)]).cases
+
+
 def test_a_token_of_a_busy_system_is_one_of_many():
     busy = row(
         quantity="tokens", figure=100.0, figure_unit="tokens/s", batch=None, concurrency=8, prompt=64, generate=50
@@ -88,7 +108,7 @@ def test_a_prediction_is_what_the_fit_says_of_the_same_steps(facts, sizes):
     rates = np.array([prior.classes[FITTED[place]] for place in case.classes])
     compute = (case.compute + prior.unpack * case.unpack) / rates[:, 0]
     ops = np.maximum(compute, case.memory / rates[:, 1]) + case.kernels * rates[:, 2]
-    fitted_s = float(np.sum(case.repeats * ops)) + prior.step_s
+    fitted_s = float(np.sum(case.repeats * ops)) + case.steps * prior.step_s
     question = ask(
         published.model, on=published.device, runtime=published.engine, weights="i4", activations="i16", **sizes
     )
@@ -121,7 +141,8 @@ def test_a_device_may_be_described_by_its_name():
 
 
 def test_unpacking_weights_costs_as_much_for_one_row_as_for_many():
-    one, many = (language_cases([row(quantity="prefill", prompt=length)]).cases[0] for length in (1, 64))
+    read = {"quantity": "prefill", "device": "rockchip-rk3588-npu", "engine": "rkllm"}
+    one, many = (language_cases([row(**read, prompt=length)]).cases[0] for length in (1, 64))
     assert np.sum(one.unpack * one.repeats) == pytest.approx(np.sum(many.unpack * many.repeats))
     assert np.sum(many.compute * many.repeats) > 30 * np.sum(one.compute * one.repeats)
 

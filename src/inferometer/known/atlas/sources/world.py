@@ -54,10 +54,11 @@ _METRICS = {
     "latency_mean_with_pre_post": ("forward", False), "latency_1thread": ("forward", False),
     "latency_per_image": ("forward", True), "throughput": ("forward", False),
     "throughput_single_thread": ("forward", False), "throughput_multi_thread": ("stream", False),
-    "throughput_max": ("stream", False), "encode_30s": ("forward", False), "decode_per_token": ("forward", False),
+    "throughput_max": ("stream", False), "encode_30s": ("forward", False), "decode_per_token": ("decode", False),
     "decode": ("decode", False), "itl_p50": ("tpot", False), "tpot_p50": ("tpot", False), "ttft_p50": ("ttft", False),
 }  # fmt: skip
-_PARTS = {"encode_30s": "encoder", "decode_per_token": "decoder"}
+_PARTS = {"encode_30s": "encoder"}
+_ONE_BY_ONE = frozenset({"encode_30s", "decode_per_token"})  # whisper.cpp hears one recording
 _RATES = re.compile(
     r"(?i)(?:images?|imgs?|items?|samples?|inferences?|sent(?:ences?)?|sequences?|frames|inputs)/s(?:ec(?:ond)?)?"
 )
@@ -161,7 +162,7 @@ def _batch(line: CsvLine, engine: str) -> int | None:
     batch = line.value("batch")
     if batch is None and engine in _ONE_INPUT:
         return 1
-    if batch is None and line.required("metric") not in _PARTS:
+    if batch is None and line.required("metric") not in _ONE_BY_ONE:
         raise LineError("no batch is stated.")
     return max(1, round(batch or 1))
 

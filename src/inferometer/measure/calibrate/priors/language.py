@@ -59,17 +59,18 @@ class Steps:
     times: float
 
 
-def steps_of(row: PublishedMeasurement) -> tuple[Steps, ...]:
-    """The steps that a row's seconds are the time of."""
+def steps_of(row: PublishedMeasurement, reads: int | None = None) -> tuple[Steps, ...]:
+    """The steps that a row's seconds are the time of. An engine that `reads` so many tokens at a time pads the last."""
     before, prompt, generate = row.context or 0, row.prompt or 0, row.generate or 0
     if row.quantity == "decode":
         unstated = row.context is None and row.generate is None
         context = _TYPICAL_CONTEXT if unstated else before + generate / 2
         return (Steps(phase="decode", query=1, context=context, times=1),)
-    chunk = min(int(row.settings.get("chunk", prompt)), prompt)
+    chunk = reads or min(int(row.settings.get("chunk", prompt)), prompt)
     whole = -(-prompt // chunk)
-    context = before + (prompt - prompt / whole) / 2
-    reading = Steps(phase="prefill", query=-(-prompt // whole), context=context, times=whole)
+    read = whole * chunk if reads else prompt
+    context = before + (read - read / whole) / 2
+    reading = Steps(phase="prefill", query=-(-read // whole), context=context, times=whole)
     if row.quantity == "prefill":
         return (reading,)
     return reading, Steps(phase="decode", query=1, context=prompt + generate / 2, times=max(1, generate - 1))
@@ -129,7 +130,7 @@ def _not_asked(row: PublishedMeasurement) -> str | None:  # noqa: PLR0911 - one 
     graph = graph_without_limit(row.model)
     if not is_generative(graph):
         return f"{row.model} makes no tokens"
-    encodes = {"encoder", "frames"} & set(graph.metadata.get("default_sizes", {}))
+    encodes = row.quantity != "decode" and {"encoder", "frames"} & set(graph.metadata.get("default_sizes", {}))
     return f"an encoder reads what {row.model} is asked" if encodes else None
 
 
@@ -165,7 +166,7 @@ class _Counted:
     def case(self, row: PublishedMeasurement) -> StackCase:
         device = device_as_run(row)
         layout, plan = self._plan(row, device)
-        steps = steps_of(row)
+        steps = steps_of(row, layout.prepared.effects.reads)
         parts = [self._part(layout, plan, sequences_of(row), step) for step in steps]
         share = _pipelined(row)
         repeats = [part["repeats"] * step.times * share for part, step in zip(parts, steps, strict=True)]
