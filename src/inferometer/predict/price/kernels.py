@@ -317,15 +317,16 @@ def _split_further(table: KernelShares, measured: tuple[float, float], wanted: t
     if measured == wanted:
         return 0.0
     sizes = [table.sizes[name].tolist() for name in ("hidden", "intermediate", "top_k", "experts", "rows", "tp", "ep")]
-    shares: dict[tuple[object, ...], float] = {}
-    for *mixture, share in zip(table.texts["format"].tolist(), *sizes, table.shares.tolist(), strict=True):
-        if mixture[-2:] in ([*measured], [*wanted]):
-            shares[*mixture] = max(share, shares.get((*mixture,), 0.0))  # of several kernels the fastest
+    shares: dict[tuple[Any, ...], float] = {}
+    for *sized, share in zip(table.texts["format"].tolist(), *sizes, table.shares.tolist(), strict=True):
+        key = tuple(sized)
+        if key[-2:] in {measured, wanted}:
+            shares[key] = max(share, shares.get(key, 0.0))  # of several kernels the fastest
     changes: dict[float, list[float]] = {}
-    for mixture, share in shares.items():
-        other = shares.get((*mixture[:-2], *wanted)) if mixture[-2:] == measured else None
+    for key, share in shares.items():
+        other = shares.get((*key[:-2], *wanted)) if key[-2:] == measured else None
         if other is not None:
-            changes.setdefault(mixture[-3], []).append(log(other / share))
+            changes.setdefault(key[-3], []).append(log(other / share))
     if not changes:
         return 0.0
     points = sorted(changes)
