@@ -319,14 +319,15 @@ def _split_further(table: KernelShares, measured: tuple[float, float], wanted: t
         return 0.0
     sizes = [table.sizes[name].tolist() for name in ("hidden", "intermediate", "top_k", "experts", "rows", "tp", "ep")]
     shares: dict[tuple[Any, ...], float] = {}
-    for *mixture, share in zip(table.texts["format"].tolist(), *sizes, table.shares.tolist(), strict=True):
-        if mixture[-2:] in ([*measured], [*wanted]):
-            shares[*mixture] = max(share, shares.get((*mixture,), 0.0))  # of several kernels the fastest
+    for *sized, share in zip(table.texts["format"].tolist(), *sizes, table.shares.tolist(), strict=True):
+        key = tuple(sized)
+        if key[-2:] in {measured, wanted}:
+            shares[key] = max(share, shares.get(key, 0.0))  # of several kernels the fastest
     changes: dict[float, list[float]] = {}
-    for known, share in shares.items():
-        other = shares.get((*known[:-2], *wanted)) if known[-2:] == measured else None
+    for key, share in shares.items():
+        other = shares.get((*key[:-2], *wanted)) if key[-2:] == measured else None
         if other is not None:
-            changes.setdefault(known[-3], []).append(log(other / share))
+            changes.setdefault(key[-3], []).append(log(other / share))
     if not changes:
         return 0.0
     points = sorted(changes)
