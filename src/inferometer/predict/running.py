@@ -111,6 +111,10 @@ def engine_notes(question: Question) -> tuple[str, ...]:
     is answered in it, though it is served in halves: the largest part of what a GPU seems to lose.
     """
     device, known = question.device, known_engine(question.runtime_name)
+    asked = question.workload.precision
+    weights_alone = asked.weights == "i8" and asked.activations is None and not is_generative(question.graph)
+    if weights_alone and device.unit != "cpu" and "i8" in device.peaks:
+        return ("Weights alone are in i8: --activations i8 asks for int8 throughout, as networks are deployed here.",)
     if _stays_single(question):
         times = device.peaks["f16"].value / device.peaks["f32"].value
         return (

@@ -170,3 +170,10 @@ def test_an_encoder_in_single_precision_says_what_halves_would_do():
     notes = " ".join(predict("bert-base", on="nvidia-l4", batch=32).provenance.notes)
     assert "Computed in f32" in notes
     assert "Computed in f32" not in " ".join(predict("bert-base", on="nvidia-l4", weights="f16").provenance.notes)
+
+
+@pytest.mark.parametrize("device", ["rockchip-rk3588-npu", "nvidia-l4"])
+def test_weights_alone_in_bytes_say_how_int8_throughout_is_asked_for(device):
+    assert "--activations i8" in " ".join(predict("resnet50", on=device, weights="i8").provenance.notes)
+    both = predict("resnet50", on=device, weights="i8", activations="i8")
+    assert "--activations i8" not in " ".join(both.provenance.notes)

@@ -118,7 +118,8 @@ def _wkv(family: Family, config: Config, at: str, index: int) -> Wkv:
     hidden = config.whole("hidden_size")
 
     def rank(key: str, factor: float, power: float) -> int:
-        return config.whole(key, max(32, round(factor * float(hidden) ** power / 32) * 32))
+        usual: int = max(32, round(factor * hidden**power / 32) * 32)
+        return config.whole(key, usual)
 
     return Wkv(
         at=f"{at}{family.names['mixer']}",
