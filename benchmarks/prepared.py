@@ -6,7 +6,7 @@
 
 A line is added for each case as it is done, and the same command goes on where it stopped. Weights are random. Gains
 are over what went into the step that converts or quantises: for a converter that is the original in the engine that
-opens it. `within` says whether the measured gain lies in the predicted interval. A gain within a twentieth of 1, or whose measured interval has 1 in it, has no
+opens it. `within` says whether the measured gain lies in the predicted interval. A gain within a twentieth of 1 has no
 sign: the prediction is right about it if its interval has 1 in it. It needs a quiet machine, and some twenty minutes;
 with --foretold some eight.
 
@@ -197,8 +197,7 @@ def sign_is_right(row: dict[str, Any]) -> bool | None:
     (predicted, low, high), (measured, *_) = row.get("predicted", (None,) * 3), row.get("measured", (None,))
     if predicted is None or measured is None or low is None or low == high:
         return None
-    ends = row["measured"][1:]
-    if abs(measured - 1) <= NO_SIGN or (all(ends) and ends[0] < 1 < ends[1]):
+    if abs(measured - 1) <= NO_SIGN:
         return bool(low <= 1 <= high)
     return bool((predicted > 1) == (measured > 1))
 
