@@ -23,10 +23,12 @@ def frozen(cls: type[T]) -> type[T]:
             setattr(cls, name, method)
     if cls.__doc__ is None:
         cls.__doc__ = cls.__name__  # else the standard decorator works out a signature, to have something to say
-    init = _Init()
-    setattr(cls, "__init__", init)  # noqa: B010 - the plain assignment is one that type checkers refuse
     made = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
+    init = _Init()
     init.owner = made
+    # After the class is made: Python 3.14 looks at its `__init__` while it gives it slots. A plain assignment is one
+    # that type checkers refuse.
+    setattr(made, "__init__", init)  # noqa: B010 - as said
     parameters: Any = made.__dict__["__dataclass_params__"]
     parameters.init = parameters.repr = parameters.eq = parameters.frozen = True  # what it is, though made here
     return made

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+import sys
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, is_dataclass, replace
 from threading import Barrier, Thread
 
@@ -230,3 +231,26 @@ def test_the_first_instances_may_be_made_by_several_threads_at_once():
     for thread in threads:
         thread.join()
     assert sorted(one.width for one in made) == [0, 1, 2, 3]
+
+
+def test_the_init_of_a_class_may_be_looked_at_while_it_is_made(monkeypatch):
+    """Python 3.14 does, where a class gets slots."""
+    module = sys.modules["inferometer.core.frozen"]
+    standard = module.dataclass
+
+    def looking(**options):
+        def make(cls):
+            made = standard(**options)(cls)
+            assert callable(made.__init__)
+            return made
+
+        return make
+
+    monkeypatch.setattr(module, "dataclass", looking)
+
+    @frozen
+    class Pair:
+        first: int
+        second: int = 2
+
+    assert Pair(first=1) == Pair(first=1, second=2)
