@@ -41,7 +41,7 @@ PAGES = {
     "load": "/runs/{loaded}",
     "start-load": "/load",
     "calibrate": "/calibrate",
-    "plan": "/plan?model=llama-3.1-8b&rate=20&slo=ttft_p95%3C%3D1s&on=nvidia-l4%2Cnvidia-h100-sxm",
+    "plan": "/plan?model=llama-3.1-8b&rate=20&slo=ttft_p95%3C%3D1s&devices=nvidia-l4%2Cnvidia-h100-sxm",
     "sweep": "/sweep",
     "atlas": "/atlas?model=resnet-101",
     "timeline": "/timeline?run={measured}",
