@@ -155,11 +155,11 @@ def _alarm() -> Plain:
 
 def _plan() -> Plain:
     """Of requests a second; a plan of frames a second has less beside its plans."""
-    from inferometer.serving.plans.asked import ServingPlan  # noqa: PLC0415 - as above
+    from inferometer.serving.plans.asked import FrontPoint, ServingPlan  # noqa: PLC0415 - as above
     from inferometer.serving.plans.edge import EdgePlan  # noqa: PLC0415 - as above
     from inferometer.serving.plans.tiers import EdgeTier  # noqa: PLC0415 - as above
 
-    defs = _definitions(ServingPlan, EdgePlan, EdgeTier)
+    defs = _definitions(ServingPlan, EdgePlan, EdgeTier, FrontPoint)
     either = {"anyOf": [{"$ref": "#/$defs/ServingPlan"}, {"$ref": "#/$defs/EdgePlan"}]}
     properties = {
         "schema": {"const": "inferometer.plan/1"},
@@ -169,10 +169,11 @@ def _plan() -> Plain:
         "simulated": _COUNT,
         "rejected": _TEXTS,
         "by_device": _list_of("ServingPlan"),
+        "front": _list_of("FrontPoint"),
         "notes": _TEXTS,
         "edge": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/EdgeTier"}]},
     }
-    return _object(properties, defs, optional=("candidates", "simulated", "rejected", "by_device", "notes", "edge"))
+    return _object(properties, defs, optional=properties.keys() - {"schema", "plans", "why_not"})
 
 
 def _load() -> Plain:

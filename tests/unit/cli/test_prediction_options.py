@@ -64,6 +64,7 @@ CASES = {
     "audio": ("audio_s", "40s", ("whisper-base", "--on", "nvidia-l4")),
     "layout": ("layout", "nhwc", (*EAGER, "--batch", "64")),
     "host_speed": ("host_speed", "0.5", EAGER),
+    "cooling": ("cooling_w", "30W", RESNET),
 }  # fmt: skip
 # Keywords of `predict` whose flag has another name. `--size` comes with reading files.
 NAMED = {"model": "models", "on": "devices", "calibrated": "priors"}

@@ -757,7 +757,7 @@ def test_onnxruntime_genais_record_knows_every_run_and_what_was_no_step(monkeypa
     session.close()
     session.close()
     assert recorder.runs[2:] == ["closed"]
-    with pytest.raises(DomainError, match="closed"):
+    with pytest.raises(EngineError, match="closed"):
         session.score((1,))
     _, plain = genai_session(monkeypatch)
     assert (plain.cost_per_kernel_s, plain.idle_per_step_s, plain.kernels()) == (None, None, {})

@@ -282,7 +282,7 @@ def test_a_phone_that_nobody_wrote_down_is_no_other_phone():
         ("bge-m3", 567_754_752), ("multilingual-e5-large", 559_890_432), ("e5-large-v2", 335_141_888),
         ("whisper-turbo", 808_878_080), ("qwen2.5-vl-7b", 8_292_166_656), ("qwen2-7b", 7_615_616_512),
         ("qwen2-72b", 72_706_203_648), ("qwen2.5-coder-32b", 32_763_876_352), ("olmoe-1b-7b", 6_919_161_856),
-        ("llama-4-maverick", 400_711_848_960), ("flux.1-dev", 11_901_408_320),
+        ("llama-4-maverick", 400_711_848_960), ("flux.1-dev", 16_836_324_931),
     ],
 )  # fmt: skip
 def test_models_that_people_name_are_there_with_the_parameters_of_their_checkpoints(typed, parameters):

@@ -63,7 +63,7 @@ def test_csv_without_ops_has_a_row_for_each_phase():
 
 def test_the_table_shows_the_headline_the_phases_and_the_slowest_ops():
     shown = run(DATA / "qai_hub.json", "--device", "Galaxy S24").stdout
-    for part in ("Galaxy S24", "latency", "3.652 ms", "warm_load", "model/truediv", "npu", "by number of ops"):
+    for part in ("Galaxy S24", "latency", "3.652 ms", "warm_load", "model/truediv", "npu", "by the number of ops"):
         assert part in shown
     assert shown.index("model/truediv") < shown.index("model/conv")
 

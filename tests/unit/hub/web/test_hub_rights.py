@@ -70,7 +70,8 @@ MATRIX = {
     # Pages that show nothing of any project.
     **{f"GET {path}": row(KNOWN) for path in (
         "/", "/runs", "/new", "/compare", "/predict", "/devices", "/catalog/{table}", "/formulas", "/sweep",
-        "/atlas", "/live", "/timeline", "/plan", "/simulate", "/fleet", "/fleet/queue", "/favicon.ico", f"{API}/runs",
+        "/atlas", "/live", "/timeline", "/plan", "/simulate", "/load", "/calibrate", "/fleet", "/fleet/queue",
+        "/favicon.ico", f"{API}/runs",
         f"{API}/projects", f"{API}/devices", f"{API}/models", f"{API}/catalog", f"{API}/catalog/{{table}}",
         f"{API}/formulas", f"{API}/openapi.json", f"{FLEET}/devices", f"{FLEET}/jobs",
     )},
@@ -105,6 +106,7 @@ MATRIX = {
     )},
     "GET /runs/{run}/files/{name:path}": row(SEEN, lambda world: f"/runs/{world.run_with_file()}/files/x.txt"),
     "GET /runs/{run}/export/{form}": row(SEEN, lambda world: f"/runs/{world.run()}/export/json"),
+    "GET /runs/{run}/layers.svg": row(SEEN, lambda world: f"/runs/{world.run()}/layers.svg"),
     "GET /runs/{run}/charts/{name}.{form}": row(SEEN, lambda world: f"/runs/{world.run()}/charts/layers.json"),
     f"GET {API}/runs/{{run}}/live": row(SEEN, lambda world: f"{API}/runs/{world.run()}/live?once=1"),
     f"GET {API}/live": row(KNOWN, f"{API}/live?once=1"),
@@ -197,6 +199,19 @@ MATRIX = {
     f"POST {FLEET}/artifacts/missing": row(KNOWN, json=[]),
     f"POST {FLEET}/models/chosen": row(KNOWN, json=[{"path": "net.gguf", "size_bytes": 4, "head": "R0dVRg=="}]),
     f"POST {FLEET}/preview": row((401, 403, 403, 404, 404, 404, 403), json={"model": "none such", "project": "phones"}),
+    f"POST {FLEET}/models/fetched": row(
+        (401, 400, 400, 400, 400, 400, 403), json={"url": "https://example.org/a.onnx"}
+    ),
+    f"POST {FLEET}/start/{{verb}}": row(
+        (401, 403, 403, 200, 200, 200, 403), f"{FLEET}/start/calibrate", json={"on": "pi", "project": "phones"}
+    ),
+    f"PUT {FLEET}/agent/jobs/{{job}}/files/{{sha256}}": row(
+        AGENTS,
+        lambda world: "{}/agent/jobs/{}/files/{sha}?device=pi&lease={}&offset=0&size={size}".format(
+            FLEET, *world.lease(), sha=SHA, size=len(DATA)
+        ),
+        content=DATA,
+    ),
     f"POST {FLEET}/here": row((401, 403, 403, 403, 403, 403, 403)),
     f"PUT {FLEET}/artifacts/{{sha256}}": row(
         KNOWN, f"{FLEET}/artifacts/{SHA}?offset=0&size={len(DATA)}", content=DATA

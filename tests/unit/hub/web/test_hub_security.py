@@ -239,10 +239,10 @@ def test_a_list_is_made_once_and_again_after_every_write(tmp_path, monkeypatch):
     monkeypatch.setattr(Store, "list", lambda *given, **options: made.append(1) or listed(*given, **options))
     with hub(tmp_path) as (store, client):
         store.add(network(), name="first")
-        assert [client.get("/").text.count("/runs/") for _ in range(3)] == [1, 1, 1]
+        assert [client.get("/").text.count("layers.svg") for _ in range(3)] == [1, 1, 1]
         assert len(made) == 1
         store.add(network(), name="second")
-        assert [client.get("/").text.count("/runs/") for _ in range(3)] == [2, 2, 2]
+        assert [client.get("/").text.count("layers.svg") for _ in range(3)] == [2, 2, 2]
         assert len(made) == 2
         assert [len(client.get("/api/v1/runs").json()["rows"]) for _ in range(2)] == [2, 2]
 

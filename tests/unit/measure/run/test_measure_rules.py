@@ -45,7 +45,7 @@ def test_without_options_these_defaults_stand():
         "threads": None, "unit": None, "providers": (), "precision": None, "optimisation": None, "sizes": {},
         "inputs": {}, "options": {}, "limits": ChildLimits(silence_s=600.0, seconds=None, memory_bytes=None), "seed": 0,
         "shape": True, "guarded": True, "strict": False, "energy": True, "ignore_memory": False, "command": None,
-        "turns": None, "trust": (), "sustained_s": None,
+        "turns": None, "trust": (), "sustained_s": None, "cool_down_s": None,
     }  # fmt: skip
     ran = MeasuredRun(profiles=(), graph=None, raw=Raw(ended="done"), complete=True)
     assert plain(ran, "raw") == {"profiles": (), "graph": None, "complete": True, "sizes": {}, "strict": False}

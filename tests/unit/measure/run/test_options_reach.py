@@ -58,7 +58,17 @@ def test_every_option_reaches_the_request():
     assert found.plan == replace(Plan(seconds=4.0, seconds_at_most=9.0, warmup=2), runs=11)
     assert (found.limits.silence_s, found.limits.memory_bytes) == (30.0, 2_000_000_000)
     assert asked("--sustained", "5min").sustained_s == 300
-    told = {*wanted, "workload", "plan", "limits", "sustained_s", "energy", "turns"}  # the last two are no options
+    assert asked("--cool-down", "2min").cool_down_s == 120
+    told = {
+        *wanted,
+        "workload",
+        "plan",
+        "limits",
+        "sustained_s",
+        "cool_down_s",
+        "energy",
+        "turns",
+    }  # the last two are no options
     assert {field.name for field in fields(MeasureRequest)} <= told, "a new field: is it an option, and does it arrive?"
 
 
