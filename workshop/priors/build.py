@@ -235,8 +235,7 @@ def source_spreads(
     for name in sorted(told, key=lambda name: name.count(":")):  # the wider ones first
         squares = _added(told[name]) ** 2
         if (wider := added.get(name.rpartition(":")[0])) is not None:
-            rows = Counter(dataset for *_, dataset in told[name])
-            sources = sum(min(1.0, count / ENOUGH) for count in rows.values())  # six rows are half a source
+            sources = len({dataset for *_, dataset in told[name]}) if len(told[name]) >= ENOUGH else 0
             squares = (sources * squares + _FEW_SOURCES * wider**2) / (sources + _FEW_SOURCES)
         added[name] = round(float(np.sqrt(squares)), 3)
     return dict(sorted(added.items()))

@@ -212,7 +212,7 @@ def _translated() -> Iterator[None]:
 
 def _plain(text: str) -> str:
     """Without the box that its client draws around what it says."""
-    return re.sub(r"[\s|┌┐└┘─]+", " ", text).strip()[:500]
+    return re.sub(r"[\s|\u2500-\u257f]+", " ", text).strip()[:500]
 
 
 class QaiHubProvider:

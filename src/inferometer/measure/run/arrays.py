@@ -50,54 +50,54 @@ def measure_arrays(
     order: MeasureOrder, runtime: Runtime, tell: Tell, *, clock: Callable[[], float] = time.perf_counter
 ) -> None:
     """Report each result as soon as it is there: if the engine crashes later, the parent has it already."""
-    turns = Turns(order.turns)
-    guard = Guard() if order.guarded else NoGuard()
-    first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
-    gauge = process_memory()
-    before = gauge.read().current
-    meter = energy_meter(LocalMachine()).at_rest() if order.energy else None
-    counters = hardware_counters()  # before the engine makes threads, which are then counted too
-    with (
-        closing(counters),
-        closing(cast("Session", runtime.open(replace(order.target, watched=order.shape)))) as session,
-    ):
-        tell("opened", session.opened)
-        feed_session(order, session)
-        opened = gauge.read().current
-        start = clock()
-        session.step()
-        tell("first_s", clock() - start)
-        tell("opened", session.opened)  # an engine may compile on the first step
-        restarted = gauge.restart()
-        subject = _metered(order, session, meter)
-        clean = _clean(order, runtime, subject, guard, tell=tell, turns=turns)
-        turns.next()
-        peak = gauge.read().peak if restarted else None
-        device = getattr(session, "memory_peak_bytes", None)
-        tell(
-            "memory",
-            MemoryReadings(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device),
-        )
-        tell("clean", clean)
-        if launches := getattr(session, "launches_s", ()):
-            tell("launch_s", median(launches))
-        if isinstance(guard, Guard) and first_look is not None:
-            tell("environment", guard.environment(first_look, clean.disturbances, guard.after(first_look)))
-        else:
-            tell("environment", Environment())
-        if session.opened.unit != "cpu":
-            tell("host_call_s", host_call_s())  # a device may wait for its host: the figure belongs to the run
-        if meter is not None:
-            measured = subject.energy("forward", unit=session.opened.unit)
-            joules = {} if measured.energy_j is None else {"forward": measured.energy_j}
-            tell("energy", CaseEnergy(joules=joules, facts=measured.facts))
-        if order.shape and clean.samples_s and session.opened.unit == "cpu":
-            tell("counters", count_steps(session.step, counters, min(clean.samples_s)))
-        if order.outputs is not None:
-            _keep(order.outputs, session, tell)
-        if order.shape and runtime.capabilities.per_op and clean.samples_s:
-            seconds = sum(clean.samples_s) * clean.calls  # as long as the clean steps took
-            _instrumented(order, runtime, session, tell, seconds=seconds, clock=clock)
+    with closing(Turns(order.turns)) as turns:  # the other goes on as soon as this one has ended
+        guard = Guard() if order.guarded else NoGuard()
+        first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
+        gauge = process_memory()
+        before = gauge.read().current
+        meter = energy_meter(LocalMachine()).at_rest() if order.energy else None
+        counters = hardware_counters()  # before the engine makes threads, which are then counted too
+        with (
+            closing(counters),
+            closing(cast("Session", runtime.open(replace(order.target, watched=order.shape)))) as session,
+        ):
+            tell("opened", session.opened)
+            feed_session(order, session)
+            opened = gauge.read().current
+            start = clock()
+            session.step()
+            tell("first_s", clock() - start)
+            tell("opened", session.opened)  # an engine may compile on the first step
+            restarted = gauge.restart()
+            subject = _metered(order, session, meter)
+            clean = _clean(order, runtime, subject, guard, tell=tell, turns=turns)
+            turns.next()
+            peak = gauge.read().peak if restarted else None
+            device = getattr(session, "memory_peak_bytes", None)
+            tell(
+                "memory",
+                MemoryReadings(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device),
+            )
+            tell("clean", clean)
+            if launches := getattr(session, "launches_s", ()):
+                tell("launch_s", median(launches))
+            if isinstance(guard, Guard) and first_look is not None:
+                tell("environment", guard.environment(first_look, clean.disturbances, guard.after(first_look)))
+            else:
+                tell("environment", Environment())
+            if session.opened.unit != "cpu":
+                tell("host_call_s", host_call_s())  # a device may wait for its host: the figure belongs to the run
+            if meter is not None:
+                measured = subject.energy("forward", unit=session.opened.unit)
+                joules = {} if measured.energy_j is None else {"forward": measured.energy_j}
+                tell("energy", CaseEnergy(joules=joules, facts=measured.facts))
+            if order.shape and clean.samples_s and session.opened.unit == "cpu":
+                tell("counters", count_steps(session.step, counters, min(clean.samples_s)))
+            if order.outputs is not None:
+                _keep(order.outputs, session, tell)
+            if order.shape and runtime.capabilities.per_op and clean.samples_s:
+                seconds = sum(clean.samples_s) * clean.calls  # as long as the clean steps took
+                _instrumented(order, runtime, session, tell, seconds=seconds, clock=clock)
 
 
 def count_steps(step: Callable[[], None], counters: HardwareCounters, step_s: float) -> StepCounters:

@@ -44,41 +44,41 @@ _ROOM = 0.4  # of the free memory: a second copy of the model may take no more
 def measure_text(
     order: MeasureOrder, runtime: Runtime, tell: Tell, *, clock: Callable[[], float] = time.perf_counter
 ) -> None:
-    turns = Turns(order.turns)
-    guard = Guard() if order.guarded else NoGuard()
-    first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
-    gauge = process_memory()
-    before = gauge.read().current
-    disturbances: list[Disturbance] = []
-    meter = energy_meter(LocalMachine()).at_rest() if order.energy else NO_ENERGY
-    with closing(cast("TextSession", runtime.open(replace(order.target, watched=order.shape)))) as session:
-        tell("opened", session.opened)
-        opened = gauge.read().current
-        restarted = gauge.restart()
-        used = meter.for_unit(session.opened.unit)
-        scene = _Scene(order=order, session=session, guard=guard, tell=tell, clock=clock, meter=used, turns=turns)
-        for number, text in enumerate(order.text):
-            disturbances += scene.repeat(text, first=number == 0)
-        turns.next()
-        tell("opened", session.opened)  # compilation on the way is known only now
-        peak = gauge.read().peak if restarted else None
-        device = getattr(session, "memory_peak_bytes", None)
-        tell(
-            "memory",
-            MemoryReadings(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device),
-        )
-        tell("environment", _environment(guard, first_look, disturbances))
-        if session.opened.unit != "cpu":
-            tell("host_call_s", host_call_s())  # a device may wait for its host: the figure belongs to the run
-        if order.outputs is not None:
-            _keep(order, runtime, session, tell)
-        wanted = order.shape and runtime.capabilities.per_op
-        again = instrumented_again(session) if wanted else None
-        beside = wanted and (again is not None or _room_for_two(opened - before))
-        if beside:
-            _instrumented(order, again or _opened_again(order, runtime), tell, clean=session, step_s=scene.step_s)
-    if wanted and not beside:
-        _instrumented(order, _opened_again(order, runtime), tell, clean=None, step_s=scene.step_s)
+    with closing(Turns(order.turns)) as turns:  # the other goes on as soon as this one has ended
+        guard = Guard() if order.guarded else NoGuard()
+        first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
+        gauge = process_memory()
+        before = gauge.read().current
+        disturbances: list[Disturbance] = []
+        meter = energy_meter(LocalMachine()).at_rest() if order.energy else NO_ENERGY
+        with closing(cast("TextSession", runtime.open(replace(order.target, watched=order.shape)))) as session:
+            tell("opened", session.opened)
+            opened = gauge.read().current
+            restarted = gauge.restart()
+            used = meter.for_unit(session.opened.unit)
+            scene = _Scene(order=order, session=session, guard=guard, tell=tell, clock=clock, meter=used, turns=turns)
+            for number, text in enumerate(order.text):
+                disturbances += scene.repeat(text, first=number == 0)
+            turns.next()
+            tell("opened", session.opened)  # compilation on the way is known only now
+            peak = gauge.read().peak if restarted else None
+            device = getattr(session, "memory_peak_bytes", None)
+            tell(
+                "memory",
+                MemoryReadings(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device),
+            )
+            tell("environment", _environment(guard, first_look, disturbances))
+            if session.opened.unit != "cpu":
+                tell("host_call_s", host_call_s())  # a device may wait for its host: the figure belongs to the run
+            if order.outputs is not None:
+                _keep(order, runtime, session, tell)
+            wanted = order.shape and runtime.capabilities.per_op
+            again = instrumented_again(session) if wanted else None
+            beside = wanted and (again is not None or _room_for_two(opened - before))
+            if beside:
+                _instrumented(order, again or _opened_again(order, runtime), tell, clean=session, step_s=scene.step_s)
+        if wanted and not beside:
+            _instrumented(order, _opened_again(order, runtime), tell, clean=None, step_s=scene.step_s)
 
 
 def _environment(guard: Guard | NoGuard, first_look: FirstLook | None, disturbances: list[Disturbance]) -> Environment:
