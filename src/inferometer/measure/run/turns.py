@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import sys
 import threading
 from contextlib import suppress
 from dataclasses import field
@@ -70,7 +71,9 @@ class Conductor:
     def __init__(self, count: int, *, seed: int) -> None:
         self._count, self._order = count, random.Random(seed)  # noqa: S311 - an order of runs, not a secret
         self._key = secrets.token_bytes(16)
-        self._listener = Listener(None, authkey=self._key)
+        # A path of a socket has at most 107 bytes, and the folder for temporary files may be deeper: Linux needs none.
+        nameless = f"\0inferometer-{secrets.token_hex(16)}" if sys.platform == "linux" else None
+        self._listener = Listener(nameless, authkey=self._key)
         self._pipes: dict[int, Connection[Any, Any]] = {}
         self._stopped, self._lock = threading.Event(), threading.Lock()
 

@@ -1,8 +1,10 @@
 """Faults injected for real: the child crashes, hangs, raises, eats memory; the parent lives and keeps what it heard."""
 
 import itertools
+import multiprocessing.process
 import os
 import signal
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -200,3 +202,16 @@ def test_files_beside_the_user_do_not_stand_in_for_modules_of_python(tmp_path, m
     order = arrays(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert isolated(order).ended == "done"
+
+
+def test_turns_are_taken_however_deep_the_folder_for_temporary_files_lies(tmp_path, monkeypatch):
+    deep = tmp_path / ("deep" * 30)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.setattr(multiprocessing.process.current_process(), "_config", {})  # it keeps the first folder it made
+    conductor = Conductor(1, seed=1)
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        leading = threads.submit(conductor.conduct)
+        Turns(conductor.addresses()[0]).close()
+        leading.result(timeout=120)
+    conductor.stop()
