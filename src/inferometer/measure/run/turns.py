@@ -6,9 +6,12 @@ order drawn anew each round, and at the end each measures its layers. Between tw
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
+import shutil
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import field
@@ -71,9 +74,14 @@ class Conductor:
     def __init__(self, count: int, *, seed: int) -> None:
         self._count, self._order = count, random.Random(seed)  # noqa: S311 - an order of runs, not a secret
         self._key = secrets.token_bytes(16)
-        # A path of a socket has at most 107 bytes, and the folder for temporary files may be deeper: Linux needs none.
-        nameless = f"\0inferometer-{secrets.token_hex(16)}" if sys.platform == "linux" else None
-        self._listener = Listener(nameless, authkey=self._key)
+        # The path of a socket has at most 107 bytes, and temporary files of a job may lie deeper: Linux has another way to
+        # the same folder, which the children can take too.
+        self._folder, self._opened, address = None, None, None
+        if sys.platform == "linux":
+            self._folder = tempfile.mkdtemp(prefix="turns-")
+            self._opened = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
+            address = f"/proc/{os.getpid()}/fd/{self._opened}/turns"
+        self._listener = Listener(address, authkey=self._key)
         self._pipes: dict[int, Connection[Any, Any]] = {}
         self._stopped, self._lock = threading.Event(), threading.Lock()
 
@@ -121,3 +129,6 @@ class Conductor:
             Client(self._listener.address).close()  # wakes an accept, which closing alone does not
         with suppress(OSError):
             self._listener.close()
+        if self._folder is not None and self._opened is not None:
+            os.close(self._opened)
+            shutil.rmtree(self._folder, ignore_errors=True)
