@@ -10,6 +10,7 @@ import os
 import random
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -74,8 +75,8 @@ class Conductor:
     def __init__(self, count: int, *, seed: int) -> None:
         self._count, self._order = count, random.Random(seed)  # noqa: S311 - an order of runs, not a secret
         self._key = secrets.token_bytes(16)
-        # The path of a socket has at most 107 bytes, and temporary files of a job may lie deeper: Linux has another way to
-        # the same folder, which the children can take too.
+        # The path of a socket has at most 107 bytes, and a job's temporary files may lie deeper. Linux has another way
+        # to the same folder, which the children can take too.
         self._folder, self._opened, address = None, None, None
         if sys.platform == "linux":
             self._folder = tempfile.mkdtemp(prefix="turns-")
@@ -84,6 +85,20 @@ class Conductor:
         self._listener = Listener(address, authkey=self._key)
         self._pipes: dict[int, Connection[Any, Any]] = {}
         self._stopped, self._lock = threading.Event(), threading.Lock()
+
+    def is_reachable(self) -> bool:
+        """Whether a child could connect: a box without a network of its own lets nobody."""
+        if self._opened is None:
+            return True
+        here = f"/proc/{os.getpid()}/fd/{self._opened}/tried"
+        with socket.socket(socket.AF_UNIX) as waiting, socket.socket(socket.AF_UNIX) as asking:
+            try:
+                waiting.bind(here)
+                waiting.listen(1)
+                asking.connect(here)
+            except OSError:
+                return False
+        return True
 
     def addresses(self) -> tuple[TurnsAddress, ...]:
         at = self._listener.address
