@@ -259,20 +259,7 @@ def _mamba(family: Family, config: Config, at: str) -> Mamba:
 
 def _ffn(family: Family, config: Config, at: str, index: int) -> Mlp | Experts | None:
     if family.experts and _routes(family, config, index):
-        count, width = config.whole("num_experts"), config.whole("expert_width")
-        return Experts(
-            experts=count,
-            top_k=config.whole("num_experts_per_tok", most=count),
-            width=width,
-            function=function_of(config.text("hidden_act", "silu")),
-            router=_named(family, at, "router"),
-            **_modules(family, at, "gate", "up", "down", "gate_up", before="expert_"),
-            router_bias=family.router_bias,
-            correction=_named(family, at, "correction") if family.correction else "",
-            stacked=family.stacked,
-            shared=_shared(family, config, at, width),
-            shared_gate=_named(family, at, "shared_switch"),
-        )
+        return _experts(family, config, at)
     return _mlp_of(family, config, at) if "up" in family.names or "gate_up" in family.names else None
 
 
