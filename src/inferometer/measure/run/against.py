@@ -125,4 +125,5 @@ def _paired(profile: Profile, environment: Environment | None, turns: str | None
             host={**environment.host, **own.host},
             energy=own.energy,
         )
-    return replace(profile, environment=replace(seen, host={**seen.host, BENCH: {"turns": turns}}))
+    host = seen.host if turns is None else {**seen.host, BENCH: {"turns": turns}}
+    return replace(profile, environment=replace(seen, host=host))

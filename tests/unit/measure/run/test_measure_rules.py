@@ -162,10 +162,15 @@ def test_a_pair_has_one_mark_and_the_machine_beside_what_each_engine_said():
 
 
 class Conducting:
-    """A conductor that only counts what it is told; it has two places."""
+    """A conductor that only counts what it is told; it has two places, which a box may keep out of reach."""
+
+    reachable = True
 
     def __init__(self, count, *, seed):
         self.made, self.stopped = (count, seed), 0
+
+    def is_reachable(self):
+        return self.reachable
 
     def addresses(self):
         return ("first", "second")
@@ -213,6 +218,18 @@ def test_each_gets_its_place_and_only_the_later_one_tells_how_far_it_is(in_turns
     assert len(marks) == 1
     again, _ = against.measure_in_turns(*pair())
     assert again.profile.environment.host["bench"]["turns"] not in marks
+
+
+def test_where_no_process_may_reach_another_they_run_one_after_the_other(in_turns, monkeypatch):
+    monkeypatch.setattr(Conducting, "reachable", False)
+    old, new = against.measure_in_turns(*pair(strict=True), progress="progress")
+    assert [(request.model, request.turns, progress) for request, progress in in_turns.asked] == [
+        ("old", None, "progress"),
+        ("new", None, "progress"),
+    ]
+    assert (old.strict, new.strict, in_turns.conductors[0].stopped) == (True, True, 1)
+    for run in (old, new):
+        assert "turns" not in run.profile.environment.host.get("bench", {}), "nothing says that they took turns"
 
 
 @pytest.mark.parametrize("cases", [{"old": True}, {"new": True}])
