@@ -11,7 +11,14 @@ from inferometer.core.notices import listener
 from inferometer.core.roof import Roof
 from inferometer.known import device
 from inferometer.predict.ask import ask
-from inferometer.predict.basis.roof import _alone_s, copy_bytes_per_s, machine_roof, measured_roof, needs_roof, with_roof
+from inferometer.predict.basis.roof import (
+    _alone_s,
+    copy_bytes_per_s,
+    machine_roof,
+    measured_roof,
+    needs_roof,
+    with_roof,
+)
 from inferometer.predict.placing import can_i_run
 from unit.predict.machines import machine
 
