@@ -37,6 +37,7 @@ from inferometer.predict.price.priors import prior_for
 from inferometer.predict.price.rates import Rates, rates_of
 from inferometer.predict.price.step import Pace, StepPrice, ideals, over_rows, price_rows
 from inferometer.predict.price.utilisation import step_residual
+from inferometer.predict.price.variants import knows_variant
 from inferometer.predict.work.classes import MATRIX, class_of
 from inferometer.predict.work.prepare import PreparedWork, Quantities
 
@@ -295,12 +296,17 @@ def _streaming(device: Device, streamed: float) -> tuple[str, ...]:
 
 
 def standing_in(prepared: PreparedWork, device: Device, variants: tuple[str, ...] = ()) -> Standing:
-    """Where a graph on a device stands among the levels: with the format that most of its weights have."""
+    """Where a graph on a device stands among the levels: with the format that most of its weights have.
+
+    Of the settings that are asked for, with those that published steps of this engine name. Others were run in many
+    ways that nobody wrote down, all cores among them.
+    """
     precision = counted_precision(prepared.graph, prepared.terms.precision)
     kind = "convolution" if any(row.op.kind == "convolution" for row in prepared.rows) else "linear"
     name = widened_to(kind, precision, device, prepared.effects)
     precision = precision if name is None else replace(precision, weights=name, activations=name)
-    return standing_of(device, prepared.effects.name, precision, variants)
+    standing, tokens = standing_of(device, prepared.effects.name, precision), is_generative(prepared.graph)
+    return replace(standing, variants=tuple(each for each in variants if knows_variant(standing, each, tokens=tokens)))
 
 
 def plan_of(  # noqa: PLR0913 - what a plan is made of
