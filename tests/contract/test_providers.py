@@ -10,7 +10,7 @@ from inferometer.hub.places.base import GROUP, Place, Provider
 
 
 @pytest.fixture(scope="module", params=sorted(PLACES))
-def given(request, tmp_path_factory):
+def given(request, tmp_path_factory, roofs):  # which agents would measure
     """A place, and what its user does to bring it to run: nothing, but for a bundle."""
     with PLACES[request.param](tmp_path_factory) as place:
         yield place

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from fakes.adb_server import SERIAL, AdbServerFake
 from fakes.device_services import KEY, SECRET, TOKEN, DeviceFarmService, QaiHubService, a_profile, serving
 from fakes.fleet_processes import agent_process, hub_process
+from fakes.once import known_device
 from fakes.sshd import WHY_NOT, start_sshd
 from fakes.waiting import until
 from inferometer.engines.results.detect import import_file
@@ -98,7 +99,7 @@ def local(tmp_path_factory):
 def ssh(tmp_path_factory):
     if WHY_NOT:
         pytest.skip(WHY_NOT)
-    root, sshd = tmp_path_factory.mktemp("device"), start_sshd(tmp_path_factory.mktemp("sshd"))
+    root, sshd = known_device(tmp_path_factory.mktemp("device")), start_sshd(tmp_path_factory.mktemp("sshd"))
     try:
         with resolve(sshd.address(root=root, python=sys.executable)) as place:
             yield GivenPlace(place, root)
@@ -112,18 +113,22 @@ class GivenBundle(GivenPlace):
         device = self.root / "device"
         device.mkdir(exist_ok=True)
         carried = Path(shutil.copy(handle.folder, device))
-        ran = subprocess.run([sys.executable, carried.name], cwd=device, capture_output=True, text=True, check=False)
+        command = [sys.executable, carried.name, "--work", str(self.root / "work")]
+        ran = subprocess.run(command, cwd=device, capture_output=True, text=True, check=False)
         assert (device / "result.json").is_file(), ran.stderr
         shutil.move(device / "result.json", self.root / "result.json")
 
     def left(self, handle) -> list[str]:
-        return sorted(path.name for path in (self.root / "device").iterdir() if path.name != Path(handle.folder).name)
+        jobs = (self.root / "work" / "jobs").iterdir()
+        there = (path for path in (self.root / "device").iterdir() if path.name != Path(handle.folder).name)
+        return sorted(path.name for path in (*jobs, *there))
 
 
 @contextmanager
 def bundle(tmp_path_factory):
     """With the packages that the device has: packing them takes longer than all else."""
     root = tmp_path_factory.mktemp("bundle")
+    known_device(root / "work")
     with resolve(f"bundle:{root}/job.zip?leave=msgspec,numpy,psutil,onnxruntime,onnx") as place:
         yield GivenBundle(place, root)
 
