@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from fakes.fleet_processes import agent_process, hub_process
+from fakes.fleet_processes import agent_process, hub_here
 from inferometer.formats.synth import synthesise
 
 QUICK = ["--no-guard", "--runs", "3", "--seconds", "0", "--warmup", "1", "--no-store", "--threads", "1", "--no-predict"]
@@ -63,5 +63,5 @@ def test_a_model_has_the_same_ops_on_this_machine_as_a_place(measured_here, meas
 
 @pytest.mark.slow
 def test_a_model_has_the_same_ops_at_a_hub(measured_here, measured_at, tmp_path, roofs):
-    with hub_process(tmp_path) as address, agent_process(address, "box", tmp_path / "box"):
+    with hub_here(tmp_path) as address, agent_process(address, "box", tmp_path / "box"):
         assert measured_at(f"hub:box?url={address}") == measured_here

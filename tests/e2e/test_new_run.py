@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from fakes.fleet import a_result
-from fakes.fleet_processes import Process, agent_process, hub_process
+from fakes.fleet_processes import Process, agent_process, hub_here, hub_process
 from fakes.places import QUICK, dense_layers, one_layer
 from inferometer.core.codec import document
 from inferometer.hub.web.api import new_runs
@@ -71,10 +71,11 @@ def long_net(net):
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """A hub with devices that no agent speaks for: their jobs wait."""
-    with hub(tmp_path_factory.mktemp("lab")) as (store, client):
+    folder = tmp_path_factory.mktemp("lab")
+    with hub_here(folder) as address, open_store(folder / "runs.db") as store:
         for name in ("pi", "phone"):
             registered(store, name)
-        yield store, str(client.base_url).rstrip("/")
+        yield store, address
 
 
 def registered(store, name):
@@ -105,9 +106,8 @@ def measured(page):
 def measuring(tmp_path_factory, roofs):
     """The address of a hub whose jobs have few runs, and that has a real agent."""
     folder = tmp_path_factory.mktemp("measuring")
-    with pytest.MonkeyPatch.context() as patch, hub(folder) as (_, client):
+    with pytest.MonkeyPatch.context() as patch, hub_here(folder) as address:
         patch.setattr(new_runs, "MeasureRequest", partial(MeasureRequest, plan=QUICK))
-        address = str(client.base_url).rstrip("/")
         with agent_process(address, "lab", folder / "device"):
             yield address
 
