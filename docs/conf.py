@@ -1,4 +1,4 @@
-"""The documentation site: `make site` builds it into build/site and fails on a warning, `make test-torch` on a dead link."""
+"""The documentation site: `make site` builds it into build/site; a warning fails that, a dead link `make test-torch`."""
 
 from __future__ import annotations
 
