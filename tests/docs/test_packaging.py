@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.once import made_once
+from fakes.once import lend_bytecode, made_once
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--no-guard", "--runs", "3", "--seconds", "0", "--warmup", "1", "--size", "image=64")
@@ -89,6 +89,7 @@ def installed(built, tmp_path_factory):
         sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--no-compile", wheel
     )
     site = Path(printed(python, "-c", SITE))
+    lend_bytecode(site / "inferometer")
     (site / "lent.pth").write_text(printed(sys.executable, "-c", SITE) + "\n")
     assert printed(python, "-c", "import inferometer; print(inferometer.__file__)").startswith(str(site))
     return lambda *words: printed(binaries / "inferometer", *words)
