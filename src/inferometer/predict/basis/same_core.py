@@ -42,6 +42,7 @@ def shipped_for(device: Device, runtime: str, dtype: str, setup: HostSetup, mach
     return _cached_choice((runtime, dtype), (tuple(sorted(setup.versions.items())), setup.threads), machine, clock_hz)
 
 
+# Every shipped calibration of the engine is opened for this, and a sweep asks for each format and thread count.
 @lru_cache(maxsize=64)
 def _cached_choice(
     wanted: tuple[str, str],
@@ -60,7 +61,12 @@ def _cached_choice(
     if choice.calibration is None:
         return choice
     notes, factor = _what_differs(choice.calibration, row, machine, clock_hz)
-    calibration = widened(_with_peaks_of(row, choice.calibration), factor)
+    # With the peaks and bandwidths that its shares are of, which the row states and this machine does not.
+    filled = with_calibration(row, choice.calibration)
+    stated = {memory.level: rate for memory in filled.memories if (rate := memory.bandwidth_bytes_per_s) is not None}
+    calibration = widened(
+        replace(choice.calibration, peaks=filled.peaks, bandwidths={**choice.calibration.bandwidths, **stated}), factor
+    )
     if setup.threads is not None:
         calibration = for_threads(calibration, setup.threads)
     return replace(choice, calibration=calibration, notes=(*notes, *choice.notes))
@@ -78,13 +84,6 @@ def _same_cores(calibration: Calibration, machine: MachineFacts) -> bool:
     cpus = machine.usable_cpus or machine.logical_cores
     same_core = (made.get("cpu"), made.get("architecture")) == (machine.cpu, machine.architecture)
     return same_core and cpus is not None and made.get("usable_cpus") == f"{cpus:g}"
-
-
-def _with_peaks_of(row: Device, calibration: Calibration) -> Calibration:
-    """With the peaks and bandwidths that its shares are of, which the row states and this machine does not."""
-    filled = with_calibration(row, calibration)
-    stated = {memory.level: rate for memory in filled.memories if (rate := memory.bandwidth_bytes_per_s) is not None}
-    return replace(calibration, peaks=filled.peaks, bandwidths={**calibration.bandwidths, **stated})
 
 
 def _what_differs(
