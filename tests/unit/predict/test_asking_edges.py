@@ -22,7 +22,7 @@ from inferometer.predict.basis.calibrations import (
     host_setup,
 )
 from inferometer.predict.basis.files import file_name, name_start, sealed, write_calibration
-from inferometer.predict.basis.roof import _better, _shortest_s, machine_roof, measured_roof, needs_roof, with_roof
+from inferometer.predict.basis.roof import _alone_s, _better, machine_roof, measured_roof, needs_roof, with_roof
 from inferometer.predict.change import changed_device, parse_change
 from inferometer.predict.options import Options
 from inferometer.predict.question import CalibrationChoices, Question, _figures
@@ -258,7 +258,7 @@ def test_the_shortest_of_three_runs_or_more_counts(monkeypatch):
             now[0] += (99.0, *taken)[len(runs)]
             runs.append(1)
 
-        return _shortest_s(work, lambda: now[0], seconds), len(runs)
+        return _alone_s(work, lambda: now[0], seconds, 1, lambda: (0.0, 0.0)), len(runs)
 
     assert shortest(0.0, 5.0, 2.0, 3.0, 1.0) == (2.0, 4), "the first warms up"
     assert shortest(10.5, 5.0, 2.0, 3.0, 1.0) == (1.0, 5)

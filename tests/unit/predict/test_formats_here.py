@@ -88,5 +88,6 @@ def test_the_engine_that_was_asked_about_is_the_one_to_calibrate():
 def test_a_calibration_of_another_machine_in_a_shared_folder_is_not_ours():
     calibrated("onnxruntime", "f32", "f32", machine_id="another")
     answer = answered("onnxruntime", activations="f32")
-    assert answer.judged_by.calibration is None
+    used = answer.judged_by.calibration
+    assert used is None or used.device != "local", "a shipped one may serve it"
     assert "`inferometer calibrate --runtime onnxruntime`" in notes(answer)

@@ -11,7 +11,14 @@ from inferometer.core.notices import listener
 from inferometer.core.roof import Roof
 from inferometer.known import device
 from inferometer.predict.ask import ask
-from inferometer.predict.basis.roof import copy_bytes_per_s, machine_roof, measured_roof, needs_roof, with_roof
+from inferometer.predict.basis.roof import (
+    _alone_s,
+    copy_bytes_per_s,
+    machine_roof,
+    measured_roof,
+    needs_roof,
+    with_roof,
+)
 from inferometer.predict.placing import can_i_run
 from unit.predict.machines import machine
 
@@ -154,6 +161,27 @@ def test_it_is_measured_until_two_readings_agree_and_is_busy_where_none_do(monke
     monkeypatch.setattr("inferometer.predict.basis.roof.copy_bytes_per_s", lambda **_: 1.0)
     found = measured_roof("m", load=lambda: 0.0)
     assert (float(found.peaks["f32"]), len(rates) - len(left), found.busy) == (best, readings, busy)
+
+
+@pytest.mark.parametrize(
+    ("others", "own", "seconds"),
+    [
+        (0.0, 16.0, 4.0),  # a quiet machine: two threads for eight of the clock's seconds
+        (2 / 3, 16.0 / 3, 4.0 / 3),  # three loops beside ours: a run takes three times as long, and is not taken to
+        (0.9, 16.0, 4.0),  # never faster than both threads with what they used: others ran on CPUs that we may not use
+        (-1.0, 16.0, 4.0),  # a counter that went backwards
+    ],
+)
+def test_what_others_used_of_the_machine_is_not_counted(others, own, seconds):
+    now = [0.0]
+
+    def work():
+        now[0] += 4.0
+
+    def used():  # of two threads: own seconds a run, and the share of the machine that others had
+        return own / 2 * now[0] / 4.0, others * now[0]
+
+    assert _alone_s(work, lambda: now[0], 0.0, 2, used) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("busy", [True, False])

@@ -1,6 +1,7 @@
 """A shipped calibration serves the machine at hand where core, count and engine are the same, and says what differs."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from inferometer.known.machine.detect import detect_host
 from inferometer.known.machine.detect.host import Cpu
 from inferometer.known.machine.local import device_of_host
 from inferometer.predict.basis.calibrations import WIDER_THREADS, WIDER_VERSION, HostSetup, calibration_for, for_threads
-from inferometer.predict.basis.same_core import WIDER_MACHINE, shipped_for
+from inferometer.predict.basis.same_core import WIDER_CORE, WIDER_MACHINE, shipped_for
 from inferometer.predict.options import Options
 from inferometer.predict.question import Question
 
@@ -96,20 +97,58 @@ def test_what_differs_is_said_and_widens_the_interval(machine, on, setup, factor
     assert told in " ".join(choice.notes)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"cpu": "Neoverse-V2"}, {"usable_cpus": 4, "logical_cores": 4}, {"architecture": "x86-64"}, {"cpu": None}],
-)
-def test_other_cores_and_other_counts_are_not_served(changed):
-    assert chosen(replace(MACHINE, **changed)).calibration is None
+EMERALD = "intel-emerald-rapids-1-vcpu"
 
 
-def test_a_name_that_many_cores_go_by_is_that_of_none():
-    environment = calibration_for("intel-emerald-rapids-1-vcpu", "onnxruntime", "f32").calibration.environment
-    machine = MachineFacts(
-        id="another", cpu=environment["cpu"], architecture=environment["architecture"], usable_cpus=2
+@pytest.fixture
+def roof(monkeypatch):
+    """Matrices are multiplied here at 120 GFLOP/s by all CPUs together."""
+    peak = replace(device(ROW).peaks["f32"], value=120e9)
+    monkeypatch.setattr(
+        "inferometer.predict.basis.same_core.machine_roof", lambda _: SimpleNamespace(peaks={"f32": peak})
     )
-    assert chosen(machine).calibration is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "of"),
+    [
+        ({"cpu": "Neoverse-V2"}, ROW),
+        ({"usable_cpus": 8, "logical_cores": 8}, ROW),
+        ({"cpu": None}, ROW),
+        ({"architecture": "x86-64"}, EMERALD),
+        # a name that hypervisors give to many cores is that of none
+        ({"cpu": "Intel(R) Xeon(R) Processor", "architecture": "x86-64"}, EMERALD),
+    ],
+)
+def test_other_cores_of_the_architecture_reach_its_shares_of_what_matrices_take_here(roof, changed, of):
+    choice = chosen(replace(MACHINE, **changed), setup=HostSetup())
+    made = calibration_for(of, "onnxruntime", "f32").calibration
+    assert choice.calibration.device == of
+    assert choice.calibration.peaks["f32"].value == pytest.approx(120e9)
+    faster = 120e9 / device(of).peaks["f32"].value
+    stream = choice.calibration.bandwidths["stream.dram"].value / made.bandwidths["stream.dram"].value
+    assert stream == pytest.approx(faster), "memory counts as much more as arithmetic does"
+    assert choice.calibration.residuals["step.forward"] == WIDER_CORE * made.residuals["step.forward"]
+    assert f"what it reached on {of}, of the same architecture" in choice.notes[0]
+
+
+def test_a_thread_of_another_core_has_its_part_of_the_machine(roof):
+    one = chosen(replace(MACHINE, cpu="Neoverse-V2"), setup=HostSetup(threads=1)).calibration
+    assert (one.threads, one.peaks["f32"].value) == (1, pytest.approx(60e9))
+
+
+@pytest.mark.parametrize(
+    ("changed", "dtype", "runtime"),
+    [
+        ({"usable_cpus": 9, "logical_cores": 9}, "f32", "onnxruntime"),  # too many for what was seen of two
+        ({"cpu": "Neoverse-V2"}, "i8", "onnxruntime"),  # which products of bytes it has, nobody knows
+        ({"cpu": "Neoverse-V2"}, "q8_0", "llamacpp"),
+        ({"architecture": "riscv64"}, "f32", "onnxruntime"),
+        ({"cpu": "Neoverse-V2"}, "f32", "mnn"),  # which nobody calibrated
+    ],
+)
+def test_what_another_core_says_nothing_of_is_left_to_the_priors(roof, changed, dtype, runtime):
+    assert chosen(replace(MACHINE, **changed), HostSetup(), runtime=runtime, dtype=dtype).calibration is None
 
 
 def test_an_engine_by_weights_takes_the_nearest_format_and_one_that_nobody_calibrated_has_none():

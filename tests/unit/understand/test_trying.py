@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from fakes.fake_runtime import ABLE, write_arrays
+from fakes.fake_runtime import ABLE
 from fakes.in_process import measured_here
 from inferometer.cli import progress
 from inferometer.cli.commands import explain as explain_module
@@ -18,56 +18,21 @@ from inferometer.cli.commands.explain import _asked, command
 from inferometer.cli.commands.profile import command as profile_command
 from inferometer.core.errors import DomainError, EngineError, InferometerError
 from inferometer.core.finding import Finding
-from inferometer.core.graph import Graph
-from inferometer.core.profile import ModelFacts
 from inferometer.core.workload import Workload
-from inferometer.engines.base import Capabilities, Target
+from inferometer.engines.base import Capabilities
 from inferometer.measure.bench.files import load_profile, save_profile
-from inferometer.measure.bench.plan import Plan
 from inferometer.measure.prepare.run import PrepareRequest
 from inferometer.measure.run import model as running
-from inferometer.measure.run.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.run.model import MeasureRequest
-from inferometer.measure.run.order import MeasureOrder
 from inferometer.understand.trying import require_ours, same_request, try_changes, with_change, with_preparation
 from inferometer.understand.view.explanations import trial_table
 from unit.understand.explain_cases import PAIRS, forward, profile, sampled, steady
 
 TESTS = Path(__file__).parents[2]
-QUICK = Plan(warmup=1, runs=12, seconds=0.0, calls=1, retries=0)
-SLOW, FAST = (("a", "Conv", 2e-3),), (("a", "Conv", 5e-4),)
 
 
 def finding(*changes, gain=None, **more):
     return Finding(code="threads.too-few", severity="info", title="t", gain=gain, changes=changes, **more)
-
-
-def fake_measure(tmp_path):
-    """Measures the fake engine. On four threads it is four times as fast, whatever else is asked."""
-    slow, fast = (
-        write_arrays(tmp_path / f"{n}.fake", layers=each, fuse=(), gap_s=0.0) for n, each in enumerate((SLOW, FAST))
-    )
-    asked_for = []
-
-    def measure(asked):
-        asked_for.append(asked)
-        target = Target(
-            path=fast if asked.threads == 4 else slow, format="fake", threads=asked.threads, unit=asked.unit,
-            optimisation=asked.optimisation, sizes={"batch": asked.workload.batch}, options=asked.options,
-            shapes={"x": (asked.workload.batch, 3)},
-        )  # fmt: skip
-        raw = measured_here(
-            MeasureOrder(runtime="fakes.fake_runtime:BUSY", target=target, plan=QUICK, guarded=False, shape=asked.shape)
-        )
-        if raw.ended != "done":
-            raise EngineError(raw.error or raw.ended)
-        graph = Graph(name="m", blocks=())
-        subject = MeasuredSubject(
-            graph=graph, workload=asked.workload, runtime="fake", sizes={}, facts=ModelFacts(name="m")
-        )
-        return assemble_profile(subject, raw)
-
-    return measure, asked_for
 
 
 ASKED = MeasureRequest(model="m.fake", runtime="fake", threads=1)
@@ -127,13 +92,11 @@ def test_a_larger_batch_is_judged_by_what_one_item_takes():
     assert trial.obtained == pytest.approx(8.0, rel=0.05)
 
 
-def test_a_change_that_fails_says_what_the_engine_said_and_the_others_go_on(tmp_path):
-    measure, _ = fake_measure(tmp_path)
-
+def test_a_change_that_fails_says_what_the_engine_said_and_the_others_go_on():
     def refusing(asked):
         if asked.unit == "gpu":
             raise EngineError("no kernel for Foo")
-        return measure(asked)
+        return exactly(4.0)(asked)
 
     failed, done = try_changes([finding("unit=gpu"), finding("threads=4")], ASKED, measure=refusing, can=ABLE)
     assert failed.why == "no kernel for Foo"

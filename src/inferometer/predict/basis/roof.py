@@ -291,7 +291,7 @@ def measured_roof(
         return Sourced(value=value, origin="measured", source=source, date=moment.date().isoformat())
 
     threads = _usable_threads()
-    products, products_agree = _best_of(lambda: product_flop_per_s(clock=clock, seconds=share_s))
+    products, products_agree = _best_of(lambda: product_flop_per_s(clock=clock, seconds=share_s, threads=threads))
     plain = {"f32": best(products, f"products of {_SIDE} × {_SIDE} matrices")}
     copies, copies_agree = _best_of(lambda: copy_bytes_per_s(clock=clock, seconds=share_s, threads=threads))
     copied = f"copies of {_COPY_BYTES // 1_000_000} MB by {counted(threads, 'thread')}, read and written bytes"
@@ -322,13 +322,13 @@ def busy_notes(roof: Roof | None) -> tuple[str, ...]:
     return (f"{note} The next run after ten minutes measures them again; stop other programs for it.",)
 
 
-def product_flop_per_s(*, clock: Callable[[], float], seconds: float, side: int = _SIDE) -> float:
+def product_flop_per_s(*, clock: Callable[[], float], seconds: float, threads: int, side: int = _SIDE) -> float:
     """The best rate of a product of two f32 matrices, with as many threads as numpy uses."""
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((side, side), np.float32) for _ in range(2))
     out = np.empty_like(a)
     # Each of side² results takes as many multiplies and adds as a row is long.
-    return 2 * side**3 / _shortest_s(lambda: np.matmul(a, b, out=out), clock, seconds)
+    return 2 * side**3 / _alone_s(lambda: np.matmul(a, b, out=out), clock, seconds, threads)
 
 
 def copy_bytes_per_s(*, clock: Callable[[], float], seconds: float, threads: int, nbytes: int = _COPY_BYTES) -> float:
@@ -339,17 +339,40 @@ def copy_bytes_per_s(*, clock: Callable[[], float], seconds: float, threads: int
     target = np.zeros_like(source)
     parts = (np.array_split(target, threads), np.array_split(source, threads))
     with ThreadPoolExecutor(threads) as pool:  # numpy copies without Python's lock
-        return 2 * source.nbytes / _shortest_s(lambda: deque(pool.map(np.copyto, *parts), maxlen=0), clock, seconds)
+        copy_s = _alone_s(lambda: deque(pool.map(np.copyto, *parts), maxlen=0), clock, seconds, threads)
+    return 2 * source.nbytes / copy_s
 
 
-def _shortest_s(work: Callable[[], object], clock: Callable[[], float], seconds: float) -> float:
-    """The shortest of at least three runs, after one to warm up; more as long as the time lasts."""
-    work()
-    shortest, begun, runs = float("inf"), clock(), 0
-    # The best and not the mean: a roof is what the machine can do, and everything that disturbs only adds.
+def _alone_s(
+    work: Callable[[], object],
+    clock: Callable[[], float],
+    seconds: float,
+    threads: int,
+    used: Callable[[], tuple[float, float]] | None = None,
+) -> float:
+    """What a run takes on a machine of its own: the shortest of at least three, or their mean without the others' part.
+
+    What other programs used of the CPUs meanwhile was not ours, so a roof that is read while something compiles is that
+    of a quiet machine. No run is taken to be faster than all `threads` at work with what it used itself.
+    """
+    used = used or _used_cpus
+    work()  # warms up
+    shortest, begun, runs, (own, others) = float("inf"), clock(), 0, used()
     while runs < 3 or clock() - begun < seconds:
         start = clock()
         work()
         shortest = min(shortest, clock() - start)
         runs += 1
-    return shortest
+    own, others = (now - before for now, before in zip(used(), (own, others), strict=True))
+    left = max(clock() - begun - max(others, 0.0), own / threads)
+    return min(shortest, left / runs) if left > 0 else shortest
+
+
+def _used_cpus() -> tuple[float, float]:
+    """CPU seconds that this process has used, and the seconds of the whole machine that all others have."""
+    import psutil  # noqa: PLC0415 - as above
+
+    times, own = psutil.cpu_times(), time.process_time()
+    kinds = ("user", "nice", "system", "irq", "softirq", "steal")
+    everybody = sum(getattr(times, kind, 0.0) for kind in kinds)
+    return own, (everybody - own) / (psutil.cpu_count() or 1)
