@@ -1,4 +1,4 @@
-"""Where the store is: a SQLite file or a PostgreSQL server, and the folder of the runs' files."""
+"""Where the store is: a SQLite file or a PostgreSQL server, and the folder of the runs' files; what it needs."""
 
 import re
 from dataclasses import field

@@ -1,4 +1,4 @@
-"""Valid names of projects, runs, tags, parameters and files; and text from elsewhere, cleaned for storing."""
+"""Valid names of projects, runs, tags, parameters and files; ids of runs; text from elsewhere, cleaned for storing."""
 
 import secrets
 import unicodedata

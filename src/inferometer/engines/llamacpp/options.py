@@ -1,4 +1,4 @@
-"""What can be asked of llama.cpp beside the target's own fields: text by name → values."""
+"""What can be asked of llama.cpp beside the target's own fields, as text by name → values; and where it put a model."""
 
 from __future__ import annotations
 

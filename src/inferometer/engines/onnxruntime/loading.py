@@ -1,4 +1,4 @@
-"""The engine's sessions: made from a target, with their one-time costs apart."""
+"""The engine's sessions: the providers they are asked to run on, their inputs and outputs, and their one-time costs."""
 
 from __future__ import annotations
 

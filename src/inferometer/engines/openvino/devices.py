@@ -1,4 +1,4 @@
-"""Devices and precisions as OpenVINO names them."""
+"""Devices and precisions as OpenVINO names them, and its exceptions in our sentences."""
 
 from __future__ import annotations
 

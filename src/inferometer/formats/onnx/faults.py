@@ -1,4 +1,4 @@
-"""What can be wrong with a file, before it is known which file it is."""
+"""What can be wrong with a file, before it is known which file it is, and the bounds within which one is read."""
 
 
 # The bounds that keep a hostile file cheap to refuse. Each lies far above what real models need.

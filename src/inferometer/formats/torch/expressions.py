@@ -1,4 +1,7 @@
-"""Sizes as torch writes them: sympy's text, plain (`2*s77 + 1`) or as a tree (`Mul(Integer(2), Symbol('s77'))`)."""
+"""Sizes as torch writes them, and names for those that it leaves open.
+
+They are sympy's text, plain (`2*s77 + 1`) or as a tree (`Mul(Integer(2), Symbol('s77'))`).
+"""
 
 import ast
 import operator

@@ -1,4 +1,4 @@
-"""A form: the columns that recognise it, and how a line of it becomes measurements."""
+"""A form of published tables: the columns that recognise it, its lines, and how one becomes measurements."""
 
 import csv
 import gzip

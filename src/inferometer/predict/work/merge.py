@@ -1,4 +1,4 @@
-"""A graph as an engine loads it: products that share their input joined into one, what it never quantises, or widens.
+"""A graph with some sizes put in, and as an engine loads it: products joined, what it never quantises, or widens.
 
 Serving engines store the query, key and value projections as one matrix, and so the gate and the up projection: one
 kernel reads the input once. The parts of its output are views. Quantised checkpoints leave some weights as they were,

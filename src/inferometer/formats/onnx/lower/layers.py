@@ -1,4 +1,4 @@
-"""Convolutions, pooling, norms, recurrent layers, lookups and the rest that needs more than a name."""
+"""Products, convolutions, pooling, norms, recurrent layers, lookups and the rest that needs more than a name."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where the rules stand: one function for each op kind, found by the kind's name."""
+"""Where the rules stand: one function for each op kind, found by the kind's name; and what they share."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
